@@ -1,0 +1,52 @@
+# make run    install into .venv and measure the built-in simulator
+# make test   install what tests need and run them
+# make check  format, lint, types, import contract and tests
+# make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: run test check bench docs clean
+
+run: .venv/core
+	$(BIN)/inferometer run $(ARGS)
+
+test: .venv/test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/check
+	$(BIN)/ruff format --check src tests bench docs
+	$(BIN)/ruff check src tests bench docs
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: .venv/test
+	$(BIN)/python -m bench.wire $(ARGS)
+
+docs: .venv/core
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .venv build src/*.egg-info
+
+# Debian and Ubuntu ship python3 without the module that makes environments.
+.venv/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'error: Python 3.11 or newer is needed, got' "$$($(PYTHON) --version)"; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh deploy/install-venv.sh "$(PYTHON)"
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/core: .venv/pip pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/test: .venv/core
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+.venv/check: .venv/test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,check]'
+	@touch $@

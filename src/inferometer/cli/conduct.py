@@ -1,0 +1,19 @@
+"""Drives a plan with progress on the terminal, then prints the run and gives its exit code."""
+
+from pathlib import Path
+
+from inferometer.cli.printing import exit_code, print_run
+from inferometer.plan.model import Plan
+from inferometer.run import run
+from inferometer.show.progress import ProgressLine
+
+
+def conduct(plan: Plan, store: Path, *, as_json: bool, slowest: int, quiet: bool) -> int:
+    """The run is kept before anything is printed; progress and notes go to stderr."""
+    line = ProgressLine()
+    try:
+        made = run(plan, store=store, watch=None if quiet else line, notes=None if quiet else line.note)
+    finally:
+        line.clear()
+    print_run(made, as_json=as_json, slowest=slowest)
+    return exit_code(made)

@@ -1,0 +1,27 @@
+"""`run --dry-run`: what would be done, without doing it."""
+
+import os
+
+import click
+
+from inferometer.load.curl import first_request_as_curl
+from inferometer.plan.model import Plan
+from inferometer.plan.writing import to_yaml
+from inferometer.simulator.settings import SimulatorSettings
+
+
+def print_dry_run(plan: Plan) -> None:
+    """The effective plan as YAML, and its first request as curl in a comment below: the output is still a plan."""
+    click.echo(to_yaml(plan, full=True), nl=False)
+    click.echo("\n# the first request:" + ("" if plan.target.model else f" ({_found(plan)})"))
+    curl = first_request_as_curl(plan, os.environ, plan.target.model or _model(plan))
+    click.echo("\n".join(f"# {line}" for line in curl.splitlines()))
+
+
+def _found(plan: Plan) -> str:
+    return "the model is asked of the server" if plan.target.url else "the simulator is started on a free port"
+
+
+def _model(plan: Plan) -> str:
+    """A stand-in for what the server will say."""
+    return "MODEL" if plan.target.url else SimulatorSettings().model

@@ -1,0 +1,77 @@
+"""The list of commands: a name, what it is for, and where its code is. Importing this costs only click."""
+
+import importlib
+import os
+
+import click
+
+from inferometer import __version__
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("inferometer.cli.run:run", "Measure a server: drive a plan at it and keep the run."),
+    "rerun": ("inferometer.cli.rerun:rerun", "Do a kept run once more: same plan, same seed."),
+    "show": ("inferometer.cli.show:show", "Show a kept run; the latest without an id."),
+    "list": ("inferometer.cli.list:list_runs", "List the kept runs, newest first."),
+    "plan": ("inferometer.cli.plan:plan", "Check plans, show them complete, print their schema."),
+    "simulate": ("inferometer.cli.simulate:simulate", "Run a plan against the simulator in virtual time, or serve it."),
+    "calibrate": ("inferometer.cli.calibrate:calibrate", "Measure this instrument's own error on this machine."),
+    "completion": ("inferometer.cli.completion:completion", "Print the tab completion script of a shell."),
+}
+
+EPILOG = """\b
+Examples:
+  inferometer run                                    try it: measures the built-in simulator
+  inferometer run --url http://localhost:8000 --rate 10 --duration 60s
+  inferometer run plan.yaml --limit 'ttft p99 < 500ms'
+  inferometer show                                   the latest run again
+"""
+
+
+def _show_traceback(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    if asked:
+        os.environ["INFEROMETER_TRACEBACK"] = "1"
+
+
+TRACEBACK = click.Option(
+    ["--traceback"],
+    is_flag=True,
+    expose_value=False,
+    callback=_show_traceback,
+    is_eager=True,
+    help="After an unexpected error show where it happened.",
+)
+
+
+class LazyGroup(click.Group):
+    """Imports a command's file when the command is called, not when it is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        if TRACEBACK not in command.params:
+            command.params.append(TRACEBACK)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}; there are {', '.join(COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup, epilog=EPILOG, params=[TRACEBACK], context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, prog_name="inferometer", message="%(prog)s %(version)s")
+def group() -> None:
+    """Measure LLM inference: right numbers, and how right they are."""

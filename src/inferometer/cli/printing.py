@@ -1,0 +1,65 @@
+"""What commands print: a run as a summary or as one JSON document, and the exit code it means."""
+
+from typing import Any
+
+import click
+
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, say
+from inferometer.record.run import Run, document
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One JSON document; a missing number is null."""
+    import orjson
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    click.echo(orjson.dumps(content, option=options).decode())
+
+
+def print_run(run: Run, *, as_json: bool, slowest: int, measures: bool = False, slices: bool = False) -> None:
+    """The run as a person or a program reads it."""
+    if as_json:
+        print_json(document(run) | _slowest(run, slowest))
+        return
+    from inferometer.show.console import console
+    from inferometer.show.summary import print_summary
+
+    print_summary(run, console(), measures=measures, slices=slices, slow=slowest)
+
+
+def _slowest(run: Run, most: int) -> dict[str, Any]:
+    from inferometer.measure.summary import slowest
+
+    records = run.records() if most else None
+    return {} if records is None else {"slowest": slowest(records, most)}
+
+
+def exit_code(run: Run) -> int:
+    """What the run means for a script. Doubts are said on stderr and do not fail it."""
+    word = run.verdict.get("word")
+    if run.state == "interrupted":
+        say("warning", "interrupted; what was measured until then is kept")
+        return INTERRUPTED
+    if not run.summary["outcomes"].get("ok"):
+        say("error", f"no request was answered completely{_first_error(run)}")
+        return UNREACHABLE
+    if word == "invalid":
+        say("error", f"not valid as a measurement{_first_reason(run)}")
+        return INVALID
+    if word == "doubtful":
+        say("warning", f"doubtful{_first_reason(run)}")
+    failed = [limit for limit in run.summary.get("limits", []) if limit["met"] is False]
+    for limit in failed:
+        say("error", f"limit failed: {limit['text']}")
+    return LIMIT_FAILED if failed else 0
+
+
+def _first_reason(run: Run) -> str:
+    reasons = run.verdict.get("reasons", [])
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f": {reasons[0]['text']}{more}" if reasons else ""
+
+
+def _first_error(run: Run) -> str:
+    errors = run.summary.get("errors", [])
+    return f": {errors[0]['message']}" if errors else ""

@@ -1,0 +1,59 @@
+"""`inferometer run`: drive a plan at a target and keep the run."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
+from inferometer.cli.mistakes import say
+from inferometer.cli.options import json_option, quiet_option, slowest_option, store_of, store_option
+
+EXAMPLES = """\b
+Examples:
+  inferometer run
+      measures the built-in simulator: nothing else is needed
+  inferometer run --url http://localhost:8000 --rate 10 --duration 60s
+      open loop: Poisson arrivals, whatever the server does
+  inferometer run --url http://localhost:8000 --concurrency 32 --requests 1k
+      closed loop: the next request when one is answered
+  inferometer run plan.yaml --set load.rate=20 --limit 'ttft p99 < 500ms'
+      a plan, changed; exit code 1 when the limit fails
+  inferometer run plan.yaml --dry-run
+      the plan as it would be run, and its first request as curl
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@plan_argument
+@all_flags
+@click.option("--dry-run", is_flag=True, help="Print the plan and its first request as curl; send nothing.")
+@slowest_option
+@json_option
+@quiet_option
+@store_option
+def run(
+    plan_file: str | None,
+    dry_run: bool,
+    slowest: int,
+    as_json: bool,
+    quiet: bool,
+    store: Path | None,
+    **flags: Any,
+) -> int:
+    """Measure a server: drive PLAN (a YAML file, `-` for stdin) at it and keep the run.
+
+    Without --url and --server the built-in simulator is started and measured.
+    """
+    asked = plan_of(plan_file, **flags)
+    plan = aimed(asked)
+    if dry_run:
+        from inferometer.cli.dryrun import print_dry_run
+
+        print_dry_run(plan)
+        return 0
+    from inferometer.cli.conduct import conduct
+
+    if plan is not asked and not quiet:
+        say("note", "no --url and no --server: measuring the built-in simulator")
+    return conduct(plan, store_of(store), as_json=as_json, slowest=slowest, quiet=quiet)

@@ -1,0 +1,37 @@
+"""What goes wrong, said so that a person knows what to do; each kind carries its exit code."""
+
+
+class InferometerError(Exception):
+    """`where: what is wrong, what we got`, with a hint of what to do."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class PlanError(InferometerError):
+    """The plan or the command line asks for something that cannot be; lists every mistake at once."""
+
+    def __init__(self, mistakes: list[str] | str, hint: str | None = None) -> None:
+        self.mistakes = [mistakes] if isinstance(mistakes, str) else mistakes
+        super().__init__("\n".join(self.mistakes), hint)
+
+
+class TargetError(InferometerError):
+    """What should be measured could not be reached, or does not speak the API."""
+
+    exit_code = 3
+
+
+class StoreError(InferometerError):
+    """A run could not be read or kept."""
+
+
+class MissingExtra(InferometerError):
+    """An optional part of Inferometer is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs the extra '{extra}'", f"pip install 'inferometer[{extra}]'")

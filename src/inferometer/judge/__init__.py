@@ -1,0 +1,1 @@
+"""Whether numbers are good enough: limits, and later comparisons and change points. Pure."""

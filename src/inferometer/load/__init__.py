@@ -1,0 +1,1 @@
+"""When to send: arrival processes (pure, seeded) and the drive loop, on a real or a virtual clock."""

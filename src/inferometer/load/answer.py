@@ -1,0 +1,170 @@
+"""From the bytes and stamps of an exchange to a record: which read completed which tokens, and how sure that is."""
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.load.clock import Ticket
+from inferometer.record.record import Outcome, Record
+from inferometer.wire.api import Answer, Api, error_text, read_events, read_whole
+from inferometer.wire.client import Exchange
+from inferometer.wire.http1 import body_of
+from inferometer.wire.sse import events_of
+
+Ints = NDArray[np.int64]
+FRAMING = 2  # bytes behind an event that belong to its chunk: a carriage return and a line feed
+
+
+def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool = False) -> str:
+    """Fill in all that the exchange tells; returns the answer's text when it is to be kept.
+
+    `offset_ns` is real time minus monotonic time: stamps come on the real-time clock.
+    """
+    _note_exchange(record, exchange)
+    stamps = stamps_of(exchange, offset_ns)
+    if len(stamps):
+        record.ended_at = int(stamps[-1]) if exchange.outcome in {"ok", "status"} else exchange.ended_at
+    head = exchange.head
+    if head is None:
+        return ""
+    record.status = head.status
+    record.headers_at = int(stamps[exchange.head_read])
+    try:
+        if head.status != 200:
+            _note_status(record, exchange)
+            return ""
+        answer = _note_tokens(record, exchange, api, stamps, keep_text)
+    except ValueError as error:
+        record.outcome, record.error = "bad", str(error)
+        return ""
+    return "".join(answer.text)
+
+
+def new_record(ticket: Ticket) -> Record:
+    """A record with what is known before anything was sent."""
+    return Record(
+        session=ticket.session,
+        turn=ticket.turn,
+        turns=ticket.turns,
+        traffic=ticket.traffic,
+        stage=ticket.stage,
+        shard=ticket.shard,
+        scheduled_at=ticket.scheduled_at,
+        ready_at=ticket.ready_at,
+    )
+
+
+def stamps_of(exchange: Exchange, offset_ns: int) -> Ints:
+    """The instant of every read on the monotonic clock."""
+    pairs = np.frombuffer(b"".join(exchange.stamps), np.int64).reshape(-1, 2)
+    return pairs[:, 0] * 1_000_000_000 + pairs[:, 1] - offset_ns
+
+
+def last_stamp(exchange: Exchange, offset_ns: int) -> int | None:
+    """The instant of the last read, if there was one."""
+    if not exchange.stamps:
+        return None
+    whole, fraction = np.frombuffer(exchange.stamps[-1], np.int64).tolist()
+    return int(whole * 1_000_000_000 + fraction - offset_ns)
+
+
+def _note_exchange(record: Record, exchange: Exchange) -> None:
+    record.sent_at = exchange.sent_at
+    record.ended_at = exchange.ended_at
+    record.connect_ns = exchange.connect_ns
+    record.tls_ns = exchange.tls_ns
+    record.retry_ns = exchange.retry_ns
+    record.outcome = cast(Outcome, exchange.outcome)
+    record.error = exchange.error
+    record.bytes_sent = len(exchange.request)
+    record.bytes_received = sum(map(len, exchange.reads))
+
+
+def _note_status(record: Record, exchange: Exchange) -> None:
+    """An answer that is not 200: its message, and when to come back."""
+    assert exchange.head is not None
+    body, _, _ = body_of(b"".join(exchange.reads), exchange.head)
+    try:
+        record.error = error_text(body)
+    except ValueError:
+        record.error = body[:200].decode("utf-8", "replace").strip() or None
+    after = exchange.head.headers.get("retry-after", "")
+    record.retry_after_s = float(after) if after.replace(".", "", 1).isdigit() else None
+
+
+def _note_tokens(record: Record, exchange: Exchange, api: Api, stamps: Ints, keep_text: bool) -> Answer:
+    assert exchange.head is not None
+    raw = b"".join(exchange.reads)
+    complete = exchange.outcome == "ok"
+    if exchange.head.sse:
+        data, ends = events_of(raw, exchange.head, complete)
+        answer = read_events(api, data, keep_text)
+    elif complete:
+        body, _, _ = body_of(raw, exchange.head)
+        answer, ends = read_whole(api, body, keep_text), [len(raw)]
+    else:
+        return Answer()
+    record.events = len(ends)
+    _note_answer(record, answer)
+    if ends:
+        _note_reads(record, exchange, stamps, np.array(ends, np.int64), answer)
+    if complete:
+        _check(record, answer)
+    return answer
+
+
+def _note_answer(record: Record, answer: Answer) -> None:
+    usage = answer.usage or {}
+    record.input_tokens = usage.get("prompt_tokens")
+    record.output_tokens = usage.get("completion_tokens")
+    record.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+    record.reasoning_tokens = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    record.counted_tokens = answer.counted
+    record.finish_reason = answer.finish_reason
+    record.request_id = answer.request_id
+    if answer.running_usage:
+        record.tokens_by = "running usage"
+    else:
+        record.tokens_by = "events" if record.output_tokens is None else "usage"
+
+
+def _note_reads(record: Record, exchange: Exchange, stamps: Ints, ends: Ints, answer: Answer) -> None:
+    """Which read completed each event, the tokens that came with each read, and its uncertainty."""
+    read_ends = np.cumsum(np.fromiter(map(len, exchange.reads), np.int64, len(exchange.reads)))
+    completed_by = np.searchsorted(read_ends, ends)
+    event_tokens = np.array(answer.tokens, np.int64)
+    tokens = np.bincount(completed_by, event_tokens, len(stamps)).astype(np.int64)
+    bearing = np.flatnonzero(tokens)
+    record.read_at = stamps[bearing].tobytes()
+    record.read_tokens = tokens[bearing].tobytes()
+    bears = event_tokens > 0
+    record.read_slack = _slack(exchange, stamps, read_ends, ends[bears], completed_by[bears])[bearing].tobytes()
+    if answer.visible_event is not None:
+        record.visible_at = int(stamps[completed_by[answer.visible_event]])
+
+
+def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, completed_by: Ints) -> Ints:
+    """How much earlier than its stamp the tokens of a read may have arrived; `ends` are of token-bearing events.
+
+    A kernel stamp is that of the newest byte: exact for a read that ends with its only token, otherwise anything
+    since the read before is possible. Our own stamps are uncertain back to the poll before.
+    """
+    assert exchange.sent_at is not None
+    before = np.concatenate([[exchange.sent_at], stamps[:-1]])
+    slack = np.maximum(stamps - before, 0)
+    last_end = np.zeros(len(stamps), np.int64)
+    last_end[completed_by] = ends  # the last event of a read is written last
+    slack[(np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING)] = 0
+    for read, since in enumerate(exchange.since):
+        if since:  # stamped by us
+            slack[read] = max(int(stamps[read]) - since, 0)
+    return slack
+
+
+def _check(record: Record, answer: Answer) -> None:
+    """An answer that came completely must also be one."""
+    if answer.error is not None:
+        record.outcome, record.error = "bad", answer.error
+    elif not record.read_at:
+        record.outcome, record.error = "bad", "the answer carries no token"

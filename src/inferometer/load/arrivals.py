@@ -1,0 +1,214 @@
+"""When sessions arrive in an open loop: pure, seeded, in blocks. What is done with them is left to the loop.
+
+A process is a row of gaps of mean 1 and their sums S(n). The rate of a stretch of length L has the integral
+R(t) = r0 t + (r1 - r0) t^2 / 2L, and arrival n comes at R^-1(S(n)): constant rates and ramps are one thing.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.errors import PlanError
+from inferometer.plan.model import Load, Stop, Warmup
+from inferometer.vocabulary import NANOSECONDS
+
+BLOCK = 1024  # made in about 30 us, so that no arrival waits for it
+PURPOSE = 1  # keeps these draws apart from those that the same seed gives to workloads
+COUNTABLE = 2_000_000  # arrivals that are worth counting beforehand: a fifth of a second
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Arrival = tuple[int, int, int]  # index, ns after the start of the load, stage
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A stage of a load as the mathematics sees it: a process, and a rate that goes from here to there."""
+
+    stage: int
+    begins_s: float
+    length_s: float  # inf: no end of its own
+    rate_per_s: float
+    to_per_s: float
+    process: str  # "constant", "poisson" or "gamma"
+    cv: float = 1.0
+
+    @property
+    def expected(self) -> float:
+        """R(L): arrivals to expect."""
+        mean = (self.rate_per_s + self.to_per_s) / 2
+        return mean * self.length_s if mean else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive arrivals of one stage; `at` is in nanoseconds after the start of the load."""
+
+    first: int  # index of the first
+    at: Ints
+    stage: int
+
+
+class Arrivals:
+    """The arrivals of one shard, as `(index, ns after the start, stage)` in order. `duration_s` ends any load
+    and is what a ramp takes. The union over the shards is the process, whatever their number."""
+
+    def __init__(
+        self,
+        load: Load,
+        seed: int,
+        traffic: int = 0,
+        shard: int = 0,
+        shards: int = 1,
+        duration_s: float | None = None,
+    ) -> None:
+        self._stretches = stretches(load, duration_s)
+        self._seed, self._traffic = seed, traffic
+        self._shard, self._shards = shard, shards
+        self._stream = self._arrivals()
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return self._stream
+
+    def __next__(self) -> Arrival:
+        return next(self._stream)
+
+    def count(self) -> int | None:
+        """How many this shard has in all; None when there is no end, or too many to count beforehand."""
+        if sum(stretch.expected for stretch in self._stretches) > COUNTABLE:
+            return None
+        return sum(len(shard_of(block.at, block.first, self._shard, self._shards)) for block in self._blocks())
+
+    def _blocks(self) -> Iterator[Block]:
+        return blocks(self._stretches, self._seed, self._traffic)
+
+    def _arrivals(self) -> Iterator[Arrival]:
+        shard, shards = self._shard, self._shards
+        for block in self._blocks():
+            mine = shard_of(block.at, block.first, shard, shards)
+            first = block.first + (shard - block.first) % shards
+            yield from zip(range(first, first + shards * len(mine), shards), mine.tolist(), repeat(block.stage))
+
+
+def length_s(load: Load, stop: Stop, warmup: Warmup | None = None) -> float | None:
+    """How long the load lasts by the clock, warm-up included; None when only a count or a person ends it."""
+    warmup = warmup or Warmup()
+    if load.type == "stages":
+        whole = sum(stage.duration for stage in load.stages)
+        return whole if stop.duration is None else min(whole, stop.duration + warmup.duration)
+    if stop.duration is not None:
+        return stop.duration + warmup.duration
+    if load.type != "ramp":
+        return None
+    return _ramp_length_s(load, stop.sessions or stop.requests, warmup.requests)
+
+
+def _ramp_length_s(load: Load, asked: int | None, extra: int) -> float:
+    """A ramp that is ended by a count lasts as long as that count takes: n = L (r0 + r1) / 2."""
+    if asked is None:
+        raise PlanError("load: a ramp needs an end, got neither stop.duration nor stop.requests")
+    assert load.rate is not None and load.to is not None
+    return 2 * (asked + extra) / (load.rate + load.to)
+
+
+def stretches(load: Load, duration_s: float | None = None) -> list[Stretch]:
+    """The stages of an open-loop load, none of them beyond `duration_s`."""
+    if not load.open_loop:
+        raise ValueError(f"a load of type {load.type} has no arrivals of its own")
+    end_s = math.inf if duration_s is None else duration_s
+    if load.type == "stages":
+        return _stages(load, end_s)
+    assert load.rate is not None
+    if load.type == "ramp":
+        if duration_s is None:
+            raise PlanError("load: a ramp needs an end, got no duration")
+        assert load.to is not None
+        return [Stretch(0, 0.0, duration_s, load.rate, load.to, "poisson")]
+    return [Stretch(0, 0.0, end_s, load.rate, load.rate, load.type, load.cv)]
+
+
+def _stages(load: Load, end_s: float) -> list[Stretch]:
+    found, begins_s = [], 0.0
+    for number, stage in enumerate(load.stages):
+        if begins_s >= end_s:
+            break
+        rate = stage.rate or 0.0
+        to = rate if stage.to is None else stage.to
+        length = min(stage.duration, end_s - begins_s)
+        to = rate + (to - rate) * length / stage.duration  # a ramp that is cut short keeps its slope
+        found.append(Stretch(number, begins_s, length, rate, to, stage.process, stage.cv))
+        begins_s += stage.duration
+    return found
+
+
+def blocks(loads: list[Stretch], seed: int, traffic: int = 0) -> Iterator[Block]:
+    """All arrivals in order. Each stage draws from a stream of its own and starts afresh when it begins."""
+    first = 0
+    for stretch in loads:
+        draw = generator(seed, traffic, stretch.stage)
+        for at in _stretch_blocks(stretch, draw):
+            yield Block(first, at, stretch.stage)
+            first += len(at)
+
+
+def generator(seed: int, traffic: int, stage: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed % 2**64, traffic, PURPOSE, stage])))
+
+
+def shard_of(at: Ints, first: int, shard: int, shards: int) -> Ints:
+    """Of a block whose first arrival has index `first`, those with index shard, shard + shards, ..."""
+    return at[(shard - first) % shards :: shards]
+
+
+def _stretch_blocks(stretch: Stretch, draw: np.random.Generator) -> Iterator[Ints]:
+    begins = round(stretch.begins_s * NANOSECONDS)
+    ends = stretch.length_s * NANOSECONDS
+    if stretch.expected == 0:  # a pause
+        return
+    for sums in _sums(stretch, draw):
+        after_ns = np.rint(_inverse(stretch, sums) * NANOSECONDS)
+        inside = after_ns[: int(np.searchsorted(after_ns, ends))]
+        if len(inside):
+            yield inside.astype(np.int64) + begins
+        if len(inside) < len(sums):
+            return
+
+
+def _sums(stretch: Stretch, draw: np.random.Generator) -> Iterator[Floats]:
+    """S(n) in blocks, for ever. A constant process begins with an arrival at 0, the others with a gap."""
+    if stretch.process == "constant":
+        for first in range(0, 2**62, BLOCK):
+            yield np.arange(first, first + BLOCK, dtype=np.float64)
+    so_far = 0.0
+    while True:
+        gaps = _gaps(stretch, draw)
+        gaps[0] += so_far
+        sums = np.cumsum(gaps)
+        so_far = float(sums[-1])
+        yield sums
+
+
+def _gaps(stretch: Stretch, draw: np.random.Generator) -> Floats:
+    """Gaps of mean 1; a gamma of shape k = 1 / cv^2 and scale 1 / k has coefficient of variation cv."""
+    if stretch.process == "poisson":
+        return draw.standard_exponential(BLOCK)
+    shape = 1 / stretch.cv**2
+    return draw.standard_gamma(shape, BLOCK) / shape
+
+
+def _inverse(stretch: Stretch, sums: Floats) -> Floats:
+    """R^-1: the root of r0 t + a t^2 / 2 = s, a = (r1 - r0) / L, as 2 s / (r0 + sqrt(r0^2 + 2 a s)), which
+    keeps its digits for small a. Sums that the rate never reaches come at infinity."""
+    r0 = stretch.rate_per_s
+    slope = 0.0 if math.isinf(stretch.length_s) else (stretch.to_per_s - r0) / stretch.length_s
+    if slope == 0:
+        return sums / r0
+    square = np.maximum(r0**2 + 2 * slope * sums, 0.0)
+    below = r0 + np.sqrt(square)
+    at_s = np.divide(2 * sums, below, out=np.zeros_like(sums), where=below > 0)
+    at_s[sums > stretch.expected] = np.inf
+    return at_s

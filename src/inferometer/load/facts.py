@@ -1,0 +1,71 @@
+"""What the logs of a run say of it beside its records, in the form in which `measure` wants to know it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from inferometer.load.arrivals import Arrivals, length_s
+from inferometer.measure.facts import Facts
+from inferometer.plan.model import Plan, Traffic
+from inferometer.record.columns import Records
+from inferometer.record.log import Note
+from inferometer.record.sample import Sample
+from inferometer.vocabulary import NANOSECONDS
+
+
+def facts_of(
+    plan: Plan,
+    records: Records,
+    notes: Sequence[Note],
+    samples: Sequence[Sample] = (),
+    calibration: Mapping[str, Any] | None = None,
+) -> Facts:
+    """Works on whole logs and on those of a run that was killed: what they do not say is missing."""
+    starts = [note.at for note in notes if note.what == "start" and note.at is not None]
+    ends = [note.facts for note in notes if note.what == "ended"]
+    start_at = min(starts, default=None)
+    kernel = bool(ends) and all(end.get("stamps") == "kernel" for end in ends)
+    stamps: Literal["kernel", "read"] = "kernel" if kernel else "read"
+    return Facts(
+        start_at=start_at,
+        warmup_end_at=None if start_at is None else _warmup_end_at(plan, records, start_at),
+        stage_ends_at={} if start_at is None else {each.name: _stage_ends_at(each, start_at) for each in plan.classes},
+        planned=_planned(plan),
+        interrupted=len(ends) < len(starts) or any(note.what in {"interrupted", "gave up"} for note in notes),
+        cpu_shares=tuple(sample.value for sample in samples if (sample.source, sample.name) == ("client", "cpu_share")),
+        clock_steps_s=tuple(note.facts["by_s"] for note in notes if note.what == "clock stepped"),
+        calibration=calibration,
+        stamps=stamps,
+    )
+
+
+def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
+    """After the warm-up's time and after its requests, whichever is later."""
+    by_time = start_at + round(plan.warmup.duration * NANOSECONDS)
+    if not plan.warmup.requests or not len(records):
+        return by_time
+    behind = records.session >= plan.warmup.requests
+    first = records.scheduled_at[behind].min() if behind.any() else records.scheduled_at.max()
+    return max(by_time, int(first))
+
+
+def _stage_ends_at(traffic: Traffic, start_at: int) -> tuple[int, ...]:
+    lengths = [stage.duration for stage in traffic.load.stages]
+    return tuple(start_at + int(after_s * NANOSECONDS) for after_s in np.cumsum(lengths))
+
+
+def _planned(plan: Plan) -> dict[str, int]:
+    """Sessions that each open-loop class was to start, where that can be known beforehand."""
+    planned = {}
+    for number, traffic in enumerate(plan.classes):
+        if not traffic.load.open_loop:
+            continue
+        asked = traffic.stop.sessions or traffic.stop.requests
+        length = length_s(traffic.load, traffic.stop, plan.warmup)
+        arrivals = None if length is None else Arrivals(traffic.load, plan.seed, number, duration_s=length).count()
+        counts = [asked + plan.warmup.requests] if asked else []
+        counts += [arrivals] if arrivals is not None else []
+        if counts:
+            planned[traffic.name] = min(counts)
+    return planned

@@ -1,0 +1,21 @@
+"""What a shard tells while it runs: small, cheap, a few times a second."""
+
+import msgspec
+
+
+class Progress(msgspec.Struct, array_like=True):
+    """Counts since the start of the load, and what happened since the last message."""
+
+    shard: int = 0
+    at: int = 0  # monotonic ns
+    planned: int | None = None  # requests this shard will send, where it is known beforehand
+    scheduled: int = 0
+    sent: int = 0
+    done: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    waiting: int = 0  # arrivals that wait for a slot under a cap
+    output_tokens: int = 0
+    ttft_s: list[float] = []  # of requests finished since the last message
+    ends_at: int | None = None  # when the load ends by the clock, where it does
+    phase: str = "load"  # "connect", "load", "drain", "done"

@@ -1,0 +1,293 @@
+"""One worker's share of a run: the drives of all traffic classes on one reactor, and the log they write.
+
+Worker i of k needs only its job and the common start: arrivals and sessions come from the plan's seed.
+"""
+
+import gc
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferometer.load.drive import Drive
+from inferometer.load.pace import pace_of
+from inferometer.load.progress import Progress
+from inferometer.load.transport import HttpTransport
+from inferometer.plan.model import Plan
+from inferometer.record.log import LogWriter, Note
+from inferometer.record.record import Outcome, Record
+from inferometer.record.sample import Sample
+from inferometer.vocabulary import NANOSECONDS
+from inferometer.wire.clocks import ClockPair
+from inferometer.wire.reactor import Reactor, now
+from inferometer.wire.stamps import kernel_stamps
+from inferometer.workload.registry import workload_of
+
+PROGRESS_NS = NANOSECONDS // 4
+HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost
+LEAD_NS = 20_000_000  # between everything being ready and the first arrival
+NAP_S = 0.0003  # with kernel stamps reads may wait this long; costs up to as much send delay in a closed loop
+HOPELESS = 100  # when this many requests were answered and every one of them failed, the run is given up
+MOST_PRECONNECTED = 1024
+
+Watch = Callable[[Progress], None]
+Sampler = Callable[[int], list[Sample]]
+
+
+class ShardJob(msgspec.Struct, frozen=True):
+    """All that a worker needs to know."""
+
+    plan: dict[str, Any]
+    log: str
+    nonce: str
+    model: str | None = None
+    shard: int = 0
+    shards: int = 1
+
+
+class ShardReport(msgspec.Struct):
+    """How it went, beside the log."""
+
+    shard: int
+    start_at: int
+    ended_at: int = 0
+    interrupted: bool = False
+    gave_up: str | None = None  # why the run was ended early
+    stamps: str = "read"
+    clock_steps_s: list[float] = []
+    cpu_s: float = 0.0
+    connections: int = 0
+
+
+def run_shard(
+    job: ShardJob,
+    watch: Watch | None = None,
+    await_start: Callable[[], int] | None = None,
+    sampler: Sampler | None = None,
+) -> ShardReport:
+    """Drive this shard's share to its end. `await_start` is called when all is ready and says when to begin."""
+    shard = _Shard(job, watch or (lambda _progress: None), sampler)
+    try:
+        return shard.run(await_start or (lambda: now() + LEAD_NS))
+    finally:
+        shard.close()
+
+
+class _Shard:
+    """The parts of a shard while it runs."""
+
+    def __init__(self, job: ShardJob, watch: Watch, sampler: Sampler | None) -> None:
+        self.job = job
+        self.plan = Plan.model_validate(job.plan)
+        self.clocks = ClockPair()
+        self.reactor = Reactor(nap_s=NAP_S if kernel_stamps() else 0.0)
+        self.log = LogWriter(Path(job.log), job.shard, {"real_minus_monotonic_ns": self.clocks.offset_ns})
+        self.transport = HttpTransport(self.reactor, self.plan, job.model, self.clocks)
+        self.reactor.idle = self.transport.read_one
+        self.drives = [self._drive(number) for number in range(len(self.plan.classes))]
+        self.report = ShardReport(shard=job.shard, start_at=0)
+        self._watch = watch
+        self._sampler = sampler
+        self._recent_ttft_s: list[float] = []
+        self._phase = "connect"
+        self._failure: BaseException | None = None
+        self._housekeep_at = 0
+        self._undo_signal = self.reactor.on_signal(signal.SIGINT, self._on_interrupt)
+
+    def run(self, await_start: Callable[[], int]) -> ShardReport:
+        self._connect()
+        cpu_before = _cpu_s()
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # nothing here makes cycles; a collection would hold up every stream
+        try:
+            self._begin(await_start())
+            self.reactor.run()
+        finally:
+            gc.enable()
+            gc.unfreeze()
+        if self._failure is not None:
+            raise self._failure
+        self.transport.close()
+        self._report_end(cpu_before)
+        return self.report
+
+    def close(self) -> None:
+        self._undo_signal()
+        self.log.close()
+        self.reactor.close()
+
+    def _drive(self, number: int) -> Drive:
+        job, traffic = self.job, self.plan.classes[number]
+        drive = Drive(
+            traffic.name,
+            workload_of(traffic.workload, self.plan.seed, number, job.nonce),
+            pace_of(self.plan, number, job.shard, job.shards),
+            self.reactor,
+            self.transport,
+            self._keep,
+            job.shard,
+        )
+        drive.on_over = self._drive_over
+        drive.on_stop = self._drive_stopped
+        return drive
+
+    def _connect(self) -> None:
+        """Open connections ahead, so that no request pays for it."""
+        wanted = sum(_expected_in_flight(self.plan, number) for number in range(len(self.drives)))
+        count = min(wanted // self.job.shards, MOST_PRECONNECTED) if self.plan.target.preconnect else 0
+        if count:
+            self._tell()
+            self.transport.connect(count, self.reactor.stop)
+            self.reactor.run()
+
+    def _begin(self, start_at: int) -> None:
+        self.report.start_at = start_at
+        self._phase = "load"
+        self.log.add(Note("start", start_at, {"nonce": self.job.nonce}))
+        for drive in self.drives:
+            drive.start(start_at)
+        self._tick()
+
+    # -- while it runs ---------------------------------------------------------------------------------------
+
+    def _keep(self, record: Record) -> None:
+        try:
+            self.log.append(record)
+        except Exception as error:  # a full disk: end the load, keep what is written
+            self._fail(error)
+        if record.read_at and record.sent_at is not None:
+            first = int.from_bytes(record.read_at[:8], "little", signed=True)
+            self._recent_ttft_s.append((first - record.sent_at) / 1e9)
+
+    def _tick(self) -> None:
+        moment = now()
+        if moment >= self._housekeep_at:
+            self._housekeep_at = moment + HOUSEKEEPING_NS
+            self._housekeep(moment)
+        self._tell()
+        self._check_errors()
+        if self._phase != "done":
+            self.reactor.call_at(moment + PROGRESS_NS, self._tick)
+
+    def _housekeep(self, moment: int) -> None:
+        try:
+            step = self.clocks.refresh()
+            if step is not None:
+                self.report.clock_steps_s.append(step.by_ns / 1e9)
+                self.log.add(Note("clock stepped", step.at, {"by_s": step.by_ns / 1e9}))
+            for sample in self._sampler(moment) if self._sampler else ():
+                self.log.add(sample)
+            self.log.flush()
+        except Exception as error:
+            self._fail(error)
+
+    def _tell(self) -> None:
+        counts = [drive.counts for drive in self.drives]
+        ends = [drive.ends_at for drive in self.drives]
+        recent, self._recent_ttft_s = self._recent_ttft_s, []
+        self._watch(
+            Progress(
+                shard=self.job.shard,
+                at=now(),
+                planned=_total([drive.planned for drive in self.drives]),
+                scheduled=sum(each.scheduled for each in counts),
+                sent=sum(each.sent for each in counts),
+                done=sum(each.done for each in counts),
+                failed=sum(each.failed for each in counts),
+                in_flight=sum(each.in_flight for each in counts),
+                waiting=sum(drive.waiting for drive in self.drives),
+                output_tokens=sum(each.output_tokens for each in counts),
+                ttft_s=recent,
+                ends_at=None if None in ends else max(at for at in ends if at is not None),
+                phase=self._phase,
+            )
+        )
+
+    def _check_errors(self) -> None:
+        failed = sum(drive.counts.failed for drive in self.drives)
+        done = sum(drive.counts.done for drive in self.drives)
+        if done >= HOPELESS and failed == done:
+            self._give_up(f"all of the first {failed} requests failed")
+        for drive, traffic in zip(self.drives, self.plan.classes, strict=True):
+            if traffic.stop.errors is not None and drive.counts.failed >= traffic.stop.errors:
+                self._give_up(f"{drive.counts.failed} requests failed, stop.errors is {traffic.stop.errors}")
+
+    def _give_up(self, why: str) -> None:
+        if self.report.gave_up is None and self._phase == "load":
+            self.report.gave_up = why
+            self.log.add(Note("gave up", now(), {"why": why}))
+            self._each(lambda drive: drive.cut("cancelled"))
+
+    # -- the end ---------------------------------------------------------------------------------------------
+
+    def _drive_stopped(self) -> None:
+        if not any(drive.sending for drive in self.drives):
+            self.drain("unfinished")
+
+    def _drive_over(self) -> None:
+        if all(drive.over for drive in self.drives) and self._phase != "done":
+            self._phase = "done"
+            self.reactor.stop()
+
+    def drain(self, outcome: Outcome) -> None:
+        """Nothing more is sent: wait for what is in flight, but not for ever."""
+        if self._phase == "load":
+            self._phase = "drain"
+            patience = max(traffic.stop.drain for traffic in self.plan.classes)
+            self.reactor.call_at(now() + int(patience * NANOSECONDS), lambda: self._cut(outcome))
+
+    def _cut(self, outcome: Outcome) -> None:
+        self._each(lambda drive: drive.cut(outcome))
+
+    def _each(self, action: Callable[[Drive], None]) -> None:
+        for drive in self.drives:
+            action(drive)
+
+    def _on_interrupt(self) -> None:
+        """The first one drains, the second cancels."""
+        if self.report.interrupted:
+            self._cut("cancelled")
+            return
+        self.report.interrupted = True
+        self.log.add(Note("interrupted", now()))
+        self._each(lambda drive: drive.interrupt("cancelled"))
+        self.drain("cancelled")
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            self._phase = "done"
+            self.reactor.stop()
+
+    def _report_end(self, cpu_before: float) -> None:
+        report = self.report
+        report.ended_at = now()
+        report.stamps = self.transport.stamps if kernel_stamps() else "read"
+        report.cpu_s = _cpu_s() - cpu_before
+        report.connections = sum(client.opened for client in self.transport.clients)
+        self._phase = "done"
+        self._tell()
+        self.log.add(Note("ended", report.ended_at, msgspec.to_builtins(report)))
+
+
+def _expected_in_flight(plan: Plan, number: int) -> int:
+    """How many connections a class is likely to use: its concurrency, or a second's worth of arrivals."""
+    load = plan.classes[number].load
+    if load.type == "stages":
+        return max(int(stage.concurrency or max(stage.rate or 0, stage.to or 0)) for stage in load.stages)
+    capped = load.concurrency or load.max_concurrency
+    rate = max(load.rate or 0, load.to or 0)
+    return min(int(rate) + 1, capped or MOST_PRECONNECTED) if rate else capped or 0
+
+
+def _total(parts: list[int | None]) -> int | None:
+    return None if None in parts else sum(part for part in parts if part is not None)
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,188 @@
+"""Requests over HTTP: builds their bytes, hands them to the client, turns answers into records when there is time."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from inferometer.load.answer import last_stamp, new_record, read_answer
+from inferometer.load.clock import Done, Ended, Ticket
+from inferometer.plan.model import Plan, Target, Traffic
+from inferometer.plan.secrets import resolve_headers
+from inferometer.record.record import Outcome
+from inferometer.wire.api import APIS, template_body
+from inferometer.wire.client import Client, Exchange
+from inferometer.wire.clocks import ClockPair
+from inferometer.wire.origin import Origin, origin_of, tls_context
+from inferometer.wire.reactor import Reactor
+from inferometer.workload.session import Request
+
+BACKLOG_BYTES = 256 * 1024 * 1024  # answers kept unread for quiet moments; beyond, they are read at once
+
+
+class HttpTransport:
+    """Carries requests to a target's URLs in turn. Answers are read in quiet moments: `read_one` is the reactor's
+    idle work."""
+
+    def __init__(self, reactor: Reactor, plan: Plan, model: str | None, clocks: ClockPair) -> None:
+        target = plan.target
+        tls = tls_context(target.tls.verify, target.tls.ca, target.tls.cert, target.tls.key)
+        self.clients = [_client(reactor, target, origin_of(url, tls, target.proxy)) for url in target.url]
+        self._clocks = clocks
+        self._api = APIS[target.api]
+        self._encoders = {each.name: Encoder(plan, each, model) for each in plan.classes}
+        self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
+        self._backlog: deque[tuple[Exchange, Request, Ticket, Done]] = deque()
+        self._backlog_bytes = 0
+        self.stamps = "kernel"  # until an exchange had to stamp by itself
+
+    def connect(self, count: int, on_ready: Callable[[], None]) -> None:
+        """Open that many connections ahead, spread over the URLs; `on_ready` is called when all stand or failed."""
+        pending = count
+        if not count:
+            on_ready()
+
+        def one_more() -> None:
+            nonlocal pending
+            pending -= 1
+            if pending == 0:
+                on_ready()
+
+        for number in range(count):
+            self.clients[number % len(self.clients)].open(1, one_more)
+
+    def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
+        client = self.clients[(ticket.session + ticket.turn) % len(self.clients)]
+        data = self._encoders[ticket.traffic].encode(request, client.origin)
+
+        def on_end(exchange: Exchange) -> None:
+            stamp = last_stamp(exchange, self._clocks.offset_ns) if exchange.outcome in {"ok", "status"} else None
+            if ticket.live:
+                done_at = stamp or exchange.ended_at or 0
+                self._finish(exchange, request, ticket, done)
+                ended(done_at)
+                return
+            ended(stamp or exchange.ended_at or 0)
+            self._backlog.append((exchange, request, ticket, done))
+            self._backlog_bytes += sum(map(len, exchange.reads))
+            while self._backlog_bytes > BACKLOG_BYTES:
+                self.read_one()
+
+        return client.fetch(data, on_end).end
+
+    def read_one(self) -> bool:
+        """Read the oldest answer that waits; returns whether there was one."""
+        if not self._backlog:
+            return False
+        exchange, request, ticket, done = self._backlog.popleft()
+        self._backlog_bytes -= sum(map(len, exchange.reads))
+        self._finish(exchange, request, ticket, done)
+        return True
+
+    def close(self) -> None:
+        while self.read_one():
+            pass
+        for client in self.clients:
+            client.close()
+
+    def _finish(self, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
+        record = new_record(ticket)
+        record.replica = exchange.client.origin.url
+        record.asked_input, record.asked_output = request.input_tokens, request.output_tokens
+        keep_text = self._keep_answers or ticket.live
+        text = read_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
+        if exchange.since:
+            self.stamps = "read"
+        if self._keep_prompts:
+            record.prompt = request.prompt if isinstance(request.prompt, str) else orjson.dumps(request.prompt).decode()
+        if self._keep_answers:
+            record.answer = text
+        done(record, text)
+
+
+class Encoder:
+    """The bytes of a request of one traffic class: all that does not change is made once."""
+
+    def __init__(
+        self, plan: Plan, traffic: Traffic, model: str | None, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._target = plan.target
+        self._traffic = traffic
+        self._model = model
+        self._api = APIS[plan.target.api]
+        self._headers = request_headers(plan.target, traffic, environ)
+        self._fields = fixed_fields(plan.target, traffic)
+        self._heads: dict[str, bytes] = {}
+
+    def encode(self, request: Request, origin: Origin) -> bytes:
+        """Request line, headers and body."""
+        body = self.body(request)
+        head = self._heads.get(origin.url) or self._head(origin)
+        own = "".join(f"{name}: {value}\r\n" for name, value in request.headers.items()).encode()
+        return b"%bContent-Length: %d\r\n%b\r\n%b" % (head, len(body), own, body)
+
+    def body(self, request: Request) -> bytes:
+        if self._target.body is not None:
+            prompt = request.prompt if isinstance(request.prompt, str) else str(request.prompt)
+            return template_body(self._target.body, prompt)
+        fields = self._api.body(self._model, request.prompt) | self._fields
+        if request.output_tokens is not None:
+            fields["max_tokens"] = request.output_tokens
+        return orjson.dumps(fields | request.body)
+
+    def _head(self, origin: Origin) -> bytes:
+        path = request_path(origin, self._target)
+        lines = [f"POST {origin.request_target(path)} HTTP/1.1", f"Host: {origin.authority}"]
+        if origin.proxy_key and not origin.tunnelled:
+            lines.append(f"Proxy-Authorization: {origin.proxy_key}")
+        lines += [f"{name}: {value}" for name, value in self._headers.items()]
+        head = ("\r\n".join(lines) + "\r\n").encode("latin-1")
+        self._heads[origin.url] = head
+        return head
+
+
+def request_path(origin: Origin, target: Target) -> str:
+    """The path of the API below the URL, whether or not the URL already ends with /v1."""
+    path = target.path or APIS[target.api].path
+    if target.api == "template" and target.path is None:
+        return origin.path or "/"
+    if origin.path.endswith("/v1") and path.startswith("/v1/"):
+        path = path.removeprefix("/v1")
+    return origin.path + path
+
+
+def request_headers(target: Target, traffic: Traffic, environ: Mapping[str, str]) -> dict[str, str]:
+    """The headers of every request of a class, the key included."""
+    headers = {"Content-Type": "application/json", "Accept": "text/event-stream" if target.stream else "*/*"}
+    if key := environ.get(target.key_env):
+        headers["Authorization"] = f"Bearer {key}"
+    return headers | resolve_headers(target.headers | traffic.headers, environ)
+
+
+def fixed_fields(target: Target, traffic: Traffic) -> dict[str, Any]:
+    """The fields of a body that are the same in every request of a class."""
+    sampling = traffic.sampling
+    fields: dict[str, Any] = {"stream": target.stream}
+    if target.stream:
+        fields["stream_options"] = {"include_usage": True}
+        if target.continuous_usage:
+            fields["stream_options"]["continuous_usage_stats"] = True
+    asked = traffic.workload.output_tokens is not None
+    if sampling.ignore_eos or (sampling.ignore_eos is None and asked):
+        fields["ignore_eos"] = True
+    for name in ("min_tokens", "temperature", "top_p", "stop"):
+        if (value := getattr(sampling, name)) is not None:
+            fields[name] = value
+    return fields | sampling.extra
+
+
+def _client(reactor: Reactor, target: Target, origin: Origin) -> Client:
+    return Client(
+        reactor,
+        origin,
+        connect_timeout_s=target.timeout.connect,
+        request_timeout_s=target.timeout.request,
+        idle_timeout_s=target.timeout.idle,
+    )

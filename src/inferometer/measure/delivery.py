@@ -1,0 +1,164 @@
+"""The proof that the offered load was delivered: nothing missing, nothing late, and the process that was named.
+
+Arrivals are put on a clock that runs at the planned rate (time rescaling, Brown et al. 2002): on it the gaps of a
+constant rate, of a ramp and of stages all have mean 1, so that one test serves them all.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure.answers import Answers
+from inferometer.measure.distributions import gamma_cdf, kolmogorov_p, ks_statistic
+from inferometer.measure.facts import Facts
+from inferometer.measure.quantiles import Floats, Ints, quantile, sample
+from inferometer.measure.registry import each_of
+from inferometer.measure.window import start_of
+from inferometer.plan.model import Plan, Traffic
+from inferometer.record.columns import known
+from inferometer.vocabulary import NANOSECONDS
+
+FEWEST_GAPS = 20
+COUNTED_OVER = 10.0  # mean gaps per bin of the index of dispersion
+FEWEST_BINS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stage of an open loop: the rate goes from `rate` to `to` over `length_s` (inf: no end)."""
+
+    begins_s: float
+    length_s: float
+    rate: float
+    to: float
+    process: str
+    cv: float
+
+    def passed(self, at_s: Floats) -> Floats:
+        """Expected arrivals from the begin of the stage to each instant: r0 t + (r1 - r0) t² / 2L."""
+        t = at_s - self.begins_s
+        slope = 0.0 if math.isinf(self.length_s) else (self.to - self.rate) / self.length_s
+        return self.rate * t + slope * t * t / 2
+
+
+def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> dict[str, Any]:
+    """Of one traffic class. `lateness` is the send delay of everything that was sent, warm-up included."""
+    records = answers.records
+    arrivals = int((records.turn == 0).sum())
+    sent = int(known(records.sent_at).sum())
+    planned = facts.planned.get(traffic.name)
+    result: dict[str, Any] = {
+        "planned": planned,
+        "arrivals": arrivals,
+        "sent": sent,
+        "unsent": len(records) - sent,
+        "shortfall": max(0, planned - arrivals) if planned is not None else None,
+        "lateness": _lateness(answers),
+    }
+    return result | (_process(answers, plan, traffic, facts) if traffic.load.open_loop else {})
+
+
+def _lateness(answers: Answers) -> dict[str, float | None]:
+    delays = each_of("send_delay", answers)
+    of = sample(delays[~np.isnan(delays)])
+    largest = float(of.ordered[-1]) if len(of) else None
+    return {"p50": quantile(of, 0.5), "p99": quantile(of, 0.99), "max": largest}
+
+
+def _process(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> dict[str, Any]:
+    """How the gaps between arrivals compare with the process named: as sent, or as scheduled under a cap."""
+    capped = traffic.load.max_concurrency is not None
+    pieces = planned_pieces(traffic, plan)
+    gaps, stage = _rescaled_gaps(answers, pieces, start_of(answers.records, facts), capped)
+    head: dict[str, Any] = {"process": _name(pieces), "gaps_of": "scheduled_at" if capped else "sent_at"}
+    if len(gaps) < FEWEST_GAPS:
+        return {**head, "gaps": len(gaps), "gap_mean": None, "gap_cv": None, "gap_cv_named": None,
+                "dispersion": None, "ks": None}  # fmt: skip
+    middle = float(gaps.mean())
+    return {
+        **head,
+        "gaps": len(gaps),
+        "gap_mean": middle,  # in planned gaps: 1 is as planned
+        "gap_cv": float(gaps.std()) / middle if middle > 0 else None,
+        "gap_cv_named": _named_cv(pieces),
+        "dispersion": _dispersion(gaps),
+        "ks": _ks(gaps, stage, pieces),
+    }
+
+
+def planned_pieces(traffic: Traffic, plan: Plan) -> list[Piece]:
+    load = traffic.load
+    if load.type == "stages":
+        ends = np.cumsum([0.0, *(stage.duration for stage in load.stages)])
+        return [
+            Piece(float(begin), stage.duration, stage.rate or 0.0, stage.rate or 0.0 if stage.to is None else stage.to,
+                  stage.process, _cv(stage.process, stage.cv))
+            for begin, stage in zip(ends, load.stages, strict=False)
+        ]  # fmt: skip
+    rate = load.rate or 0.0
+    if load.type == "ramp":
+        return [Piece(0.0, _ramp_length_s(traffic, plan), rate, load.to or 0.0, "poisson", 1.0)]
+    return [Piece(0.0, math.inf, rate, rate, load.type, _cv(load.type, load.cv))]
+
+
+def _ramp_length_s(traffic: Traffic, plan: Plan) -> float:
+    """A ramp lasts as long as the load; ended by a count n it lasts as long as that takes: n = L (r0 + r1) / 2."""
+    stop, load = traffic.stop, traffic.load
+    if stop.duration is not None:
+        return stop.duration + plan.warmup.duration
+    asked = (stop.sessions or stop.requests or 0) + plan.warmup.requests
+    return 2 * asked / ((load.rate or 0.0) + (load.to or 0.0)) or math.inf
+
+
+def _cv(process: str, cv: float) -> float:
+    return {"constant": 0.0, "poisson": 1.0}.get(process, cv)
+
+
+def _name(pieces: list[Piece]) -> str:
+    return " then ".join(dict.fromkeys(piece.process for piece in pieces))
+
+
+def _named_cv(pieces: list[Piece]) -> float | None:
+    cvs = {piece.cv for piece in pieces}
+    return cvs.pop() if len(cvs) == 1 else None
+
+
+def _rescaled_gaps(answers: Answers, pieces: list[Piece], start_at: int, capped: bool) -> tuple[Floats, Ints]:
+    """Gaps in units of the planned mean gap, and the stage of each; a gap across two stages belongs to neither."""
+    records = answers.records
+    instants = records.scheduled_at if capped else records.sent_at
+    first = (records.turn == 0) & known(instants)
+    at, stage = instants[first], np.clip(records.stage[first], 0, len(pieces) - 1)
+    order = np.argsort(at, kind="stable")
+    at_s, stage = (at[order] - start_at) / NANOSECONDS, stage[order]
+    passed = np.zeros(len(at_s))
+    for number, piece in enumerate(pieces):
+        passed[stage == number] = piece.passed(at_s[stage == number])
+    same = stage[1:] == stage[:-1]
+    return np.diff(passed)[same], stage[1:][same]
+
+
+def _dispersion(gaps: Floats) -> float | None:
+    """Variance by mean of arrivals per bin of 10 planned gaps: 0 evenly spaced, 1 Poisson, about cv² in general."""
+    at = np.cumsum(gaps)
+    bins = int(at[-1] // COUNTED_OVER)
+    if bins < FEWEST_BINS:
+        return None
+    counts = np.bincount((at[at < bins * COUNTED_OVER] // COUNTED_OVER).astype(np.int64), minlength=bins)
+    return float(counts.var(ddof=1) / counts.mean())
+
+
+def _ks(gaps: Floats, stage: Ints, pieces: list[Piece]) -> dict[str, Any] | None:
+    """Kolmogorov-Smirnov: each gap through its own named distribution gives uniform numbers, if it is the one."""
+    uniform = [
+        gamma_cdf(piece.cv**-2, gaps[stage == number] * piece.cv**-2)  # Poisson is the gamma of cv 1
+        for number, piece in enumerate(pieces)
+        if piece.cv > 0
+    ]
+    values = np.concatenate([*uniform, np.empty(0)])
+    if len(values) < FEWEST_GAPS:
+        return None
+    statistic = ks_statistic(values)
+    return {"statistic": statistic, "p": kolmogorov_p(statistic, len(values))}

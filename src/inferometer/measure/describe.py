@@ -1,0 +1,125 @@
+"""One measure of one set of requests as plain data: count, mean, spread, quantiles, their intervals, failures."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure import quantiles
+from inferometer.measure.answers import Answers
+from inferometer.measure.quantiles import Floats, Sample
+from inferometer.measure.registry import REGISTRY, Measure
+from inferometer.plan.limit import Limit
+from inferometer.record.columns import Mask
+
+ALWAYS = ("p50", "p90", "p95", "p99")
+WHEN_KNOWN = ("p99.9",)
+
+
+def share_of(quantile: str) -> float:
+    """`p99.9` as 0.999."""
+    return float(quantile[1:]) / 100
+
+
+def named_quantiles(limits: Iterable[Limit], measure: str) -> tuple[str, ...]:
+    """The quantiles that limits name for a measure; a limit on one may be judged on its scheduled twin."""
+    plain = measure.removesuffix("_scheduled")
+    named = {limit.stat for limit in limits if limit.measure in (measure, plain) and limit.stat}
+    return tuple(sorted((stat for stat in named if stat[0] == "p"), key=share_of))
+
+
+def describe(
+    answers: Answers, chosen: Mask, measure: Measure, limits: list[Limit], confidence: float
+) -> dict[str, Any]:
+    """The measure over the chosen requests: of the answered ones, or of all sent where it concerns our sending."""
+    asked = tuple(dict.fromkeys((*ALWAYS, *named_quantiles(limits, measure.name.name))))
+    if measure.gaps is not None:
+        return _described_gaps(answers, chosen, measure, asked, confidence)
+    assert measure.each is not None
+    values = measure.each(answers)
+    of = chosen & answers.ok if measure.kind == "answered" else chosen & ~np.isnan(values)
+    result = described(values[of], measure, asked, confidence)
+    failed = chosen & answers.failed
+    if measure.failure_value is not None and failed.any():
+        late = np.where(failed, measure.failure_value, values)[of | failed]
+        result["adjusted"] = _adjusted(late, int(failed.sum()), asked, confidence)
+    return result
+
+
+def described(values: Floats, measure: Measure, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
+    """Of values in time order, NaN where undefined."""
+    defined = values[~np.isnan(values)]
+    head = {"unit": measure.name.unit, "count": len(defined), "undefined": len(values) - len(defined)}
+    return {**head, **_statistics(quantiles.sample(defined), asked, confidence)}
+
+
+def _described_gaps(
+    answers: Answers, chosen: Mask, measure: Measure, asked: tuple[str, ...], confidence: float
+) -> dict[str, Any]:
+    assert measure.gaps is not None
+    series = measure.gaps(answers)
+    of = chosen & answers.ok
+    values, weights, at = series.values, series.weights, series.at
+    if not of.all():
+        inside = of[series.owner]
+        values, weights, at = values[inside], None if weights is None else weights[inside], at[inside]
+    without = int((of & (answers.records.read_counts() < 2)).sum())
+    head = {"unit": measure.name.unit, "count": len(values), "undefined": without}
+    if weights is not None:
+        head["tokens"] = int(weights.sum())
+    return {**head, **_statistics(quantiles.sample(values, weights, at), asked, confidence)}
+
+
+def _statistics(of: Sample, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
+    middle = quantiles.mean(of)
+    some = len(of) > 0
+    result: dict[str, Any] = {
+        "mean": middle,
+        "std": _std(of, middle),
+        "min": float(of.ordered[0]) if some else None,
+        "max": float(of.ordered[-1]) if some else None,
+    }
+    found = _quantiles(of, asked, confidence)
+    means = {"mean": list(quantiles.mean_interval(of, confidence))}
+    return {**result, **found["values"], "intervals": means | found["intervals"], "unknown": found["unknown"]}
+
+
+def _quantiles(of: Sample, asked: tuple[str, ...], confidence: float) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {"values": {}, "intervals": {}, "unknown": {}}
+    rare = [name for name in WHEN_KNOWN if len(of) >= quantiles.needed_for(share_of(name), confidence)]
+    for name in sorted({*asked, *rare}, key=share_of):
+        estimate = quantiles.estimate(of, share_of(name), confidence)
+        if estimate.value is None and name not in asked:
+            continue
+        found["values"][name] = _finite(estimate.value)
+        found["intervals"][name] = [_finite(end) for end in estimate.interval]
+        if estimate.value is None:
+            found["unknown"][name] = estimate.needed
+    return found
+
+
+def _adjusted(late: Floats, failed: int, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
+    """Quantiles with failures as infinitely late. None that is not under `unknown` means infinitely late."""
+    late = late[~np.isnan(late)]
+    found = _quantiles(quantiles.sample(late), asked, confidence)
+    head = {"count": len(late), "failed": failed}
+    return {**head, **found["values"], "intervals": found["intervals"], "unknown": found["unknown"]}
+
+
+def _std(of: Sample, middle: float | None) -> float | None:
+    """Sample standard deviation; weights are counts."""
+    if middle is None or of.total < 2:
+        return None
+    squares = (of.values - middle) ** 2
+    total = float(squares.sum() if of.weights is None else squares @ of.weights)
+    return math.sqrt(total / (of.total - 1))
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def per_request_names() -> list[str]:
+    """Measures that are described for every set of requests, in the vocabulary's order."""
+    return [name for name, measure in REGISTRY.items() if measure.kind in ("answered", "sent", "gap")]

@@ -1,0 +1,84 @@
+"""Goodput: requests scheduled in the window that met every limit, and stalls: answers with a gap over the limit."""
+
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure.answers import Answers
+from inferometer.measure.quantiles import Floats
+from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.window import Window
+from inferometer.plan.limit import Limit
+from inferometer.record.columns import Mask
+from inferometer.vocabulary import MEASURES
+
+STALL_S = 1.0  # a pause that every reader notices, where the plan names no limit on icl or stall
+SCHEDULED = {name: f"{name}_scheduled" for name in ("ttft", "ttfo", "e2e", "done")}
+
+
+def judged_measure(name: str, open_loop: bool) -> str:
+    """In an open loop a limit on a latency is one on the latency since the request was due."""
+    return SCHEDULED.get(name, name) if open_loop else name
+
+
+def request_limits(limits: list[Limit]) -> list[Limit]:
+    """The limits that one request can keep or miss: those without a statistic; where there is none, the widest
+    for each measure of those with one, because a limit on p50 is not meant for every request."""
+    fitting = [limit for limit in limits if REGISTRY[limit.measure].each is not None]
+    plain = [limit for limit in fitting if limit.stat is None]
+    if plain:
+        return plain
+    widest: dict[tuple[str, str], Limit] = {}
+    for limit in fitting:
+        key = (limit.measure, limit.op[0])
+        widest[key] = max((limit, widest.get(key, limit)), key=_width)
+    return list(widest.values())
+
+
+def _width(limit: Limit) -> float:
+    return limit.value if limit.op[0] == "<" else -limit.value
+
+
+def goodput(
+    answers: Answers, chosen: Mask, window: Window, limits: list[Limit], open_loop: bool
+) -> dict[str, Any] | None:
+    """None without a limit that a request can keep. A failure is a miss; an undefined measure is counted apart."""
+    used = request_limits(limits)
+    if not used:
+        return None
+    missed, undefined = answers.failed.copy(), np.zeros(len(answers), np.bool_)
+    for limit in used:
+        values = each_of(judged_measure(limit.measure, open_loop), answers)
+        undefined |= np.isnan(values)
+        missed |= ~np.isnan(values) & ~_meets(limit, values)
+    judged = chosen & ~answers.censored
+    counts = {
+        "met": int((judged & ~missed & ~undefined).sum()),
+        "missed": int((judged & missed).sum()),
+        "undefined": int((judged & ~missed & undefined).sum()),
+        "censored": int((chosen & answers.censored).sum()),
+    }
+    return {**_goodput_values(counts, window), **counts, "limits": [str(limit) for limit in used]}
+
+
+def _goodput_values(counts: dict[str, int], window: Window) -> dict[str, Any]:
+    decided = counts["met"] + counts["missed"]
+    return {
+        "unit": MEASURES["goodput"].unit,
+        "window": counts["met"] / window.length_s if window.length_s > 0 else None,
+        "share": counts["met"] / decided if decided else None,
+    }
+
+
+def _meets(limit: Limit, values: Floats) -> Mask:
+    compare = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}[limit.op]
+    met: Mask = compare(values, limit.value)
+    return met
+
+
+def stalls(answers: Answers, chosen: Mask, limits: list[Limit]) -> dict[str, Any]:
+    over_s = max((limit.value for limit in limits if limit.measure in ("icl", "stall")), default=STALL_S)
+    longest = each_of("stall", answers)[chosen & answers.ok]
+    longest = longest[~np.isnan(longest)]
+    share = float((longest > over_s).mean()) if len(longest) else None
+    return {"over_s": over_s, "share": share}

@@ -1,0 +1,248 @@
+"""Quantiles as order statistics, means, and their intervals from blocks of consecutive values.
+
+Requests are not independent: a slow minute is slow for all. So the spread of block averages, not of single values,
+says how well a number is known. A quantile's interval is Woodruff's (1952): the share of values at or below it is
+averaged over blocks, which gives the number of independent values that would spread as much (Korn & Graubard 1998,
+with their correction for few blocks), and at that number the exact binomial ranks of the order statistics. A mean's is
+that of batch means with Student's t. Nothing is drawn at random: the same values give the same interval.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.measure.distributions import beta_cdf, bisect, normal_quantile, t_quantile
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+MOST_BLOCKS = 32  # more would be shorter than the memory of a queue; 31 degrees of freedom cost 4% of width
+FEWEST_BLOCKS = 8  # fewer make Student's t too wide to be of use
+VALUES_PER_BLOCK = 10  # below this, blocks are as good as single values
+MERGE_ABOVE = 1.28  # merge blocks while their lag-1 correlation is positive at the one-sided 10% level
+NORMAL_ABOVE = 50.0  # n q (1-q) from which binomial ranks by Cornish-Fisher are right to one rank
+RANK_WITHIN = 1e-3  # of a rank, before it is rounded outwards
+
+Interval = tuple[float | None, float | None]  # None: no bound on that side
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A quantile: `value` is None when `needed` values would be needed to know it and there are fewer."""
+
+    value: float | None
+    interval: Interval
+    needed: int | None = None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Sample:
+    """Values with weights, each in a block of neighbours in time; sorted once for all quantiles asked of it."""
+
+    values: Floats
+    weights: Floats | None  # None: all 1
+    block: Ints
+    blocks: int
+    block_weights: Floats
+    ordered: Floats
+    cumulative: Floats | None  # weights up to and with each ordered value
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def total(self) -> float:
+        return float(len(self.values)) if self.cumulative is None else float(self.cumulative[-1])
+
+
+def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None) -> Sample:
+    """Values in time order; with `at`, values at these instants in any order, whose blocks are equal spans of time."""
+    blocks = block_count(len(values))
+    block = _even_blocks(len(values), blocks) if at is None else _time_blocks(at, blocks)
+    if weights is None or (len(weights) and float(weights.min()) == float(weights.max())):
+        sizes = _by_block(block, None, blocks)
+        return Sample(values, None, block, blocks, sizes, np.sort(values), None)
+    order = np.argsort(values, kind="stable")
+    sizes = _by_block(block, weights, blocks)
+    return Sample(values, weights, block, blocks, sizes, values[order], np.cumsum(weights[order]))
+
+
+def _by_block(block: Ints, amounts: Floats | None, blocks: int) -> Floats:
+    return np.bincount(block, amounts, blocks).astype(np.float64)
+
+
+def block_count(n: int) -> int:
+    return max(1, min(n, MOST_BLOCKS, max(FEWEST_BLOCKS, n // VALUES_PER_BLOCK)))
+
+
+def _even_blocks(n: int, blocks: int) -> Ints:
+    return np.arange(n, dtype=np.int64) * blocks // max(n, 1)
+
+
+def _time_blocks(at: Ints, blocks: int) -> Ints:
+    first = int(at.min()) if len(at) else 0
+    span = (int(at.max()) - first + 1) if len(at) else 1
+    return np.minimum(((at - first) * (blocks / span)).astype(np.int64), blocks - 1)
+
+
+def needed_for(q: float, confidence: float = 0.95) -> int:
+    """Independent values without which an order statistic bounds the quantile on no side: 368 for p99 at 95%."""
+    rarer = max(q, 1.0 - q)
+    return math.ceil(math.log((1.0 - confidence) / 2) / math.log(rarer))
+
+
+def quantile(of: Sample, q: float) -> float | None:
+    """The smallest value that at least a share q of all (weight) does not exceed."""
+    if not len(of):
+        return None
+    return float(of.ordered[_rank_at(of, q)])
+
+
+def _rank_at(of: Sample, share: float) -> int:
+    """Index of the ordered value at which the cumulative share is first reached (1e-9 forgives rounding)."""
+    n = len(of)
+    if of.cumulative is None:
+        return min(n - 1, max(0, math.ceil(share * n - 1e-9) - 1))
+    return min(n - 1, int(np.searchsorted(of.cumulative, share * of.total * (1 - 1e-12), side="left")))
+
+
+def estimate(of: Sample, q: float, confidence: float = 0.95) -> Estimate:
+    """The quantile with its interval, or what it would take to know it. Values may be +inf."""
+    middle = quantile(of, q)
+    if middle is None:
+        return Estimate(None, (None, None), needed_for(q, confidence))
+    n = _equal_weights(of)
+    effective, degrees = _effective_count(of, q, middle, n)
+    needed = needed_for(q, confidence) * n / effective
+    interval = _interval(of, q, effective * _few_blocks(confidence, degrees), confidence)
+    if n < needed - 1e-9:
+        return Estimate(None, interval, math.ceil(needed * len(of) / n - 1e-9))
+    low, high = interval
+    return Estimate(middle, (_or(low, of.ordered[0]), _or(high, of.ordered[-1])))
+
+
+def _or(bound: float | None, extreme: float) -> float:
+    return float(extreme) if bound is None else bound
+
+
+def _equal_weights(of: Sample) -> float:
+    """Kish's count: as many values of equal weight as these are worth."""
+    if of.weights is None:
+        return float(len(of))
+    return of.total**2 / float(of.weights @ of.weights)
+
+
+def _effective_count(of: Sample, q: float, middle: float, n: float) -> tuple[float, int]:
+    """Independent values whose share below `middle` would vary as much as the blocks say, at most n."""
+    below = _below(of, q, middle)
+    sums = _by_block(of.block[below], None if of.weights is None else of.weights[below], of.blocks)
+    share, variance, degrees = _block_mean(of, sums)
+    if variance <= 0:
+        return n, degrees
+    spread = max(share * (1 - share), q * (1 - q) / 4)
+    return min(n, max(spread / variance * n / max(n - 1, 1.0), 1.0)), degrees
+
+
+def _below(of: Sample, q: float, middle: float) -> Mask:
+    """Values below the quantile, or up to it, whichever share is nearer to q: among many equal values one of the two
+    is everything or nothing, which would hide how they cluster."""
+    less, at_most = (_share_up_to(of, middle, side) for side in ("left", "right"))
+    return of.values < middle if abs(less - q) < abs(at_most - q) else of.values <= middle
+
+
+def _share_up_to(of: Sample, value: float, side: Literal["left", "right"]) -> float:
+    index = int(np.searchsorted(of.ordered, value, side=side))
+    if of.cumulative is None:
+        return index / len(of)
+    return float(of.cumulative[index - 1]) / of.total if index else 0.0
+
+
+def _few_blocks(confidence: float, degrees: int) -> float:
+    """Korn and Graubard's factor on the effective count for a variance known from few blocks only."""
+    upper = 0.5 + confidence / 2
+    return float((normal_quantile(upper) / t_quantile(upper, degrees)) ** 2)
+
+
+def _interval(of: Sample, q: float, n: float, confidence: float) -> Interval:
+    tail = (1.0 - confidence) / 2
+    low, high = lower_rank(n, q, tail), upper_rank(n, q, tail)
+    below = None if low is None else float(of.ordered[_rank_at(of, low / n)])
+    above = None if high is None else float(of.ordered[_rank_at(of, high / n)])
+    return below, above
+
+
+def lower_rank(n: float, q: float, tail: float) -> float | None:
+    """Largest rank k of n with P(x_(k) > quantile) <= tail; None when even the smallest value may lie above."""
+    if (1.0 - q) ** n > tail:
+        return None
+    if n * q * (1 - q) > NORMAL_ABOVE:
+        return math.floor(_normal_rank(n, q, normal_quantile(tail)))
+    # P(x_(k) <= quantile) = P(Bin(n, q) >= k) = I_q(k, n-k+1), falling in k
+    k = _crossing(lambda k: (1.0 - tail) - beta_cdf(k, n - k + 1, q), n, _normal_rank(n, q, normal_quantile(tail)))
+    return max(1.0, math.floor(k + RANK_WITHIN))
+
+
+def upper_rank(n: float, q: float, tail: float) -> float | None:
+    """Smallest rank k of n with P(x_(k) <= quantile) <= tail; None when even the largest value may lie below."""
+    if q**n > tail:
+        return None
+    if n * q * (1 - q) > NORMAL_ABOVE:
+        return math.ceil(_normal_rank(n, q, normal_quantile(1 - tail)) + 1)
+    k = _crossing(lambda k: tail - beta_cdf(k, n - k + 1, q), n, _normal_rank(n, q, normal_quantile(1 - tail)))
+    return min(n, math.ceil(k - RANK_WITHIN))
+
+
+def _crossing(rising: Callable[[float], float], n: float, near: float) -> float:
+    """Where the function of a rank crosses zero, looked for around a good guess first."""
+    low, high = max(1e-9, near - 4), min(n, near + 4)
+    if low >= high or rising(low) > 0 or rising(high) < 0:
+        low, high = 1e-9, n
+    return bisect(rising, low, high, RANK_WITHIN)
+
+
+def _normal_rank(n: float, q: float, z: float) -> float:
+    """Binomial quantile by Cornish and Fisher's expansion: n q + z s + (1 - 2q)(z² - 1)/6."""
+    return n * q + z * math.sqrt(n * q * (1 - q)) + (1 - 2 * q) * (z * z - 1) / 6
+
+
+def mean(of: Sample) -> float | None:
+    if not len(of):
+        return None
+    weighted = of.values if of.weights is None else of.values * of.weights
+    return float(weighted.sum()) / of.total
+
+
+def mean_interval(of: Sample, confidence: float = 0.95) -> Interval:
+    """Batch means: mean ± t * standard error, with one degree of freedom less than blocks."""
+    if len(of) < 2 or of.blocks < 2 or not np.isfinite(of.ordered[-1]):
+        return (None, None)
+    sums = _by_block(of.block, of.values if of.weights is None else of.values * of.weights, of.blocks)
+    middle, variance, degrees = _block_mean(of, sums)
+    half = t_quantile(0.5 + confidence / 2, degrees) * math.sqrt(variance)
+    return (middle - half, middle + half)
+
+
+def _block_mean(of: Sample, sums: Floats) -> tuple[float, float, int]:
+    """Of something summed by block: its mean, that mean's variance (a ratio estimator), degrees of freedom."""
+    weights = of.block_weights
+    middle = float(sums.sum() / weights.sum())
+    residuals = sums - middle * weights
+    while len(residuals) >= 2 * FEWEST_BLOCKS and _neighbours_alike(residuals):
+        residuals = np.add.reduceat(residuals, np.arange(0, len(residuals), 2))
+    b = len(residuals)
+    if b < 2:
+        return middle, 0.0, 1
+    return middle, float(residuals @ residuals) * b / (b - 1) / float(weights.sum()) ** 2, b - 1
+
+
+def _neighbours_alike(residuals: Floats) -> bool:
+    """Whether blocks still remember the block before them: too short to count as independent."""
+    square = float(residuals @ residuals)
+    if square == 0:
+        return False
+    return float(residuals[1:] @ residuals[:-1]) / square > MERGE_ABOVE / math.sqrt(len(residuals))

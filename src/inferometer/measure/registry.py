@@ -1,0 +1,243 @@
+"""The one registry of measures: each name of the vocabulary with its formula, one sentence and its function.
+
+Reports, docs, dashboards, comparisons and limits read what a measure means here and nowhere else.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from inferometer.measure import formulas
+from inferometer.measure.answers import Answers
+from inferometer.measure.formulas import Each, GapSeries, amount, span, spent
+from inferometer.measure.quantiles import Floats
+from inferometer.vocabulary import MEASURES, MeasureName
+
+# Of whom a measure has values: answered requests; all that were sent; gaps between reads; sessions; the whole run.
+Kind = Literal["answered", "sent", "gap", "session", "scalar"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure and how it is made. `each` gives a value per request, `gaps` one per gap; sessions and scalars are
+    computed where their parts are."""
+
+    name: MeasureName
+    kind: Kind
+    formula: str  # symbols are the fields of a record; n output tokens, k1 of them in the first read; unit in []
+    sentence: str
+    each: Each | None = None
+    gaps: Callable[[Answers], GapSeries] | None = None
+
+    @property
+    def failure_value(self) -> float | None:
+        """What a failed request counts as in limits: infinitely late, or infinitely slow; None: it has no part."""
+        if self.kind != "answered" or self.name.direction is None:
+            return None
+        return math.inf if self.name.direction == "lower" else 0.0
+
+
+REGISTRY: dict[str, Measure] = {}
+
+
+def _answered(name: str, each: Each, formula: str, sentence: str) -> None:
+    REGISTRY[name] = Measure(MEASURES[name], "answered", formula, sentence, each=each)
+
+
+def _sent(name: str, each: Each, formula: str, sentence: str) -> None:
+    REGISTRY[name] = Measure(MEASURES[name], "sent", formula, sentence, each=each)
+
+
+def _gap(name: str, gaps: Callable[[Answers], GapSeries], formula: str, sentence: str) -> None:
+    REGISTRY[name] = Measure(MEASURES[name], "gap", formula, sentence, gaps=gaps)
+
+
+def _session(name: str, formula: str, sentence: str) -> None:
+    REGISTRY[name] = Measure(MEASURES[name], "session", formula, sentence)
+
+
+def _scalar(name: str, formula: str, sentence: str) -> None:
+    REGISTRY[name] = Measure(MEASURES[name], "scalar", formula, sentence)
+
+
+def each_of(name: str, answers: Answers) -> Floats:
+    """The values of a measure that each request has, NaN where undefined."""
+    each = REGISTRY[name].each
+    assert each is not None, f"{name} has no value per request"
+    return each(answers)
+
+
+_answered(
+    "ttft",
+    span("sent_at", "first_at"),
+    "first_at - sent_at [s]",
+    "Time from sending to the first read that carried a token.",
+)
+_answered(
+    "ttft_scheduled",
+    span("scheduled_at", "first_at"),
+    "first_at - scheduled_at [s]",
+    "Time to the first token since the request was due: what a user waits, queue and lateness included.",
+)
+_answered(
+    "ttfo",
+    span("sent_at", "visible_at"),
+    "visible_at - sent_at [s]",
+    "Time from sending to the first visible (non-reasoning) token.",
+)
+_answered(
+    "ttfo_scheduled",
+    span("scheduled_at", "visible_at"),
+    "visible_at - scheduled_at [s]",
+    "Time to the first visible token since the request was due.",
+)
+_answered(
+    "tpot",
+    formulas.tpot,
+    "(last_at - first_at) / (n - k1) [s/token]",
+    "Time per output token after the first read; undefined when n <= k1, never 0.",
+)
+_gap(
+    "itl",
+    formulas.itl,
+    "(read_at[i+1] - read_at[i]) / k, weight k = read_tokens[i+1] [s/token]",
+    "Pace per token: each gap divided by the k tokens that ended it, counted k times.",
+)
+_gap("icl", formulas.icl, "read_at[i+1] - read_at[i] [s]", "Gap between token-bearing reads: what a reader sees.")
+_answered(
+    "ntpot",
+    formulas.ntpot,
+    "(last_at - sent_at) / n [s/token]",
+    "End-to-end time spread over all output tokens, the prompt's share included.",
+)
+_answered(
+    "e2e",
+    span("sent_at", "last_at"),
+    "last_at - sent_at [s]",
+    "Time from sending to the last read that carried a token.",
+)
+_answered(
+    "e2e_scheduled",
+    span("scheduled_at", "last_at"),
+    "last_at - scheduled_at [s]",
+    "Time to the last token since the request was due.",
+)
+_answered(
+    "done",
+    span("sent_at", "ended_at"),
+    "ended_at - sent_at [s]",
+    "Time from sending to the end of the stream, the protocol's last words included.",
+)
+_answered(
+    "done_scheduled",
+    span("scheduled_at", "ended_at"),
+    "ended_at - scheduled_at [s]",
+    "Time to the end of the stream since the request was due.",
+)
+_answered(
+    "stall",
+    formulas.stall,
+    "max over i of (read_at[i+1] - read_at[i]) [s]",
+    "The longest pause of an answer; undefined with a single read.",
+)
+_sent(
+    "queue_wait",
+    span("scheduled_at", "ready_at"),
+    "ready_at - scheduled_at [s]",
+    "Wait for a slot under a cap or for the turn before: the system's doing, not ours.",
+)
+_sent(
+    "send_delay",
+    formulas.send_delay,
+    "sent_at - ready_at - connect - tls - retry [s]",
+    "Our own lateness: from when nothing but us stood in the way, connecting left out.",
+)
+_sent(
+    "connect",
+    spent("connect_ns"),
+    "connect [s]",
+    "Time to open the request's connection; undefined where one was open.",
+)
+_sent("tls", spent("tls_ns"), "tls [s]", "Time of the TLS handshake; undefined where none was made.")
+_answered(
+    "input_tokens",
+    amount("input_tokens"),
+    "usage.prompt_tokens [tokens]",
+    "Tokens of the prompt as the server counted them.",
+)
+_answered(
+    "output_tokens",
+    amount("output_tokens"),
+    "n = usage.completion_tokens, else sum of read_tokens [tokens]",
+    "Tokens of the answer: the server's count, else what the reads carried; never what was asked.",
+)
+_answered(
+    "cached_tokens",
+    amount("cached_tokens"),
+    "usage.prompt_tokens_details.cached_tokens [tokens]",
+    "Tokens of the prompt that the server found in its prefix cache.",
+)
+_answered(
+    "reasoning_tokens",
+    amount("reasoning_tokens"),
+    "usage.completion_tokens_details.reasoning_tokens [tokens]",
+    "Tokens of the answer that were reasoning, as the server counted them.",
+)
+_answered(
+    "user_speed",
+    formulas.user_speed,
+    "1 / tpot [tokens/s]",
+    "Tokens per second that one reader sees once the answer has begun.",
+)
+_session(
+    "session_time",
+    "ended_at of the last turn - scheduled_at of the first [s]",
+    "Whole time of a session whose turns were all answered, think time included.",
+)
+_session(
+    "session_last_answer",
+    "last_at of the last turn - scheduled_at of the first [s]",
+    "Time from a session's start to the last token of its last answer.",
+)
+_session("session_turns", "count of answered turns [turns]", "Turns of a session that were answered.")
+_scalar(
+    "request_rate", "answers with ended_at in the window / window [1/s]", "Answers completed per second of the window."
+)
+_scalar(
+    "input_rate",
+    "sum of input tokens with first_at in the window / window [tokens/s]",
+    "Prompt tokens worked through per second: a prompt counts when its first token comes.",
+)
+_scalar(
+    "output_rate",
+    "sum of read_tokens with read_at in the window / window [tokens/s]",
+    "Output tokens that arrived per second of the window, of whatever request.",
+)
+_scalar("total_rate", "input_rate + output_rate [tokens/s]", "Prompt and output tokens per second of the window.")
+_scalar(
+    "offered_rate",
+    "requests with scheduled_at in the window / window [1/s]",
+    "Requests asked for per second of the window, whatever became of them.",
+)
+_scalar(
+    "concurrency",
+    "integral of requests in flight (sent_at..ended_at) / window [requests]",
+    "Requests in flight, on average over the time of the window.",
+)
+_scalar(
+    "goodput",
+    "requests scheduled in the window that met every limit / window [1/s]",
+    "Requests per second that met every limit; a failure is a miss, an undefined measure counts apart.",
+)
+_scalar("goodput_share", "met / (met + missed) [share]", "Share of requests that met every limit.")
+_scalar(
+    "failure_rate",
+    "failed / (answered + failed) [share]",
+    "Share of the window's requests that failed; cancelled and unfinished ones are censored, not failed.",
+)
+_scalar(
+    "stall_share",
+    "answers with stall > limit / answers with a gap [share]",
+    "Share of answers with a gap over the limit on icl or stall (without one: over 1 s).",
+)

@@ -1,0 +1,263 @@
+"""A run as numbers: plain data, ready for JSON, in seconds and tokens; a missing number is None, never 0 or NaN."""
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure import steadiness
+from inferometer.measure.answers import Answers, seconds_between
+from inferometer.measure.calibration import error_at
+from inferometer.measure.delivery import delivery
+from inferometer.measure.describe import describe, per_request_names
+from inferometer.measure.facts import Facts
+from inferometer.measure.goodput import goodput, stalls
+from inferometer.measure.inflight import InFlight
+from inferometer.measure.rates import block_edges, block_means, concurrency, rates
+from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.sessions import sessions
+from inferometer.measure.slices import slices
+from inferometer.measure.tokens import tokens
+from inferometer.measure.uncertainty import uncertainty
+from inferometer.measure.window import (
+    Window,
+    class_window,
+    end_of,
+    of_class,
+    stage_windows,
+    start_of,
+    traffic_named,
+    whole_window,
+)
+from inferometer.plan.limit import Limit
+from inferometer.plan.model import Plan, Traffic
+from inferometer.record.columns import Mask, Records, known
+from inferometer.record.schema import schema_of
+
+TOP_ERRORS = 10
+HEADLINE = ("ttft", "tpot", "itl", "e2e", "output_tokens")
+HEADLINE_OPEN = ("ttft_scheduled", "ttft", "tpot", "itl", "e2e_scheduled", "e2e", "output_tokens")
+HEADLINE_QUANTILES = ("p50", "p90")
+
+
+def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> dict[str, Any]:
+    """Everything about a run that its records tell."""
+    facts = facts or Facts()
+    answers = Answers.of(records)
+    run = Window(start_of(records, facts), end_of(records, facts), "the whole run")
+    classes = [traffic.name for traffic in plan.classes]
+    by_class = {name: of_class(answers, plan, name) for name in classes}
+    parts = {name: _class_summary(by_class[name], plan, facts, name, run) for name in classes}
+    only = parts[classes[0]]
+    whole = only if len(classes) == 1 else _mixed_summary(answers, plan, facts, run)
+    return {
+        "schema": schema_of("summary"),
+        **whole,
+        "instrument": _instrument(whole, answers, facts),
+        "slices": slices(answers, run, whole["headline"][0]),
+        "traffic": parts if len(classes) > 1 else {},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is summed up: a window of a run, under which limits, and what was asked of it."""
+
+    window: Window
+    run: Window
+    limits: list[Limit]
+    loop: str  # "open", "closed", or "mixed" over several classes
+    asked: int | None  # concurrency
+    confidence: float
+
+    @property
+    def headline(self) -> tuple[str, ...]:
+        return HEADLINE if self.loop == "closed" else HEADLINE_OPEN
+
+
+def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: Window) -> dict[str, Any]:
+    """One traffic class: its window, its stages, and whether its load was delivered."""
+    traffic = traffic_named(plan, name)
+    window = class_window(answers, plan, facts, name)
+    scope = Scope(window, run, traffic.limits, _loop([traffic]), _asked(traffic), plan.confidence)
+    cuts = stage_windows(answers, plan, facts, name, window) if traffic.load.type == "stages" else []
+    stages = [_stage_summary(answers, scope, traffic, stage, window) for stage, window in cuts]
+    return {**_section(answers, scope), "delivery": delivery(answers, plan, traffic, facts), "stages": stages}
+
+
+def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[str, Any]:
+    """All classes together; limits and delivery are matters of each class."""
+    asked = [_asked(traffic) for traffic in plan.classes]
+    total = sum(n for n in asked if n is not None) if None not in asked else None
+    scope = Scope(whole_window(answers, plan, facts), run, [], _loop(plan.classes), total, plan.confidence)
+    return {**_section(answers, scope), "delivery": None, "stages": []}
+
+
+def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int, window: Window) -> dict[str, Any]:
+    """A stage is what was scheduled in its window; the rates are what arrived there, of whatever stage."""
+    asked = traffic.load.stages[stage].concurrency if stage < len(traffic.load.stages) else None
+    section = _section(answers, replace(scope, window=window, asked=asked))
+    return {"stage": stage, **section, "outcomes": outcomes(answers, _chosen(answers, window))}
+
+
+def _asked(traffic: Traffic) -> int | None:
+    """The concurrency of a closed loop, of its stages the largest; None in an open loop."""
+    if traffic.load.type == "stages":
+        return max((stage.concurrency for stage in traffic.load.stages if stage.concurrency), default=None)
+    return traffic.load.concurrency
+
+
+def _loop(classes: list[Traffic]) -> str:
+    kinds = {traffic.load.open_loop for traffic in classes}
+    return "mixed" if len(kinds) > 1 else "open" if kinds == {True} else "closed"
+
+
+def _chosen(answers: Answers, window: Window) -> Mask:
+    return window.holds(answers.records.scheduled_at)
+
+
+def _section(answers: Answers, scope: Scope) -> dict[str, Any]:
+    """All numbers of one window: measures of the requests scheduled in it, rates of what arrived in it."""
+    window, limits = scope.window, scope.limits
+    chosen = _chosen(answers, window)
+    return {
+        "loop": scope.loop,
+        "confidence": scope.confidence,
+        "headline": list(scope.headline),
+        "headline_quantiles": list(HEADLINE_QUANTILES),
+        "window": _window(answers, scope, chosen),
+        "measures": {
+            name: describe(answers, chosen, REGISTRY[name], limits, scope.confidence) for name in per_request_names()
+        },
+        "rates": rates(answers, window, scope.run),
+        "concurrency": concurrency(answers, window, scope.asked),
+        "goodput": goodput(answers, chosen, window, limits, scope.loop != "closed"),
+        "stalls": stalls(answers, chosen, limits),
+        "outcomes": outcomes(answers, np.ones(len(answers), np.bool_)),
+        "failures": _failures(answers, chosen),
+        "errors": errors(answers),
+        "tokens": tokens(answers, chosen),
+        "uncertainty": uncertainty(answers, chosen),
+        "sessions": sessions(answers, chosen, scope.confidence),
+    }
+
+
+def _window(answers: Answers, scope: Scope, chosen: Mask) -> dict[str, Any]:
+    window, run = scope.window, scope.run
+    return {
+        "start_s": (window.start_at - run.start_at) / 1e9,
+        "end_s": (window.end_at - run.start_at) / 1e9,
+        "length_s": window.length_s,
+        "run_s": run.length_s,
+        "rule": window.rule,
+        "requests": int(chosen.sum()),
+        "steady": _steady(answers, window, scope.headline[0]),
+        "backlog": _backlog(answers, window),
+    }
+
+
+def _steady(answers: Answers, window: Window, latency: str) -> dict[str, Any]:
+    """Neither requests in flight nor the time to the first token may drift."""
+    if window.length_s <= 0:
+        return steadiness.together({"in_flight": steadiness.Trend("unknown")})
+    records, edges = answers.records, block_edges(window, steadiness.BLOCKS)
+    flight = InFlight.of(records.sent_at, records.ended_at)
+    values = np.where(answers.ok, each_of(latency, answers), np.nan)
+    return steadiness.together(
+        {
+            "in_flight": steadiness.trend(flight.mean(edges)),
+            latency: steadiness.trend(block_means(records.scheduled_at, values, edges)),
+        }
+    )
+
+
+def _backlog(answers: Answers, window: Window) -> dict[str, Any] | None:
+    """Growth of what was due and not yet done over the window's second half, when the first answers had their time."""
+    middle_at = (window.start_at + window.end_at) // 2
+    half = Window(middle_at, window.end_at, window.rule)
+    if half.length_s <= 0:
+        return None
+    records = answers.records
+    waiting = InFlight.of(records.scheduled_at, records.ended_at).mean(block_edges(half, steadiness.BLOCKS))
+    trend = steadiness.trend(waiting)
+    offered = int(half.holds(records.scheduled_at).sum())
+    growth = (trend.drift or 0.0) * float(waiting.mean())
+    time_s = seconds_between(records.scheduled_at, records.ended_at)[window.holds(records.scheduled_at)]
+    time_s = time_s[~np.isnan(time_s)]
+    return {
+        "growth": growth,
+        "growth_share": growth / offered if offered else None,
+        "p": trend.p,
+        "word": trend.word,
+        "time_in_system_s": float(time_s.mean()) if len(time_s) else None,
+    }
+
+
+def outcomes(answers: Answers, chosen: Mask) -> dict[str, int]:
+    """Requests by outcome; HTTP statuses apart (`status_429`)."""
+    records = answers.records
+    counts: Counter[str] = Counter({"ok": 0})
+    status = records.outcome.mask("status") & chosen
+    for code, n in zip(*np.unique(records.status[status], return_counts=True), strict=True):
+        counts[f"status_{code}" if known(code) else "status"] += int(n)
+    rest = chosen & ~records.outcome.mask("status")
+    for word, n in records.outcome.take(np.flatnonzero(rest)).counts().items():
+        counts[str(word)] += n
+    return {"ok": counts.pop("ok"), **dict(sorted(counts.items()))}
+
+
+def _failures(answers: Answers, chosen: Mask) -> dict[str, Any]:
+    """The failure rate and its parts among the window's requests; censored ones are neither."""
+    ok, failed = int((answers.ok & chosen).sum()), int((answers.failed & chosen).sum())
+    decided = ok + failed
+    by_outcome = outcomes(answers, chosen & answers.failed)
+    by_outcome.pop("ok")
+    return {
+        "failure_rate": failed / decided if decided else None,
+        "failed": failed,
+        "censored": int((answers.censored & chosen).sum()),
+        "by_outcome": {word: n / decided for word, n in by_outcome.items()},
+    }
+
+
+def errors(answers: Answers) -> list[dict[str, Any]]:
+    """The most frequent error messages of the run."""
+    texts = answers.records.error[~answers.ok]
+    top = Counter(text for text in texts if text is not None)
+    ranked = sorted(top.items(), key=lambda item: (-item[1], item[0]))
+    return [{"message": message, "count": n} for message, n in ranked[:TOP_ERRORS]]
+
+
+def _instrument(whole: dict[str, Any], answers: Answers, facts: Facts) -> dict[str, Any]:
+    """Our own error at this run's load, which each worker has its share of: streams in flight at most, and events in
+    the busiest second (in a window shorter than that: on average)."""
+    records, rate = answers.records, whole["rates"]["output_rate"]
+    workers = max(1, len(np.unique(records.shard)))
+    tokens_per_s = rate["peak_1s"] or rate["window"] or 0.0
+    total = int(records.read_tokens.sum())
+    events = max(int(records.events.sum()), len(records.read_at))
+    streams = math.ceil(whole["concurrency"]["max"] / workers)
+    events_per_s = tokens_per_s * events / total / workers if total else 0.0
+    found = error_at(facts.calibration, streams, events_per_s, facts.stamps) if facts.calibration else None
+    point = {"workers": workers, "streams": streams, "events_per_s": events_per_s}
+    return {"stamps": facts.stamps, "calibrated": found is not None, **point, **(found or {})}
+
+
+def slowest(records: Records, n: int = 10) -> list[dict[str, Any]]:
+    """The n answers with the longest end-to-end time, longest first: what to look at in the server's log."""
+    answers = Answers.of(records)
+    names = ("e2e", "ttft", "ttft_scheduled", "tpot", "stall", "queue_wait", "send_delay", "output_tokens")
+    columns = {name: each_of(name, answers) for name in names}
+    time_s = np.where(np.isnan(columns["e2e"]) | ~answers.ok, -np.inf, columns["e2e"])
+    order = np.argsort(-time_s, kind="stable")[: min(n, int(answers.ok.sum()))]
+    return [_row(answers, columns, int(i)) for i in order]
+
+
+def _row(answers: Answers, columns: dict[str, Any], i: int) -> dict[str, Any]:
+    record = answers.records.record(i)
+    start_at = int(answers.records.scheduled_at.min())
+    head = {name: getattr(record, name) for name in ("session", "turn", "traffic", "replica", "request_id")}
+    values = {name: None if np.isnan(column[i]) else float(column[i]) for name, column in columns.items()}
+    return {**head, "at_s": (record.scheduled_at - start_at) / 1e9, "input_tokens": record.input_tokens, **values}

@@ -1,0 +1,48 @@
+"""How uncertain the stamps are, against what is reported from them."""
+
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure.answers import Answers
+from inferometer.measure.quantiles import Floats, Ints, quantile, sample
+from inferometer.measure.registry import each_of
+from inferometer.record.columns import Mask
+from inferometer.vocabulary import NANOSECONDS
+
+LARGE_FOR_TTFT = 0.05  # of the median TTFT
+LARGE_FOR_GAPS = 0.50  # of the median gap: a gap that may be half as long is no longer that gap
+
+
+def uncertainty(answers: Answers, chosen: Mask) -> dict[str, Any]:
+    """Slack of first reads and of all reads in seconds, and the share of reads where it is large."""
+    of = chosen & answers.ok
+    first_s = answers.first_slack_s()
+    later_s = _slack_of_gaps(answers)
+    inside = of[answers.gaps.owner]
+    gaps_s = answers.gaps.length_s[inside]
+    return {
+        "first_read": _described(first_s[of], each_of("ttft", answers)[of], LARGE_FOR_TTFT),
+        "read": _described(later_s[inside], gaps_s, LARGE_FOR_GAPS),
+    }
+
+
+def _slack_of_gaps(answers: Answers) -> Floats:
+    """Slack of the read that ended each gap, in the order of the gaps."""
+    records = answers.records
+    later: Mask = np.ones(len(records.read_at), np.bool_)
+    later[_first_reads(answers)] = False
+    return records.read_slack[later] / NANOSECONDS
+
+
+def _first_reads(answers: Answers) -> Ints:
+    return answers.records.read_offsets[:-1][answers.records.read_counts() > 0]
+
+
+def _described(slack_s: Floats, value_s: Floats, large: float) -> dict[str, Any]:
+    slack_s, value_s = slack_s[~np.isnan(slack_s)], value_s[~np.isnan(value_s)]
+    if not len(slack_s) or not len(value_s):
+        return {"p50": None, "p99": None, "large_share": None}
+    of = sample(slack_s)
+    threshold = large * float(np.median(value_s))
+    return {"p50": quantile(of, 0.5), "p99": quantile(of, 0.99), "large_share": float((slack_s > threshold).mean())}

@@ -1,0 +1,297 @@
+"""Whether a run can be trusted as a measurement: valid, doubtful or invalid, each doubt with its number and a remedy.
+
+Each rule looks at one thing and yields a reason or nothing. What only the server knows is left to others.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from inferometer.measure.describe import named_quantiles
+from inferometer.measure.facts import Facts
+from inferometer.plan.model import Plan, Traffic
+from inferometer.record.schema import schema_of
+from inferometer.vocabulary import duration_text, number_text
+
+Word = Literal["valid", "doubtful", "invalid"]
+Reason = dict[str, Any]  # {"word", "code", "text"}
+Summary = dict[str, Any]
+
+# Errors against what is reported: 5% of the median is what two runs differ by anyway; half of it is no measurement.
+ERROR_DOUBTFUL = 0.05
+ERROR_INVALID = 0.50
+LATE_FLOOR_S = 0.001  # pacing is to be below a millisecond; less is never worth a word
+LATE_INVALID_S = 0.010
+GAP_ERROR_DOUBTFUL = 0.25  # of the median gap: p99 of a gap that is off by a quarter still ranks the same systems
+SHORTFALL_DOUBTFUL = 0.01
+SHORTFALL_INVALID = 0.10
+KS_SIGNIFICANT = 0.001  # one sound run in a thousand
+KS_DISTANCE = 0.03  # with many gaps any difference is significant; a smaller one changes no queue
+UNEVEN_GAPS = 0.10  # coefficient of variation of gaps that should all be equal
+READS_FIRST = 0.01  # share of TTFTs with a large uncertainty: more, and it reaches p99
+READS_LATER = 0.05  # share of gaps with a large uncertainty: more, and it reaches p95
+CEILING_DOUBTFUL = 0.80
+BUSY_SHARE = 0.90  # of a core: above it, queueing in the client is no longer small
+BUSY_SAMPLES = 0.10
+QUEUE_GROWTH = 0.05  # requests that join the backlog per request offered
+FEW_TURNOVERS = 2.0  # a window of fewer stays than this has not seen a steady state
+HELD_SHARE = 0.95
+OUTPUT_SHORT = 0.01  # share of answers that ended early
+INPUT_DIFFERS = 0.20  # chat templates and foreign tokenizers add a few percent
+TOKENS_DIFFER = 0.01
+ODD_FINISHES = 0.01
+CACHED_SHARE = 0.10  # templates share a few tokens; a tenth of all prompts is more than that
+
+
+def verdict(summary: Summary, facts: Facts, plan: Plan) -> dict[str, Any]:
+    """The worst word of all rules, and every reason, worst first."""
+    reasons = [reason for rule in RULES for reason in rule(summary, facts, plan)]
+    reasons.sort(key=lambda reason: reason["word"] != "invalid")
+    word: Word = "valid" if not reasons else reasons[0]["word"]
+    return {"schema": schema_of("verdict"), "word": word, "reasons": reasons}
+
+
+def _reason(word: Word, code: str, text: str, traffic: str | None = None) -> Reason:
+    return {"word": word, "code": code, "text": f"{traffic}: {text}" if traffic else text}
+
+
+def _doubt(code: str, text: str, traffic: str | None = None) -> Reason:
+    return _reason("doubtful", code, text, traffic)
+
+
+def _parts(summary: Summary, plan: Plan) -> Iterator[tuple[str | None, Traffic, Summary]]:
+    """(name to say, class, its summary): of several classes each its own."""
+    for traffic in plan.classes:
+        several = len(plan.classes) > 1
+        yield (traffic.name, traffic, summary["traffic"][traffic.name]) if several else (None, traffic, summary)
+
+
+def _nothing_answered(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    counts = summary["outcomes"]
+    total = sum(counts.values())
+    if counts["ok"] == 0:
+        rest = ", ".join(f"{n} {word}" for word, n in counts.items() if word != "ok") or "nothing was sent"
+        first = f"; most often: {summary['errors'][0]['message']}" if summary["errors"] else ""
+        yield _reason("invalid", "nothing_answered", f"None of {total} requests was answered ({rest}){first}.")
+    elif not any(summary["measures"][name]["count"] for name in ("ttft", "e2e")):
+        yield _reason(
+            "invalid", "empty_window", "No request scheduled in the window was answered; make the run longer."
+        )
+
+
+def _interrupted(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    if facts.interrupted:
+        length = duration_text(summary["window"]["length_s"])
+        yield _doubt("interrupted", f"The run was interrupted; its window is the {length} before that.")
+
+
+def _late_sends(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, _, part in _parts(summary, plan):
+        late, middle = part["delivery"]["lateness"]["p99"], part["measures"]["ttft"]["p50"]
+        if late is None or middle is None or late <= max(LATE_FLOOR_S, ERROR_DOUBTFUL * middle):
+            continue
+        word: Word = "invalid" if late > max(LATE_INVALID_S, ERROR_INVALID * middle) else "doubtful"
+        text = f"We sent late: 1 request in 100 by more than {duration_text(late)}, where the median TTFT is"
+        yield _reason(word, "late_sends", f"{text} {duration_text(middle)}; use more workers or less load.", name)
+
+
+def _shortfall(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, _, part in _parts(summary, plan):
+        planned, missing = part["delivery"]["planned"], part["delivery"]["shortfall"]
+        if facts.interrupted or not planned or missing / planned <= SHORTFALL_DOUBTFUL:
+            continue
+        word: Word = "invalid" if missing / planned > SHORTFALL_INVALID else "doubtful"
+        text = f"Of {planned} planned arrivals {missing} never came: the offered load is not the one asked for."
+        yield _reason(word, "shortfall", text, name)
+
+
+def _not_the_process(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, _, part in _parts(summary, plan):
+        ks, cv = part["delivery"].get("ks"), part["delivery"].get("gap_cv")
+        named = part["delivery"].get("process")
+        if ks and ks["p"] < KS_SIGNIFICANT and ks["statistic"] > KS_DISTANCE:
+            text = f"The gaps between arrivals are not {named}: Kolmogorov-Smirnov distance {ks['statistic']:.3f}"
+            yield _doubt("not_the_process", f"{text}, p = {ks['p']:.1g}; use more workers or less load.", name)
+        if part["delivery"].get("gap_cv_named") == 0.0 and cv is not None and cv > UNEVEN_GAPS:
+            text = f"The constant rate was not even: its gaps vary by {cv:.0%} of their mean"
+            yield _doubt("not_the_process", f"{text}; use more workers or less load.", name)
+
+
+def _uncertain_reads(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    first, later = summary["uncertainty"]["first_read"], summary["uncertainty"]["read"]
+    if (first["large_share"] or 0.0) > READS_FIRST:
+        text = f"{first['large_share']:.1%} of first tokens may have come more than 5% of the median TTFT earlier"
+        yield _doubt("uncertain_reads", f"{text} (p99 {duration_text(first['p99'])}); use more workers.")
+    if (later["large_share"] or 0.0) > READS_LATER:
+        text = f"{later['large_share']:.1%} of reads are uncertain by more than half a median gap"
+        yield _doubt("uncertain_reads", f"{text}: do not rely on the tails of ICL and ITL; use more workers.")
+
+
+def _own_error(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    own = summary["instrument"]
+    point = f"at {own['streams']} streams and {number_text(own['events_per_s'])} events/s a worker"
+    beyond = " (beyond its calibration)" if own.get("extrapolated") else ""
+    error, middle = own.get("ttft_error_p99"), summary["measures"]["ttft"]["p50"]
+    if error is not None and middle and error > ERROR_DOUBTFUL * middle:
+        word: Word = "invalid" if error > ERROR_INVALID * middle else "doubtful"
+        text = f"Our own TTFT error {point} is up to {duration_text(error)}{beyond}, the median TTFT"
+        yield _reason(word, "own_error", f"{text} {duration_text(middle)}; use more workers or machines.")
+    error, middle = own.get("read_error_p99"), summary["measures"]["icl"]["p50"]
+    if error is not None and middle and error > GAP_ERROR_DOUBTFUL * middle:
+        text = f"Our own error of a read {point} is up to {duration_text(error)}{beyond}, the median gap"
+        yield _doubt("own_error", f"{text} {duration_text(middle)}: the tails of ICL and ITL are partly ours.")
+
+
+def _near_the_ceiling(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    share = summary["instrument"].get("ceiling_share")
+    if share is not None and share > CEILING_DOUBTFUL:
+        text = f"The client ran at {share:.0%} of what it can read on this machine"
+        yield _doubt("near_ceiling", f"{text}; use more workers or machines.")
+
+
+def _busy_client(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    busy = [share for share in facts.cpu_shares if share > BUSY_SHARE]
+    if facts.cpu_shares and len(busy) / len(facts.cpu_shares) > BUSY_SAMPLES:
+        text = f"The client's core was over {BUSY_SHARE:.0%} busy in {len(busy) / len(facts.cpu_shares):.0%} of samples"
+        yield _doubt("busy_client", f"{text}: what it reports as latency may be its own; use more workers.")
+
+
+def _unbounded_queue(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, _, part in _parts(summary, plan):
+        backlog = part["window"]["backlog"]
+        if part["loop"] == "closed" or not backlog or backlog["word"] != "drifting":
+            continue
+        share, length_s = backlog["growth_share"], part["window"]["length_s"]
+        if share is None or share <= QUEUE_GROWTH or _short_against_stay(backlog, length_s):
+            continue
+        text = f"More was offered than served: of 100 requests {100 * share:.0f} joined a growing queue, so latencies"
+        yield _reason("invalid", "unbounded_queue", f"{text} depend on how long the run was; lower the rate.", name)
+
+
+def _short_against_stay(backlog: dict[str, Any], length_s: float) -> bool:
+    stay_s = backlog["time_in_system_s"]
+    return stay_s is not None and length_s < FEW_TURNOVERS * stay_s
+
+
+def _not_steady(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    """Stages and ramps are meant to change: of stages each is looked at, a ramp is not."""
+    for name, traffic, part in _parts(summary, plan):
+        if traffic.load.type == "ramp":
+            continue
+        for section in part["stages"] or [part]:
+            ramped = "stage" in section and traffic.load.stages[section["stage"]].to is not None
+            if not ramped:
+                yield from _drifts(section, name)
+
+
+def _drifts(section: Summary, name: str | None) -> Iterator[Reason]:
+    where = f"In stage {section['stage'] + 1} " if "stage" in section else ""
+    steady = section["window"]["steady"]
+    if steady["word"] != "drifting":
+        return
+    drifts = [f"{what} by {trend['drift']:+.0%}" for what, trend in steady["of"].items() if trend["word"] == "drifting"]
+    text = f"{where}the window is not steady: {' and '.join(drifts)} from its start to its end (p = {steady['p']:.1g})"
+    yield _doubt("not_steady", f"{text[0].upper()}{text[1:]}; use a longer warm-up or a longer run.", name)
+
+
+def _concurrency_not_held(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, traffic, part in _parts(summary, plan):
+        if traffic.load.type != "concurrency":
+            continue
+        held, asked = part["concurrency"]["mean"], part["concurrency"]["asked"]
+        if held is not None and asked and held < HELD_SHARE * asked:
+            text = f"Concurrency {asked} was asked for and {number_text(held)} were in flight on average"
+            yield _doubt("concurrency_not_held", f"{text}; send more requests, or use more workers.", name)
+
+
+def _too_few(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    """Binds only the quantiles that the plan's limits or the headline name."""
+    for name, traffic, part in _parts(summary, plan):
+        wanting: dict[str, tuple[int, int]] = {}
+        for measure, described in part["measures"].items():
+            bound = set(named_quantiles(traffic.limits, measure))
+            bound |= set(part["headline_quantiles"]) if measure in part["headline"] else set()
+            for stat in bound & set(described["unknown"]):
+                if described["count"]:
+                    wanting[f"{measure} {stat}"] = (described["count"], described["unknown"][stat])
+        if wanting:
+            worst = max(wanting, key=lambda what: wanting[what][1])
+            have, need = wanting[worst]
+            rest = f" ({len(wanting)} quantiles are unknown)" if len(wanting) > 1 else ""
+            text = f"Too few samples: {worst} needs about {need} and has {have}{rest}; make the run longer."
+            yield _doubt("too_few_samples", text, name)
+
+
+def _short_output(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, traffic, part in _parts(summary, plan):
+        compared = part["tokens"]["output"]["asked_against_reported"]
+        if compared["requests"] and compared["fewer"] / compared["requests"] > OUTPUT_SHORT and _exact(traffic):
+            share = compared["fewer"] / compared["requests"]
+            text = f"{share:.0%} of answers are shorter than asked, output in all {compared['difference']:+.1%}"
+            yield _doubt("short_output", f"{text}; check that the server honours ignore_eos and max_tokens.", name)
+
+
+def _exact(traffic: Traffic) -> bool:
+    """Whether answers are asked to have their full length."""
+    return traffic.sampling.ignore_eos is not False
+
+
+def _odd_finish(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, traffic, part in _parts(summary, plan):
+        reasons = {word: n for word, n in part["tokens"]["finish_reasons"].items() if word != "none"}
+        asked = part["tokens"]["output"]["asked"] is not None and _exact(traffic)
+        fine = {"length"} if asked else {"length", "stop", "tool_calls", "function_call"}
+        odd = {word: n for word, n in reasons.items() if word not in fine}
+        if odd and sum(odd.values()) / sum(reasons.values()) > ODD_FINISHES:
+            listed = ", ".join(f"{n} {word!r}" for word, n in odd.items())
+            expected = "'length', because full lengths were asked for" if asked else "'length' or 'stop'"
+            yield _doubt("odd_finish", f"Answers finished with {listed}, where {expected} would fit.", name)
+
+
+def _tokens_disagree(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, _, part in _parts(summary, plan):
+        output, given = part["tokens"]["output"], part["tokens"]["input"]["asked_against_reported"]
+        difference = output["reported_against_counted"]["difference"]
+        if difference is not None and abs(difference) > TOKENS_DIFFER:
+            text = f"The reads carried {difference:+.1%} tokens against what the server reported at the end"
+            yield _doubt("tokens_disagree", f"{text}; numbers per token are off by as much.", name)
+        if given["difference"] is not None and abs(given["difference"]) > INPUT_DIFFERS:
+            text = f"Prompts had {given['difference']:+.0%} tokens against the length asked for"
+            yield _doubt("input_differs", f"{text}; send token ids, or compare runs by reported tokens.", name)
+
+
+def _cached_by_accident(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    """Synthetic prompts share nothing; within a session of several turns a cache is meant to hit."""
+    for name, traffic, part in _parts(summary, plan):
+        share = part["tokens"]["cached"]["share"]
+        if traffic.workload.type == "synthetic" and part["sessions"] is None and (share or 0.0) > CACHED_SHARE:
+            text = f"{share:.0%} of prompt tokens came from the prefix cache although prompts share nothing"
+            yield _doubt("cached", f"{text}: they were sent before; use another seed or more nonce tokens.", name)
+
+
+def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    if facts.clock_steps_s and facts.stamps == "kernel":
+        largest = max(facts.clock_steps_s, key=abs)
+        text = f"The clock that stamps reads stepped {len(facts.clock_steps_s)} times, at most by"
+        yield _doubt("clock_stepped", f"{text} {duration_text(largest)}; latencies across a step are off by it.")
+
+
+RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
+    _nothing_answered,
+    _interrupted,
+    _late_sends,
+    _shortfall,
+    _not_the_process,
+    _uncertain_reads,
+    _own_error,
+    _near_the_ceiling,
+    _busy_client,
+    _unbounded_queue,
+    _not_steady,
+    _concurrency_not_held,
+    _too_few,
+    _short_output,
+    _odd_finish,
+    _tokens_disagree,
+    _cached_by_accident,
+    _clock_stepped,
+)

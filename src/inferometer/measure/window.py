@@ -1,0 +1,170 @@
+"""Which stretch of a run is measured. Records hold everything; the window is chosen here, afterwards.
+
+Open loop: from the end of warm-up to the last scheduled arrival. Closed loop: while at least 95% of the asked
+concurrency is in flight. Stages: one window each, which together are the whole. Classes: while all have their load.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from inferometer.measure.answers import Answers
+from inferometer.measure.facts import Facts
+from inferometer.measure.inflight import InFlight
+from inferometer.plan.model import Plan, Traffic
+from inferometer.record.columns import MISSING, Ints, Mask, Records, known
+from inferometer.vocabulary import NANOSECONDS
+
+HELD_SHARE = 0.95  # of the asked concurrency: below it, the load is not the one that was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Instants start_at..end_at; `rule` says in words how they were chosen."""
+
+    start_at: int
+    end_at: int
+    rule: str
+    closed: bool = True  # whether the end itself belongs to it; only the last of several stages has its end
+
+    @property
+    def length_s(self) -> float:
+        return (self.end_at - self.start_at) / NANOSECONDS
+
+    def holds(self, at: Ints) -> Mask:
+        """Which instants lie inside; a missing one does not."""
+        before = at <= self.end_at if self.closed else at < self.end_at
+        inside: Mask = known(at) & (at >= self.start_at) & before
+        return inside
+
+
+def start_of(records: Records, facts: Facts) -> int:
+    """When the load began: as told, else the first instant there is."""
+    if facts.start_at is not None:
+        return facts.start_at
+    return int(records.scheduled_at.min()) if len(records) else 0
+
+
+def end_of(records: Records, facts: Facts) -> int:
+    """The last instant of the run."""
+    columns = (records.scheduled_at, records.sent_at, records.ended_at, records.read_at)
+    return max([start_of(records, facts), *(int(column.max()) for column in columns if len(column))])
+
+
+def warmup_end(records: Records, plan: Plan, facts: Facts) -> int:
+    """As told; else after the warm-up's duration and after its requests, whichever is later."""
+    start_at = start_of(records, facts)
+    if facts.warmup_end_at is not None:
+        return max(start_at, facts.warmup_end_at)
+    end_at = start_at + round(plan.warmup.duration * NANOSECONDS)
+    skipped = min(plan.warmup.requests, len(records) - 1)
+    if skipped > 0:
+        end_at = max(end_at, int(np.partition(records.scheduled_at, skipped)[skipped]))
+    return end_at
+
+
+def whole_window(answers: Answers, plan: Plan, facts: Facts) -> Window:
+    """The window of the run: while every class has its load."""
+    names = [traffic.name for traffic in plan.classes]
+    windows = [class_window(of_class(answers, plan, name), plan, facts, name) for name in names]
+    if len(windows) == 1:
+        return windows[0]
+    start_at, end_at = max(w.start_at for w in windows), min(w.end_at for w in windows)
+    if start_at < end_at:
+        return Window(start_at, end_at, "while every traffic class is in its own window")
+    return Window(
+        min(w.start_at for w in windows),
+        max(w.end_at for w in windows),
+        "from the first class's window to the last's end",
+    )
+
+
+def of_class(answers: Answers, plan: Plan, name: str) -> Answers:
+    """The answers of one traffic class; of a single class all are, whatever name the records carry."""
+    if len(plan.classes) == 1:
+        return answers
+    return Answers.of(answers.records.take(answers.records.traffic.mask(name)))
+
+
+def class_window(answers: Answers, plan: Plan, facts: Facts, name: str) -> Window:
+    """The window of one traffic class, given its answers only."""
+    records, traffic = answers.records, traffic_named(plan, name)
+    begin_at = warmup_end(records, plan, facts)
+    window = _open(records, facts, name, begin_at) if traffic.load.open_loop else _closed(records, traffic, begin_at)
+    if window is not None and window.start_at < window.end_at:
+        return window
+    rule = "the whole run: too little was sent for a window of its own"
+    return Window(min(begin_at, start_of(records, facts)), end_of(records, facts), rule)
+
+
+def traffic_named(plan: Plan, name: str) -> Traffic:
+    return next((traffic for traffic in plan.classes if traffic.name == name), plan.classes[0])
+
+
+def _open(records: Records, facts: Facts, name: str, begin_at: int) -> Window | None:
+    arrivals = records.scheduled_at[records.turn == 0]
+    if not len(arrivals):
+        return None
+    end_at, last = int(arrivals.max()), "scheduled arrival"
+    if facts.interrupted and facts.last_arrival_at.get(name, end_at) > end_at:
+        last = "arrival before the interrupt"
+    return Window(begin_at, end_at, f"open loop: from the end of warm-up to the last {last}")
+
+
+def _closed(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
+    """Slots that open together are filled one by one: the window starts when the first of them was asked for."""
+    asked = asked_concurrency(traffic)
+    flight = InFlight.of(records.sent_at, records.ended_at)
+    held = flight.held(HELD_SHARE * asked)
+    rule = f"closed loop: while at least {HELD_SHARE:.0%} of concurrency {asked} are in flight"
+    if held is None:
+        reached = flight.peak(begin_at, int(flight.starts[-1])) if len(flight.starts) else 0
+        held = flight.held(max(HELD_SHARE * reached, 1))
+        rule = f"closed loop: concurrency {asked} was never in flight; while at least {HELD_SHARE:.0%} of {reached} are"
+    if held is None:
+        return None
+    first_at, end_at = held
+    there = known(records.sent_at) & (records.sent_at <= first_at)
+    there &= ~known(records.ended_at) | (records.ended_at > first_at)
+    asked_at = int(records.scheduled_at[there].min())
+    return Window(max(begin_at, asked_at), end_at, rule)
+
+
+def asked_concurrency(traffic: Traffic) -> int:
+    """What a closed loop asks to have in flight; with stages the least of them, so that all count as held."""
+    if traffic.load.type == "stages":
+        return min(stage.concurrency or 1 for stage in traffic.load.stages)
+    return traffic.load.concurrency or 1
+
+
+def stage_windows(answers: Answers, plan: Plan, facts: Facts, name: str, whole: Window) -> list[tuple[int, Window]]:
+    """(stage, its window) for each stage of a class that has begun: the whole window, cut where stages end."""
+    traffic = traffic_named(plan, name)
+    ends = facts.stage_ends_at.get(name) or _planned_ends(traffic, start_of(answers.records, facts))
+    edges = [min(max(end_at, whole.start_at), whole.end_at) for end_at in (MISSING, *ends[:-1])] + [whole.end_at]
+    windows = [
+        (stage, Window(start_at, end_at, f"stage {stage + 1} of {whole.rule}", closed=False))
+        for stage, (start_at, end_at) in enumerate(pairwise(edges))
+        if start_at < end_at
+    ]
+    if not traffic.load.open_loop:
+        return _held_stages(answers.records, traffic, windows)
+    return [*windows[:-1], *((stage, replace(window, closed=True)) for stage, window in windows[-1:])]
+
+
+def _held_stages(records: Records, traffic: Traffic, windows: list[tuple[int, Window]]) -> list[tuple[int, Window]]:
+    """Of each stage of a closed loop the part in which its own concurrency is in flight."""
+    flight, stages = InFlight.of(records.sent_at, records.ended_at), traffic.load.stages
+    kept = []
+    for stage, window in windows:
+        asked = (stages[stage].concurrency or 1) if stage < len(stages) else 1
+        held = flight.held(HELD_SHARE * asked, window.start_at, window.end_at)
+        if held is not None and held[0] < held[1]:
+            kept.append((stage, replace(window, start_at=held[0], end_at=held[1])))
+    return kept
+
+
+def _planned_ends(traffic: Traffic, start_at: int) -> tuple[int, ...]:
+    lengths = np.cumsum([stage.duration for stage in traffic.load.stages])
+    return tuple(start_at + round(float(end_s) * NANOSECONDS) for end_s in lengths)

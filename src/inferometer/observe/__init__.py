@@ -1,0 +1,1 @@
+"""Samplers that run beside the load: the load generator itself, and the host."""

@@ -1,0 +1,1 @@
+"""What to do: the plan, typed and checked, with its JSON schema; runs nothing."""

@@ -1,0 +1,161 @@
+"""What the sections of a plan are made of: values as people write them, and checks that find every mistake.
+
+The text of a `ValueError` here goes on where a path stopped: `load.rate` + ` must be a number`.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    SerializationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from inferometer import vocabulary
+
+_BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+HUMAN = {"human": True}  # serialization context: write `60s` and `ttft p99 < 500ms`, not 60.0 and a mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """What is wrong with settings that are right one by one; `about` are the sections that were compared."""
+
+    path: tuple[str | int, ...]
+    text: str
+    about: tuple[str, ...] = ()
+
+
+class SectionError(ValueError):
+    """Every mistake that one section found in itself."""
+
+    def __init__(self, mistakes: list[Mistake]) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, m.path))} {m.text}".strip() for m in mistakes))
+        self.mistakes = mistakes
+
+
+class Section(BaseModel):
+    """A part of a plan: unknown keys are mistakes, and nothing changes after it was read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    short_forms: ClassVar[list[dict[str, Any]]] = []  # JSON schemas of what may stand in place of the mapping
+
+    def disagreements(self) -> Iterator[Mistake]:
+        """Mistakes between fields, for a section to say; each is reported, not only the first."""
+        return iter(())
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if mistakes := list(self.disagreements()):
+            raise SectionError(mistakes)
+        return self
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler.resolve_ref_schema(handler(core))
+        for name, field in cls.model_fields.items():
+            schema["properties"][name] = _bounded(schema["properties"][name], field.metadata)
+        if not cls.short_forms:
+            return schema
+        return {"title": schema.pop("title", cls.__name__), "anyOf": [schema, *cls.short_forms]}
+
+
+def _bounded(schema: JsonSchemaValue, metadata: list[Any]) -> JsonSchemaValue:
+    """A field's schema with its bounds on the number; pydantic loses them where text (`2k`) may stand too."""
+    whole = {name: value for name, value in schema.items() if name not in _BOUNDS}
+    if schema.get("type") in ("number", "integer"):
+        for each in metadata:
+            whole |= {name: getattr(each, key) for key, name in _BOUNDS.items() if hasattr(each, key)}
+    if "anyOf" in schema:
+        whole["anyOf"] = [_bounded(each, metadata) for each in schema["anyOf"]]
+    return whole
+
+
+def is_human(info: SerializationInfo) -> bool:
+    """Whether the plan is being written for people."""
+    return bool(info.context and info.context.get("human"))
+
+
+def _read_by(parse: Callable[[str | float], float], must: str) -> BeforeValidator:
+    def read(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(must)
+        try:
+            return parse(value)
+        except ValueError:
+            raise ValueError(must) from None
+
+    return BeforeValidator(read)
+
+
+def _write_duration(value: float, info: SerializationInfo) -> str | float:
+    return vocabulary.duration_written(value) if is_human(info) else value
+
+
+def _one_or_several(value: Any) -> Any:
+    return [value] if isinstance(value, str | dict) else value
+
+
+def _header(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value) if isinstance(value, int | float) else value
+    if isinstance(text, str) and re.search(r"[\r\n\0]", text):
+        raise ValueError("must be a single line")
+    return text
+
+
+def _header_name(name: Any) -> Any:
+    if isinstance(name, str) and not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
+        raise ValueError("is not a possible name of a header")
+    return name
+
+
+DURATION_TEXT = {
+    "type": "string",
+    "pattern": r"^\s*-?([0-9._]+(e[+-]?[0-9]+)?\s*[a-zA-Zµ]*\s*)+$",
+    "examples": ["500ms", "60s", "1h30m"],
+}
+COUNT_TEXT = {
+    "type": "string",
+    "pattern": r"^\s*[+-]?[0-9._]+([eE][+-]?[0-9]+)?\s*([kKmMgG]i?)?[bB]?\s*$",
+    "examples": ["300", "2k", "4Ki"],
+}
+
+Duration = Annotated[
+    float,
+    _read_by(vocabulary.seconds, "must be a duration such as 500ms, 60s or 1h30m"),
+    PlainSerializer(_write_duration),
+    WithJsonSchema({"anyOf": [{"type": "number"}, DURATION_TEXT]}),
+]
+Count = Annotated[
+    int,
+    _read_by(vocabulary.count, "must be a whole number such as 300, 2k or 4Ki"),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, COUNT_TEXT]}),
+]
+Number = Annotated[
+    float,
+    _read_by(vocabulary.number, "must be a number such as 2.5 or 1e3"),
+    WithJsonSchema({"anyOf": [{"type": "number"}, COUNT_TEXT]}),
+]
+
+
+def one_or_several(kind: Any) -> BeforeValidator:
+    """For a list of `kind`, one of which may stand alone."""
+    return BeforeValidator(_one_or_several, json_schema_input_type=kind | list[kind])
+
+
+Headers = dict[
+    Annotated[str, BeforeValidator(_header_name)],
+    Annotated[str, BeforeValidator(_header, json_schema_input_type=str | int | float | bool)],
+]

@@ -1,0 +1,168 @@
+"""A limit as people write it, `ttft p99 < 500ms`, and as code reads it."""
+
+import difflib
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    Field,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+
+from inferometer import vocabulary
+from inferometer.plan.fields import Section, is_human
+from inferometer.vocabulary import MEASURES, MeasureName
+
+STATS = ("mean", "min", "max", "std")
+_LIMIT = re.compile(r"\s*([\w-]+)(?:[ .]+([\w.%]+))?\s*(<=|>=|<|>)\s*(.+?)\s*")
+_UNIT_WORD = re.compile(r"\s*(tokens?|tok|turns?|requests?|req)$")
+_QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
+
+
+class Limit(Section):
+    """`measure stat < value`: the value in the measure's own unit (seconds, per second, share).
+
+    Without a stat, a measure that each request has is limited for each request: what goodput counts.
+    """
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [
+        {"type": "string", "examples": ["ttft p99 < 500ms", "failure_rate < 1%", "output_rate > 2k/s"]}
+    ]
+
+    measure: str = Field(description="what is limited", json_schema_extra={"enum": list(MEASURES)})
+    stat: str | None = Field(None, description="p50, p99, p99.9, mean, min, max or std; none for a rate or share")
+    op: Literal["<", "<=", ">", ">="] = Field("<", description="how it is compared with the value")
+    value: Annotated[float, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})] = Field(
+        description="in the measure's unit"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        said = _split(value) if isinstance(value, str) else value
+        return _checked(said) if isinstance(said, dict) else said
+
+    @model_serializer(mode="wrap")
+    def _write(self, plainly: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        return str(self) if is_human(info) else plainly(self)
+
+    def __str__(self) -> str:
+        stat = f" {self.stat}" if self.stat else ""
+        return f"{self.measure}{stat} {self.op} {_written(self.value, MEASURES[self.measure].unit)}"
+
+    def met_by(self, value: float) -> bool:
+        """Whether a value of the measure, in its unit, keeps the limit."""
+        match self.op:
+            case "<":
+                return value < self.value
+            case "<=":
+                return value <= self.value
+            case ">":
+                return value > self.value
+            case ">=":
+                return value >= self.value
+
+
+def measure_and_stat(said: Any) -> tuple[str, str | None] | None:
+    """What a limit, as it was written, is about; `None` where that cannot be told."""
+    try:
+        limit = Limit.model_validate(said)
+    except ValueError:
+        return None
+    return limit.measure, limit.stat
+
+
+def _split(text: str) -> dict[str, Any]:
+    match = _LIMIT.fullmatch(text)
+    if match is None:
+        raise ValueError("must be a limit such as 'ttft p99 < 500ms' or 'failure_rate < 1%'")
+    measure, stat, op, value = match.groups()
+    return {"measure": measure, "stat": stat, "op": op, "value": value}
+
+
+def _checked(said: dict[str, Any]) -> dict[str, Any]:
+    """The parts of a limit in the measure's terms; parts of a wrong type are left for pydantic to name."""
+    if not isinstance(said.get("measure"), str):
+        return said
+    measure = _measure(said["measure"])
+    checked = {**said, "measure": measure.name}
+    if isinstance(said.get("stat"), str):
+        checked["stat"] = _stat(said["stat"], measure)
+    if "value" in said:
+        checked["value"] = _value(said["value"], measure)
+    return checked
+
+
+def _measure(text: str) -> MeasureName:
+    name = text.lower().replace("-", "_")
+    if name in MEASURES:
+        return MEASURES[name]
+    close = difflib.get_close_matches(name, MEASURES, n=3)
+    known = f"did you mean {' or '.join(close)}?" if close else f"measures are {', '.join(MEASURES)}"
+    raise ValueError(f"names an unknown measure {text}; {known}")
+
+
+def _stat(text: str, measure: MeasureName) -> str:
+    stat = {"median": "p50", "avg": "mean", "average": "mean"}.get(text.lower(), text.lower())
+    if measure.scalar:
+        raise ValueError(f"takes no {text}: {measure.name} is one number of a run")
+    if stat in STATS:
+        return stat
+    quantile = _QUANTILE.fullmatch(stat)
+    if quantile is None or float(quantile[1]) == 0:
+        raise ValueError(f"names an unknown statistic {text}; write p50, p99, p99.9, mean, min, max or std")
+    return f"p{float(quantile[1]):.12g}"
+
+
+def _value(value: Any, measure: MeasureName) -> float:
+    parse, example = _READERS.get(measure.unit, (_plain_number, f"a number of {measure.unit}, such as 500 or 2k"))
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"must compare {measure.name} with {example}")
+    try:
+        return parse(value)
+    except ValueError:
+        raise ValueError(f"must compare {measure.name} with {example}") from None
+
+
+def _share(value: str | float) -> float:
+    share = vocabulary.percent(value) if isinstance(value, str) and "%" in value else vocabulary.number(value)
+    if not 0 <= share <= 1:
+        raise ValueError
+    return share
+
+
+def _per_second(value: str | float) -> float:
+    return _plain_number(re.sub(r"\s*/\s*s$", "", value) if isinstance(value, str) else value)
+
+
+def _plain_number(value: str | float) -> float:
+    return vocabulary.number(_UNIT_WORD.sub("", value) if isinstance(value, str) else value)
+
+
+_READERS: dict[str, tuple[Callable[[str | float], float], str]] = {
+    "s": (vocabulary.seconds, "a duration such as 500ms"),
+    "share": (_share, "a percentage such as 1%, at most 100%"),
+    "1/s": (_per_second, "a rate such as 5/s"),
+    "tokens/s": (_per_second, "a rate such as 2k/s"),
+}
+
+
+def _written(value: float, unit: str) -> str:
+    match unit:
+        case "s":
+            return vocabulary.duration_written(value)
+        case "share":
+            return vocabulary.percent_written(value)
+        case "1/s" | "tokens/s":
+            return f"{_shortest(value)}/s"
+        case _:
+            return _shortest(value)
+
+
+def _shortest(value: float) -> str:
+    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)

@@ -1,0 +1,131 @@
+"""When requests are sent, and when that ends: the `load`, `stop` and `warmup` of a plan."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from inferometer.plan import short
+from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Mistake, Number, Section
+
+DEFAULT_REQUESTS = 400  # enough for a p99 with an interval: 368 independent samples at 95% confidence
+_EXTENT: list[dict[str, Any]] = [
+    {"type": "integer", "minimum": 0, "description": "so many requests"},
+    {**DURATION_TEXT, "description": "so long (60s), or so many requests (2k)"},
+]
+
+
+class Stage(Section):
+    """A stretch of load: a rate (or a ramp from one to another) or a concurrency, for a time."""
+
+    duration: Duration = Field(gt=0, description="how long it lasts")
+    rate: Number | None = Field(None, ge=0, description="requests (sessions) per second; 0 is a pause")
+    to: Number | None = Field(None, ge=0, description="rate at the end: a linear ramp")
+    concurrency: Count | None = Field(None, ge=1, description="closed loop: requests in flight")
+    process: Literal["constant", "poisson", "gamma"] = Field("poisson", description="how arrivals are spaced")
+    cv: Number = Field(1.0, gt=0, description="coefficient of variation of gamma gaps")
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if (self.rate is None) == (self.concurrency is None):
+            yield Mistake((), "must have either a rate or a concurrency")
+        if self.to is not None and self.rate is None:
+            yield Mistake(("to",), "ramps a rate; give the rate it starts from")
+        if self.cv != 1 and self.process != "gamma":
+            yield Mistake(("cv",), f"belongs to process gamma, but process is {self.process}")
+
+
+class Load(Section):
+    """When requests are sent. Without a type: `rate` is Poisson, `concurrency` a closed loop."""
+
+    type: Literal["constant", "poisson", "gamma", "ramp", "concurrency", "stages"] = Field(
+        "concurrency", description="when requests are sent; not needed where another field tells"
+    )
+    rate: Number | None = Field(None, gt=0, description="requests (sessions) per second")
+    to: Number | None = Field(None, ge=0, description="for a ramp: the rate at its end")
+    cv: Number = Field(1.0, gt=0, description="for gamma: coefficient of variation of the gaps; 1 is Poisson")
+    concurrency: Count | None = Field(None, ge=1, description="closed loop: requests in flight")
+    max_concurrency: Count | None = Field(None, ge=1, description="open loop: cap; arrivals wait, none is dropped")
+    stages: list[Stage] = Field([], description="one after the other, each with a summary of its own")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return short.load(value)
+
+    def disagreements(self) -> Iterator[Mistake]:
+        wanted = {"concurrency": "concurrency", "stages": "stages"}.get(self.type, "rate")
+        if not getattr(self, wanted):
+            yield Mistake((wanted,), f"is missing: a load of type {self.type} needs it")
+        for name in ("rate", "concurrency", "stages"):
+            if name != wanted and getattr(self, name):
+                yield Mistake((name,), f"does not belong to type {self.type}{_way_out(self.type, name)}")
+        if self.type == "ramp" and self.to is None:
+            yield Mistake(("to",), "is missing: a ramp needs the rate at its end")
+        if self.type != "ramp" and self.to is not None:
+            yield Mistake(("to",), f"belongs to type ramp, but type is {self.type}")
+        if self.cv != 1 and self.type != "gamma":
+            yield Mistake(("cv",), f"belongs to type gamma, but type is {self.type}")
+        if self.max_concurrency and self.type == "concurrency":
+            yield Mistake(("max_concurrency",), "caps an open loop; a closed loop has concurrency")
+        yield from self._of_stages()
+
+    def _of_stages(self) -> Iterator[Mistake]:
+        closed = {stage.concurrency is not None for stage in self.stages}
+        if len(closed) > 1:
+            yield Mistake(("stages",), "must be all rates or all concurrencies; use traffic for both at once")
+        elif closed == {True} and self.max_concurrency:
+            yield Mistake(("max_concurrency",), "caps an open loop; these stages have concurrencies")
+        elif closed == {False} and not any(stage.rate or stage.to for stage in self.stages):
+            yield Mistake(("stages",), "send nothing: every rate is 0")
+
+    @property
+    def open_loop(self) -> bool:
+        """Whether arrivals come by the clock, not by answers."""
+        if self.type == "stages":
+            return self.stages[0].concurrency is None
+        return self.type != "concurrency"
+
+
+def _way_out(kind: str, name: str) -> str:
+    match kind, name:
+        case "concurrency", "rate":
+            return ": for an open loop, set type to poisson and take concurrency out (max_concurrency caps it)"
+        case (("constant" | "poisson" | "gamma" | "ramp"), "concurrency"):
+            return ": max_concurrency caps an open loop; for a closed loop, set type to concurrency"
+    return ""
+
+
+class Stop(Section):
+    """When the run ends: whatever comes first. With nothing said: after 400 requests, or with the stages."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
+
+    requests: Count | None = Field(None, ge=1, description="send so many, warm-up apart")
+    duration: Duration | None = Field(None, gt=0, description="send for so long, warm-up apart")
+    sessions: Count | None = Field(None, ge=1, description="start so many sessions, warm-up apart")
+    errors: Count | None = Field(None, ge=1, description="end after so many failed requests")
+    drain: Duration = Field(30.0, ge=0, description="how long to wait for answers after the last was sent")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return short.extent(value)
+
+    def ending(self, load: Load) -> Self:
+        """Itself, with an end where nothing else ends the load."""
+        endless = self.requests is None and self.duration is None and self.sessions is None
+        return self.model_copy(update={"requests": DEFAULT_REQUESTS}) if endless and load.type != "stages" else self
+
+
+class Warmup(Section):
+    """The first part of the load: recorded like the rest, left out of the window."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
+
+    requests: Count = Field(0, ge=0, description="so many requests")
+    duration: Duration = Field(0.0, ge=0, description="so long")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return short.extent(value)

@@ -1,0 +1,188 @@
+"""Pydantic's errors in the words of a person: a path, what is wrong there, and the value as it was written."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from inferometer.plan import paths, short
+from inferometer.plan.fields import Mistake, SectionError
+from inferometer.plan.model import Plan
+from inferometer.plan.paths import Path
+from inferometer.plan.secrets import is_secret, redacted_url
+from inferometer.plan.text import as_written
+
+_NOTHING = object()
+_WORDS = {
+    "greater_than": "must be greater than {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than": "must be less than {lt:g}",
+    "less_than_equal": "must be at most {le:g}",
+    "finite_number": "must be finite",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be settings by name (name: value)",
+    "recursion_loop": "must not contain itself",
+}
+_STARTS = {
+    "bool_": "must be true or false",
+    "int_": "must be a whole number",
+    "float_": "must be a number",
+}
+
+
+def mistakes_in(plan: Mapping[str, Any]) -> tuple[Plan | None, list[Mistake]]:
+    """The plan, or everything that is wrong with it.
+
+    Checks between sections run only on sections that are right, so what is wrong is left out and the rest is
+    looked at once more; of that second look only what concerns no left-out section counts.
+    """
+    try:
+        return Plan.model_validate(dict(plan)), []
+    except ValidationError as error:
+        found = list(_told(error, plan))
+    wrong = {_section(mistake.path) for mistake in found}
+    try:
+        Plan.model_validate(_without(plan, wrong))
+    except ValidationError as error:
+        left_out = {str(path[-1]) for path in wrong if path}
+        found += [each for each in _told(error, plan) if each.about and not left_out & set(each.about)]
+    return None, list(dict.fromkeys(found))
+
+
+def _section(path: Path) -> Path:
+    """The part of the plan that is left out for a second look: a section, of a traffic class where it is in one."""
+    return path[: 3 if path[:1] == ("traffic",) else 1]
+
+
+def _without(plan: Mapping[str, Any], wrong: set[Path]) -> dict[str, Any]:
+    rest = {name: value for name, value in plan.items() if (name,) not in wrong}
+    classes = short.several(rest.get("traffic"))
+    if not isinstance(classes, list) or any(path[:1] == ("traffic",) and len(path) < 3 for path in wrong):
+        rest.pop("traffic", None)
+        return rest
+    rest["traffic"] = [_class_without(each, at, wrong) for at, each in enumerate(classes)]
+    return rest
+
+
+def _class_without(each: Any, at: int, wrong: set[Path]) -> Any:
+    if not isinstance(each, Mapping):
+        return each
+    return {name: value for name, value in each.items() if ("traffic", at, name) not in wrong}
+
+
+def _told(error: ValidationError, plan: Mapping[str, Any]) -> Iterator[Mistake]:
+    for each in error.errors(include_url=False):
+        path = _blamed(_plain(each["loc"], each["type"] in ("extra_forbidden", "invalid_key")), plan)
+        cause = each.get("ctx", {}).get("error")
+        if isinstance(cause, SectionError):
+            for found in cause.mistakes:
+                yield Mistake(_blamed((*path, *found.path), plan), found.text, found.about or _about(path))
+        else:
+            yield Mistake(_without_index(path, plan), _text(each, path, plan))
+
+
+def _about(path: Path) -> tuple[str, ...]:
+    return tuple(str(step) for step in _section(path)[-1:])
+
+
+def _plain(loc: tuple[str | int, ...], is_key: bool) -> Path:
+    """Pydantic's location without the steps that only it knows: the member of a union, the key of a mapping."""
+    steps: Path = ()
+    for at, step in enumerate(loc):
+        member = paths.kind_at((*steps, step)) is None and not (is_key and at + 1 == len(loc))
+        if step != "[key]" and not member:
+            steps = (*steps, step)
+    return steps
+
+
+def _blamed(path: Path, plan: Mapping[str, Any]) -> Path:
+    """Where it was written: what a traffic class inherited is a mistake of the top of the plan."""
+    if len(path) < 3 or path[0] != "traffic" or path[2] not in short.INHERITED:
+        return path
+    own = _written_at(path[:3], plan)
+    if own is _NOTHING:
+        return path[2:]
+    inherits = path[2] in ("workload", "sampling", "stop") and isinstance(own, Mapping) and len(path) > 3
+    return path[2:] if inherits and path[3] not in own and _written_at(path[2:4], plan) is not _NOTHING else path
+
+
+def _without_index(path: Path, plan: Mapping[str, Any]) -> Path:
+    """`limits` and not `limits[0]`, where one was written without a list."""
+    if len(path) < 2 or not isinstance(path[-1], int):
+        return path
+    try:
+        alone = not isinstance(paths.value_at(plan, path[:-1]), list | tuple)
+    except KeyError:
+        alone = path[-1] == 0 and paths.value_at(short.long(plan), path[:-1])[1:] == []
+    return path[:-1] if alone else path
+
+
+def _written_at(path: Path, plan: Mapping[str, Any]) -> Any:
+    """The value at a path as it was written: in a short form, the short form itself."""
+    try:
+        return paths.value_at(plan, path)
+    except KeyError:
+        pass
+    try:
+        return paths.value_at(short.long(plan), path)
+    except KeyError:
+        return _NOTHING
+
+
+def _text(error: Any, path: Path, plan: Mapping[str, Any]) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return _unknown(path)
+    if kind == "invalid_key":
+        return "must be a name (put it in quotes)"
+    value = _written_at(path, plan)
+    got = "" if value is _NOTHING else f", got {shown(value, path)}"
+    if kind == "literal_error":
+        return f"must be {_choices(context['expected'])}{got}{_closest(value, context['expected'])}"
+    if kind == "value_error":
+        text = str(context["error"])
+        return f"{text}{got}" if text.startswith("must") else text
+    if kind in ("model_type", "model_attributes_type"):
+        return f"{_settings(path)}{got}"
+    words = _WORDS.get(kind) or next((text for start, text in _STARTS.items() if kind.startswith(start)), None)
+    quoting = " (put it in quotes)" if kind == "string_type" and isinstance(value, int | float) else ""
+    return f"{words.format(**context) if words else error['msg']}{got}{quoting}"
+
+
+def _unknown(path: Path) -> str:
+    close = paths.meant(path)
+    if close:
+        return f"is not a setting; did you mean {' or '.join(close)}?"
+    section = paths.section_at(path[:-1])
+    return f"is not a setting; there are {', '.join(section.model_fields)}" if section else "is not a setting"
+
+
+def _settings(path: Path) -> str:
+    section = paths.section_at(path)
+    some = f" such as {', '.join(list(section.model_fields)[:3])}" if section else ""
+    return f"must be settings by name{some}"
+
+
+def _choices(expected: str) -> str:
+    return expected.replace("'", "") if " or " not in expected else f"one of {expected.replace(chr(39), '')}"
+
+
+def _closest(value: Any, expected: str) -> str:
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    close = difflib.get_close_matches(str(value), choices, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def shown(value: Any, path: Path) -> str:
+    """A value as it was written, without the secrets that it may hold."""
+    if any(is_secret(step) for step in path if isinstance(step, str)):
+        return "a value that is not shown"
+    if isinstance(value, str) and "//" in value:
+        return as_written(redacted_url(value))
+    return as_written(value)

@@ -1,0 +1,122 @@
+"""Secrets stay out of what is written and printed: headers, URLs and body fields that look like one are starred.
+
+`${NAME}` is not a secret but a pointer to one: it is kept, and read from the environment when a request is sent.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from inferometer.errors import PlanError
+from inferometer.plan.model import Plan
+
+REDACTED = "***"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ENDINGS = (
+    *("authorization", "auth", "cookie", "token", "secret", "password", "passwd", "credential", "credentials"),
+    *("apikey", "accesskey", "secretkey", "privatekey", "subscriptionkey", "functionskey", "signature"),
+)
+_BODY_FIELD = re.compile(r'("([^"\\]+)"\s*:\s*)"((?:[^"\\]|\\.)*)"')
+
+
+def is_secret(name: str) -> bool:
+    """Whether a header, parameter or field of this name holds a secret."""
+    bare = re.sub(r"[^a-z0-9]", "", name.lower())
+    return bare in ("key", "sig", "pwd") or bare.endswith(_ENDINGS)
+
+
+def redacted(plan: Plan) -> Plan:
+    """The plan as it may be written and printed. What was starred has to be given again for a rerun."""
+    target = plan.target
+    shown = target.model_copy(
+        update={
+            "url": [redacted_url(url) for url in target.url],
+            "proxy": None if target.proxy is None else redacted_url(target.proxy),
+            "headers": redacted_fields(target.headers),
+            "body": None if target.body is None else _BODY_FIELD.sub(_starred_field, target.body),
+        }
+    )
+    update: dict[str, Any] = {"target": shown, "sampling": _redacted_extra(plan.sampling)}
+    if plan.server is not None:
+        update["server"] = plan.server.model_copy(update={"args": redacted_fields(plan.server.args)})
+    update["traffic"] = [_redacted_class(each) for each in plan.traffic]
+    return plan.model_copy(update=update)
+
+
+def _redacted_class(traffic: Any) -> Any:
+    headers = redacted_fields(traffic.headers)
+    return traffic.model_copy(update={"headers": headers, "sampling": _redacted_extra(traffic.sampling)})
+
+
+def _redacted_extra(sampling: Any) -> Any:
+    return sampling.model_copy(update={"extra": redacted_fields(sampling.extra)})
+
+
+def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A mapping, however deep, with the texts under secret names starred."""
+    return {name: _starred(value) if is_secret(name) else _within(value) for name, value in fields.items()}
+
+
+def _within(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return redacted_fields(value)
+    return [_within(each) for each in value] if isinstance(value, list) else value
+
+
+def _starred(value: Any) -> Any:
+    if isinstance(value, str) and value and not _only_points(value):
+        return REDACTED
+    return value if isinstance(value, str | bool | None) else REDACTED
+
+
+def _only_points(text: str) -> bool:
+    """`${KEY}` and `Bearer ${KEY}` hold nothing that must not be seen."""
+    return bool(_VARIABLE.search(text)) and _VARIABLE.sub("", text).strip().lower() in ("", "bearer", "basic", "token")
+
+
+def _starred_field(match: re.Match[str]) -> str:
+    return f'{match[1]}"{REDACTED}"' if is_secret(match[2]) and match[3] and "{prompt}" not in match[3] else match[0]
+
+
+def redacted_url(url: str) -> str:
+    """A URL without user, password and secret parameters: `http://***@host/v1?api_key=***`."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return re.sub(r"//[^/@]*@", f"//{REDACTED}@", url)
+    user, at, host = parts.netloc.rpartition("@")
+    netloc = f"{user if _VARIABLE.fullmatch(user) else REDACTED}@{host}" if at else host
+    query = parts.query
+    if any(is_secret(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
+        pairs = parse_qsl(query, keep_blank_values=True)
+        query = urlencode([(n, REDACTED if is_secret(n) else v) for n, v in pairs], quote_via=quote, safe="*${}")
+    return parts._replace(netloc=netloc, query=query).geturl()
+
+
+def resolve(text: str, environ: Mapping[str, str], where: str) -> str:
+    """The text with each `${NAME}` as the environment has it, for sending; `where` names the setting in errors."""
+    if missing := sorted({name for name in _VARIABLE.findall(text) if name not in environ}):
+        names = " and ".join(missing)
+        raise PlanError(f"{where} needs {names} from the environment, where it is not set", f"export {missing[0]}=...")
+    if REDACTED in text:
+        hint = f"--set '{where}=${{NAME}}' reads it from the environment and can be kept"
+        raise PlanError(f"{where} was starred when the plan was kept; it has to be given again", hint)
+    ready = _VARIABLE.sub(lambda match: environ[match[1]].strip(), text)
+    if re.search(r"[\r\n\0]", ready):
+        raise PlanError(f"{where} must be a single line, but the environment holds several")
+    return ready
+
+
+def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Headers ready to be sent; every one that cannot be is named at once."""
+    ready, mistakes, hint = {}, [], None
+    for name, value in headers.items():
+        try:
+            ready[name] = resolve(value, environ, f"target.headers.{name}")
+        except PlanError as error:
+            mistakes += error.mistakes
+            hint = hint or error.hint
+    if mistakes:
+        raise PlanError(mistakes, hint)
+    return ready

@@ -1,0 +1,115 @@
+"""Short forms made long, on plain mappings: `server: simulator`, `stop: 60s`, a traffic class that inherits.
+
+Whatever is not understood is left as it is, for the model to name the mistake.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from inferometer import vocabulary
+
+INHERITED = ("workload", "load", "sampling", "stop", "limits")
+RATE_TYPES = ("constant", "poisson", "gamma")
+
+
+def target(value: Any) -> Any:
+    """`http://...`, or several of them, are a target's `url`."""
+    return {"url": value} if isinstance(value, str | list) else value
+
+
+def server(value: Any) -> Any:
+    """`simulator` is a server's `type`."""
+    return {"type": value} if isinstance(value, str) else value
+
+
+def extent(value: Any) -> Any:
+    """`60s` is a `duration`; `500` and `2k` are `requests`: for `stop` and `warmup`."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    return {"duration": value} if isinstance(value, str) and not _is_number(value) else {"requests": value}
+
+
+def _is_number(text: str) -> bool:
+    if text.strip().endswith("m"):  # 5m are minutes; a million is written 5M
+        return False
+    try:
+        vocabulary.number(text)
+    except ValueError:
+        return False
+    return True
+
+
+def load(value: Any) -> Any:
+    """A load that does not say its `type` has the one its fields belong to."""
+    if not isinstance(value, Mapping) or "type" in value:
+        return value
+    return {"type": load_type(value), **value}
+
+
+def load_type(value: Mapping[str, Any]) -> str:
+    """The type a load says, or the one that its fields belong to."""
+    given = {name for name, setting in value.items() if setting is not None}
+    if "type" in given:
+        return str(value["type"])
+    if "stages" in given:
+        return "stages"
+    if "rate" not in given:
+        return "concurrency"
+    return "ramp" if "to" in given else "gamma" if "cv" in given else "poisson"
+
+
+def several(value: Any) -> Any:
+    """One entry stands for a list of one."""
+    return [value] if isinstance(value, str | Mapping) else value
+
+
+_LONG = {
+    "target": target,
+    "server": server,
+    "stop": extent,
+    "warmup": extent,
+    "limits": several,
+    "outputs": several,
+    "traffic": several,
+}
+
+
+def long(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan (or one traffic class) with its short forms made long, so that a path reaches into them."""
+    opened = {name: _LONG[name](value) if name in _LONG else value for name, value in plan.items()}
+    for section, field in (("target", "url"), ("sampling", "stop")):
+        if isinstance(opened.get(section), Mapping) and field in opened[section]:
+            opened[section] = {**opened[section], field: several(opened[section][field])}
+    if isinstance(opened.get("traffic"), list):
+        opened["traffic"] = [long(each) if isinstance(each, Mapping) else each for each in opened["traffic"]]
+    return opened
+
+
+def inherited(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan with every traffic class complete: what it does not say is what the top of the plan says."""
+    classes = plan.get("traffic")
+    if not isinstance(classes, list | tuple) or not all(isinstance(said(each), Mapping) for each in classes):
+        return dict(plan)
+    return {
+        **plan,
+        "traffic": [_class(plan, said(each), at, len(classes)) for at, each in enumerate(classes)],
+    }
+
+
+def _class(plan: Mapping[str, Any], own: Mapping[str, Any], at: int, classes: int) -> dict[str, Any]:
+    above = {name: plan[name] for name in INHERITED if name in plan}
+    whole = {**above, **own}
+    for name in ("workload", "sampling", "stop"):  # field by field; a load's fields belong to its type
+        top, mine = said(above.get(name)), said(own.get(name))
+        if isinstance(top, Mapping) and isinstance(mine, Mapping):
+            whole[name] = {**top, **mine}
+    return {"name": "default" if classes == 1 else f"class-{at + 1}", **whole}
+
+
+def said(value: Any) -> Any:
+    """What was given to a section, whether it came as a mapping or, in Python, as the section itself."""
+    if isinstance(value, BaseModel):
+        return {name: getattr(value, name) for name in value.model_fields_set}
+    return value

@@ -1,0 +1,100 @@
+"""What is measured and how it is spoken to: the `target` and `server` of a plan."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, model_validator
+
+from inferometer.plan import short
+from inferometer.plan.fields import Duration, Headers, Mistake, Section, one_or_several
+
+Api = Literal["completions", "chat", "template"]
+
+
+def _http_url(text: str) -> str:
+    url = text.strip()
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("must start with http:// or https://")
+    try:
+        parts = urlsplit(url)
+        complete = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        complete = False
+    if not complete or any(space in url for space in " \t\r\n"):
+        raise ValueError("must be a URL such as http://localhost:8000")
+    return url
+
+
+Url = Annotated[str, AfterValidator(_http_url)]
+
+
+class Tls(Section):
+    """How an https target is trusted, and how it knows us."""
+
+    verify: bool = Field(True, description="check the server's certificate")
+    ca: str | None = Field(None, description="file with the authorities to trust")
+    cert: str | None = Field(None, description="file with our client certificate")
+    key: str | None = Field(None, description="file with its private key, if not in cert")
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if self.key and not self.cert:
+            yield Mistake(("key",), "belongs to a certificate: give tls.cert too")
+
+
+class Timeouts(Section):
+    """After which time a request counts as failed."""
+
+    connect: Duration = Field(10.0, gt=0, description="to open a connection")
+    request: Duration | None = Field(600.0, gt=0, description="from sending to the end of the answer")
+    idle: Duration | None = Field(None, gt=0, description="longest silence while an answer is awaited or streamed")
+
+
+class Target(Section):
+    """What is measured, and how it is spoken to."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [
+        {"type": "string", "examples": ["http://localhost:8000"], "description": "its url"},
+        {"type": "array", "items": {"type": "string"}, "description": "its urls"},
+    ]
+
+    url: Annotated[list[Url], one_or_several(Url)] = Field([], description="where the server is; several take turns")
+    model: str | None = Field(None, description="asked of /v1/models when not given")
+    api: Api = Field("completions", description="how requests and answers are written")
+    path: str | None = Field(None, description="request path, when it is not the API's usual one")
+    body: str | None = Field(None, description="for api template: the body, with a literal {prompt}", repr=False)
+    stream: bool = Field(True, description="whether answers come token by token")
+    continuous_usage: bool = Field(True, description="ask for running token counts where the server offers them")
+    headers: Headers = Field({}, description="sent with each request; ${NAME} is read from the environment", repr=False)
+    key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the API key")
+    tls: Tls = Field(Tls(), description="certificates")
+    proxy: Url | None = Field(None, description="HTTP proxy, http://host:port", repr=False)
+    timeout: Timeouts = Field(Timeouts(), description="when to give up")
+    preconnect: bool = Field(True, description="open connections before the load starts")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return short.target(value)
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if self.api == "template" and (self.body is None or "{prompt}" not in self.body):
+            yield Mistake(("body",), "must hold a literal {prompt}: api template sends it as it is")
+        if self.api != "template" and self.body is not None:
+            yield Mistake(("body",), f"belongs to api template, but api is {self.api}")
+        if self.path is not None and not self.path.startswith("/"):
+            yield Mistake(("path",), "must start with /")
+
+
+class Server(Section):
+    """A server to start for the run. More kinds than the simulator come with `target`."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [{"enum": ["simulator"], "description": "its type"}]
+
+    type: Literal["simulator"] = Field("simulator", description="which server to start")
+    args: dict[str, Any] = Field({}, description="settings of the server, by name", repr=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return short.server(value)

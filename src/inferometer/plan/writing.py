@@ -1,0 +1,60 @@
+"""A plan as text that reads back as the same plan, for people and for keeping; secrets are starred on the way."""
+
+from typing import Any
+
+import yaml
+
+from inferometer.plan import short
+from inferometer.plan.fields import HUMAN, Section
+from inferometer.plan.model import Load, Plan, Server, Traffic
+from inferometer.plan.secrets import redacted
+from inferometer.plan.text import Dumper
+
+
+def to_yaml(plan: Plan, full: bool = False) -> str:
+    """The effective plan: what differs from the defaults, or with `full` every setting."""
+    said = to_mapping(plan, full)
+    if not said:
+        return "{}  # everything by default\n"
+    return yaml.dump(said, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+def to_mapping(plan: Plan, full: bool = False) -> dict[str, Any]:
+    """The effective plan as plain values, written as people write them: `60s`, `ttft p99 < 500ms`."""
+    shown = redacted(plan)
+    if full:
+        return shown.model_dump(context=HUMAN)
+    said = _lean(shown, None)
+    if shown.traffic:
+        said["traffic"] = [_lean_class(each, shown) for each in shown.traffic]
+    return said
+
+
+def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, Any]:
+    """A class without what it inherits, so that reading it back inherits the same."""
+    inherited = {name: getattr(plan, name) for name in short.INHERITED}
+    return _lean(traffic, Traffic.model_construct(name="", headers={}, **inherited))
+
+
+def _lean(section: Section, usual: Section | None) -> dict[str, Any]:
+    """The fields of a section that are not as usual: not the default, or not as in another section."""
+    said = {}
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        default = getattr(usual, name) if usual is not None else field.get_default(call_default_factory=True)
+        if value != default:
+            said[name] = _written(section, name, value, default)
+    return said
+
+
+def _written(section: Section, name: str, value: Any, default: Any) -> Any:
+    if isinstance(value, Load | Server):  # all of it, with its type: the fields belong to that
+        return {"type": value.type, **_lean(value, None)}
+    if isinstance(value, Section):
+        return _lean(value, default)
+    if name == "stages":
+        return [_lean(stage, None) for stage in value]
+    if name == "url" and len(value) == 1:
+        return value[0]
+    plain = section.model_dump(context=HUMAN, include={name})[name]
+    return int(plain) if isinstance(plain, float) and plain.is_integer() and abs(plain) < 1e15 else plain

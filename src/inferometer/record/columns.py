@@ -1,0 +1,256 @@
+"""`Records`: many records as columns, the form all numbers are computed from. Files are left to `parquet`.
+
+A missing whole number or instant is `MISSING`, a missing float is NaN, a missing word has code -1, a missing
+text is None. Mask with `known(column)` before any arithmetic.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.record.record import Record
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Texts = NDArray[np.object_]  # str or None; for what is nearly unique per record
+Mask = NDArray[np.bool_]
+
+MISSING = int(np.iinfo(np.int64).min)  # no instant or count can have it; -1 could be an instant of an aligned clock
+READS = ("read_at", "read_tokens", "read_slack")
+
+
+def known(column: Ints) -> Mask:
+    """Where a column of whole numbers or instants has a value."""
+    return np.not_equal(column, MISSING)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Words:
+    """A column of few different words: `words[codes[i]]` is entry i, code -1 is missing."""
+
+    codes: NDArray[np.int32]
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[str | None]) -> Self:
+        words = tuple(word for word in dict.fromkeys(values) if word is not None)
+        code_of: dict[str | None, int] = {None: -1}
+        code_of.update((word, code) for code, word in enumerate(words))
+        return cls(np.fromiter(map(code_of.__getitem__, values), np.int32, len(values)), words)
+
+    @classmethod
+    def concat(cls, parts: Iterable[Self]) -> Self:
+        words: dict[str, int] = {}
+        recoded = [np.empty(0, np.int32)]
+        for part in parts:
+            new = [words.setdefault(word, len(words)) for word in part.words]
+            recoded.append(np.array([*new, -1], np.int32)[part.codes])  # code -1 picks the last: missing
+        return cls(np.concatenate(recoded), tuple(words))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, i: int) -> str | None:
+        code = self.codes[i]
+        return self.words[code] if code >= 0 else None
+
+    def mask(self, *wanted: str) -> Mask:
+        """Where the entry is one of the wanted words."""
+        return np.isin(self.codes, [code for code, word in enumerate(self.words) if word in wanted])
+
+    def known(self) -> Mask:
+        return self.codes >= 0
+
+    def counts(self) -> dict[str | None, int]:
+        """How often each word occurs, those that do not occur left out; None counts the missing."""
+        tally = np.bincount(self.codes + 1, minlength=len(self.words) + 1)
+        return {word: int(n) for word, n in zip((None, *self.words), tally, strict=True) if n}
+
+    def take(self, index: Ints) -> Self:
+        return type(self)(self.codes[index], self.words)
+
+    def texts(self) -> Texts:
+        """Every entry spelled out."""
+        return np.array([*self.words, None], dtype=object)[self.codes]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Records:
+    """One array per field of `Record`, under its name; record i has the slice `reads(i)` of its `read_*`."""
+
+    session: Ints
+    turn: Ints
+    turns: Ints
+    traffic: Words
+    stage: Ints
+    shard: Ints
+    replica: Words
+
+    scheduled_at: Ints
+    ready_at: Ints
+    sent_at: Ints
+    headers_at: Ints
+    visible_at: Ints
+    ended_at: Ints
+    connect_ns: Ints
+    tls_ns: Ints
+    retry_ns: Ints
+
+    asked_input: Ints
+    asked_output: Ints
+    input_tokens: Ints
+    output_tokens: Ints
+    cached_tokens: Ints
+    reasoning_tokens: Ints
+    counted_tokens: Ints
+    tokens_by: Words
+    events: Ints
+    bytes_sent: Ints
+    bytes_received: Ints
+
+    status: Ints
+    finish_reason: Words
+    outcome: Words
+    error: Texts
+    retry_after_s: Floats
+    request_id: Texts
+    prompt: Texts
+    answer: Texts
+
+    read_offsets: Ints  # n + 1 of them: the reads of record i are read_offsets[i] up to read_offsets[i + 1]
+    read_at: Ints
+    read_tokens: Ints
+    read_slack: Ints
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Self:
+        """In the order given. A record without `read_slack` beside its reads has instants that are exact."""
+        names = Record.__struct_fields__
+        rows = [msgspec.structs.astuple(record) for record in records]
+        values = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+        columns = {name: _FROM_VALUES[kind](values[name]) for name, kind in SCALARS.items()}
+        return cls(**columns, **_joined_reads(*(values[name] for name in READS)))
+
+    @classmethod
+    def concat(cls, parts: Iterable[Self]) -> Self:
+        """The whole of several shards, in order of (scheduled_at, session, turn)."""
+        parts = [*parts] or [cls.of([])]
+        columns = {name: _JOINED[kind]([getattr(part, name) for part in parts]) for name, kind in SCALARS.items()}
+        counts = np.concatenate([np.diff(part.read_offsets) for part in parts])
+        reads: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in READS}
+        whole = cls(**columns, read_offsets=offsets_of(counts), **reads)
+        order = np.lexsort((whole.turn, whole.session, whole.scheduled_at))
+        return whole if (np.diff(order) == 1).all() else whole.take(order)
+
+    def __len__(self) -> int:
+        return len(self.session)
+
+    def take(self, chosen: Mask | Ints) -> Self:
+        """The records where a mask is true, or at the given indices, in their order."""
+        index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64, copy=False)
+        columns = {name: _TAKEN[kind](getattr(self, name), index) for name, kind in SCALARS.items()}
+        counts = self.read_counts()[index]
+        offsets = offsets_of(counts)
+        flat = np.arange(offsets[-1]) + np.repeat(self.read_offsets[:-1][index] - offsets[:-1], counts)
+        return type(self)(**columns, read_offsets=offsets, **{name: getattr(self, name)[flat] for name in READS})
+
+    def read_counts(self) -> Ints:
+        """Token-bearing reads of each record."""
+        return np.diff(self.read_offsets)
+
+    def reads(self, i: int) -> slice:
+        """Where the reads of record i stand in `read_at`, `read_tokens` and `read_slack`."""
+        i = range(len(self))[i]
+        return slice(int(self.read_offsets[i]), int(self.read_offsets[i + 1]))
+
+    def record(self, i: int) -> Record:
+        """Record i as it was written to the log."""
+        values: dict[str, Any] = {name: _ENTRY[kind](getattr(self, name), i) for name, kind in SCALARS.items()}
+        values |= {name: _packed(getattr(self, name)[self.reads(i)]) for name in READS}
+        return Record(**values)
+
+
+SCALARS: dict[str, Any] = {
+    field.name: field.type for field in fields(Records) if field.name not in (*READS, "read_offsets")
+}
+
+
+def default_column(name: str, n: int) -> Any:
+    """The column of records that were written before the field existed."""
+    blank = Records.of([Record(session=0, scheduled_at=0)])
+    return _TAKEN[SCALARS[name]](getattr(blank, name), np.zeros(n, np.int64))
+
+
+def offsets_of(counts: Ints) -> Ints:
+    """Where each record's entries begin in the flat array, and one more: where the last one's end."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
+def _joined_reads(at: Sequence[bytes], tokens: Sequence[bytes], slack: Sequence[bytes]) -> dict[str, Any]:
+    slack = [s if s else bytes(len(a)) for s, a in zip(slack, at, strict=True)]
+    sizes = np.fromiter(map(len, at), np.int64, len(at))
+    for column in (tokens, slack):
+        wrong = np.flatnonzero(np.fromiter(map(len, column), np.int64, len(at)) != sizes)
+        if len(wrong):
+            raise ValueError(f"record {wrong[0]}: its read_at, read_tokens and read_slack differ in length")
+    flat = [np.frombuffer(b"".join(column), "<i8").astype(np.int64, copy=False) for column in (at, tokens, slack)]
+    return {"read_offsets": offsets_of(sizes // 8), **dict(zip(READS, flat, strict=True))}
+
+
+def _packed(entries: Ints) -> bytes:
+    return entries.astype("<i8", copy=False).tobytes()
+
+
+def _ints(values: Sequence[int | None]) -> Ints:
+    return np.fromiter((MISSING if v is None else v for v in values), np.int64, len(values))
+
+
+def _floats(values: Sequence[float | None]) -> Floats:
+    return np.fromiter((np.nan if v is None else v for v in values), np.float64, len(values))
+
+
+def _texts(values: Sequence[str | None]) -> Texts:
+    texts = np.empty(len(values), dtype=object)
+    texts[:] = values
+    return texts
+
+
+def _int_at(column: Ints, i: int) -> int | None:
+    return None if column[i] == MISSING else int(column[i])
+
+
+def _float_at(column: Floats, i: int) -> float | None:
+    return None if np.isnan(column[i]) else float(column[i])
+
+
+# What each kind of column does its own way: made of values, joined, picked from, read at one place.
+_FROM_VALUES: dict[Any, Callable[[Any], Any]] = {
+    Ints: _ints,
+    Floats: _floats,
+    Texts: _texts,
+    Words: Words.of,
+}
+_JOINED: dict[Any, Callable[[Any], Any]] = {
+    Ints: np.concatenate,
+    Floats: np.concatenate,
+    Texts: np.concatenate,
+    Words: Words.concat,
+}
+_TAKEN: dict[Any, Callable[[Any, Ints], Any]] = {
+    Ints: np.ndarray.__getitem__,
+    Floats: np.ndarray.__getitem__,
+    Texts: np.ndarray.__getitem__,
+    Words: Words.take,
+}
+_ENTRY: dict[Any, Callable[[Any, int], Any]] = {
+    Ints: _int_at,
+    Floats: _float_at,
+    Texts: np.ndarray.__getitem__,
+    Words: Words.__getitem__,
+}

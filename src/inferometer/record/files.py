@@ -1,0 +1,61 @@
+"""Files that are whole or not there, and what the operating system refuses said as a `StoreError`."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from inferometer.errors import StoreError
+
+_HINTS = {
+    errno.ENOSPC: "free some space, or keep runs elsewhere: --store FOLDER",
+    errno.EDQUOT: "your disk quota is used up: free some space, or keep runs elsewhere: --store FOLDER",
+    errno.EFBIG: "the file size limit was reached (ulimit -f): raise it",
+    errno.EROFS: "the file system is read-only: keep runs elsewhere: --store FOLDER",
+    errno.EACCES: "you may not write there: keep runs elsewhere: --store FOLDER",
+    errno.EPERM: "you may not write there: keep runs elsewhere: --store FOLDER",
+    errno.ENOTDIR: "a part of the path is a file: choose another folder with --store FOLDER",
+}
+
+
+def store_error(where: object, error: OSError) -> StoreError:
+    """What the system refused to do with a file, and what can be done about it."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return StoreError(f"{where}: {reason.lower()}", _HINTS.get(error.errno or 0))
+
+
+@contextmanager
+def told(where: object) -> Iterator[None]:
+    """Any OSError inside becomes a `StoreError` about `where`."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(where, error) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Write the file under the name given; it takes its place once it is whole and on disk."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with told(path):
+            yield draft
+            _sync(draft)
+            draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def write_text(path: Path, text: str) -> None:
+    with replacing(path) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,186 @@
+"""The append-only log of one shard. Every prefix of it is valid: what a killed run wrote can be reported.
+
+A file is `MAGIC`, then frames of (length, crc32, kind, payload); the first frame is the header. The length
+counts the payload, the checksum covers kind and payload, payloads are msgpack
+(docs/decisions/record-log-format.md).
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+from zlib import crc32
+
+import msgspec
+
+from inferometer.errors import StoreError
+from inferometer.record.files import store_error, told
+from inferometer.record.record import Record
+from inferometer.record.sample import Sample
+from inferometer.record.schema import check_schema, schema_of
+
+MAGIC = b"inflog\r\n"  # the line end shows a file that went through a text conversion
+FLUSH_BYTES = 64 * 1024  # written in about 20 us, so that no timer waits for it
+_FRAME = struct.Struct("<IIB")
+_CHUNK = 1 << 20
+LARGEST_FRAME = 1 << 30  # a length beyond this is damage, not to be believed and allocated
+
+
+class Header(msgspec.Struct, frozen=True):
+    """What a log says of itself. `clock` has the facts that relate its instants to other clocks."""
+
+    shard: int = 0
+    clock: dict[str, Any] = {}
+    schema: str = schema_of("log")
+
+
+class Note(msgspec.Struct, frozen=True):
+    """Something worth knowing that is not about one request: `clock stepped`, `ended`."""
+
+    what: str
+    at: int | None = None
+    facts: dict[str, Any] = {}
+
+
+Entry = Record | Sample | Note
+
+_KINDS: dict[type, int] = {Header: 0, Record: 1, Sample: 2, Note: 3}
+_HEADER_KIND, _RECORD_KIND = _KINDS[Header], _KINDS[Record]
+_SEEDS = [crc32(bytes([kind])) for kind in range(256)]  # the checksum so far, once the kind is in it
+
+
+class LogWriter:
+    """Writes one shard's log. Call `flush` on a timer: what is buffered is lost with the process."""
+
+    def __init__(self, path: Path, shard: int = 0, clock: dict[str, Any] | None = None) -> None:
+        self.path = path
+        self.records = 0
+        self._encoder = msgspec.msgpack.Encoder()
+        self._buffer = bytearray(MAGIC)
+        with told(path):
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._add(_HEADER_KIND, Header(shard=shard, clock=clock or {}))
+        self.flush()
+
+    def append(self, record: Record) -> None:
+        self._add(_RECORD_KIND, record)
+        self.records += 1
+
+    def add(self, entry: Sample | Note) -> None:
+        """A sample or a note, between the records."""
+        self._add(_KINDS[type(entry)], entry)
+
+    def flush(self) -> None:
+        """Hand all that is buffered to the system. After an error the rest stays, to be tried again."""
+        buffer = self._buffer
+        try:
+            while buffer:
+                del buffer[: os.write(self._file, buffer)]
+        except OSError as error:
+            raise store_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Flush, and wait until it is on disk."""
+        if self._file < 0:
+            return
+        try:
+            self.flush()
+            with told(self.path):
+                os.fsync(self._file)
+        finally:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(StoreError) if kind else nullcontext():  # the first error is the one to hear of
+            self.close()
+
+    def _add(self, kind: int, entry: Any) -> None:
+        payload = self._encoder.encode(entry)
+        buffer = self._buffer
+        buffer += _FRAME.pack(len(payload), crc32(payload, _SEEDS[kind]), kind)
+        buffer += payload
+        if len(buffer) >= FLUSH_BYTES:
+            self.flush()
+
+
+class LogReader:
+    """The entries of a log, one by one. After the last, `truncated` says whether the log broke off."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.truncated = False
+        with told(path):
+            self._file = path.open("rb", buffering=_CHUNK)
+        try:
+            self.header = self._read_header()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __iter__(self) -> Iterator[Entry]:
+        decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
+            kind: msgspec.msgpack.Decoder(type_) for type_, kind in _KINDS.items()
+        }
+        with self._file, told(self.path):
+            for kind, payload in self._frames():
+                if kind in decoders:  # a kind that we do not know yet is passed over
+                    yield self._decoded(decoders[kind], payload)
+
+    def _read_header(self) -> Header:
+        """Of a log that broke off inside its header, all that is known is that it broke off."""
+        magic = self._file.read(len(MAGIC))
+        if not MAGIC.startswith(magic):
+            raise StoreError(f"{self.path}: not a log of Inferometer, it begins with {magic!r}")
+        frame = next(self._frames(), None)
+        if frame is None:
+            self.truncated = True
+            return Header()
+        header: Header = self._decoded(msgspec.msgpack.Decoder(Header), frame[1])
+        check_schema(self.path, "log", header.schema)
+        return header
+
+    def _frames(self) -> Iterator[tuple[int, bytes]]:
+        """Whole frames, up to the end or to the first that is not."""
+        read, size = self._file.read, _FRAME.size
+        while len(head := read(size)) == size:
+            length, checksum, kind = _FRAME.unpack(head)
+            payload = read(length) if length <= LARGEST_FRAME else b""
+            if crc32(payload, _SEEDS[kind]) != checksum or len(payload) != length:
+                self.truncated = True
+                return
+            yield kind, payload
+        self.truncated = self.truncated or len(head) > 0
+
+    def _decoded(self, decoder: msgspec.msgpack.Decoder[Any], payload: bytes) -> Any:
+        try:
+            return decoder.decode(payload)
+        except msgspec.DecodeError as error:
+            raise StoreError(f"{self.path}: a frame is whole but does not fit its schema: {error}") from error
+
+
+@dataclass(frozen=True)
+class Log:
+    """A whole log in memory."""
+
+    header: Header
+    records: list[Record] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    truncated: bool = False
+
+
+def read_log(path: Path) -> Log:
+    """All of a log up to its end or its first broken frame; `truncated` says which."""
+    reader = LogReader(path)
+    log = Log(reader.header)
+    lists: dict[type, list[Any]] = {Record: log.records, Sample: log.samples, Note: log.notes}
+    for entry in reader:
+        lists[type(entry)].append(entry)
+    return replace(log, truncated=reader.truncated)

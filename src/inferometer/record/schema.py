@@ -1,0 +1,32 @@
+"""The schema version that everything we write carries, and the check when it is read again."""
+
+from inferometer.errors import StoreError
+
+VERSIONS = {
+    "run": 1,  # the document of a run, and run.json
+    "log": 1,
+    "records": 1,
+    "samples": 1,
+    "plan": 1,
+    "environment": 1,
+    "summary": 1,
+    "verdict": 1,
+    "shards": 1,
+    "index": 1,
+}
+
+
+def schema_of(kind: str) -> str:
+    return f"inferometer/{kind}/{VERSIONS[kind]}"
+
+
+def check_schema(where: object, kind: str, found: object) -> None:
+    """Refuse what is not ours, and what a newer Inferometer wrote."""
+    family, _, version = str(found).rpartition("/")
+    if family != f"inferometer/{kind}" or not version.isdigit():
+        raise StoreError(f"{where}: not {kind} of an Inferometer run, its schema is {found!r}")
+    if int(version) > VERSIONS[kind]:
+        raise StoreError(
+            f"{where}: written by a newer Inferometer, schema {found}; this one knows {schema_of(kind)}",
+            "update Inferometer: pip install --upgrade inferometer",
+        )

@@ -1,0 +1,72 @@
+"""What a worker process and its parent say to each other.
+
+To the worker: its job as one line of JSON, then `start <ns>` when all are ready; end of file means that nobody
+waits for it any more. From the worker: frames of a length and msgpack.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Literal, get_type_hints
+
+import msgspec
+
+from inferometer.load.progress import Progress
+
+Watch = Callable[[Progress], None]  # told a few times a second
+Start = Callable[[], int]  # called once when the shard could begin; returns the instant to begin at
+ShardFunction = Callable[[Any, Watch, Start], Any]  # what a shard does: from its job to its report
+
+_LENGTH = struct.Struct("<I")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Frame(msgspec.Struct, array_like=True):
+    kind: Literal["ready", "progress", "report", "error"]
+    payload: msgspec.Raw = msgspec.Raw(b"\xc0")
+
+
+class ShardError(msgspec.Struct, frozen=True):
+    """An error that ended a shard, as far as it can travel."""
+
+    kind: str  # name of the class
+    message: str
+    hint: str | None = None
+
+
+_decoder = msgspec.msgpack.Decoder(Frame)
+
+
+def packed(kind: Literal["ready", "progress", "report", "error"], content: Any = None) -> bytes:
+    frame = _encode(Frame(kind, msgspec.Raw(_encode(content))))
+    return _LENGTH.pack(len(frame)) + frame
+
+
+class Unpacker:
+    """Frames out of bytes that come in any pieces."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Frame]:
+        self._buffer += data
+        frames = []
+        while (frame := self._next()) is not None:
+            frames.append(frame)
+        return frames
+
+    def _next(self) -> Frame | None:
+        if len(self._buffer) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
+        if len(self._buffer) < end:
+            return None
+        frame = _decoder.decode(bytes(self._buffer[_LENGTH.size : end]))
+        del self._buffer[:end]
+        return frame
+
+
+def job_and_report_types(function: ShardFunction) -> tuple[Any, Any]:
+    """What a shard function takes and gives, by its annotations: the wire carries plain data."""
+    hints = get_type_hints(function)
+    report = hints.pop("return", Any)
+    return next(iter(hints.values()), Any), report

@@ -1,0 +1,10 @@
+"""A shard as workers run it: the load, and beside it the sampler of the process that makes it."""
+
+from inferometer.load.shard import ShardJob, ShardReport, run_shard
+from inferometer.observe.client import ClientSampler
+from inferometer.scale.frames import Start, Watch
+
+
+def observed_shard(job: ShardJob, watch: Watch, start: Start) -> ShardReport:
+    """Run one shard to its end, with samples of its own process in its log."""
+    return run_shard(job, watch, start, ClientSampler(job.shard).sample)

@@ -1,0 +1,108 @@
+"""One shard in a process of its own: `python -m inferometer.scale.worker module:function`, the job on stdin."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from inferometer.errors import InferometerError
+from inferometer.load.progress import Progress
+from inferometer.scale.frames import ShardError, ShardFunction, job_and_report_types, packed
+
+HEARD_S = 0.5  # two signals that come closer than they are heard count as one
+ORPHAN_S = 10.0  # how long a cancelled shard without a parent may take to close its log
+
+
+class Parent:
+    """The process that started us: takes frames, and says when to begin."""
+
+    def __init__(self) -> None:
+        self._orders, self._frames = os.dup(0), os.dup(1)
+        os.dup2(2, 1)  # whatever prints must not fall between the frames
+        self._pending = b""
+        self._start_at: int | None = None
+        self._told = threading.Event()
+
+    def job(self) -> bytes:
+        return self._line() or b""
+
+    def listen(self) -> None:
+        """Hear the orders on a thread: it sleeps in `read` and costs the shard nothing."""
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def start(self) -> int:
+        """We are ready; returns the instant at which all shards begin."""
+        self.send(packed("ready"))
+        self._told.wait()
+        assert self._start_at is not None
+        return self._start_at
+
+    def progress(self, progress: Progress) -> None:
+        self.send(packed("progress", progress))
+
+    def send(self, frame: bytes) -> None:
+        try:
+            while frame:
+                frame = frame[os.write(self._frames, frame) :]
+        except BrokenPipeError:
+            return  # the parent is gone; `_hear` notices and ends us in order
+
+    def _hear(self) -> None:
+        while (line := self._line()) is not None:
+            word, _, value = line.decode().partition(" ")
+            if word == "start":
+                self._start_at = int(value)
+                self._told.set()
+        self._abandoned()
+
+    def _abandoned(self) -> None:
+        """Nobody waits for us: cancel, as two interrupts do, and leave a log that is whole."""
+        self._start_at = self._start_at or 0
+        self._told.set()
+        for patience_s in (HEARD_S, ORPHAN_S):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(patience_s)
+        os._exit(1)
+
+    def _line(self) -> bytes | None:
+        """The next line, None at the end. Not through sys.stdin, whose lock would outlive the daemon thread."""
+        while b"\n" not in self._pending:
+            data = os.read(self._orders, 1 << 16)
+            if not data:
+                return None
+            self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        return line
+
+
+def main(place: str) -> int:
+    parent = Parent()
+    function = function_at(place)
+    job_type, _ = job_and_report_types(function)
+    job: Any = msgspec.json.decode(parent.job(), type=job_type)
+    parent.listen()
+    try:
+        report = function(job, parent.progress, parent.start)
+    except InferometerError as error:
+        parent.send(packed("error", ShardError(type(error).__name__, error.message, error.hint)))
+        return error.exit_code
+    except KeyboardInterrupt:
+        parent.send(packed("error", ShardError("KeyboardInterrupt", "interrupted")))
+        return 130
+    parent.send(packed("report", report))
+    return 0
+
+
+def function_at(place: str) -> ShardFunction:
+    module, _, attribute = place.partition(":")
+    function: ShardFunction = getattr(import_module(module), attribute)
+    return function
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,50 @@
+"""Where a person reads: a console that is plain in a pipe, honours NO_COLOR, and is never too wide to read."""
+
+import sys
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+WIDEST = 100
+
+
+def console(file: TextIO | None = None, width: int | None = None) -> Console:
+    """Prints to stdout unless told otherwise. Markup and emoji codes are off: a model's name is shown as it is."""
+    file = sys.stdout if file is None else file
+    made = Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+    if width is None:
+        made.width = min(made.width, WIDEST)
+    return made
+
+
+def emit(thing: RenderableType, to: Console) -> None:
+    """Print, without the blanks that fill lines up to the width where no colour ends there."""
+    if to.is_terminal:
+        to.print(thing)
+        return
+    with to.capture() as captured:
+        to.print(thing)
+    to.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def plain_table(*columns: str, right: tuple[str, ...] = (), wrap: str | None = None, gap: int = 2) -> Table:
+    """A table without lines: a muted heading over each column, those named in `right` set to the right. Where it
+    gets narrow, the column named in `wrap` is broken over lines; without one all are cut."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+    for name in columns:
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name != wrap,
+            overflow="fold" if name == wrap else "ellipsis",
+        )
+    return table
+
+
+def facts_table(label: int = 10) -> Table:
+    """Two columns: what is told, and the telling."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True, style="dim", min_width=label)
+    table.add_column(overflow="fold")  # a long URL is broken, never cut
+    return table

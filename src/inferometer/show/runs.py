@@ -1,0 +1,70 @@
+"""The list of kept runs: one line each, the newest first."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from inferometer.show.console import plain_table
+from inferometer.show.values import VERDICT_STYLES
+from inferometer.store.entry import Entry
+from inferometer.vocabulary import duration_text, number_text
+
+_NUMBERS = ("requests", "TTFT p50", "p99", "tokens/s")
+
+
+def runs_table(entries: Iterable[Entry]) -> Table:
+    """Id, when, what, how many requests, the headline numbers and the verdict."""
+    table = plain_table("run", "when", "what", *_NUMBERS, "verdict", right=_NUMBERS, wrap="what", gap=1)
+    for entry in entries:
+        table.add_row(*_cells(entry))
+    return table
+
+
+def _cells(entry: Entry) -> list[str | Text]:
+    numbers = entry.headline
+    ttft = "ttft_scheduled" if "ttft_scheduled p50" in numbers else "ttft"
+    return [
+        entry.id,
+        when_text(entry.started_at),
+        entry.name or entry.model or entry.target or "",
+        number_text(entry.requests),
+        duration_text(numbers.get(f"{ttft} p50")),
+        duration_text(numbers.get(f"{ttft} p99")),
+        number_text(numbers.get("output_rate")),
+        verdict_word(entry.verdict, entry.state),
+    ]
+
+
+def verdict_word(verdict: str | None, state: str) -> Text:
+    """The verdict, or how the run ended where that says more."""
+    if verdict is None or state in ("partial", "unreadable"):
+        return Text(state, style="dim")
+    mark = "" if state == "complete" else f", {state}"
+    return Text.assemble((verdict, VERDICT_STYLES.get(verdict, "")), mark)
+
+
+def when_text(started: str) -> str:
+    """The local date and time of a run."""
+    try:
+        return f"{datetime.fromisoformat(started).astimezone():%b %d %H:%M}"
+    except ValueError:
+        return "-"
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """A line of the list as `list --json` prints it; seconds and per second."""
+    return {
+        "id": entry.id,
+        "started": entry.started_at,
+        "state": entry.state,
+        "verdict": entry.verdict,
+        "name": entry.name,
+        "model": entry.model,
+        "target": entry.target,
+        "requests": entry.requests,
+        "headline": entry.headline,
+        "folder": str(entry.folder),
+    }

@@ -1,0 +1,137 @@
+"""The summary a person reads at a glance: verdict, what was done, the numbers and how well they are known."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from inferometer.measure.summary import slowest
+from inferometer.plan.model import Plan
+from inferometer.record.run import STATES, Run
+from inferometer.show.console import emit, facts_table, plain_table
+from inferometer.show.deeds import stage_text
+from inferometer.show.done import done_table
+from inferometer.show.headline import adjusted_table, cell, full_table, headline_table, interval_table
+from inferometer.show.over_time import slices_table
+from inferometer.show.results import results_table
+from inferometer.show.slowest import slowest_table
+from inferometer.show.values import VERDICT_STYLES
+from inferometer.vocabulary import number_text
+
+
+def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool = False, slow: int = 0) -> None:
+    """Everything worth a glance, in the order a person asks for it; and what else was asked for."""
+    plan = Plan.model_validate(run.plan)
+    for section in _sections(run, plan):
+        emit(section, to)
+        to.print()
+    if measures:
+        _print_measures(run, to)
+    if slices and run.summary.get("slices"):
+        emit(slices_table(run.summary["slices"]), to)
+        to.print()
+    if slow:
+        records = run.records()
+        emit("no records were kept" if records is None else slowest_table(slowest(records, slow)), to)
+        to.print()
+    for line in kept_lines(run):
+        to.print(line, soft_wrap=True)
+
+
+def _sections(run: Run, plan: Plan) -> Iterator[RenderableType]:
+    summary = run.summary
+    yield verdict_text(run)
+    yield done_table(run, plan)
+    yield headline_table(summary["measures"], _without_doubles(summary))
+    if summary.get("limits"):
+        yield limits_table(summary["limits"])
+    yield results_table(summary)
+    if summary["stages"]:
+        yield stages_table(summary["stages"], plan)
+    if summary["traffic"]:
+        yield traffic_table(summary["traffic"])
+
+
+def _print_measures(run: Run, to: Console) -> None:
+    measures = run.summary["measures"]
+    tables = [full_table(measures, to.width), interval_table(measures, run.summary["confidence"])]
+    if any(measure.get("adjusted") for measure in measures.values()):
+        tables.append(adjusted_table(measures))
+    for table in tables:
+        emit(table, to)
+        to.print()
+
+
+def verdict_text(run: Run) -> Text:
+    """`VALID`, or the word with its reasons as bullets."""
+    word = run.verdict["word"]
+    text = Text(word.upper(), style=VERDICT_STYLES.get(word, "bold"))
+    if run.state != "complete":
+        text.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")
+    if not run.verdict["reasons"]:
+        text.append("  nothing speaks against these numbers", style="not bold default")
+    for reason in run.verdict["reasons"]:
+        text.append(f"\n• {reason['text']}", style="not bold default")
+    return text
+
+
+def limits_table(limits: list[Mapping[str, Any]]) -> Table:
+    """Each limit with a mark and what was measured."""
+    table = facts_table(label=4)
+    for limit in limits:
+        traffic = f"{limit['traffic']}: " if limit.get("traffic") else ""
+        table.add_row(_mark(limit["met"]), f"{traffic}{limit['text']}")
+    return table
+
+
+def _mark(met: bool | None) -> Text:
+    return Text("?", "yellow") if met is None else Text("✓", "green") if met else Text("✗", "bold red")
+
+
+def stages_table(stages: list[Mapping[str, Any]], plan: Plan) -> Table:
+    """One line per stage."""
+    levels = plan.classes[0].load.stages
+    table = plain_table("stage", *_COMPACT, right=_COMPACT)
+    for stage in stages:
+        table.add_row(f"{stage['stage'] + 1}: {stage_text(levels[stage['stage']])}", *_compact(stage))
+    return table
+
+
+def traffic_table(traffic: Mapping[str, Mapping[str, Any]]) -> Table:
+    """One line per traffic class."""
+    table = plain_table("traffic", *_COMPACT, right=_COMPACT)
+    for name, part in traffic.items():
+        table.add_row(name, *_compact(part))
+    return table
+
+
+_COMPACT = ("requests", "failed", "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s")
+
+
+def _compact(part: Mapping[str, Any]) -> Iterator[str | Text]:
+    """Requests, failures and the headline of a part of a run; TTFT as its loop counts it."""
+    ttft = part["measures"][part["headline"][0]]
+    yield f"{part['window']['requests']:,}"
+    yield f"{part['failures']['failed']:,}" if part["failures"]["failed"] else ""
+    yield cell(ttft, "p50")
+    yield cell(ttft, "p99")
+    yield cell(part["measures"]["tpot"], "p50")
+    yield number_text(part["rates"]["output_rate"]["window"])
+
+
+def _without_doubles(summary: Mapping[str, Any]) -> list[str]:
+    """The headline, without token counts that say nothing: every answer as long as asked."""
+    measures = summary["measures"]
+    constant = measures["output_tokens"]["min"] == measures["output_tokens"]["max"]
+    return [name for name in summary["headline"] if not (name == "output_tokens" and constant)]
+
+
+def kept_lines(run: Run) -> Iterator[Text]:
+    """Where the run is, and what can be done with it next."""
+    if run.folder is None:
+        return
+    yield Text.assemble(("kept in     ", "dim"), str(run.folder))
+    yield Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} --measures --slices --slowest 10")
+    yield Text.assemble(("once more   ", "dim"), f"inferometer rerun {run.id}")

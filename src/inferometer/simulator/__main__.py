@@ -1,0 +1,58 @@
+"""`python -m inferometer.simulator`: the server as a child process; says in one line of JSON where it listens."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from inferometer.errors import InferometerError
+from inferometer.simulator.server import SimulatorServer, run_server
+from inferometer.simulator.settings import SimulatorSettings
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        settings = SimulatorSettings.model_validate_json(options.settings)
+        run_server(
+            settings,
+            options.host,
+            options.port,
+            on_ready=lambda server: _say_ready(server, options.host),
+            truth_path=options.truth,
+            until_stdin_closes=options.until_stdin_closes,
+        )
+    except ValidationError as error:
+        for mistake in error.errors():
+            where = ".".join(map(str, ("settings", *mistake["loc"])))
+            print(f"error: {where}: {mistake['msg']}, got {mistake['input']!r}", file=sys.stderr)
+        return 2
+    except InferometerError as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"error: {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m inferometer.simulator", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--settings", default="{}", help="JSON object, see simulator.settings")
+    parser.add_argument("--truth", type=Path, help="file for the truth log, .json or .npz, written at the end")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end when whoever started us ends")
+    return parser
+
+
+def _say_ready(server: SimulatorServer, host: str) -> None:
+    line = {"port": server.port, "url": f"http://{host}:{server.port}", "model": server.settings.model}
+    print(json.dumps(line | {"pid": os.getpid()}), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""An answer under way: receives tokens from the engine and writes them to the client, with a note to the truth log."""
+
+from array import array
+from collections.abc import Callable
+
+from inferometer.simulator.bodies import DONE, Answering, TokenFrames, chunk
+from inferometer.simulator.engine import Sequence
+from inferometer.simulator.faults import Faults
+from inferometer.simulator.questions import Question
+from inferometer.simulator.tokens import answer_text
+from inferometer.simulator.truth import TruthOfRequest
+from inferometer.wire.reactor import Reactor, now
+from inferometer.wire.server import Reply
+
+_SPLIT_GAP_NS = 1_000_000  # between two halves of a chunk: long enough for two reads
+
+
+class Answer:
+    """One request. Its parts, one for each choice, share the connection; the usage comes when all are done."""
+
+    def __init__(
+        self,
+        question: Question,
+        answering: Answering,
+        reply: Reply,
+        truth: TruthOfRequest,
+        on_end: Callable[["Answer", str], None],
+    ) -> None:
+        self.question = question
+        self.answering = answering
+        self.reply = reply
+        self.truth = truth
+        self.joined_at = 0  # when it reached the engine
+        self.parts: list[Part] = []
+        self.left = 0  # parts not yet finished
+        self._on_end = on_end
+
+    def add_part(self, part: "Part") -> None:
+        self.parts.append(part)
+        self.left += 1
+
+    def start(self) -> None:
+        """The headers of a stream; an answer in one piece has them with its body."""
+        if self.question.stream:
+            self.truth.headers_at = now()
+            self.reply.start(200)
+
+    def part_done(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.question.stream:
+            self.reply.raw(self.ending())
+            self.reply.end()
+        else:
+            self.truth.headers_at = now()
+            self.truth.written_at.append(self.truth.headers_at)
+            self.truth.written_tokens = array("q", [self.made])
+            texts = [answer_text(part.sequence.answer) for part in self.parts]
+            reasons = [part.reason for part in self.parts]
+            self.reply.respond(200, self.answering.whole(texts, reasons, self.made, self.cached))
+        self.over("ok")
+
+    def ending(self) -> bytes:
+        usage = self.answering.usage_event(self.made, self.cached) if self.answering.include_usage else b""
+        return (chunk(usage) if usage else b"") + chunk(DONE)
+
+    def over(self, ending: str) -> None:
+        """Nothing more will be written."""
+        self._on_end(self, ending)
+
+    @property
+    def made(self) -> int:
+        return sum(part.given for part in self.parts)
+
+    @property
+    def cached(self) -> int:
+        return sum(part.sequence.cached or 0 for part in self.parts)
+
+
+class Part:
+    """One choice of an answer. `token` is called for each token, 50,000 times a second on a busy server."""
+
+    __slots__ = (
+        "_frames",
+        "_last",
+        "_noted",
+        "_raw",
+        "_stream",
+        "_words",
+        "answer",
+        "given",
+        "index",
+        "reason",
+        "sequence",
+    )
+
+    def __init__(self, answer: Answer, index: int, sequence: Sequence, reason: str) -> None:
+        self.answer = answer
+        self.index = index
+        self.sequence = sequence
+        self.reason = reason
+        self.given = 0
+        self._frames = TokenFrames(answer.answering, index)
+        self._last = len(sequence.answer)
+        self._noted = answer.truth.written_at.append
+        self._raw = answer.reply.raw
+        self._stream = answer.question.stream
+        self._words = sequence.answer
+        answer.add_part(self)
+
+    def token(self) -> None:
+        """The engine made one more."""
+        given = self.given
+        self.given = made = given + 1
+        if not self._stream:
+            pass
+        elif made == self._last or given == 0:
+            self._end_token(made)
+        else:
+            frame = self._frames.frame(self._words[given].encode(), made)
+            self._noted(now())
+            self._raw(frame)
+        if made == self._last:
+            self.answer.part_done()
+
+    def _end_token(self, made: int) -> None:
+        """The first token, which chat puts a role before, or the last, which has the reason."""
+        reason = self.reason if made == self._last else None
+        answering = self.answer.answering
+        data = chunk(answering.token_event(self.index, f" {self._words[made - 1]}", made, reason))
+        if made == 1 and answering.chat:
+            data = chunk(answering.role_event(self.index)) + data
+        self._noted(now())
+        self._raw(data)
+
+
+class FaultyAnswer(Answer):
+    """Writes as its faults want it. What must wait, waits in order."""
+
+    def __init__(
+        self,
+        question: Question,
+        answering: Answering,
+        reply: Reply,
+        truth: TruthOfRequest,
+        on_end: Callable[[Answer, str], None],
+        faults: Faults,
+        reactor: Reactor,
+    ) -> None:
+        super().__init__(question, answering, reply, truth, on_end)
+        self.faults = faults
+        self._reactor = reactor
+        self._waiting: list[Callable[[], None]] | None = None
+        truth.written_tokens = array("q")
+
+    def start(self) -> None:
+        super().start()
+        if self.faults.role_only and self.question.stream:
+            self.reply.raw(chunk(self.answering.role_event(0)))
+        if self.faults.cut == 0:
+            self.cut()
+
+    def cut(self) -> None:
+        """End the connection in the middle of the answer."""
+        self.reply.close()
+        self.over("cut")
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Now, or after what waits."""
+        if self._waiting is None:
+            action()
+        else:
+            self._waiting.append(action)
+
+    def hold(self, span_ns: int) -> None:
+        """Let everything wait from now on."""
+        self._waiting = []
+        self._reactor.call_at(now() + span_ns, self._go_on)
+
+    def _go_on(self) -> None:
+        waiting, self._waiting = self._waiting or [], None
+        while waiting:
+            waiting.pop(0)()
+            if self._waiting is not None:  # held again: the rest goes behind what waits already
+                self._waiting += waiting
+                return
+
+    def write(self, data: bytes, tokens: int) -> None:
+        """One chunk, in two sends where a fault asks for it."""
+        at = self._split_at(data)
+        if at:
+            self.reply.raw(data[:at])
+            self.hold(_SPLIT_GAP_NS)
+            self.do(lambda: self._note_and_send(data[at:], tokens))
+        else:
+            self._note_and_send(data, tokens)
+
+    def _note_and_send(self, data: bytes, tokens: int) -> None:
+        if self.truth.written_tokens is not None:
+            self.truth.written_tokens.append(tokens)
+        self.truth.written_at.append(now())
+        self.reply.raw(data)
+
+    def _split_at(self, data: bytes) -> int:
+        """Where to cut: after the first byte of a character of two, or inside the first line; 0 is nowhere."""
+        if self.faults.split_utf8:
+            return next((at + 1 for at, byte in enumerate(data) if byte >= 0xC0), 0)
+        return data.find(b"data:") + 3 if self.faults.split_line else 0
+
+    def part_done(self) -> None:
+        self.do(super().part_done)
+
+    def ending(self) -> bytes:
+        faults = self.faults
+        usage = self.answering.include_usage and not faults.no_usage
+        event = chunk(self.answering.usage_event(self.made, self.cached)) if usage else b""
+        return event + (b"" if faults.no_done else chunk(DONE))
+
+
+class FaultyPart(Part):
+    """Collects, stalls and cuts; slower than its model, which does not matter here."""
+
+    __slots__ = ("_collected", "_faulty")
+
+    def __init__(self, answer: FaultyAnswer, index: int, sequence: Sequence, reason: str) -> None:
+        super().__init__(answer, index, sequence, reason)
+        self._faulty = answer
+        self._collected = 0
+
+    def token(self) -> None:
+        self.given += 1
+        self._collected += 1
+        faults = self._faulty.faults
+        if not self._stream and faults.cut is not None and self.given == faults.cut:
+            self._faulty.cut()
+        elif not self._stream:
+            pass
+        elif self._collected == faults.tokens_per_chunk or self.given == self._last:
+            self._faulty.do(self._flush(self.given - self._collected, self.given))
+            self._collected = 0
+        if self.given == self._last and not self.answer.reply.done:
+            self.answer.part_done()
+
+    def _flush(self, start: int, end: int) -> Callable[[], None]:
+        """Writes the tokens from `start` to `end` and does what is to happen after them."""
+        faults = self._faulty.faults
+        answering = self.answer.answering
+        reason = self.reason if end == self._last else None
+        text = answer_text(self._words[start:end])
+        data = chunk(answering.token_event(self.index, text, end, reason))
+        if start == 0 and answering.chat and not faults.role_only:
+            data = chunk(answering.role_event(self.index)) + data
+
+        def write() -> None:
+            if self.answer.reply.done:
+                return
+            self._faulty.write(data, end - start)
+            if faults.cut is not None and end >= faults.cut:
+                self._faulty.do(self._faulty.cut)
+            elif faults.stall_s and start <= self._last // 2 < end:
+                self._faulty.do(lambda: self._faulty.hold(round(faults.stall_s * 1e9)))
+
+        return write

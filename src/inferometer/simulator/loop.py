@@ -1,0 +1,156 @@
+"""Puts the engine on a clock: steps follow each other at absolute deadlines, and whole runs of them are one event."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.load.clock import Clock, Timer
+from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.steptime import StepTime
+
+_FIRST_STEPS = 1 << 14
+
+
+class StepEnds:
+    """When each step ended; old ones are forgotten when no sequence needs them."""
+
+    def __init__(self) -> None:
+        self._ends: NDArray[np.int64] = np.empty(_FIRST_STEPS, np.int64)
+        self._first = 0  # step of _ends[0]
+        self._count = 0
+
+    def append(self, ends: NDArray[np.int64], oldest_needed: Callable[[], int]) -> None:
+        if self._count + len(ends) > len(self._ends):
+            self._forget(oldest_needed())
+            while self._count + len(ends) > len(self._ends) // 2:  # or forgetting would come too often
+                self._ends = np.concatenate([self._ends, np.empty_like(self._ends)])
+        self._ends[self._count : self._count + len(ends)] = ends
+        self._count += len(ends)
+
+    def _forget(self, step: int) -> None:
+        keep = self._ends[step - self._first : self._count].copy()
+        self._ends[: len(keep)] = keep
+        self._first, self._count = step, len(keep)
+
+    def of(self, spans: list[list[int]]) -> NDArray[np.int64]:
+        """The ends of these steps, one after the other."""
+        parts = [self._ends[first - self._first : end - self._first] for first, end in spans]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+class EngineLoop:
+    """Runs the engine. `on_finished` gets each finished sequence at its last step's end; `on_step`, when given, is
+    called at the end of every step with the batch and the number of the step in it."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        engine: Engine,
+        step_time: StepTime,
+        on_finished: Callable[[Sequence], None],
+        on_step: Callable[[Batch, int, int], None] | None = None,
+        on_batch: Callable[[Batch, int], None] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.engine = engine
+        self.step_time = step_time
+        self.step_ends = StepEnds()
+        self._on_finished = on_finished
+        self._on_step = on_step
+        self._on_batch = on_batch
+        self._batch: Batch | None = None
+        self._ends: Any = None
+        self._done = 0  # steps of the batch that have ended
+        self._timer: Timer | None = None
+        self._completing = False
+
+    def add(self, sequence: Sequence) -> None:
+        """The sequence arrives now; a step that is under way is not disturbed."""
+        blocked = bool(self.engine.waiting)  # then another one in the queue changes nothing
+        self.engine.add(sequence)
+        if self._batch is not None:
+            if not blocked:
+                self._cut()
+        elif not self._completing:
+            self._begin(self.clock.now())
+
+    def abort(self, sequence: Sequence) -> None:
+        """Let go of a sequence; its blocks are free when the step under way ends."""
+        self.engine.abort(sequence)
+        if self._batch is not None:
+            self._cut()
+
+    def instants(self, sequence: Sequence) -> NDArray[np.int64]:
+        """When its tokens were made; to be asked until `on_finished` returns."""
+        return self.step_ends.of(sequence.spans)
+
+    def instants_so_far(self, sequence: Sequence) -> NDArray[np.int64]:
+        """The same in the middle of a run of steps, for a sequence that is given up."""
+        made = self.step_ends.of(sequence.spans)
+        if self._batch is None or sequence not in self._batch.decodes:
+            return made
+        return np.concatenate([made, self._ends[: self._ends.searchsorted(self.clock.now(), "right")]])
+
+    def _begin(self, at: int) -> None:
+        batch = self._batch = self.engine.plan()
+        if batch is None:
+            return
+        durations = self.step_time.durations(
+            batch.prefill_tokens, len(batch.decodes), batch.context, batch.steps, batch.first_step
+        )
+        for sequence, _ in batch.chunks:
+            if sequence.admitted_at is None:
+                sequence.admitted_at = at
+        self._ends = at + durations.cumsum()
+        self._done = 0
+        self._arm()
+
+    def _arm(self) -> None:
+        at = self._ends[self._done if self._on_step else -1]
+        self._timer = self.clock.call_at(int(at), self._ended)
+
+    def _cut(self) -> None:
+        """End the run of steps with the one that is under way."""
+        assert self._batch is not None
+        keep = max(int(self._ends.searchsorted(self.clock.now())), self._done) + 1
+        if keep >= len(self._ends):
+            return
+        self._ends = self._ends[:keep]
+        self._batch.steps = keep
+        if self._on_step is None and self._timer is not None:
+            self._timer.cancel()
+            self._arm()
+
+    def _ended(self) -> None:
+        """A step (real time) or the whole run (virtual time) has ended."""
+        batch, ends = self._batch, self._ends
+        assert batch is not None
+        if self._on_step is not None:
+            self._done += 1
+            self._on_step(batch, self._done - 1, int(ends[self._done - 1]))
+            if self._done < len(self._ends):  # a client that left during the step may have cut the run
+                self._arm()
+                return
+        self._complete(batch)
+
+    def _complete(self, batch: Batch) -> None:
+        ends = self._ends
+        finished = self.engine.complete(batch, len(ends))
+        self.step_ends.append(ends, lambda: self._oldest_needed(finished))
+        if self._on_batch is not None:
+            self._on_batch(batch, len(ends))
+        self._batch, self._completing = None, True
+        for sequence in finished:
+            self._on_finished(sequence)
+        self._completing = False
+        self._begin(int(ends[-1]))
+
+    def _oldest_needed(self, finished: list[Sequence]) -> int:
+        """The first step that a sequence still refers to; the new steps, not yet appended, bound it."""
+        everyone = [*self.engine.running, *self.engine.waiting, *finished]
+        firsts = [each.spans[0][0] for each in everyone if each.spans]
+        return min([*firsts, self.engine.step - len(self._ends)])

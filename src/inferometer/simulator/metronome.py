@@ -1,0 +1,296 @@
+"""A lean server that ticks: each stream gets one token per interval by absolute deadlines, 200,000 events/s on one
+core, and the instant before every send is logged. The truth that calibration, bench and tests compare with.
+
+    python -m inferometer.simulator.metronome --port 0 --first 50ms --interval 5.4ms
+
+prints one JSON line with its port, and ends on SIGTERM or when its stdin closes. It is no engine: see `engine`.
+"""
+
+import argparse
+import gc
+import json
+import os
+import signal
+import sys
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from operator import not_, sub
+
+from inferometer.simulator.metronome_events import MODEL, Asked, score
+from inferometer.vocabulary import NANOSECONDS, seconds
+from inferometer.wire.reactor import Reactor, now
+from inferometer.wire.server import HttpRequest, Reply, Server, head
+
+SLOT_NS = 100_000  # streams whose deadlines are this close are sent to together
+MOST_SLOTS = 1024
+SLICE_NS = 300_000  # longest stretch of sending before new requests are looked at again
+HELD_NS = 50_000  # a send takes 3 to 10 us; one that takes longer than this is logged with its span
+TRUTH_SCHEMA = "inferometer/metronome-truth/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """When tokens are due. With `service_ns` requests wait in line for one server that takes so long for each, until
+    its first token: an M/D/1 queue when arrivals are Poisson."""
+
+    first_ns: int
+    interval_ns: int
+    service_ns: int | None = None
+
+
+MODELS = b'{"object":"list","data":[{"id":"%s","object":"model"}]}' % MODEL.encode()
+STREAM_HEAD = head(200, {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"})
+FAR = 1 << 62  # a slot that never comes
+
+
+class Stream:
+    """One answer on its way, and what is known of it for the truth."""
+
+    __slots__ = ("due_at", "held", "id", "last_slot", "received_at", "reply", "sent_at")
+
+    def __init__(self, answer_id: str, received_at: int, due_at: int, last_slot: int, reply: Reply) -> None:
+        self.id = answer_id
+        self.received_at = received_at
+        self.due_at = due_at  # its first token; the others follow at the interval
+        self.last_slot = last_slot
+        self.reply: Reply | None = reply  # None: all is sent, or the client is gone
+        self.sent_at = array("q")
+        self.held: list[tuple[int, int]] = []  # sends that took long: which event, how many nanoseconds
+
+    def send_in_turn(self, data: bytes) -> int:
+        """Sends through the reply's buffer, once something waits in it."""
+        if self.reply is not None:
+            self.reply.raw(data)
+        return len(data)
+
+
+class Spoke:
+    """The streams of one slot, as the columns that the sending loop walks along."""
+
+    def __init__(self) -> None:
+        self.streams: list[Stream] = []
+        self.sends: list[Callable[[bytes], int]] = []
+        self.payloads: list[Iterator[bytes]] = []
+        self.ends_slot = FAR  # when the first of them ends
+
+    def add(self, stream: Stream, payloads: Iterator[bytes]) -> None:
+        assert stream.reply is not None
+        self.streams.append(stream)
+        self.sends.append(stream.reply.send_now)
+        self.payloads.append(payloads)
+        self.ends_slot = min(self.ends_slot, stream.last_slot)
+
+    def play(self) -> None:
+        """Send every stream its next event. The hot loop: after a system call each instruction is slow, so that
+        between two of them there is one clock reading, and the instants go to their streams afterwards."""
+        stamps: list[int] = []
+        stamp, clock = stamps.append, now
+        for stream, send, data in zip(self.streams, self.sends, map(next, self.payloads), strict=False):
+            stamp(clock())
+            try:
+                taken = send(data)
+            except OSError:  # its buffer is full, or the client is gone
+                taken = 0
+            if taken < len(data):
+                self._wait_for(stream, data[taken:])
+        stamp(clock())
+        for stream, at in zip(self.streams, stamps, strict=False):
+            stream.sent_at.append(at)
+        if stamps[-1] - stamps[0] > HELD_NS:
+            self._note_held(stamps)
+
+    def _note_held(self, stamps: list[int]) -> None:
+        """We may lose the processor between a clock reading and the send behind it: the true instant is then only
+        known to lie before the next reading."""
+        took = list(map(sub, stamps[1:], stamps))
+        if max(took) > HELD_NS:
+            for stream, span in zip(self.streams, took, strict=True):
+                if span > HELD_NS:
+                    stream.held.append((len(stream.sent_at) - 1, span))
+
+    def _wait_for(self, stream: Stream, rest: bytes) -> None:
+        """From now on through the buffer: the bytes must stay in order."""
+        stream.send_in_turn(rest)
+        self.sends[self.streams.index(stream)] = stream.send_in_turn
+
+    def drop_ended(self, slot: int) -> int:
+        """Finish the streams whose last event was sent; returns how many."""
+        keeps = [stream.last_slot > slot for stream in self.streams]
+        for stream in compress(self.streams, map(not_, keeps)):
+            if stream.reply is not None:
+                stream.reply.end()
+                stream.reply = None
+        self.streams[:] = compress(self.streams, keeps)
+        self.sends[:] = compress(self.sends, keeps)
+        self.payloads[:] = compress(self.payloads, keeps)
+        self.ends_slot = min((stream.last_slot for stream in self.streams), default=FAR)
+        return len(keeps) - len(self.streams)
+
+
+class Metronome:
+    """Answers requests by the beat. All streams have the same interval, so that a wheel of slots that turns once per
+    interval holds them without any sorting: a stream keeps its slot from its first token to its last."""
+
+    def __init__(self, reactor: Reactor, beat: Beat) -> None:
+        self._reactor = reactor
+        self._beat = beat
+        spokes = min(max(beat.interval_ns // SLOT_NS, 1), MOST_SLOTS)
+        self._slot_ns = max(beat.interval_ns // spokes, 1)
+        self._wheel = [Spoke() for _ in range(spokes)]
+        self._slot = 0  # the next one to be played; its instant is slot * slot_ns, its spoke wheel[slot % spokes]
+        self._playing = 0  # streams on the wheel
+        self._fresh: deque[tuple[int, Stream, Iterator[bytes]]] = deque()  # first slots and streams to come
+        self._streams: list[Stream] = []
+        self._answered = 0
+        self._free_at = 0  # when the one server of `service_ns` has worked off its queue
+        self._ticking = False
+
+    def answer(self, request: HttpRequest, reply: Reply) -> None:
+        """The handler of `wire.server.Server`."""
+        match request.method, request.path:
+            case "POST", "/v1/completions" | "/v1/chat/completions":
+                self._begin(request, reply)
+            case "GET", "/v1/models":
+                reply.respond(200, MODELS)
+            case "GET", "/health":
+                reply.respond(200, b"")
+            case "GET", "/truth":
+                reply.respond(200, self.truth(), {"content-type": "application/octet-stream"})
+            case "DELETE", "/truth":
+                self._streams.clear()
+                reply.respond(200, b"{}")
+            case _:
+                reply.respond(404, b'{"error":{"message":"the metronome has no such path","code":404}}')
+
+    def truth(self) -> bytes:
+        """A JSON line about every request since the truth was last deleted, then all send instants as int64."""
+        streams = self._streams
+        facts = {
+            "schema": TRUTH_SCHEMA,
+            "interval_ns": self._slot_ns * len(self._wheel),
+            "id": [stream.id for stream in streams],
+            "received_at": [stream.received_at for stream in streams],
+            "first_due_at": [stream.due_at for stream in streams],
+            "sent": [len(stream.sent_at) for stream in streams],
+            "held": [[i, *held] for i, stream in enumerate(streams) for held in stream.held],
+        }
+        return json.dumps(facts).encode() + b"\n" + b"".join(stream.sent_at.tobytes() for stream in streams)
+
+    def _begin(self, request: HttpRequest, reply: Reply) -> None:
+        asked = Asked.of(request.path, request.body)
+        if isinstance(asked, str):
+            reply.respond(400, json.dumps({"error": {"message": asked, "code": 400}}).encode())
+            return
+        slot = max(-(-self._first_due_at(request.received_at) // self._slot_ns), self._slot)
+        self._answered += 1
+        part = score(asked, self._answered)
+        last_slot = slot + (asked.tokens - 1) * len(self._wheel)
+        stream = Stream(part.id, request.received_at, slot * self._slot_ns, last_slot, reply)
+        reply.raw(STREAM_HEAD)
+        reply.on_close = partial(self._leave, stream)
+        self._streams.append(stream)
+        self._fresh.append((slot, stream, part.payloads))
+        self._wake()
+
+    def _leave(self, stream: Stream) -> None:
+        """The client is gone: the stream drops off the wheel when its turn comes."""
+        stream.reply = None
+        stream.last_slot = self._slot
+        for spoke in self._wheel:
+            if stream in spoke.streams:
+                spoke.ends_slot = self._slot
+
+    def _first_due_at(self, received_at: int) -> int:
+        if self._beat.service_ns is None:
+            return received_at + self._beat.first_ns
+        self._free_at = max(self._free_at, received_at) + self._beat.service_ns
+        return self._free_at
+
+    def _wake(self) -> None:
+        """Have the next slot played when its time comes, unless that is arranged already."""
+        slot = self._next_slot()
+        if slot is not None and not self._ticking:
+            self._ticking = True
+            self._reactor.call_at(slot * self._slot_ns, self._tick)
+
+    def _next_slot(self) -> int | None:
+        """The first slot in which something is due."""
+        fresh = self._fresh[0][0] if self._fresh else None
+        if not self._playing:
+            return fresh
+        slot = self._slot
+        while not self._wheel[slot % len(self._wheel)].streams:
+            slot += 1
+        return slot if fresh is None else min(slot, fresh)
+
+    def _tick(self) -> None:
+        """Play the slots whose time has come, but let new requests in now and then when there are many."""
+        self._ticking = False
+        at = now()
+        until = at + SLICE_NS
+        while (slot := self._next_slot()) is not None and slot * self._slot_ns <= at < until:
+            self._slot = slot + 1
+            self._play(slot)
+            at = now()
+        self._wake()
+
+    def _play(self, slot: int) -> None:
+        """One event of every stream in the slot, those included whose first token is due in it."""
+        spoke = self._wheel[slot % len(self._wheel)]
+        while self._fresh and self._fresh[0][0] <= slot:
+            _, stream, payloads = self._fresh.popleft()
+            if stream.reply is not None:
+                spoke.add(stream, payloads)
+                self._playing += 1
+        spoke.play()
+        if spoke.ends_slot <= slot:
+            self._playing -= spoke.drop_ended(slot)
+
+
+def serve(beat: Beat, host: str, port: int) -> None:
+    """Run until SIGTERM, or until stdin closes; says where on stdout."""
+    reactor = Reactor()
+    metronome = Metronome(reactor, beat)
+    server = Server(reactor, metronome.answer, host, port)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        reactor.on_signal(number, reactor.stop)
+    _stop_with_stdin(reactor)
+    gc.disable()  # a collection would hold up every stream; what is kept here has no cycles
+    print(json.dumps({"port": server.port, "pid": os.getpid()}), flush=True)
+    reactor.run()
+    server.close()
+
+
+def _stop_with_stdin(reactor: Reactor) -> None:
+    """So that a metronome does not outlive the one who started it."""
+
+    def drain(_events: int) -> None:
+        if not os.read(stdin, 4096):
+            reactor.stop()
+
+    try:
+        stdin = sys.stdin.fileno()
+        reactor.watch(stdin, drain)
+    except (AttributeError, ValueError, OSError):
+        return  # no stdin, or a file: nothing to wait for
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="metronome", description="a server that ticks, for calibration")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--first", type=seconds, default=0.05, metavar="DURATION", help="until the first token")
+    parser.add_argument("--interval", type=seconds, default=0.0054, metavar="DURATION", help="between tokens")
+    parser.add_argument("--service", type=seconds, metavar="DURATION", help="one at a time, each takes this long")
+    options = parser.parse_args()
+    service_ns = None if options.service is None else round(options.service * NANOSECONDS)
+    beat = Beat(round(options.first * NANOSECONDS), round(options.interval * NANOSECONDS), service_ns)
+    serve(beat, options.host, options.port)
+
+
+if __name__ == "__main__":
+    main()

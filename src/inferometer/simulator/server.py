@@ -1,0 +1,265 @@
+"""The simulated engine behind a real streaming HTTP server that speaks vLLM's dialect of OpenAI's API."""
+
+import gc
+import os
+import secrets
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from inferometer.errors import InferometerError
+from inferometer.simulator import bodies
+from inferometer.simulator.answers import Answer, FaultyAnswer, FaultyPart, Part
+from inferometer.simulator.asked import sequence_for
+from inferometer.simulator.engine import Batch, Sequence
+from inferometer.simulator.faults import HEADER, Faults, parse_faults
+from inferometer.simulator.loop import EngineLoop
+from inferometer.simulator.metrics import CONTENT_TYPE, Metrics
+from inferometer.simulator.questions import Question, RefusalError, bad, read_json, read_question
+from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.tokens import tape, tokens_of
+from inferometer.simulator.truth import TruthLog, TruthOfRequest
+from inferometer.wire.reactor import Reactor, now
+from inferometer.wire.server import HttpRequest, Reply, Server
+
+_JSON = {"content-type": "application/json"}
+
+
+class SimulatorServer:
+    """Listens at once; runs when its reactor does."""
+
+    def __init__(self, reactor: Reactor, settings: SimulatorSettings, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.reactor = reactor
+        self.settings = settings
+        self.truth = TruthLog(settings.truth_events)
+        self.loop = EngineLoop(
+            reactor,
+            settings.build_engine(),
+            settings.build_step_time(),
+            self._sequence_done,
+            self._step_done,
+            self._batch_done,
+        )
+        self.metrics = Metrics(settings, self.loop.engine)
+        self._draw_faults = settings.faults.drawer()
+        tape()  # made once, before the first request
+        self._process = secrets.token_hex(4)
+        self._number = 0
+        self._started = int(time.time())
+        self._doomed: set[object] = set()  # connections that will be closed at their next request
+        self._routes = self._all_routes()
+        self.http = Server(reactor, self._handle, host, port)
+        self.port = self.http.port
+
+    def close(self) -> None:
+        self.http.close()
+
+    def _all_routes(self) -> dict[tuple[str, str], Callable[[HttpRequest, Reply], None]]:
+        return {
+            ("POST", "/v1/completions"): lambda request, reply: self._generate(request, reply, chat=False),
+            ("POST", "/v1/chat/completions"): lambda request, reply: self._generate(request, reply, chat=True),
+            ("GET", "/v1/models"): self._models,
+            ("GET", "/health"): lambda _request, reply: reply.respond(200, b""),
+            ("GET", "/ping"): lambda _request, reply: reply.respond(200, b""),
+            ("GET", "/version"): lambda _request, reply: reply.respond(200, bodies.dumps({"version": bodies.VERSION})),
+            ("GET", "/metrics"): self._metrics,
+            ("GET", "/truth"): self._truth,
+            ("POST", "/tokenize"): self._tokenize,
+            ("POST", "/reset_prefix_cache"): self._reset_prefix_cache,
+        }
+
+    def _handle(self, request: HttpRequest, reply: Reply) -> None:
+        """Find who answers; what they refuse becomes an error body."""
+        if self._doomed and reply._connection in self._doomed:  # only a connection tells one client from another
+            self._doomed.discard(reply._connection)
+            reply.close()
+            return
+        route = self._routes.get((request.method, request.path))
+        try:
+            if route is None:
+                self._not_found(request, reply)
+            else:
+                route(request, reply)
+                self.metrics.answered(request.method, request.path, 200)
+        except RefusalError as refusal:
+            body = bodies.error(refusal.status, refusal.message, refusal.kind, refusal.param)
+            reply.respond(refusal.status, body)
+            self.metrics.answered(request.method, request.path, refusal.status)
+
+    def _not_found(self, request: HttpRequest, reply: Reply) -> None:
+        known = any(path == request.path for _, path in self._routes)
+        status, text = (405, "Method Not Allowed") if known else (404, "Not Found")
+        reply.respond(status, bodies.dumps({"detail": text}))
+        self.metrics.answered(request.method, request.path if known else "none", status)
+
+    def _models(self, _request: HttpRequest, reply: Reply) -> None:
+        reply.respond(200, bodies.models(self.settings.model, self.settings.max_model_len, self._started))
+
+    def _metrics(self, _request: HttpRequest, reply: Reply) -> None:
+        reply.respond(200, self.metrics.exposition(), {"content-type": CONTENT_TYPE})
+
+    def _truth(self, request: HttpRequest, reply: Reply) -> None:
+        if "format=npz" in request.query:
+            reply.respond(200, self.truth.to_npz(), {"content-type": "application/octet-stream"})
+        else:
+            reply.respond(200, self.truth.to_json())
+
+    def _tokenize(self, request: HttpRequest, reply: Reply) -> None:
+        fields = read_json(request.body)
+        prompt = fields.get("messages") or fields.get("prompt")
+        if not isinstance(prompt, str | list):
+            raise bad("a prompt or messages are needed", "prompt")
+        tokens = [zlib.crc32(str(token).encode()) % 128_000 for token in tokens_of(prompt)]
+        count = {"count": len(tokens), "max_model_len": self.settings.max_model_len}
+        reply.respond(200, bodies.dumps(count | {"tokens": tokens, "token_strs": None}))
+
+    def _reset_prefix_cache(self, _request: HttpRequest, reply: Reply) -> None:
+        self.loop.engine.pool.forget_idle()
+        reply.respond(200, b"")
+
+    def _generate(self, request: HttpRequest, reply: Reply, chat: bool) -> None:
+        faults = self._faults_of(request)
+        if faults.close_before:
+            reply.close()
+            return
+        if faults.status is not None:
+            self._fail(reply, faults)
+            return
+        question = read_question(request.body, chat, self.settings)
+        answer = self._answer(question, faults, request, reply)
+        for index, asked in enumerate(question.asked):
+            sequence, reason = sequence_for(asked, self.settings)
+            part = FaultyPart if isinstance(answer, FaultyAnswer) else Part
+            sequence.waiter = part(answer, index, sequence, reason)  # type: ignore[arg-type]
+        reply.on_close = lambda: answer.over("left")
+        delay = self.settings.frontend_ns + round(faults.slow_headers_s * 1e9)
+        self.reactor.call_at(request.received_at + delay, lambda: self._join(answer))
+
+    def _faults_of(self, request: HttpRequest) -> Faults:
+        drawn = self._draw_faults()
+        asked = request.headers.get(HEADER)
+        if asked is None:
+            return drawn
+        try:
+            return parse_faults(asked)
+        except ValueError as error:
+            raise bad(str(error), HEADER) from None
+
+    def _fail(self, reply: Reply, faults: Faults) -> None:
+        status = faults.status or 500
+        headers = {} if faults.retry_after_s is None else {"retry-after": f"{faults.retry_after_s:g}"}
+        kind = {429: "RateLimitError", 503: "ServiceUnavailableError"}.get(status, "InternalServerError")
+        reply.respond(status, bodies.error(status, "simulated fault", kind), _JSON | headers)
+
+    def _answer(self, question: Question, faults: Faults, request: HttpRequest, reply: Reply) -> Answer:
+        self._number += 1
+        name = request.headers.get("x-request-id") or f"{self._process}{self._number:08x}"
+        answering = bodies.Answering(
+            chat=question.chat,
+            id=("chatcmpl-" if question.chat else "cmpl-") + name,
+            model=self.settings.model,
+            prompt_tokens=question.prompt_tokens,
+            include_usage=question.include_usage,
+            continuous_usage=question.continuous_usage and not faults.no_usage,
+            usage_details=self.settings.prompt_tokens_details,
+        )
+        truth = TruthOfRequest(answering.id, request.received_at)
+        self.truth.add(truth)
+        if faults == Faults():
+            return Answer(question, answering, reply, truth, self._answer_over)
+        return FaultyAnswer(question, answering, reply, truth, self._answer_over, faults, self.reactor)
+
+    def _join(self, answer: Answer) -> None:
+        """The frontend is done with it: headers go out, and the engine takes it up."""
+        if answer.truth.ending:  # its client left meanwhile
+            return
+        answer.joined_at = now()
+        answer.start()
+        for part in answer.parts:
+            if not answer.truth.ending:
+                self.loop.add(part.sequence)
+
+    def _step_done(self, batch: Batch, index: int, deadline: int) -> None:
+        """One token for each that decodes, and the first one for each whose prompt is computed."""
+        began_at = now()
+        for sequence in batch.decodes:
+            if not sequence.aborted:
+                sequence.waiter.token()
+        for sequence, tokens in batch.chunks:
+            if sequence.computed + tokens == sequence.length and not sequence.aborted:
+                sequence.waiter.token()
+        self.truth.stepped(began_at - deadline, now() - deadline)
+        self.metrics.step_late(began_at - deadline)
+
+    def _batch_done(self, batch: Batch, steps: int) -> None:
+        self.metrics.batch_done(batch, steps)
+
+    def _sequence_done(self, sequence: Sequence) -> None:
+        part: Part = sequence.waiter
+        answer = part.answer
+        reason = "abort" if sequence.aborted else part.reason
+        instants = self.loop.instants(sequence)
+        self.metrics.request_done(sequence, reason, answer.truth.received_at, answer.joined_at, instants)
+        sequence.waiter = None
+
+    def _answer_over(self, answer: Answer, ending: str) -> None:
+        """The last byte was written, or the client left: note it, and free what is still being computed."""
+        if answer.truth.ending:
+            return
+        self.truth.ended(answer.truth, ending)
+        if ending != "ok":
+            for part in answer.parts:
+                self.loop.abort(part.sequence)
+        elif isinstance(answer, FaultyAnswer):
+            self._close_as_asked(answer)
+
+    def _close_as_asked(self, answer: FaultyAnswer) -> None:
+        if answer.faults.close_after:
+            answer.reply.close()
+        elif answer.faults.close_next:
+            self._doomed.add(answer.reply._connection)
+
+
+def run_server(
+    settings: SimulatorSettings,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    on_ready: Callable[[SimulatorServer], None] = lambda server: None,
+    truth_path: Path | None = None,
+    until_stdin_closes: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT; then write the truth log, if asked."""
+    reactor = Reactor()
+    server = SimulatorServer(reactor, settings, host, port)
+    undo = [reactor.on_signal(number, reactor.stop) for number in (signal.SIGTERM, signal.SIGINT)]
+    if until_stdin_closes:
+        _stop_with_stdin(reactor)
+    gc.freeze()  # a full collection must not stop every stream while it looks at what was imported
+    try:
+        on_ready(server)
+        reactor.run()
+    finally:
+        for each in undo:
+            each()
+        if truth_path is not None:
+            server.truth.write(truth_path)
+        server.close()
+        reactor.close()
+
+
+def _stop_with_stdin(reactor: Reactor) -> None:
+    """Whoever started us holds the other end: when it dies, so do we."""
+    fd = sys.stdin.fileno()
+
+    def readable(_events: int) -> None:
+        if not os.read(fd, 4096):
+            reactor.stop()
+
+    try:
+        reactor.watch(fd, readable)
+    except PermissionError:
+        raise InferometerError("stdin: must be a pipe for --until-stdin-closes, got a file") from None

@@ -1,0 +1,83 @@
+"""The simulator's tokenizer: a token per word; and its model: pseudo-random words that depend on the prompt only."""
+
+import random
+import zlib
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, cast
+
+from inferometer.workload.session import Prompt
+
+Token = str | int
+_TAPE_LENGTH = 1 << 16
+_SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in ("a", "e", "i", "o", "u", "ä", "ö")]
+
+
+def tokens_of(prompt: Prompt) -> list[Token]:
+    """Words of a text, the ids of a list of ids, or chat messages with three tokens of template around each."""
+    if isinstance(prompt, str):
+        return list(prompt.split())
+    if prompt and isinstance(prompt[0], dict):
+        return _chat_tokens(prompt)
+    return list(cast(list[int], prompt))
+
+
+def _chat_tokens(messages: Iterable[dict[str, Any]]) -> list[Token]:
+    tokens: list[Token] = []
+    for message in messages:
+        tokens += [
+            "<|start|>",
+            f"<|{message.get('role', 'user')}|>",
+            *_content(message.get("content")).split(),
+            "<|end|>",
+        ]
+    return [*tokens, "<|start|>", "<|assistant|>"]
+
+
+def _content(content: Any) -> str:
+    """The text of a message: a string, or a list of parts of which the text ones count."""
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def chain(tokens: list[Token], block_size: int, hashes: list[int]) -> None:
+    """Extend `hashes` by the full blocks of `tokens` it lacks; each hash includes the one before it."""
+    parent = hashes[-1] if hashes else 0
+    whole = tuple(tokens)  # a slice of a tuple is hashed as it is
+    for start in range(len(hashes) * block_size, len(tokens) - block_size + 1, block_size):
+        parent = hash((parent, whole[start : start + block_size]))
+        hashes.append(parent)
+
+
+def fingerprint(tokens: list[Token], seed: int) -> int:
+    """Of both ends of the prompt, to be quick; the same in every process, unlike `hash`; decides the answer."""
+    ends = [len(tokens), *tokens[:16], *tokens[-16:]]
+    return zlib.crc32(" ".join(map(str, ends)).encode(), seed)
+
+
+@cache
+def tape() -> list[str]:
+    """All words that are ever answered, in order; an answer is a stretch of it. Some are not ASCII, on purpose."""
+    rng = random.Random(8)
+    words = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(4096)]
+    return rng.choices(words, k=_TAPE_LENGTH)
+
+
+def answer_words(print_: int, length: int) -> list[str]:
+    """The first `length` words of the answer to a prompt with this fingerprint."""
+    words, start = tape(), print_ % _TAPE_LENGTH
+    answer = words[start : start + length]
+    while len(answer) < length:
+        answer += words[: length - len(answer)]
+    return answer
+
+
+def answer_text(words: list[str]) -> str:
+    """As it is streamed: a space before each word, as most tokenizers have it."""
+    return f" {' '.join(words)}" if words else ""
+
+
+def natural_length(print_: int, mean: int) -> int:
+    """Where the answer would end by itself: geometric with this mean, decided by the prompt."""
+    return 1 + int(random.Random(print_).expovariate(1 / max(mean - 0.5, 0.5)))

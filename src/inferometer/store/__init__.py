@@ -1,0 +1,1 @@
+"""Runs on disk, and the index that answers questions about them."""

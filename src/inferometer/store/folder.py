@@ -1,0 +1,202 @@
+"""The folder of a run, `<store>/runs/<id>`: made once, filled file by file, each file whole or not there."""
+
+import functools
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import yaml
+
+from inferometer.errors import StoreError
+from inferometer.record.columns import Records
+from inferometer.record.files import replacing, told, write_text
+from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
+from inferometer.record.parquet import read_parquet, read_samples, write_samples
+from inferometer.record.run import Run, State
+from inferometer.record.sample import Samples
+from inferometer.record.schema import check_schema, schema_of
+from inferometer.store.names import run_id
+
+PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
+LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run being written."""
+
+    path: Path
+    started_at: str
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    def log_path(self, shard: int) -> Path:
+        return self.path / f"log-{shard}.bin"
+
+    def write_plan(self, plan: Mapping[str, Any]) -> None:
+        """As a plan that can be run again; the schema version is a comment, for a plan has no field for it."""
+        text = yaml.safe_dump(dict(plan), sort_keys=False, allow_unicode=True)
+        write_text(self.path / PLAN, f"# schema: {schema_of('plan')}\n{text}")
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        self._write("environment", environment)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        self._write("summary", summary)
+
+    def write_verdict(self, verdict: Mapping[str, Any]) -> None:
+        self._write("verdict", verdict)
+
+    def write_state(self, state: State) -> None:
+        """`partial` until the run says how it ended."""
+        self._write("run", {"started": self.started_at, "state": state})
+
+    def gather(self) -> Gathered:
+        """Turn the shards' logs into columns. They are removed once everything in them is kept elsewhere."""
+        logs = _logs(self.path)
+        gathered = logs_to_parquet(logs, self.path / RECORDS)
+        if gathered.samples:
+            write_samples(Samples.of(gathered.samples), self.path / SAMPLES)
+        self._write("shards", _shards(gathered))
+        with told(self.path):
+            for log in logs:
+                log.unlink()
+        return gathered
+
+    def load(self) -> Run:
+        return load_run(self.path)
+
+    def _write(self, kind: str, content: Mapping[str, Any]) -> None:
+        """JSON, with NaN as null: missing is never a number."""
+        options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+        with replacing(self.path / f"{kind}.json") as draft:
+            draft.write_bytes(orjson.dumps({"schema": schema_of(kind), **content}, option=options))
+
+
+def default_store() -> Path:
+    """`$INFEROMETER_STORE`, else `inferometer` in the user's data folder."""
+    if chosen := os.environ.get("INFEROMETER_STORE"):
+        return Path(chosen).expanduser()
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "inferometer"
+
+
+def check_writable(store: Path) -> None:
+    """Whether a run could be kept there, to be known before the load starts and not after it."""
+    with told(store):
+        runs = store / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=runs) as probe:
+            probe.write(bytes(4096))  # a full disk still makes empty files
+        disk = os.statvfs(runs)
+    free = disk.f_bavail * disk.f_frsize
+    if free < LEAST_FREE:
+        hint = "free some space, or keep runs elsewhere: --store FOLDER"
+        raise StoreError(f"{store}: only {free / 2**20:.1f} MiB of disk left, a run needs 16 and more", hint)
+
+
+def new_run(store: Path, started: datetime | None = None) -> RunFolder:
+    """A folder of its own for a run that starts now."""
+    check_writable(store)
+    started = started or datetime.now(UTC)
+    folder = RunFolder(_made_folder(store, started), started.isoformat(timespec="milliseconds"))
+    folder.write_state("partial")
+    return folder
+
+
+def load_run(path: Path) -> Run:
+    """A run from its folder, as far as it was written; records are read when asked for. The folder's name is the
+    id, so that a copy is a run of its own."""
+    if not path.is_dir() or not any((path / name).exists() for name in ("run.json", PLAN, "summary.json")):
+        raise StoreError(f"{path}: not the folder of a run", "inferometer list shows the runs there are")
+    about = _read(path, "run")
+    return Run(
+        id=path.resolve().name,
+        started_at=about.get("started", ""),
+        plan=_read_plan(path / PLAN),
+        environment=_read(path, "environment"),
+        summary=_read(path, "summary"),
+        verdict=_read(path, "verdict"),
+        state=about.get("state", "partial"),
+        folder=path,
+        read_records=_records_of(path),
+        read_samples=functools.cache(lambda: read_samples(path / SAMPLES)) if (path / SAMPLES).exists() else None,
+    )
+
+
+def load_partial(path: Path) -> Records:
+    """The records of a run that was killed, as far as its logs go."""
+    logs = _logs(path)
+    if not logs:
+        raise StoreError(f"{path}: no logs in it, so nothing of it was kept")
+    return read_logs(logs)[0]
+
+
+def load_shards(path: Path) -> dict[str, Any]:
+    """What the logs said beside records: the `shards` with their clock facts, `truncated` logs, and `notes`."""
+    if (path / "shards.json").exists():
+        return _read(path, "shards")
+    return _shards(read_logs(_logs(path))[1])
+
+
+def _made_folder(store: Path, started: datetime) -> Path:
+    while True:
+        path = store / "runs" / run_id(started)
+        with told(path), suppress(FileExistsError):  # drawn by somebody else in this second: draw again
+            path.mkdir()
+            return path
+
+
+def _records_of(path: Path) -> Any:
+    if (path / RECORDS).exists():
+        return functools.cache(lambda: read_parquet(path / RECORDS))
+    return functools.cache(lambda: load_partial(path)) if _logs(path) else None
+
+
+def _logs(path: Path) -> list[Path]:
+    return sorted(path.glob("log-*.bin"), key=lambda log: (len(log.name), log.name))
+
+
+def _shards(gathered: Gathered) -> dict[str, Any]:
+    shards = [{"shard": log.shard, "clock": log.clock} for log in gathered.headers]
+    broken = [log.name for log in gathered.truncated]
+    return {
+        "shards": shards,
+        "truncated": broken,
+        "notes": [msgspec.to_builtins(note) for note in gathered.notes],
+    }
+
+
+def _read(path: Path, kind: str) -> dict[str, Any]:
+    file = path / f"{kind}.json"
+    try:
+        with told(file):
+            content: dict[str, Any] = orjson.loads(file.read_bytes()) if file.exists() else {"schema": schema_of(kind)}
+    except orjson.JSONDecodeError as error:
+        raise StoreError(f"{file}: not JSON: {error}") from error
+    check_schema(file, kind, content.pop("schema", None))
+    return content
+
+
+def _read_plan(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        with told(file):
+            text = file.read_text(encoding="utf-8")
+        plan = yaml.safe_load(text) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StoreError(f"{file}: not YAML: {error}") from error
+    first_line = text.partition("\n")[0]
+    if first_line.startswith("# schema: "):
+        check_schema(file, "plan", first_line.removeprefix("# schema: "))
+    return dict(plan)

@@ -1,0 +1,207 @@
+"""One blocking GET before the load, in which everything that can go wrong is told to a person."""
+
+import http.client
+import os
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import orjson
+
+from inferometer.errors import TargetError
+from inferometer.plan.model import Target
+from inferometer.plan.secrets import REDACTED, is_secret, redacted_url, resolve_headers
+from inferometer.vocabulary import duration_text
+from inferometer.wire.origin import Origin, origin_of, tls_context
+
+ANSWER_S = 30.0  # a list of models takes milliseconds; a server that is starting may take some seconds
+LARGEST_ANSWER = 8 << 20
+START_ONE = "start a server, or let us start one: inferometer run --server simulator"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back; header names are lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> object | None:
+        """The body as JSON; None where it is not."""
+        try:
+            document: object = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return None
+        return document
+
+
+class Asker:
+    """GETs to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
+
+    def __init__(self, target: Target, url: str) -> None:
+        tls = target.tls
+        context = tls_context(tls.verify, tls.ca, tls.cert, tls.key) if url.startswith("https:") else None
+        self.where = redacted_url(url).rstrip("/")
+        self._origin = origin_of(url, context, target.proxy)
+        self._headers = request_headers(target)
+        self.has_key = "authorization" in {name.lower() for name in self._headers}
+        self._connect_s = target.timeout.connect
+        self._answer_s = min(ANSWER_S, target.timeout.request or ANSWER_S)
+        self._hide = secret_hider(target)
+
+    def get(self, path: str) -> Reply:
+        """The answer, whatever its status; a `TargetError` where there is none."""
+        with self._told():
+            connection = _connection(self._origin, self._connect_s)
+            try:
+                return self._exchange(connection, path)
+            finally:
+                connection.close()
+
+    def hide(self, text: str) -> str:
+        """The text on one line, without any secret of the plan in it: servers like to echo a wrong key."""
+        return self._hide(" ".join(text.split()))[:300]
+
+    def _exchange(self, connection: http.client.HTTPConnection, path: str) -> Reply:
+        connection.connect()
+        connection.sock.settimeout(self._answer_s)
+        connection.request("GET", self._origin.request_target(path), headers=self._all_headers())
+        with self._answer_awaited(), connection.getresponse() as response:
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Reply(response.status, headers, response.read(LARGEST_ANSWER))
+
+    def _all_headers(self) -> dict[str, str]:
+        via = self._origin.proxy is not None and not self._origin.tunnelled and self._origin.proxy_key
+        return self._headers | ({"Proxy-Authorization": via} if via else {})
+
+    @contextmanager
+    def _answer_awaited(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise TargetError(
+                f"{self.where} took the connection but did not answer within {duration_text(self._answer_s)}",
+                "is the server still starting, or is something else behind this address?",
+            ) from None
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except ssl.SSLError as error:
+            raise self._tls_failure(error) from None
+        except http.client.HTTPException as error:
+            raise self._no_http(error) from None
+        except OSError as error:
+            raise self._no_connection(error) from None
+
+    def _no_connection(self, error: OSError) -> TargetError:
+        peer = self._origin.proxy or self._origin
+        where = f"the proxy {redacted_url(peer.url)}" if self._origin.proxy else self.where
+        match error:
+            case socket.gaierror():
+                return TargetError(
+                    f"{where}: the host name {peer.host!r} is not known",
+                    "check the spelling, or the name server of this machine",
+                )
+            case ConnectionRefusedError():
+                return TargetError(f"{where} refused the connection", START_ONE)
+            case TimeoutError():
+                return TargetError(
+                    f"{where} did not take the connection within {duration_text(self._connect_s)}",
+                    "is the address right, and does a firewall let us through? (target.timeout.connect)",
+                )
+            case ConnectionResetError() | BrokenPipeError():
+                return self._closed()
+        return TargetError(f"{where}: {self.hide(error.strerror or str(error)).lower()}", "is the address right?")
+
+    def _no_http(self, error: http.client.HTTPException) -> TargetError:
+        if isinstance(error, http.client.RemoteDisconnected):
+            return self._closed()
+        if isinstance(error, http.client.BadStatusLine) and not str(error).strip().startswith("\x15\x03"):
+            return TargetError(
+                f"{self.where} does not speak HTTP, it answered {self.hide(str(error))[:60]!r}",
+                "is the port that of the server's API?",
+            )
+        return self._closed()
+
+    def _closed(self) -> TargetError:
+        """Closed without a word: often an http:// address of a server that speaks TLS, so we find out."""
+        if self._origin.tls is None and self._origin.proxy is None and _speaks_tls(self._origin, self._connect_s):
+            return TargetError(
+                f"{self.where} speaks TLS, the address says http",
+                f"write {self.where.replace('http://', 'https://', 1)}",
+            )
+        return TargetError(
+            f"{self.where} closed the connection without an answer", "is the port that of the server's API?"
+        )
+
+    def _tls_failure(self, error: ssl.SSLError) -> TargetError:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return TargetError(
+                f"{self.where}: its certificate is not trusted: {error.verify_message}",
+                "name the authority in target.tls.ca, or do without the check: target.tls.verify=false",
+            )
+        if error.reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_MESSAGE"}:
+            return TargetError(
+                f"{self.where} does not speak TLS, the address says https",
+                f"write {self.where.replace('https://', 'http://', 1)}",
+            )
+        reason = (error.reason or str(error)).lower().replace("_", " ")
+        return TargetError(f"{self.where}: no TLS connection: {reason}", "see target.tls: ca, cert and key, verify")
+
+
+def request_headers(target: Target) -> dict[str, str]:
+    """What goes with every request before the load: the key as a bearer, and the plan's headers."""
+    headers = {"Accept": "application/json", "User-Agent": "inferometer", "Connection": "close"}
+    own = resolve_headers(target.headers, os.environ)
+    key = os.environ.get(target.key_env)
+    if key and "authorization" not in {name.lower() for name in own}:
+        headers["Authorization"] = f"Bearer {key}"
+    return headers | own
+
+
+def secret_hider(target: Target) -> Callable[[str], str]:
+    """A function that stars the key, the secret headers, and passwords in addresses, wherever they occur."""
+    own = resolve_headers(target.headers, os.environ)
+    secrets = {value for name, value in own.items() if is_secret(name) or value != target.headers[name]}
+    secrets |= {secret.partition(" ")[2] for secret in secrets}  # what follows Bearer
+    secrets |= {urlsplit(url).password or "" for url in [*target.url, target.proxy or ""]}
+    secrets.add(os.environ.get(target.key_env, ""))
+    longest_first = sorted((secret for secret in secrets if len(secret) > 3), key=len, reverse=True)
+
+    def hide(text: str) -> str:
+        for secret in longest_first:
+            text = text.replace(secret, REDACTED)
+        return text
+
+    return hide
+
+
+def _connection(origin: Origin, timeout_s: float) -> http.client.HTTPConnection:
+    peer = origin.proxy or origin
+    if origin.tls is None:
+        return http.client.HTTPConnection(peer.host, peer.port, timeout=timeout_s)
+    connection = http.client.HTTPSConnection(peer.host, peer.port, timeout=timeout_s, context=origin.tls)
+    if origin.tunnelled:
+        key = {"Proxy-Authorization": origin.proxy_key} if origin.proxy_key else {}
+        connection.set_tunnel(origin.host, origin.port, headers=key)
+    return connection
+
+
+def _speaks_tls(origin: Origin, timeout_s: float) -> bool:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((origin.host, origin.port), timeout_s) as plain,
+            context.wrap_socket(plain, server_hostname=origin.host),
+        ):
+            return True
+    except OSError as error:
+        return "CERTIFICATE_REQUIRED" in str(error)

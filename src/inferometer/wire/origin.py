@@ -1,0 +1,86 @@
+"""Where requests go: the parts of a URL, its TLS settings and the proxy in between."""
+
+import base64
+import socket
+import ssl
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
+
+from inferometer.errors import TargetError
+
+Address = tuple[int, tuple[str, int]]  # family and socket address
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Scheme, host and port of a server, and the path its API starts at."""
+
+    url: str
+    host: str
+    port: int
+    path: str  # without a trailing slash
+    tls: ssl.SSLContext | None = None
+    proxy: "Origin | None" = None
+    proxy_key: str | None = field(default=None, repr=False)  # value of Proxy-Authorization
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def tunnelled(self) -> bool:
+        """Whether the proxy must open a tunnel first."""
+        return self.proxy is not None and self.tls is not None
+
+    def request_target(self, path: str) -> str:
+        """What stands in the request line: a plain proxy wants the whole URL."""
+        if self.proxy is not None and self.tls is None:
+            return f"http://{self.authority}{path}"
+        return path
+
+    def addresses(self) -> list[Address]:
+        """The socket addresses to try, in order; a proxy's where there is one."""
+        peer = self.proxy or self
+        try:
+            found = socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise TargetError(
+                f"{peer.url}: the host name {peer.host!r} is not known ({error})",
+                "check the spelling, or the name server of this machine",
+            ) from None
+        return [(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in found]
+
+
+def origin_of(url: str, tls: ssl.SSLContext | None = None, proxy: str | None = None) -> Origin:
+    """The origin of a URL; `tls` is used for https."""
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise TargetError(f"{url}: not an http:// or https:// address", "write http://host:port")
+    secure = parts.scheme == "https"
+    context = (tls or ssl.create_default_context()) if secure else None
+    port = parts.port or (443 if secure else 80)
+    via = origin_of(proxy) if proxy else None
+    return Origin(url, parts.hostname, port, parts.path.rstrip("/"), context, via, _proxy_key(proxy))
+
+
+def _proxy_key(proxy: str | None) -> str | None:
+    parts = urlsplit(proxy or "")
+    if not parts.username:
+        return None
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+def tls_context(verify: bool, ca: str | None, cert: str | None, key: str | None) -> ssl.SSLContext:
+    """TLS settings of a plan as Python's."""
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert is not None:
+            context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError) as error:
+        raise TargetError(f"target.tls: cannot read the certificate files ({error})") from None
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

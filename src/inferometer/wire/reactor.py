@@ -1,0 +1,263 @@
+"""The event loop of the load generator, the simulator and the router: sockets, timers with microsecond deadlines,
+signals. Our own, because kernel receive stamps need `recvmsg` at the moment a socket is readable, which asyncio
+does not offer, and because one dict look-up per event is all it may cost.
+"""
+
+import ctypes
+import errno
+import heapq
+import os
+import select
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+READ = 1  # the values of EPOLLIN and EPOLLOUT, used on every platform
+WRITE = 4
+BROKEN = 8 | 16  # EPOLLERR, EPOLLHUP
+
+BATCH = 1024  # events taken from one poll
+IDLE_NS = 500_000  # quiet work may take this long: none is begun when a timer is nearer
+NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
+FAR_NS = 1 << 62
+BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
+
+OnReady = Callable[[int], None]
+now = time.monotonic_ns
+
+
+class Timer:
+    """A pending action; cancelling it leaves a dead entry that the heap drops when its time comes."""
+
+    __slots__ = ("action", "at")
+
+    def __init__(self, at: int, action: Callable[[], None]) -> None:
+        self.at = at
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Reactor:
+    """Runs callbacks when sockets are ready or instants have come. `nap_s` lets readiness collect between polls:
+    with kernel stamps a read may wait without becoming less exact, and fewer polls cost less."""
+
+    def __init__(self, nap_s: float = 0.0) -> None:
+        self._poller = _poller()
+        self._ready: dict[int, OnReady] = {}
+        self._timers: list[tuple[int, int, Timer]] = []
+        self._sequence = 0
+        self._running = False
+        self._alarm = _alarm()
+        self.nap_s = nap_s
+        self.polled_at = now()  # when the poll before this one returned: what is readable now came after it
+        self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
+        if self._alarm is not None:
+            self.watch(self._alarm.fileno(), self._alarm.clear)
+
+    now = staticmethod(now)
+
+    def call_at(self, at: int, action: Callable[[], None]) -> Timer:
+        """Call `action` at an instant of the monotonic clock, or at once when it has passed."""
+        timer = Timer(at, action)
+        self._sequence += 1
+        heapq.heappush(self._timers, (at, self._sequence, timer))
+        return timer
+
+    def watch(self, fd: int, on_ready: OnReady, events: int = READ) -> None:
+        """Call `on_ready(events)` while the descriptor is ready; watching it again replaces both."""
+        if fd in self._ready:
+            self._poller.modify(fd, events)
+        else:
+            self._poller.register(fd, events)
+        self._ready[fd] = on_ready
+
+    def unwatch(self, fd: int) -> None:
+        """Forget the descriptor; must come before it is closed."""
+        if self._ready.pop(fd, None) is not None:
+            self._poller.unregister(fd)
+
+    def on_signal(self, number: int, action: Callable[[], None]) -> Callable[[], None]:
+        """Call `action` inside the loop when the signal arrives; returns a function that undoes it."""
+        inbox, outbox = socket.socketpair()
+        for end in (inbox, outbox):
+            end.setblocking(False)
+
+        def arrived(_number: int, _frame: FrameType | None) -> None:
+            outbox.send(b"!")
+
+        def deliver(_events: int) -> None:
+            inbox.recv(64)
+            action()
+
+        before = signal.signal(number, arrived)
+        self.watch(inbox.fileno(), deliver)
+
+        def undo() -> None:
+            signal.signal(number, before)
+            self.unwatch(inbox.fileno())
+            inbox.close()
+            outbox.close()
+
+        return undo
+
+    def stop(self) -> None:
+        self._running = False
+
+    def close(self) -> None:
+        if self._alarm is not None:
+            self.unwatch(self._alarm.fileno())
+            self._alarm.close()
+        self._poller.close()
+
+    def run(self) -> None:
+        """Serve sockets and timers until `stop`."""
+        self._running = True
+        ready = self._ready
+        returned_at = now()
+        while self._running:
+            events = self._wait()
+            self.polled_at, returned_at = returned_at, now()
+            for fd, what in events:
+                on_ready = ready.get(fd)
+                if on_ready is not None:
+                    on_ready(what)
+            self._fire()
+            if self.nap_s and len(events) < BUSY_BATCH:
+                self._nap()
+
+    def _wait(self) -> list[tuple[int, int]]:
+        """Ready descriptors; blocks until there is one or a timer is due, unless quiet work is waiting."""
+        left = self._time_left()
+        if self.idle is not None and left > IDLE_NS:
+            events = self._poller.poll(0, BATCH)
+            if events or self.idle():
+                return events
+        if not self._running:
+            return []
+        return self._poller.poll(self._patience(left), BATCH)
+
+    def _time_left(self) -> int:
+        """Nanoseconds until the next timer."""
+        timers = self._timers
+        while timers and timers[0][2].action is None:
+            heapq.heappop(timers)
+        return timers[0][0] - now() if timers else FAR_NS
+
+    def _patience(self, left: int) -> float:
+        """How long a poll may block, in seconds; -1 is for ever."""
+        if left <= 0:
+            return 0
+        if left >= FAR_NS:
+            return -1
+        if self._alarm is None:
+            return left / 1e9
+        self._alarm.set(self._timers[0][0])
+        return -1
+
+    def _fire(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= now():
+            action = heapq.heappop(timers)[2].action
+            if action is not None:
+                action()
+
+    def _nap(self) -> None:
+        if self._time_left() > self.nap_s * 1e9 + NAP_OVERRUN_NS:
+            time.sleep(self.nap_s)
+
+
+class _Poller(Protocol):
+    """The part of `select.epoll` that we use."""
+
+    def register(self, fd: int, events: int, /) -> None: ...
+    def modify(self, fd: int, events: int, /) -> None: ...
+    def unregister(self, fd: int, /) -> None: ...
+    def poll(self, timeout: float, most: int, /) -> list[tuple[int, int]]: ...
+    def close(self) -> None: ...
+
+
+def _poller() -> _Poller:
+    return select.epoll() if hasattr(select, "epoll") else _Selector()
+
+
+class _Selector:
+    """The same on platforms without epoll (macOS: kqueue), through `selectors`."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def register(self, fd: int, events: int) -> None:
+        self._selector.register(fd, _selector_mask(events))
+
+    def modify(self, fd: int, events: int) -> None:
+        self._selector.modify(fd, _selector_mask(events))
+
+    def unregister(self, fd: int) -> None:
+        self._selector.unregister(fd)
+
+    def poll(self, timeout: float, _most: int) -> list[tuple[int, int]]:
+        wait = None if timeout < 0 else timeout
+        return [
+            (key.fd, READ * bool(mask & selectors.EVENT_READ) | WRITE * bool(mask & selectors.EVENT_WRITE))
+            for key, mask in self._selector.select(wait)
+        ]
+
+    def close(self) -> None:
+        self._selector.close()
+
+
+def _selector_mask(events: int) -> int:
+    return selectors.EVENT_READ * bool(events & READ) | selectors.EVENT_WRITE * bool(events & WRITE)
+
+
+class _Alarm:
+    """A timerfd: epoll's own timeout is whole milliseconds, too coarse to pace requests by."""
+
+    _MONOTONIC = 1
+    _NONBLOCK = 0o4000
+    _ABSOLUTE = 1
+
+    def __init__(self, libc: Any) -> None:
+        self._settime = libc.timerfd_settime
+        self._fd = libc.timerfd_create(self._MONOTONIC, self._NONBLOCK)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create")
+        self._spec = (ctypes.c_long * 4)()  # interval s, ns; value s, ns
+        self._at = 0
+
+    def fileno(self) -> int:
+        return int(self._fd)
+
+    def set(self, at: int) -> None:
+        """Become readable at an instant of the monotonic clock."""
+        if at == self._at:
+            return
+        self._at = at
+        self._spec[2], self._spec[3] = divmod(at, 1_000_000_000)
+        self._settime(self._fd, self._ABSOLUTE, self._spec, None)
+
+    def clear(self, _events: int) -> None:
+        self._at = 0
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError as error:  # set anew between the poll and this read
+            assert error.errno == errno.EAGAIN
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _alarm() -> _Alarm | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        return _Alarm(ctypes.CDLL(None, use_errno=True))
+    except (OSError, AttributeError):
+        return None

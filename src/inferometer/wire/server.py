@@ -1,0 +1,291 @@
+"""A small HTTP/1.1 server on the reactor: keep-alive, chunked streaming, and control over every byte that is sent,
+so that the simulator can be exact and can misbehave on purpose.
+"""
+
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, now
+
+READ_SIZE = 256 * 1024
+MAX_HEAD = 64 * 1024
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """A request as it came in; header names are lower case."""
+
+    method: str
+    path: str  # without the query
+    query: str
+    headers: dict[str, str]
+    body: bytes
+    received_at: int  # the read that completed it
+
+
+Handler = Callable[[HttpRequest, "Reply"], None]
+
+
+class Reply:
+    """The answer to one request. Either `respond`, or `start`, `write`..., `end`."""
+
+    __slots__ = ("_chunked", "_connection", "_keep_alive", "closed", "done", "on_close")
+
+    def __init__(self, connection: "_Connection", keep_alive: bool) -> None:
+        self._connection = connection
+        self._keep_alive = keep_alive
+        self._chunked = False
+        self.done = False  # nothing more may be written
+        self.closed = False  # the client is gone
+        self.on_close: Callable[[], None] | None = None  # called when the client leaves before the end
+
+    def respond(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        """The whole answer at once."""
+        fields = {"content-type": "application/json"} | (headers or {}) | {"content-length": str(len(body))}
+        self.raw(head(status, fields, self._keep_alive) + body)
+        self._finish()
+
+    def start(self, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        """Begin a chunked stream."""
+        self._chunked = True
+        fields = {"content-type": "text/event-stream; charset=utf-8"} | (headers or {})
+        self.raw(head(status, fields | {"transfer-encoding": "chunked"}, self._keep_alive))
+
+    def write(self, data: bytes) -> None:
+        """One chunk of the stream."""
+        self._connection.send(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are, framing and all."""
+        self._connection.send(data)
+
+    @property
+    def send_now(self) -> Callable[[bytes], int]:
+        """The socket's own `send`, for who must be quick and minds that it may take less than all, or raise."""
+        return self._connection.send_now
+
+    def end(self) -> None:
+        """The last chunk."""
+        if self._chunked:
+            self.raw(b"0\r\n\r\n")
+        self._finish()
+
+    def close(self) -> None:
+        """Close the connection after what was written, without notice to the client."""
+        self.done = True
+        self._connection.close_when_sent()
+
+    def abort(self) -> None:
+        """Reset the connection at once."""
+        self.done = True
+        self._connection.reset()
+
+    def _finish(self) -> None:
+        self.done = True
+        if self._keep_alive:
+            self._connection.next_request()
+        else:
+            self._connection.close_when_sent()
+
+
+def head(status: int, headers: dict[str, str], keep_alive: bool = True) -> bytes:
+    """Status line and headers of an answer."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = "Unknown"
+    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    ending = "" if keep_alive else "connection: close\r\n"
+    return f"HTTP/1.1 {status} {phrase}\r\n{fields}{ending}\r\n".encode("latin-1")
+
+
+class Server:
+    """Listens on a port and calls the handler for each request; port 0 takes a free one."""
+
+    def __init__(self, reactor: Reactor, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
+        self.reactor = reactor
+        self.handler = handler
+        self.connections: set[_Connection] = set()
+        self._socket = socket.create_server((host, port), backlog=4096, reuse_port=False)
+        self._socket.setblocking(False)
+        _send_at_once(self._socket)
+        self.port: int = self._socket.getsockname()[1]
+        reactor.watch(self._socket.fileno(), self._accept)
+
+    def _accept(self, _events: int) -> None:
+        while True:
+            try:
+                client, _address = self._socket.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # out of descriptors: the client waits in the backlog
+                return
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connections.add(_Connection(self, client))
+
+    def close(self) -> None:
+        """Stop listening and drop every connection."""
+        self.reactor.unwatch(self._socket.fileno())
+        self._socket.close()
+        for connection in list(self.connections):
+            connection.drop()
+
+
+def _send_at_once(listener: socket.socket) -> None:
+    """Where the system's congestion control is BBR, it paces what is sent by timers of its own: Reno does not."""
+    with suppress(AttributeError, OSError):  # not Linux, or not allowed
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
+
+
+class _Connection:
+    """One client: reads requests one after the other, buffers what the socket does not take."""
+
+    __slots__ = ("_closing", "_fd", "_inbox", "_outbox", "_reply", "_server", "_socket")
+
+    def __init__(self, server: Server, client: socket.socket) -> None:
+        self._server = server
+        self._socket = client
+        self._fd = client.fileno()
+        self._inbox = b""
+        self._outbox = bytearray()
+        self._reply: Reply | None = None
+        self._closing = False
+        server.reactor.watch(self._fd, self._ready)
+
+    def send(self, data: bytes) -> None:
+        """Hand bytes to the socket; what it does not take waits its turn."""
+        if self._fd < 0:
+            return
+        if self._outbox:
+            self._outbox += data
+            return
+        try:
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.drop()
+            return
+        if sent < len(data):
+            self._outbox += data[sent:]
+            self._server.reactor.watch(self._fd, self._ready, READ | WRITE)
+
+    @property
+    def send_now(self) -> Callable[[bytes], int]:
+        return self._socket.send
+
+    def next_request(self) -> None:
+        """The answer is complete: take up what the client may have sent meanwhile."""
+        self._reply = None
+        if self._inbox:
+            self._take(now())
+
+    def close_when_sent(self) -> None:
+        self._closing = True
+        if not self._outbox:
+            self.drop()
+
+    def reset(self) -> None:
+        if self._fd >= 0:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+        self.drop()
+
+    def drop(self) -> None:
+        """Close at once and tell an unfinished answer that its client is gone."""
+        if self._fd < 0:
+            return
+        self._server.reactor.unwatch(self._fd)
+        self._server.connections.discard(self)
+        self._socket.close()
+        self._fd = -1
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.closed = True
+            if not reply.done and reply.on_close is not None:
+                reply.on_close()
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE and self._outbox:
+            self._flush()
+        if events & (READ | BROKEN) and self._fd >= 0:
+            self._read()
+
+    def _flush(self) -> None:
+        try:
+            sent = self._socket.send(self._outbox)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.drop()
+            return
+        del self._outbox[:sent]
+        if not self._outbox:
+            self._server.reactor.watch(self._fd, self._ready, READ)
+            if self._closing:
+                self.drop()
+
+    def _read(self) -> None:
+        try:
+            data = self._socket.recv(READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        received_at = now()
+        if not data:
+            self.drop()
+            return
+        self._inbox = self._inbox + data if self._inbox else data
+        if self._reply is None:
+            self._take(received_at)
+
+    def _take(self, received_at: int) -> None:
+        """Cut the next complete request out of the inbox and have it answered."""
+        end = self._inbox.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._inbox) > MAX_HEAD:
+                self._refuse(431)
+            return
+        parsed = _parse_head(self._inbox[:end])
+        if parsed is None:
+            self._refuse(400)
+            return
+        method, target, version, headers = parsed
+        length = headers.get("content-length", "0")
+        if "transfer-encoding" in headers or not length.isdigit():
+            self._refuse(411)
+            return
+        if headers.get("expect", "").lower() == "100-continue" and len(self._inbox) == end + 4:
+            self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        stop = end + 4 + int(length)
+        if len(self._inbox) < stop:
+            return
+        path, _, query = target.partition("?")
+        request = HttpRequest(method, path, query, headers, self._inbox[end + 4 : stop], received_at)
+        self._inbox = self._inbox[stop:]
+        wish = headers.get("connection", "").lower()
+        keep_alive = wish != "close" and (version != "HTTP/1.0" or wish == "keep-alive")
+        self._reply = Reply(self, keep_alive)
+        self._server.handler(request, self._reply)
+
+    def _refuse(self, status: int) -> None:
+        self.send(head(status, {"content-length": "0"}, keep_alive=False))
+        self.close_when_sent()
+
+
+def _parse_head(data: bytes) -> tuple[str, str, str, dict[str, str]] | None:
+    first, _, rest = data.decode("latin-1").partition("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        return None
+    headers = {}
+    for line in rest.split("\r\n") if rest else []:
+        name, colon, value = line.partition(":")
+        if not colon:
+            return None
+        headers[name.strip().lower()] = value.strip()
+    return words[0], words[1], words[2], headers

@@ -1,0 +1,74 @@
+"""Server-sent events out of an answer's bytes: each event's data, and where in the bytes it was complete.
+
+Events do not depend on how the bytes were cut into reads and chunks (a property test says so).
+"""
+
+import functools
+import re
+from bisect import bisect_right
+
+from inferometer.wire.http1 import Head, body_of
+
+_BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_LINE = re.compile(rb"\r\n|\n|\r")
+
+Events = tuple[list[bytes], list[int]]  # the data of each event, and the offset behind its last byte
+
+
+def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
+    """All events of an answer. Servers almost always send one `data:` line per chunk: that form is cut with one
+    split and checked chunk by chunk; any other is read line by line."""
+    if head.chunked:
+        plain = _one_event_per_chunk(raw, head.end)
+        if plain is not None:
+            return plain
+    body, starts, ahead = body_of(raw, head)
+    data, ends = _read_body(body, complete)
+    return data, [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
+
+
+def _one_event_per_chunk(raw: bytes, start: int) -> Events | None:
+    """Events of a body whose every chunk is exactly `data: ...\\n\\n`; None for any other body."""
+    parts = raw[start:].split(b"\n\n")
+    last = parts.pop()
+    newlines = 4 * len(parts) + 2  # after a chunk's size, twice after its event, after the chunk; the last chunk's two
+    if last != b"\r\n0\r\n\r\n" or raw.count(b"\n", start) != newlines:
+        return None
+    data: list[bytes] = []
+    ends: list[int] = []
+    at = start
+    try:
+        for part in parts:
+            begin = part.find(b"data: ")
+            if _chunk_size(part[:begin]) != len(part) - begin + 2:
+                return None
+            data.append(part[begin + 6 :])
+            at += len(part) + 2
+            ends.append(at)
+    except ValueError:
+        return None
+    return data, ends
+
+
+@functools.lru_cache(maxsize=4096)
+def _chunk_size(line: bytes) -> int:
+    return int(line, 16)
+
+
+def _read_body(body: bytes, complete: bool) -> Events:
+    data: list[bytes] = []
+    ends: list[int] = []
+    start = 0
+    for blank in _BLANK_LINE.finditer(body):
+        _add_event(body[start : blank.start()], blank.end(), data, ends)
+        start = blank.end()
+    if complete:  # then the last event may lack its blank line; else it is a fragment
+        _add_event(body[start:], len(body), data, ends)
+    return data, ends
+
+
+def _add_event(block: bytes, end: int, data: list[bytes], ends: list[int]) -> None:
+    lines = [line[5:].removeprefix(b" ") for line in _LINE.split(block) if line.startswith(b"data:")]
+    if lines:
+        data.append(b"\n".join(lines))
+        ends.append(end)

@@ -1,0 +1,57 @@
+"""When bytes arrived. Linux stamps each packet as it is received; elsewhere a read is stamped when it returns.
+
+A kernel stamp is that of the newest byte in a read and comes on the real-time clock (docs/concepts/stamps.md).
+"""
+
+import functools
+import socket
+import struct
+import sys
+import time
+
+SO_TIMESTAMPNS = 35  # asm-generic/socket.h; `socket` does not name it
+STAMP = struct.Struct("=qq")  # struct timespec on 64-bit Linux
+ANCILLARY_SIZE = socket.CMSG_SPACE(STAMP.size) if hasattr(socket, "CMSG_SPACE") else 0
+
+
+def ask_for_stamps(connection: socket.socket) -> bool:
+    """Have the kernel stamp what arrives on the socket; false where the platform cannot."""
+    if not kernel_stamps():
+        return False
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+    except OSError:
+        return False
+    return True
+
+
+@functools.cache
+def kernel_stamps() -> bool:
+    """Whether this machine stamps TCP reads, found out by one exchange over loopback."""
+    if not sys.platform.startswith("linux") or sys.maxsize < 2**32:
+        return False
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            return _stamped_exchange(listener)
+    except OSError:
+        return False
+
+
+def _stamped_exchange(listener: socket.socket) -> bool:
+    with socket.create_connection(listener.getsockname()) as client:
+        client.settimeout(1)
+        client.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        server, _ = listener.accept()
+        with server:
+            server.send(b"?")
+            before = time.time_ns()
+            _data, ancillary, _flags, _address = client.recvmsg(16, ANCILLARY_SIZE)
+        if not ancillary or len(ancillary[0][2]) != STAMP.size:
+            return False
+        return abs(stamp_ns(ancillary[0][2]) - before) < 10**9
+
+
+def stamp_ns(raw: bytes) -> int:
+    """A kernel stamp as nanoseconds of the real-time clock."""
+    whole, fraction = STAMP.unpack(raw)
+    return int(whole) * 1_000_000_000 + int(fraction)

@@ -1,0 +1,1 @@
+"""What to send: a workload is a function from an index to a session of requests."""

@@ -1,0 +1,57 @@
+"""The whole load on worker processes against the simulator: the union of the shards is what one would have sent."""
+
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from inferometer.load.arrivals import Arrivals
+from inferometer.load.shard import ShardJob
+from inferometer.plan.model import Load, Plan, Server
+from inferometer.record.log import LogReader
+from inferometer.record.record import Record
+from inferometer.record.sample import Sample
+from inferometer.scale.shards import run_load
+from inferometer.target.server import started
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with started(Server(args={"speed": 20}), tmp_path_factory.mktemp("server")) as server:
+        yield server.url
+
+
+def jobs(url, folder, shards, **sections):
+    plan = Plan.model_validate(
+        {"target": {"url": url}, "workload": {"input_tokens": 16, "output_tokens": 4}} | sections
+    )
+    document = plan.model_dump(mode="json")
+    return [
+        ShardJob(document, str(folder / f"{shards}-{shard}.log"), "nonce", "simulated-8b", shard, shards)
+        for shard in range(shards)
+    ]
+
+
+def entries(jobs):
+    return [entry for job in jobs for entry in LogReader(Path(job.log))]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_shards_send_what_one_would(url, tmp_path, shards):
+    errands = jobs(url, tmp_path, shards, load={"type": "poisson", "rate": 200}, stop={"requests": 60})
+    phases = []
+    end = run_load(errands, lambda progress: phases.append(progress.phase))
+    assert [report.shard for report in end.reports] == list(range(shards))
+    assert len({report.start_at for report in end.reports}) == 1
+    assert end.lost == []
+    records = [entry for entry in entries(errands) if isinstance(entry, Record)]
+    assert sorted(record.session for record in records) == list(range(60))
+    assert {record.outcome for record in records} == {"ok"}
+    start_at = end.reports[0].start_at
+    assert sorted(record.scheduled_at - start_at for record in records) == expected()
+    assert {entry.name for entry in entries(errands) if isinstance(entry, Sample)} >= {"cpu_share"}
+    assert "done" in phases
+
+
+def expected():
+    return [at for _, at, _ in islice(Arrivals(Load(type="poisson", rate=200), 0), 60)]

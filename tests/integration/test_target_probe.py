@@ -1,0 +1,286 @@
+"""The probe against real servers on loopback, good and bad ones: each has its own message, none shows a secret."""
+
+import json
+import socket
+import ssl
+import subprocess
+import threading
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from inferometer.errors import TargetError
+from inferometer.plan.model import Target
+from inferometer.target.probe import base_url, probe
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def models(*names, **fields):
+    return {"object": "list", "data": [{"id": name, "object": "model", **fields} for name in names]}
+
+
+@contextmanager
+def serving(routes, tls=None, server_header="uvicorn"):
+    """A server that answers GET by path with (status, JSON or text), and keeps the headers that it was sent."""
+    seen = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self):
+            seen.append((self.path, dict(self.headers)))
+            path = self.path.removeprefix("http://model.test")
+            status, content = routes.get(path, (404, "<html>not here</html>"))
+            body = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+            self.send_response_only(status)
+            self.send_header("Server", server_header)
+            self.send_header("Content-Type", "text/html" if isinstance(content, str) else "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        server.handle_error = lambda *_: None
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        scheme = "http" if tls is None else "https"
+        yield f"{scheme}://localhost:{server.server_port}", seen
+        server.shutdown()
+
+
+@contextmanager
+def talking(answer):
+    """A server of raw bytes: it says this on every connection and closes."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def serve():
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    client.recv(65536)
+                    client.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def failure(url, **settings):
+    with pytest.raises(TargetError) as caught:
+        probe(Target(url=url, **settings))
+    assert caught.value.exit_code == 3
+    assert KEY not in str(caught.value.message) + str(caught.value.hint)
+    return caught.value
+
+
+def test_the_only_model_is_found_with_what_the_server_says_of_itself():
+    routes = {
+        "/v1/models": (200, models("llama", owned_by="vllm", max_model_len=8192)),
+        "/version": (200, {"version": "0.24.0"}),
+    }
+    with serving(routes) as (url, _):
+        for address in (url, url + "/", url + "/v1", url + "/v1/"):
+            facts = probe(Target(url=address))
+            assert (facts.model, facts.models, facts.server) == ("llama", ["llama"], "vLLM")
+            assert (facts.version, facts.max_model_len, facts.notes) == ("0.24.0", 8192, [])
+            assert facts.urls == [url]
+
+
+def test_a_base_path_is_kept():
+    with serving({"/llm/v1/models": (200, models("m"))}) as (url, _):
+        assert probe(Target(url=f"{url}/llm/v1")).urls == [f"{url}/llm"]
+    assert base_url("http://h/v1/") == "http://h"
+
+
+def test_of_several_models_the_first_is_taken_and_said():
+    with serving({"/v1/models": (200, models("a", "b"))}) as (url, _):
+        facts = probe(Target(url=url))
+        assert facts.model == "a"
+        assert facts.notes == [f"{url} serves 2 models, taking a"]
+        assert probe(Target(url=url, model="b")).notes == []
+
+
+def test_a_model_that_is_not_served():
+    with serving({"/v1/models": (200, models("a", "b"))}) as (url, _):
+        error = failure(url, model="c")
+        assert error.message == f"{url} does not serve the model 'c', it serves 'a', 'b'"
+        assert "--model a" in error.hint
+
+
+def test_several_urls_are_all_asked_and_compared():
+    one = {"/v1/models": (200, models("a", max_model_len=1)), "/version": (200, {"version": "1"})}
+    two = {"/v1/models": (200, models("a", max_model_len=2)), "/version": (200, {"version": "2"})}
+    with serving(one) as (first, _), serving(two) as (second, _):
+        facts = probe(Target(url=[first, second]))
+        assert facts.urls == [first, second]
+        assert facts.notes == [
+            "the URLs have different versions: 1, 2",
+            "the URLs have different context lengths: 1, 2",
+        ]
+
+
+def test_no_address():
+    assert "no address" in failure([]).message
+
+
+def test_refused():
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    error = failure(f"http://127.0.0.1:{port}")
+    assert error.message == f"http://127.0.0.1:{port} refused the connection"
+    assert error.hint == "start a server, or let us start one: inferometer run --server simulator"
+
+
+def test_unknown_host():
+    assert "the host name 'no-such-host.invalid' is not known" in failure("http://no-such-host.invalid").message
+
+
+def test_a_server_that_does_not_answer():
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        error = failure(url, timeout={"connect": 5, "request": 0.1})
+    assert error.message == f"{url} took the connection but did not answer within 100 ms"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_is_wanted(status):
+    with serving({"/v1/models": (status, {"error": {"message": "Unauthorized"}})}) as (url, _):
+        error = failure(url)
+        assert error.message == f"{url} wants a key ({status}): Unauthorized"
+        assert "OPENAI_API_KEY" in error.hint
+
+
+def test_a_wrong_key_is_not_echoed(monkeypatch):
+    monkeypatch.setenv("MY_KEY", KEY)
+    with serving({"/v1/models": (401, {"error": {"message": f"Incorrect key: {KEY}"}})}) as (url, seen):
+        error = failure(url, key_env="MY_KEY")
+        assert error.message == f"{url} did not accept our key (401): Incorrect key: ***"
+        assert error.hint == "check the key in MY_KEY"
+        assert seen[0][1]["Authorization"] == f"Bearer {KEY}"
+
+
+def test_headers_go_along_and_secret_ones_are_not_echoed(monkeypatch):
+    monkeypatch.setenv("TEAM_SECRET", KEY)
+    headers = {"x-api-key": "${TEAM_SECRET}", "x-team": "blue"}
+    with serving({"/v1/models": (500, {"detail": f"boom {KEY} blue"})}) as (url, seen):
+        error = failure(url, headers=headers)
+        assert error.message == f"{url} answered /v1/models with status 500: boom *** blue"
+        assert (seen[0][1]["x-api-key"], seen[0][1]["x-team"]) == (KEY, "blue")
+
+
+def test_a_password_in_the_address_is_not_shown():
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    error = failure(f"http://user:{KEY}@127.0.0.1:{port}")
+    assert error.message == f"http://***@127.0.0.1:{port} refused the connection"
+
+
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [("<html>hello</html>", "text/html"), ({"hello": 1}, "JSON of another shape")],
+)
+def test_a_server_that_is_not_one(answer, got):
+    with serving({"/v1/models": (200, answer)}) as (url, _):
+        message = failure(url, model="m").message
+        assert message.endswith(f"is not a server of an OpenAI-compatible API: /v1/models gave 200 with {got}")
+
+
+def test_no_list_of_models():
+    with serving({}) as (url, _):
+        assert "has no /v1/models, it answered 404" in failure(url).message
+        facts = probe(Target(url=url, model="mine"))
+        assert (facts.model, facts.models, facts.server) == ("mine", [], "uvicorn")
+        assert len(facts.notes) == 1
+
+
+def test_a_template_needs_no_model():
+    with serving({"/v1/models": (200, "<html></html>")}) as (url, _):
+        facts = probe(Target(url=url, api="template", body='{"q": "{prompt}"}'))
+        assert (facts.model, facts.urls) == (None, [url])
+
+
+def test_no_model_is_loaded():
+    with serving({"/v1/models": (200, models())}) as (url, _):
+        assert failure(url).message == f"{url} serves no model"
+
+
+def test_loading():
+    with serving({"/v1/models": (503, {"error": {"message": "Loading model"}})}) as (url, _):
+        error = failure(url)
+        assert "503: Loading model" in error.message
+        assert error.hint == "is it still loading the model?"
+
+
+def test_not_http_at_all():
+    with talking(b"220 smtp.example ESMTP\r\n") as url:
+        assert "does not speak HTTP, it answered '220 smtp.example ESMTP'" in failure(url).message
+
+
+def test_closed_without_a_word():
+    with talking(b"") as url:
+        assert failure(url).message == f"{url} closed the connection without an answer"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for localhost that signs itself."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    command += ["-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=localhost"]
+    try:
+        subprocess.run([*command, "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs openssl to make a certificate")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context, cert
+
+
+def test_tls(certificate):
+    context, cert = certificate
+    with serving({"/v1/models": (200, models("m"))}, tls=context) as (url, _):
+        assert probe(Target(url=url, tls={"ca": cert})).model == "m"
+        assert probe(Target(url=url, tls={"verify": False})).model == "m"
+        error = failure(url)
+        assert "its certificate is not trusted: self" in error.message
+        assert "target.tls.ca" in error.hint
+        error = failure(url.replace("https", "http"))
+        assert error.message.endswith("speaks TLS, the address says http")
+        assert error.hint == f"write {url}"
+
+
+def test_https_to_a_plain_server():
+    with serving({"/v1/models": (200, models("m"))}) as (url, _):
+        error = failure(url.replace("http", "https"))
+        assert error.message.endswith("does not speak TLS, the address says https")
+        assert error.hint == f"write {url}"
+
+
+def test_through_a_proxy():
+    with serving({"/v1/models": (200, models("far"))}) as (proxy, seen):
+        facts = probe(Target(url="http://model.test", proxy=proxy.replace("//", "//me:pass@")))
+        assert facts.model == "far"
+        assert seen[0][0] == "http://model.test/v1/models"
+        assert seen[0][1]["Proxy-Authorization"].startswith("Basic ")
+
+
+def test_a_proxy_that_refuses():
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    error = failure("http://model.test", proxy=f"http://me:{KEY}@127.0.0.1:{port}")
+    assert error.message == f"the proxy http://***@127.0.0.1:{port} refused the connection"

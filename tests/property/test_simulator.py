@@ -1,0 +1,121 @@
+"""Properties of the simulator: jumping changes nothing, nothing is lost, nothing is held."""
+
+import random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferometer.load.virtual import VirtualClock
+from inferometer.simulator.engine import Engine, Sequence
+from inferometer.simulator.loop import EngineLoop
+from inferometer.simulator.steptime import StepTime
+
+engines = st.fixed_dictionaries(
+    {
+        "blocks": st.integers(14, 60),
+        "block_size": st.sampled_from([4, 16]),
+        "max_sequences": st.integers(1, 12),
+        "max_batched_tokens": st.integers(12, 80),
+        "prefix_caching": st.booleans(),
+    }
+)
+arrivals = st.lists(
+    st.tuples(
+        st.integers(0, 400_000_000),  # when, ns
+        st.integers(1, 30),  # prompt tokens of its own
+        st.integers(0, 15),  # prompt tokens that others share
+        st.integers(1, 10),  # answer tokens
+        st.one_of(st.none(), st.integers(0, 200_000_000)),  # aborted after, ns
+    ),
+    min_size=1,
+    max_size=25,
+)
+Arrivals = list[tuple[int, int, int, int, int | None]]
+
+
+def simulate(
+    shape: dict[str, int], plan: Arrivals, jitter: float, jump: bool
+) -> tuple[list[Sequence], EngineLoop, dict]:
+    """Run all arrivals; returns the sequences, the loop, and the token instants of those that finished."""
+    clock, engine, instants = VirtualClock(), Engine(**shape), {}
+    if not jump:
+        whole = engine.plan
+        engine.plan = lambda most_steps=1: whole(1)  # type: ignore[method-assign]
+    model = StepTime(base_s=5e-3, context_token_s=1e-7, jitter=jitter, seed=1)
+    loop = EngineLoop(clock, engine, model, lambda each: instants.update({id(each): loop.instants(each).tolist()}))
+    everyone = []
+    for number, (at, own, shared, answer, aborted_after) in enumerate(plan):
+        prompt = [*(f"s{index}" for index in range(shared)), *(f"{number}w{index}" for index in range(own))]
+        sequence = Sequence(prompt, [f"{number}a{index}" for index in range(answer)])
+        everyone.append(sequence)
+        clock.call_at(at, lambda sequence=sequence: loop.add(sequence))
+        if aborted_after is not None:
+            clock.call_at(at + aborted_after, lambda sequence=sequence: abort_unless_done(loop, sequence))
+    clock.run()
+    return everyone, loop, instants
+
+
+def abort_unless_done(loop: EngineLoop, sequence: Sequence) -> None:
+    if sequence.left:
+        loop.abort(sequence)
+
+
+@settings(max_examples=150, deadline=None)
+@given(engines, arrivals, st.sampled_from([0.0, 0.3]))
+def test_jumping_is_the_same_as_going_step_by_step(shape: dict[str, int], plan: Arrivals, jitter: float) -> None:
+    jumped, loop, instants = simulate(shape, plan, jitter, jump=True)
+    walked, slow, slow_instants = simulate(shape, plan, jitter, jump=False)
+    assert [each.spans for each in jumped] == [each.spans for each in walked]
+    assert list(instants.values()) == list(slow_instants.values())
+    assert loop.engine.counters == slow.engine.counters
+
+
+@settings(max_examples=150, deadline=None)
+@given(engines, arrivals)
+def test_everyone_is_served_and_nothing_is_held_at_the_end(shape: dict[str, int], plan: Arrivals) -> None:
+    everyone, loop, instants = simulate(shape, plan, 0.0, jump=True)
+    pool = loop.engine.pool
+    assert (pool.private, pool.live) == (0, {})
+    assert len(pool.idle) <= pool.capacity
+    for sequence, (at, *_) in zip(everyone, plan, strict=True):
+        assert sequence.aborted or sequence.made == len(sequence.answer)
+        assert sequence.made == sum(end - first for first, end in sequence.spans)
+        times = instants.get(id(sequence), [])
+        assert all(later > earlier for earlier, later in zip([at, *times], times, strict=False))
+
+
+@settings(max_examples=40, deadline=None)
+@given(engines, st.integers(0, 1000))
+def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int) -> None:
+    rng, engine = random.Random(seed), Engine(**shape)
+    for number in range(20):
+        tokens = [f"{rng.randint(0, 2)}-{index}" for index in range(rng.randint(1, 40))]
+        engine.add(Sequence(tokens, [f"{number}a{index}" for index in range(rng.randint(1, 12))]))
+    while (batch := engine.plan()) is not None:
+        pool = engine.pool
+        assert 0 <= pool.private + len(pool.live) + len(pool.idle) <= pool.capacity
+        assert not pool.live.keys() & pool.idle.keys()
+        assert len(batch.decodes) + batch.prefill_tokens <= engine.max_batched_tokens
+        assert len(engine.running) <= engine.max_sequences
+        held = sum(each.room // engine.block_size - each.published for each in engine.running)
+        assert held == pool.private
+        engine.complete(batch, rng.randint(1, batch.steps))
+    assert not engine.running
+    assert not engine.waiting
+
+
+def test_old_steps_are_forgotten_and_the_rest_is_right() -> None:
+    clock, engine, seen = VirtualClock(), Engine(), []
+    loop = EngineLoop(clock, engine, StepTime(), lambda each: seen.append(loop.instants(each)))
+
+    def again(left: int) -> None:
+        loop.add(Sequence([f"{left}w{index}" for index in range(8)], ["x"] * 3000))
+        if left:
+            clock.call_at(clock.now() + 20_000_000_000, lambda: again(left - 1))
+
+    again(20)
+    clock.run()
+    assert engine.step > 50_000
+    assert len(loop.step_ends._ends) < 40_000
+    assert all(len(each) == 3000 and (np.diff(each) > 0).all() for each in seen)
