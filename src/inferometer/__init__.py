@@ -1,5 +1,35 @@
 """Inferometer measures LLM inference: a plan is driven at a target, every instant is recorded, numbers carry their
-error, and the run is kept.
+error, and the run is kept. What the command line can, Python can:
+
+    from inferometer import plan_from, run
+    measured = run(plan_from({"target": "http://localhost:8000", "load": {"type": "poisson", "rate": 5}}))
+    measured.summary["measures"]["ttft"]["p50"]
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inferometer.plan.model import Plan as Plan
+    from inferometer.plan.reading import plan_from as plan_from
+    from inferometer.plan.reading import read_plan as read_plan
+    from inferometer.record.columns import Records as Records
+    from inferometer.record.run import Run as Run
+    from inferometer.store.folder import load_run as load_run
+
 __version__ = "0.1.0"
+
+_PUBLIC = {  # imported on use: `inferometer --help` must not wait for numpy
+    "Plan": "inferometer.plan.model",
+    "Records": "inferometer.record.columns",
+    "Run": "inferometer.record.run",
+    "load_run": "inferometer.store.folder",
+    "plan_from": "inferometer.plan.reading",
+    "read_plan": "inferometer.plan.reading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'inferometer' has no attribute {name!r}")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from inferometer.calibrate import load_curve
+from inferometer.calibrate import calibrate, load_curve
+from inferometer.exchange.outputs import write_outputs
 from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of
 from inferometer.load.shard import ShardJob, ShardReport, Watch
@@ -14,13 +15,13 @@ from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.observe.environment import environment
 from inferometer.plan.model import Plan
-from inferometer.plan.secrets import redacted
+from inferometer.plan.writing import to_mapping
 from inferometer.record.columns import Records
 from inferometer.record.gather import Gathered
 from inferometer.record.run import Run, State
 from inferometer.scale.processes import ShardsEnd, run_shards
 from inferometer.scale.shard import observed_shard
-from inferometer.store.folder import RunFolder, new_run
+from inferometer.store.folder import RunFolder, default_store, new_run
 from inferometer.store.index import Index
 from inferometer.target.probe import TargetFacts, probe
 from inferometer.target.server import started
@@ -32,15 +33,17 @@ Notes = Callable[[str], None]
 def run(
     plan: Plan,
     *,
-    store: Path,
+    store: Path | None = None,
     watch: Watch | None = None,
     notes: Notes | None = None,
     nonce: str | None = None,
 ) -> Run:
     """Do what the plan says and keep the run. A run that fails half way is kept as far as it came."""
     say = notes or (lambda _text: None)
+    store = store or default_store()
     folder = new_run(store)
-    folder.write_plan(redacted(plan).model_dump(mode="json", exclude_defaults=True))
+    folder.write_plan(to_mapping(plan))
+    _calibrate_once(store, say)
     with _target(plan, folder, say) as aimed:
         facts = probe(aimed.target)
         for note in facts.notes:
@@ -53,7 +56,9 @@ def run(
     for report in end.reports:
         if report.gave_up:
             say(f"ended early: {report.gave_up}")
-    return finish(plan, folder, _state(end), load_curve(store))
+    finished = finish(plan, folder, _state(end), load_curve(store))
+    write_outputs(finished, plan.outputs)
+    return finished
 
 
 def finish(plan: Plan, folder: RunFolder, state: State, curve: dict[str, Any] | None = None) -> Run:
@@ -78,6 +83,13 @@ def measured(
     summary = summarize(records, plan, facts)
     summary["limits"] = judge_plan(plan, summary)
     return summary, facts
+
+
+def _calibrate_once(store: Path, say: Notes) -> None:
+    """The first run on a machine learns what error the instrument has there."""
+    if load_curve(store) is None:
+        say("first run on this machine: a short calibration of the instrument itself (inferometer calibrate does more)")
+        calibrate(quick=True, store=store)
 
 
 @contextmanager

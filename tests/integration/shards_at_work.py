@@ -53,8 +53,8 @@ def errand(job: Errand, watch, start) -> Account:
 
 def _begin(job: Errand, account: Account, watch, reactor: Reactor) -> None:
     account.late_ns = now() - account.began_at
-    watch(Progress(shard=job.shard, sent=1, ttft_s=[0.5, float("nan")]))
     Path(job.folder, f"pid-{job.shard}").write_text(str(os.getpid()))
+    watch(Progress(shard=job.shard, sent=1, ttft_s=[0.5, float("nan")]))
     match job.then:
         case "fail":
             raise StoreError("records.log: no space left on device", "make room")

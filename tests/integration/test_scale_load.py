@@ -11,7 +11,8 @@ from inferometer.plan.model import Load, Plan, Server
 from inferometer.record.log import LogReader
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
-from inferometer.scale.shards import run_load
+from inferometer.scale.processes import run_shards
+from inferometer.scale.shard import observed_shard
 from inferometer.target.server import started
 
 
@@ -40,7 +41,7 @@ def entries(jobs):
 def test_shards_send_what_one_would(url, tmp_path, shards):
     errands = jobs(url, tmp_path, shards, load={"type": "poisson", "rate": 200}, stop={"requests": 60})
     phases = []
-    end = run_load(errands, lambda progress: phases.append(progress.phase))
+    end = run_shards(observed_shard, errands, lambda progress: phases.append(progress.phase))
     assert [report.shard for report in end.reports] == list(range(shards))
     assert len({report.start_at for report in end.reports}) == 1
     assert end.lost == []

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.load.virtual import VirtualClock
+from inferometer.simulator.blocks import BlockPool
 from inferometer.simulator.engine import Engine, Sequence
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.steptime import StepTime
@@ -76,8 +77,8 @@ def test_jumping_is_the_same_as_going_step_by_step(shape: dict[str, int], plan: 
 def test_everyone_is_served_and_nothing_is_held_at_the_end(shape: dict[str, int], plan: Arrivals) -> None:
     everyone, loop, instants = simulate(shape, plan, 0.0, jump=True)
     pool = loop.engine.pool
-    assert (pool.private, pool.live) == (0, {})
-    assert len(pool.idle) <= pool.capacity
+    assert (pool.private, pool.live) == (0, 0)
+    assert pool.idle <= pool.capacity
     for sequence, (at, *_) in zip(everyone, plan, strict=True):
         assert sequence.aborted or sequence.made == len(sequence.answer)
         assert sequence.made == sum(end - first for first, end in sequence.spans)
@@ -94,8 +95,9 @@ def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int)
         engine.add(Sequence(tokens, [f"{number}a{index}" for index in range(rng.randint(1, 12))]))
     while (batch := engine.plan()) is not None:
         pool = engine.pool
-        assert 0 <= pool.private + len(pool.live) + len(pool.idle) <= pool.capacity
-        assert not pool.live.keys() & pool.idle.keys()
+        assert min(pool.private, pool.live, pool.idle) >= 0
+        assert pool.private + pool.live + pool.idle <= pool.capacity
+        assert pool.live == len({block for each in engine.running for block in each.hashes[: each.published]})
         assert len(batch.decodes) + batch.prefill_tokens <= engine.max_batched_tokens
         assert len(engine.running) <= engine.max_sequences
         held = sum(each.room // engine.block_size - each.published for each in engine.running)
@@ -103,6 +105,69 @@ def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int)
         engine.complete(batch, rng.randint(1, batch.steps))
     assert not engine.running
     assert not engine.waiting
+
+
+class PlainPool:
+    """What BlockPool must be, block by block: the model that it is held against."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.private = capacity, 0
+        self.live: dict[int, int] = {}
+        self.idle: dict[int, None] = {}
+
+    def take(self, blocks: int) -> None:
+        self.private += blocks
+        while self.private + len(self.live) + len(self.idle) > self.capacity:
+            del self.idle[next(iter(self.idle))]
+
+    def match(self, hashes: list[int]) -> tuple[int, int]:
+        found = 0
+        while found < len(hashes) and (hashes[found] in self.live or hashes[found] in self.idle):
+            found += 1
+        return found, sum(block in self.idle for block in hashes[:found])
+
+    def hold(self, hashes: list[int]) -> None:
+        for block in hashes:
+            self.idle.pop(block, None)
+            self.live[block] = self.live.get(block, 0) + 1
+
+    def publish(self, hashes: list[int]) -> None:
+        self.private -= len(hashes)
+        self.hold(hashes)
+
+    def release(self, hashes: list[int], private: int) -> None:
+        self.private -= private
+        for block in reversed(hashes):
+            self.live[block] -= 1
+            if not self.live[block]:
+                del self.live[block]
+                self.idle[block] = None
+
+
+def chain_of(path: list[int]) -> list[int]:
+    return [hash(tuple(path[: length + 1])) for length in range(len(path))]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(4, 30), st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 1), min_size=1, max_size=8))))
+def test_runs_of_blocks_are_the_same_as_single_blocks(capacity: int, doings: list[tuple[bool, list[int]]]) -> None:
+    pool, plain = BlockPool(capacity), PlainPool(capacity)
+    holding: list[list[int]] = []
+    for let_go, path in doings:
+        hashes = chain_of(path)
+        assert pool.match(hashes) == plain.match(hashes)
+        found, idle = pool.match(hashes)
+        if let_go and holding:
+            released = holding.pop(len(path) % len(holding))
+            pool.release(released, 1)
+            plain.release(released, 1)
+        elif len(hashes) - found + 1 + idle <= pool.free:
+            for each in (pool, plain):
+                each.hold(hashes[:found])
+                each.take(len(hashes) - found + 1)
+                each.publish(hashes[found:])
+            holding.append(hashes)
+        assert (pool.private, pool.live, pool.idle) == (plain.private, len(plain.live), len(plain.idle))
 
 
 def test_old_steps_are_forgotten_and_the_rest_is_right() -> None:

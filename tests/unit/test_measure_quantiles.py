@@ -56,7 +56,7 @@ def test_too_few_is_unknown_and_says_how_many() -> None:
     assert few.value is None and few.needed == 368
     assert few.interval[1] is None
     assert few.interval[0] is not None and few.interval[0] < 99
-    enough = quantiles.estimate(quantiles.sample(np.random.default_rng(0).permutation(800.0)), 0.99)
+    enough = quantiles.estimate(quantiles.sample(np.random.default_rng(0).permutation(np.arange(800.0))), 0.99)
     assert enough.value == 791.0 and enough.needed is None
 
 
@@ -115,8 +115,7 @@ def queueing(rng: np.random.Generator, n: int) -> Floats:
     steps = np.concatenate(([0.0], rng.exponential(1.0, n + 199) - rng.exponential(2.0, n + 199)))
     walk = np.cumsum(steps)
     wait = walk - np.minimum.accumulate(walk)
-    stay = (wait + rng.exponential(1.0, n + 200))[200:]
-    return stay
+    return (wait + rng.exponential(1.0, n + 200))[200:]
 
 
 TRUTH: dict[Callable[[np.random.Generator, int], Floats], tuple[Callable[[float], float], float]] = {

@@ -102,7 +102,7 @@ def test_without_prefix_caching_nothing_is_found_nor_kept() -> None:
         engine.add(sequence("a", 64, 4))
         run(engine)
     assert engine.counters.cached_tokens == 0
-    assert not engine.pool.idle
+    assert engine.pool.idle == 0
 
 
 def test_the_last_admitted_is_preempted_and_recomputed() -> None:
@@ -156,10 +156,41 @@ def test_the_oldest_idle_blocks_go_first_and_a_tail_before_its_prefix() -> None:
     pool.publish([21, 22])
     pool.release([21, 22], 0)
     pool.take(1)
-    assert list(pool.idle) == [11, 22, 21]
-    assert pool.match([11, 12]) == 1
+    assert pool.idle == 3
+    assert (pool.match([11, 12]), pool.match([21, 22])) == ((1, 1), (2, 2))
     pool.take(1)
-    assert (pool.match([11]), pool.match([21, 22])) == (0, 2)
+    assert (pool.match([11]), pool.match([21, 22])) == ((0, 0), (2, 2))
+
+
+def test_runs_part_where_sequences_do() -> None:
+    pool = BlockPool(10)
+    pool.take(4)
+    pool.publish([1, 2, 3, 4])
+    pool.hold([1, 2])  # another one shares the beginning
+    pool.take(2)
+    pool.publish([5, 6])
+    pool.release([1, 2, 3, 4], 0)
+    assert (pool.live, pool.idle, pool.free) == (4, 2, 6)
+    assert (pool.match([1, 2, 3, 4]), pool.match([1, 2, 5, 6])) == ((4, 2), (4, 0))
+    pool.release([1, 2, 5, 6], 0)
+    pool.take(6)
+    assert (pool.match([1, 2, 3, 4]), pool.match([1, 2, 5, 6])) == ((2, 2), (4, 4))
+
+
+def test_a_block_used_again_is_young_again_however_often() -> None:
+    pool = BlockPool(3)
+    pool.take(2)
+    pool.publish([11])
+    pool.publish([12])
+    pool.release([11], 0)
+    pool.release([12], 0)
+    for _ in range(3):
+        pool.hold([11])
+        pool.release([11], 0)
+    pool.take(2)
+    assert (pool.match([11]), pool.match([12]), pool.idle, pool.free) == ((1, 1), (0, 0), 1, 1)
+    pool.forget_idle()
+    assert (pool.match([11]), pool.idle, pool.free) == ((0, 0), 0, 1)
 
 
 def test_step_time_is_the_formula() -> None:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from inferometer.cli.group import group
+from inferometer.cli.group import ReaderGoneError, group
 from inferometer.cli.mistakes import BROKEN_PIPE, INTERRUPTED, report
 
 
@@ -24,7 +24,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code; what went wrong is said on stderr."""
     try:
         code = group.main(arguments, prog_name="inferometer", standalone_mode=False)
-    except BrokenPipeError:  # the reader of our output, `| head`, has seen enough
+    except ReaderGoneError:
         _forget_stdout()
         return BROKEN_PIPE
     except KeyboardInterrupt:

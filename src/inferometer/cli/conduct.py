@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from inferometer.cli.mistakes import say
 from inferometer.cli.printing import exit_code, print_run
 from inferometer.plan.model import Plan
 from inferometer.run import run
@@ -11,9 +12,14 @@ from inferometer.show.progress import ProgressLine
 def conduct(plan: Plan, store: Path, *, as_json: bool, slowest: int, quiet: bool) -> int:
     """The run is kept before anything is printed; progress and notes go to stderr."""
     line = ProgressLine()
+
+    def note(text: str) -> None:
+        line.clear()
+        say("note", text)
+
     try:
-        made = run(plan, store=store, watch=None if quiet else line, notes=None if quiet else line.note)
+        made = run(plan, store=store, watch=None if quiet else line, notes=None if quiet else note)
     finally:
         line.clear()
     print_run(made, as_json=as_json, slowest=slowest)
-    return exit_code(made)
+    return exit_code(made, shown=not as_json)

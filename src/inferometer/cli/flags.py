@@ -1,4 +1,4 @@
-"""The flags of a plan that `run` and `simulate` share. Values are taken as written: the plan checks them all at once."""
+"""The flags that `run` and `simulate` share. Values are taken as written: the plan checks them all at once."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,9 @@ _WORK = (
     click.option("--output-tokens", metavar="N", help="Length of each answer."),
     click.option("--seed", metavar="N", help="The same seed sends the same requests at the same times."),
     click.option("--limit", multiple=True, metavar="LIMIT", help="Fail unless met: 'ttft p99 < 500ms'. Repeatable."),
-    click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Any setting of the plan. Repeatable."),
+    click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Any setting of the plan. Repeatable."
+    ),
 )
 _SENDING = (
     click.option("--workers", metavar="N", help="Processes that share the load."),

@@ -42,8 +42,19 @@ TRACEBACK = click.Option(
 )
 
 
+class ReaderGoneError(Exception):
+    """Whoever read our output, `| head`, has seen enough."""
+
+
 class LazyGroup(click.Group):
     """Imports a command's file when the command is called, not when it is listed."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """click would end a broken pipe with exit code 1, which means a failed limit here."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGoneError from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -69,9 +80,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(
-    cls=LazyGroup, epilog=EPILOG, params=[TRACEBACK], context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=LazyGroup, epilog=EPILOG, params=[TRACEBACK], context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="inferometer", message="%(prog)s %(version)s")
 def group() -> None:
     """Measure LLM inference: right numbers, and how right they are."""

@@ -28,9 +28,9 @@ def store_option(command: Command) -> Command:
 
 
 def json_option(command: Command) -> Command:
-    return click.option(
-        "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout."
-    )(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout.")(
+        command
+    )
 
 
 def quiet_option(command: Command) -> Command:

@@ -34,30 +34,31 @@ def _slowest(run: Run, most: int) -> dict[str, Any]:
     return {} if records is None else {"slowest": slowest(records, most)}
 
 
-def exit_code(run: Run) -> int:
-    """What the run means for a script. Doubts are said on stderr and do not fail it."""
-    word = run.verdict.get("word")
+def exit_code(run: Run, *, shown: bool) -> int:
+    """What the run means for a script, said on stderr; briefly where the summary has been shown."""
     if run.state == "interrupted":
         say("warning", "interrupted; what was measured until then is kept")
         return INTERRUPTED
     if not run.summary["outcomes"].get("ok"):
         say("error", f"no request was answered completely{_first_error(run)}")
         return UNREACHABLE
+    word = run.verdict["word"]
     if word == "invalid":
-        say("error", f"not valid as a measurement{_first_reason(run)}")
+        say("error", f"not valid as a measurement: {_reasons(run, shown)}")
         return INVALID
     if word == "doubtful":
-        say("warning", f"doubtful{_first_reason(run)}")
-    failed = [limit for limit in run.summary.get("limits", []) if limit["met"] is False]
-    for limit in failed:
-        say("error", f"limit failed: {limit['text']}")
+        say("warning", f"doubtful as a measurement: {_reasons(run, shown)}")
+    failed = [limit["limit"] for limit in run.summary.get("limits", []) if limit["met"] is False]
+    if failed:
+        say("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
     return LIMIT_FAILED if failed else 0
 
 
-def _first_reason(run: Run) -> str:
-    reasons = run.verdict.get("reasons", [])
-    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f": {reasons[0]['text']}{more}" if reasons else ""
+def _reasons(run: Run, shown: bool) -> str:
+    reasons = run.verdict["reasons"]
+    if shown:
+        return "the reason is above" if len(reasons) == 1 else f"the {len(reasons)} reasons are above"
+    return " ".join(reason["text"] for reason in reasons)
 
 
 def _first_error(run: Run) -> str:

@@ -22,9 +22,7 @@ from inferometer.cli.options import (
 @json_option
 @quiet_option
 @store_option
-def rerun(
-    run: str, overrides: tuple[str, ...], slowest: int, as_json: bool, quiet: bool, store: Path | None
-) -> int:
+def rerun(run: str, overrides: tuple[str, ...], slowest: int, as_json: bool, quiet: bool, store: Path | None) -> int:
     """Do RUN once more: same plan, same seed, kept as a run of its own.
 
     RUN is an id, the beginning of one, a folder, or `latest`.

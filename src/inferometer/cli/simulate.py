@@ -46,7 +46,7 @@ def simulate(
 
     run = simulated_run(plan)
     print_run(run, as_json=as_json, slowest=slowest)
-    return exit_code(run)
+    return exit_code(run, shown=not as_json)
 
 
 def _say_ready(host: str, port: int) -> None:

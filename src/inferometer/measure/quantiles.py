@@ -10,6 +10,7 @@ that of batch means with Student's t. Nothing is drawn at random: the same value
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -176,6 +177,7 @@ def _interval(of: Sample, q: float, n: float, confidence: float) -> Interval:
     return below, above
 
 
+@lru_cache(maxsize=1024)  # measures of the same requests ask for the same ranks
 def lower_rank(n: float, q: float, tail: float) -> float | None:
     """Largest rank k of n with P(x_(k) > quantile) <= tail; None when even the smallest value may lie above."""
     if (1.0 - q) ** n > tail:
@@ -187,6 +189,7 @@ def lower_rank(n: float, q: float, tail: float) -> float | None:
     return max(1.0, math.floor(k + RANK_WITHIN))
 
 
+@lru_cache(maxsize=1024)
 def upper_rank(n: float, q: float, tail: float) -> float | None:
     """Smallest rank k of n with P(x_(k) <= quantile) <= tail; None when even the largest value may lie below."""
     if q**n > tail:

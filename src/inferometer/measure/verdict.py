@@ -6,8 +6,9 @@ Each rule looks at one thing and yields a reason or nothing. What only the serve
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from inferometer.measure.describe import named_quantiles
+from inferometer.measure.describe import named_quantiles, share_of
 from inferometer.measure.facts import Facts
+from inferometer.measure.quantiles import needed_for
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.schema import schema_of
 from inferometer.vocabulary import duration_text, number_text
@@ -206,19 +207,28 @@ def _concurrency_not_held(summary: Summary, facts: Facts, plan: Plan) -> Iterato
 def _too_few(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     """Binds only the quantiles that the plan's limits or the headline name."""
     for name, traffic, part in _parts(summary, plan):
-        wanting: dict[str, tuple[int, int]] = {}
-        for measure, described in part["measures"].items():
-            bound = set(named_quantiles(traffic.limits, measure))
-            bound |= set(part["headline_quantiles"]) if measure in part["headline"] else set()
-            for stat in bound & set(described["unknown"]):
-                if described["count"]:
-                    wanting[f"{measure} {stat}"] = (described["count"], described["unknown"][stat])
+        wanting = _wanting(part, traffic)
         if wanting:
-            worst = max(wanting, key=lambda what: wanting[what][1])
-            have, need = wanting[worst]
+            need, have, worst = max(wanting)
             rest = f" ({len(wanting)} quantiles are unknown)" if len(wanting) > 1 else ""
             text = f"Too few samples: {worst} needs about {need} and has {have}{rest}; make the run longer."
             yield _doubt("too_few_samples", text, name)
+
+
+def _wanting(part: Summary, traffic: Traffic) -> list[tuple[int, int, str]]:
+    """(needed, there, what) of each named quantile that is unknown. Under a load that is meant to change, neighbours
+    are alike by design, and only the bare count binds."""
+    changing = traffic.load.type in ("ramp", "stages")
+    found = []
+    for measure, described in part["measures"].items():
+        bound = set(named_quantiles(traffic.limits, measure))
+        bound |= set(part["headline_quantiles"]) if measure in part["headline"] else set()
+        have = described["count"]
+        for stat in bound & set(described["unknown"]):
+            alone = needed_for(share_of(stat), part["confidence"])
+            if have and not (changing and have >= alone):
+                found.append((described["unknown"][stat], have, f"{measure} {stat}"))
+    return found
 
 
 def _short_output(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:

@@ -18,7 +18,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from inferometer import __version__
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import REDACTED, is_secret, redacted_url
 
@@ -30,7 +29,7 @@ _SETTING = re.compile(r"(?P<name>[\w.\-]+)\s*[=:]\s*(?P<value>.+)", re.DOTALL)
 def environment(plan: Plan, facts: object = None) -> dict[str, Any]:
     """All that is known without asking anybody; `facts` (fields or a mapping) are what the target said."""
     return {
-        "inferometer": __version__,
+        "inferometer": _version("inferometer"),
         "command": command_line(sys.argv),
         "machine": machine(),
         "system": system(),

@@ -9,10 +9,16 @@ from rich.table import Table
 WIDEST = 100
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """The command line knows what to do; rich would end the process with 1, which means a failed limit."""
+        raise BrokenPipeError
+
+
 def console(file: TextIO | None = None, width: int | None = None) -> Console:
     """Prints to stdout unless told otherwise. Markup and emoji codes are off: a model's name is shown as it is."""
     file = sys.stdout if file is None else file
-    made = Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+    made = _Console(file=file, width=width, markup=False, emoji=False, highlight=False)
     if width is None:
         made.width = min(made.width, WIDEST)
     return made
@@ -42,9 +48,9 @@ def plain_table(*columns: str, right: tuple[str, ...] = (), wrap: str | None = N
     return table
 
 
-def facts_table(label: int = 10) -> Table:
+def facts_table(label: int = 10, gap: int = 2) -> Table:
     """Two columns: what is told, and the telling."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=False)
     table.add_column(no_wrap=True, style="dim", min_width=label)
     table.add_column(overflow="fold")  # a long URL is broken, never cut
     return table

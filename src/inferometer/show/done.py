@@ -33,10 +33,12 @@ def _facts(run: Run, plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _target(run: Run, plan: Plan) -> str:
-    target, model = plan.target, plan.target.model or run.environment.get("model")
-    where = ", ".join(target.url) or (f"the {plan.server.type}" if plan.server else "the simulator")
+    target, found = plan.target, run.environment.get("target") or {}
+    where = ", ".join(target.url) or f"the {plan.server.type if plan.server else 'simulator'}"
+    model = target.model or found.get("model") or run.environment.get("model")
+    server = " ".join(filter(None, [found.get("server"), found.get("version")])) if target.url else ""
     streaming = "streaming" if target.stream else "not streaming"
-    return ", ".join(filter(None, [where, f"model {model}" if model else "", target.api, streaming]))
+    return ", ".join(filter(None, [where, server, f"model {model}" if model else "", target.api, streaming]))
 
 
 def _window(run: Run, plan: Plan) -> str:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.show.console import plain_table
-from inferometer.show.values import interval_text, spread_text, value_text
+from inferometer.show.values import count_text, interval_text, spread_text, value_text
 from inferometer.vocabulary import MEASURES
 
 STATS = ("mean", "p50", "p90", "p99")
@@ -63,7 +63,7 @@ def cell(measure: Mapping[str, Any], stat: str) -> Text:
     """`412 ms ±9`, or `- (needs 368)` where there are too few values to know."""
     value, unit = measure.get(stat), measure["unit"]
     if value is None and (needed := measure.get("unknown", {}).get(stat)):
-        return Text.assemble("- ", (f"(needs {needed:,})", "dim"))
+        return Text.assemble("- ", (f"(needs {count_text(needed)})", "dim"))
     spread = spread_text(value, measure.get("intervals", {}).get(stat), unit)
     return Text.assemble(_short(value, unit), (f" {spread}" if spread else "", "dim"))
 
@@ -79,7 +79,7 @@ def _adjusted_cell(adjusted: Mapping[str, Any], unit: str, stat: str) -> Text:
         return Text("")
     if adjusted[stat] is None:
         needed = adjusted["unknown"].get(stat)
-        return Text(f"- (needs {needed:,})" if needed else "∞", style="dim")
+        return Text(f"- (needs {count_text(needed)})" if needed else "∞", style="dim")
     return Text(_short(adjusted[stat], unit), style="dim")
 
 

@@ -5,6 +5,7 @@ below a millisecond; a library that lays out a page of text costs several. A ter
 characters (Ctrl-S, a stalled ssh) is skipped, not waited for.
 """
 
+import math
 import os
 import select
 import shutil
@@ -22,11 +23,11 @@ from inferometer.vocabulary import NANOSECONDS, duration_text, number_text
 REDRAW_NS = NANOSECONDS // 5
 RECENT_NS = 5 * NANOSECONDS  # rates and TTFT are of the last seconds, as a person watching expects
 RECENT_TTFTS = 200
-BAR_CELLS = 20
+BAR_CELLS = (20, 10, 0)
 
 
 class ProgressLine:
-    """Watches the shards of a run and draws how it goes; `note` says something above the line."""
+    """Watches the shards of a run and draws how it goes; `clear` it before anything else is printed."""
 
     def __init__(self, terminal: TextIO | None = None, now: Callable[[], int] = time.monotonic_ns) -> None:
         self._terminal = sys.stderr if terminal is None else terminal
@@ -50,10 +51,11 @@ class ProgressLine:
             self._drawn_at = now
             self._draw()
 
-    def note(self, text: str) -> None:
-        """A line that stays, above the progress."""
-        self.clear()
-        print(f"note: {text}", file=self._terminal, flush=True)
+    def message(self, text: str) -> None:
+        """What goes on now, in place of what went on before; a pipe gets nothing."""
+        if self._live:
+            self._write(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+            self._shown = True
 
     def clear(self) -> None:
         """Take the line away, so that what follows starts on a clean one."""
@@ -62,9 +64,9 @@ class ProgressLine:
             self._shown = False
 
     def _draw(self) -> None:
+        if self._started_at is None and all(each.phase != "connect" for each in self._shards.values()):
+            self._started_at = max(each.at for each in self._shards.values())
         counts = merged(self._shards.values(), self._started_at)
-        if self._started_at is None and counts.phase == "load":
-            self._started_at = counts.at
         self._remember(counts)
         width = shutil.get_terminal_size().columns
         text = line(counts, self._history[0], list(self._ttfts), width - 1)
@@ -83,15 +85,17 @@ class ProgressLine:
 
 
 def line(now: Counts, before: Counts, ttfts: list[float], width: int) -> str:
-    """`load ━━━━━──── 43%  34 s left  10.1/s  12 in flight  TTFT 412 ms  1,204 tokens/s  2 failed`, to a width."""
+    """`load ━━━━━──── 43%  34 s left  10.1/s  12 in flight  TTFT 412 ms  1,204 tokens/s  2 failed`, to a width: first
+    the bar gets shorter, then the least important parts go."""
     parts = [part for part in _parts(now, before, ttfts) if part]
-    head = f"{now.phase:<7} {_bar(now.share)}" if now.share is not None else f"{now.phase:<7}"
-    while parts and len("  ".join([head, *parts])) > width:
-        if len(head) > 14 and now.share is not None:
-            head = f"{now.phase:<7} {now.share:4.0%}"
-        else:
-            parts.pop()
-    return "  ".join([head, *parts])[:width]
+    while True:
+        for cells in BAR_CELLS:
+            text = "  ".join([f"{now.phase:<7} {_bar(now.share, cells)}".rstrip(), *parts])
+            if len(text) <= width:
+                return text
+        if not parts:
+            return text[:width]
+        parts.pop()
 
 
 def _parts(now: Counts, before: Counts, ttfts: list[float]) -> list[str]:
@@ -99,17 +103,19 @@ def _parts(now: Counts, before: Counts, ttfts: list[float]) -> list[str]:
     left_s = now.left_s(before)
     span_s = (now.at - before.at) / NANOSECONDS
     return [
-        f"{duration_text(round(left_s, 0 if left_s >= 1 else 1))} left" if left_s is not None else "",
+        f"{duration_text(math.ceil(left_s))} left" if left_s is not None else "",
         f"{now.failed:,} failed" if now.failed else "",
         f"{number_text((now.done - before.done) / span_s)}/s" if span_s > 0 else "",
         f"{now.in_flight:,} in flight",
         f"{now.waiting:,} waiting" if now.waiting else "",
         f"TTFT {duration_text(median(ttfts))}" if ttfts else "",
         f"{number_text((now.output_tokens - before.output_tokens) / span_s)} tokens/s" if span_s > 0 else "",
-        f"{now.done:,} done",
+        f"{now.done:,} done" if now.share is None else "",
     ]
 
 
-def _bar(share: float) -> str:
-    full = round(share * BAR_CELLS)
-    return f"{'━' * full}{'─' * (BAR_CELLS - full)} {share:4.0%}"
+def _bar(share: float | None, cells: int) -> str:
+    if share is None:
+        return ""
+    full = round(share * cells)
+    return f"{'━' * full}{'─' * (cells - full)} {share:4.0%}"

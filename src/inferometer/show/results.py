@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.record.record import OUTCOMES
+from inferometer.record.record import CENSORED, OUTCOMES
 from inferometer.show.console import facts_table
 from inferometer.show.values import percent_text, value_text
 from inferometer.vocabulary import duration_text, number_text
@@ -37,14 +37,10 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str | Text]]:
 
 
 def _rates(rates: Mapping[str, Any]) -> str:
-    requests, output, inputs = (rates[name] for name in ("request_rate", "output_rate", "input_rate"))
+    requests, inputs, output = (rates[name] for name in ("request_rate", "input_rate", "output_rate"))
+    tokens = f"{number_text(inputs['window'])} input + {number_text(output['window'])} output tokens/s"
     peak = f" (peak {number_text(output['peak_1s'])})" if output.get("peak_1s") else ""
-    parts = [
-        f"{number_text(requests['window'])} requests/s",
-        f"{number_text(output['window'])}{peak} output tokens/s",
-        f"{number_text(inputs['window'])} input tokens/s",
-    ]
-    return ", ".join(parts)
+    return f"{number_text(requests['window'])} requests/s, {tokens}{peak}"
 
 
 def _in_flight(concurrency: Mapping[str, Any]) -> str:
@@ -67,14 +63,17 @@ def _cached(cached: Mapping[str, Any]) -> str | None:
 
 
 def _failures(summary: Mapping[str, Any]) -> Iterator[tuple[str, str | Text]]:
-    """How many did not end well, in what way, and what the most frequent errors say."""
-    outcomes = {word: n for word, n in summary["outcomes"].items() if word != "ok" and n}
-    if not outcomes:
-        return
+    """How many failed and in what way, how many we ended ourselves, and what the most frequent errors say."""
     total = sum(summary["outcomes"].values())
-    parts = ", ".join(f"{n:,} {outcome_text(word)}" for word, n in outcomes.items())
-    share = percent_text(sum(outcomes.values()) / total)
-    yield "failed", Text(f"{sum(outcomes.values()):,} of {total:,} requests ({share}): {parts}", style="red")
+    others = {word: n for word, n in summary["outcomes"].items() if word != "ok" and n}
+    failed = {word: n for word, n in others.items() if word not in CENSORED}
+    if failed:
+        share = percent_text(sum(failed.values()) / total)
+        parts = ", ".join(f"{n:,} {outcome_text(word)}" for word, n in failed.items())
+        yield "failed", Text(f"{sum(failed.values()):,} of {total:,} requests ({share}): {parts}", style="red")
+    for word in CENSORED & others.keys():
+        share = percent_text(others[word] / total)
+        yield word, Text(f"{others[word]:,} of {total:,} requests ({share}): {OUTCOMES[word]}", style="yellow")
     for error in summary["errors"][:MOST_ERRORS]:
         message = error["message"]
         shown = message if len(message) <= LONGEST_ERROR else f"{message[: LONGEST_ERROR - 2]}.."
@@ -90,18 +89,19 @@ def outcome_text(word: str) -> str:
 def _delivery(summary: Mapping[str, Any]) -> str:
     delivery, lateness = summary["delivery"], summary["delivery"]["lateness"]
     planned = f" of {delivery['planned']:,} planned" if delivery.get("planned") else ""
-    sent = f"{delivery['arrivals'] if planned else delivery['sent']:,}{planned} requests sent"
+    sent = f"{delivery['arrivals'] if planned else delivery['sent']:,}{planned} sent"
     rate = summary["rates"]["offered_rate"]["window"]
     pace = f", {value_text(rate, '1/s')}" if summary["loop"] == "open" and rate is not None else ""
     if lateness["p99"] is None:
         return sent + pace
-    return f"{sent}{pace}, late by {duration_text(lateness['p99'])} at p99 ({duration_text(lateness['max'])} at most)"
+    return f"{sent}{pace}; late by {duration_text(lateness['p99'])} at p99, {duration_text(lateness['max'])} at most"
 
 
 def _instrument(instrument: Mapping[str, Any]) -> str:
-    at = f"at {number_text(instrument['streams'])} streams and {number_text(instrument['events_per_s'])} events/s"
+    """What we add ourselves, by the calibration of this machine at the load of this run."""
     if not instrument["calibrated"]:
-        return f"own error not known {at}: inferometer calibrate measures it"
+        return "own error not known: inferometer calibrate measures it"
     ttft, read = instrument.get("ttft_error_p99"), instrument.get("read_error_p99")
-    beyond = " (beyond the calibration)" if instrument.get("extrapolated") else ""
-    return f"adds up to {duration_text(ttft)} to TTFT, {duration_text(read)} to a gap (p99) {at}{beyond}"
+    load = f"{number_text(instrument['streams'])} streams, {number_text(instrument['events_per_s'])} events/s"
+    beyond = ", beyond the calibration" if instrument.get("extrapolated") else ""
+    return f"adds ≤ {duration_text(ttft)} to TTFT, {duration_text(read)} to gaps ({load}{beyond})"

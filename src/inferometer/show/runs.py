@@ -12,14 +12,17 @@ from inferometer.show.values import VERDICT_STYLES
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import duration_text, number_text
 
-_NUMBERS = ("requests", "TTFT p50", "p99", "tokens/s")
+_NUMBERS = ("sent", "TTFT p50", "p99", "tokens/s")
+WHEN_WIDTH = 95
 
 
-def runs_table(entries: Iterable[Entry]) -> Table:
-    """Id, when, what, how many requests, the headline numbers and the verdict."""
-    table = plain_table("run", "when", "what", *_NUMBERS, "verdict", right=_NUMBERS, wrap="what", gap=1)
+def runs_table(entries: Iterable[Entry], width: int) -> Table:
+    """Id, when, what, how many requests, the headline numbers and the verdict. The id begins with the time in UTC:
+    where it is narrow, that has to do."""
+    when = ["when"] if width >= WHEN_WIDTH else []
+    table = plain_table("run", *when, "what", *_NUMBERS, "verdict", right=_NUMBERS, wrap="what", gap=1)
     for entry in entries:
-        table.add_row(*_cells(entry))
+        table.add_row(entry.id, *(when_text(entry.started_at) for _ in when), *_cells(entry))
     return table
 
 
@@ -27,8 +30,6 @@ def _cells(entry: Entry) -> list[str | Text]:
     numbers = entry.headline
     ttft = "ttft_scheduled" if "ttft_scheduled p50" in numbers else "ttft"
     return [
-        entry.id,
-        when_text(entry.started_at),
         entry.name or entry.model or entry.target or "",
         number_text(entry.requests),
         duration_text(numbers.get(f"{ttft} p50")),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -42,7 +42,7 @@ def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool
 
 def _sections(run: Run, plan: Plan) -> Iterator[RenderableType]:
     summary = run.summary
-    yield verdict_text(run)
+    yield verdict_table(run)
     yield done_table(run, plan)
     yield headline_table(summary["measures"], _without_doubles(summary))
     if summary.get("limits"):
@@ -64,22 +64,25 @@ def _print_measures(run: Run, to: Console) -> None:
         to.print()
 
 
-def verdict_text(run: Run) -> Text:
+def verdict_table(run: Run) -> RenderableType:
     """`VALID`, or the word with its reasons as bullets."""
-    word = run.verdict["word"]
-    text = Text(word.upper(), style=VERDICT_STYLES.get(word, "bold"))
+    word, reasons = run.verdict["word"], run.verdict["reasons"]
+    head = Text(word.upper(), style=VERDICT_STYLES.get(word, "bold"))
     if run.state != "complete":
-        text.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")
-    if not run.verdict["reasons"]:
-        text.append("  nothing speaks against these numbers", style="not bold default")
-    for reason in run.verdict["reasons"]:
-        text.append(f"\n• {reason['text']}", style="not bold default")
-    return text
+        head.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")
+    elif not reasons:
+        head.append("  nothing speaks against these numbers", style="not bold default")
+    if not reasons:
+        return head
+    bullets = facts_table(label=1, gap=1)
+    for reason in reasons:
+        bullets.add_row("•", reason["text"])
+    return Group(head, bullets)
 
 
 def limits_table(limits: list[Mapping[str, Any]]) -> Table:
     """Each limit with a mark and what was measured."""
-    table = facts_table(label=4)
+    table = facts_table(label=1, gap=1)
     for limit in limits:
         traffic = f"{limit['traffic']}: " if limit.get("traffic") else ""
         table.add_row(_mark(limit["met"]), f"{traffic}{limit['text']}")

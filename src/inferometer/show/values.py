@@ -30,6 +30,13 @@ def percent_text(share: float | None) -> str:
     return f"{percent:.{digits}f}%"
 
 
+def count_text(count: int) -> str:
+    """A count that only has to be known roughly: `368`, `84k`, `1.2M`."""
+    if count < 10_000:
+        return f"{count:,}"
+    return f"{count / 1000:.0f}k" if count < 1_000_000 else f"{count / 1e6:.1f}M"
+
+
 def spread_text(value: float | None, interval: Sequence[float | None] | None, unit: str) -> str:
     """`±9`: the farther end of the interval, in the unit the value is shown in; `` where it is not known."""
     if value is None or interval is None or any(end is None for end in interval):

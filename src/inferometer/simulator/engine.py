@@ -200,11 +200,11 @@ class Engine:
         chunks = []
         while budget > 0 and self.waiting and len(self.running) < self.max_sequences:
             sequence = self.waiting[0]
-            hit_blocks = self._hits(sequence)
+            hit_blocks, idle_hits = self._hits(sequence)
             hits = sequence.hashes[:hit_blocks]
             tokens = min(sequence.length - hit_blocks * self.block_size, budget)
             needed = self._blocks(hit_blocks * self.block_size + tokens) - hit_blocks
-            if needed + self.pool.idle_among(hits) > self.pool.free:
+            if needed + idle_hits > self.pool.free:
                 break
             self.waiting.popleft()
             self._admit(sequence, hits, needed)
@@ -212,10 +212,11 @@ class Engine:
             budget -= tokens
         return chunks
 
-    def _hits(self, sequence: Sequence) -> int:
-        """Leading blocks that are cached; the last token is always computed, for it gives the next one."""
+    def _hits(self, sequence: Sequence) -> tuple[int, int]:
+        """Leading blocks that are cached, and how many of them nobody holds; the last token is always computed, for it
+        gives the next one."""
         if not self.prefix_caching:
-            return 0
+            return 0, 0
         self._hash(sequence, sequence.length)
         return self.pool.match(sequence.hashes[: (sequence.length - 1) // self.block_size])
 
@@ -255,13 +256,14 @@ class Engine:
 
     def _hash(self, sequence: Sequence, tokens: int) -> None:
         """Have the hashes of all full blocks among the first `tokens`."""
-        if len(sequence.hashes) >= tokens // self.block_size:
+        start, prompt = len(sequence.hashes) * self.block_size, len(sequence.prompt)
+        if tokens - start < self.block_size:
             return
-        if tokens <= len(sequence.prompt):
-            chain(sequence.prompt, self.block_size, sequence.hashes)
+        if tokens <= prompt:
+            chain(sequence.prompt[start:], self.block_size, sequence.hashes)
         else:
-            made = sequence.answer[: tokens - len(sequence.prompt)]
-            chain([*sequence.prompt, *made], self.block_size, sequence.hashes)
+            made = sequence.answer[max(0, start - prompt) : tokens - prompt]
+            chain([*sequence.prompt[start:], *made], self.block_size, sequence.hashes)
 
     def _publish(self, sequence: Sequence) -> None:
         """Let others find the blocks that are full."""

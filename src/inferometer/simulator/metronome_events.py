@@ -91,7 +91,8 @@ def _answer_id(asked: Asked, number: int) -> bytes:
 def _event(asked: Asked, answer_id: bytes, count: int, finish: bytes) -> bytes:
     """One token of the answer, its `count`-th."""
     usage = _usage(asked, count) if asked.running_usage else b""
-    text = _TEXT[: _WIDTH - len(b"%d%d" % (count, count + asked.prompt_tokens))]
+    room = _WIDTH - len(b"%d%d" % (count, count + asked.prompt_tokens)) if asked.running_usage else _WIDTH // 2
+    text = _TEXT[:room]
     if asked.api == "chat":
         choice = b'"delta":{"content":"%s"},"logprobs":null,"finish_reason":%s,"token_ids":null' % (text, finish)
     else:

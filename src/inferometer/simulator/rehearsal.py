@@ -49,8 +49,11 @@ def simulated_run(plan: Plan) -> Run:
 def rehearse(plan: Plan, settings: SimulatorSettings | None = None) -> tuple[Records, Facts]:
     """Every record of the plan as the simulator would answer it, and what is known beside them."""
     if plan.target.url:
-        raise PlanError("target.url: a simulation measures nothing but the simulator", "inferometer run measures a server")
-    clock, records = VirtualClock(START_AT), []
+        raise PlanError(
+            "target.url: a simulation measures nothing but the simulator", "inferometer run measures a server"
+        )
+    records: list[Record] = []
+    clock = VirtualClock(START_AT)
     transport = VirtualTransport(clock, settings or settings_of(plan))
     drives = _drives(plan, clock, transport, records)
     for drive in drives:

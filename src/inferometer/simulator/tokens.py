@@ -42,10 +42,10 @@ def _content(content: Any) -> str:
 
 
 def chain(tokens: list[Token], block_size: int, hashes: list[int]) -> None:
-    """Extend `hashes` by the full blocks of `tokens` it lacks; each hash includes the one before it."""
+    """Extend `hashes` by the full blocks of the tokens that follow them; each hash includes the one before it."""
     parent = hashes[-1] if hashes else 0
     whole = tuple(tokens)  # a slice of a tuple is hashed as it is
-    for start in range(len(hashes) * block_size, len(tokens) - block_size + 1, block_size):
+    for start in range(0, len(tokens) - block_size + 1, block_size):
         parent = hash((parent, whole[start : start + block_size]))
         hashes.append(parent)
 

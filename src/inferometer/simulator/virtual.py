@@ -1,6 +1,7 @@
 """The engine in virtual time, as a transport of the drive loop: an hour of load in seconds, with records as real."""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,16 @@ from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import answer_text, tokens_of
 from inferometer.workload.session import Request
 
-_MOST = 1 << 17
-_ONES = np.ones(_MOST, "<i8").tobytes()
-_ZEROS = bytes(8 * _MOST)
+
+@lru_cache(4096)
+def _ones(count: int) -> bytes:
+    """The same object for all records of one length: an hour of load would fill memory with ones."""
+    return np.ones(count, "<i8").tobytes()
+
+
+@lru_cache(4096)
+def _zeros(count: int) -> bytes:
+    return bytes(8 * count)
 
 
 class VirtualTransport:
@@ -43,7 +51,18 @@ class VirtualTransport:
 class _Flight:
     """One request under way."""
 
-    __slots__ = ("_done", "_ended", "_live", "_number", "_over", "_reason", "_record", "_request", "_sequence", "_transport")
+    __slots__ = (
+        "_done",
+        "_ended",
+        "_live",
+        "_number",
+        "_over",
+        "_reason",
+        "_record",
+        "_request",
+        "_sequence",
+        "_transport",
+    )
 
     def __init__(
         self, transport: VirtualTransport, request: Request, ticket: Ticket, ended: Ended, done: Done, number: int
@@ -110,8 +129,8 @@ class _Flight:
         record.request_id = f"cmpl-{self._number:016x}"
         record.visible_at = int(instants[0])
         record.read_at = instants.astype("<i8", copy=False).tobytes()
-        record.read_tokens = _ONES[: 8 * tokens] if tokens <= _MOST else np.ones(tokens, "<i8").tobytes()
-        record.read_slack = _ZEROS[: 8 * tokens] if tokens <= _MOST else bytes(8 * tokens)
+        record.read_tokens = _ones(tokens)
+        record.read_slack = _zeros(tokens)
         record.tokens_by = "running usage"
         record.events = tokens
 

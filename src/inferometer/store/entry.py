@@ -34,7 +34,7 @@ def entry_of(run: Run, folder: Path) -> Entry:
         state=run.state,
         verdict=run.verdict.get("word"),
         name=run.plan.get("name"),
-        model=_section(run.plan, "target").get("model") or run.environment.get("model"),
+        model=_section(run.plan, "target").get("model") or _section(run.environment, "target").get("model"),
         target=_target(run.plan),
         requests=None if outcomes is None else sum(outcomes.values()),
         headline=_headline(run.summary),

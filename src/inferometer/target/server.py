@@ -66,14 +66,14 @@ class StartedServer:
 
     def end(self) -> None:
         """Ask it to end, then make it; its children too."""
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
         self._signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING_S)
         self._signal(signal.SIGKILL)
         self._process.wait()
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
         self._pump.join(ENDING_S)
         self._file.close()
 

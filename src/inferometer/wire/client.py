@@ -225,7 +225,7 @@ class _Connection:
         self._on_open = on_open
         self._tls: _Tls | None = None
         self._tunnel = b""
-        self._outbox = b""
+        self._outbox = memoryview(b"")
         self._reused = False
         self._tried = 0
         self._opened_at = now()
@@ -266,7 +266,7 @@ class _Connection:
         self._kernel = self._client.kernel_stamps and ask_for_stamps(self._socket)
         self._recvmsg = self._socket.recvmsg
         if self._exchange is not None:
-            self._exchange.connect_ns += now() - self._opened_at
+            self._exchange.connect_ns = now() - self._opened_at
         if self._client.origin.tunnelled:
             self._ask_for_tunnel()
         else:
@@ -285,24 +285,28 @@ class _Connection:
     def _ask_for_tunnel(self) -> None:
         origin = self._client.origin
         key = f"Proxy-Authorization: {origin.proxy_key}\r\n" if origin.proxy_key else ""
-        where = f"{origin.host}:{origin.port}"
-        self._socket.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{key}\r\n".encode())
+        where = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
+        try:
+            self._socket.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{key}\r\n".encode())
+        except OSError as error:
+            self._fail_to_open(f"the proxy: {_why(error)}")
+            return
         self._reactor.watch(self._fd, self._read_tunnel)
 
     def _read_tunnel(self, _events: int) -> None:
         try:
             data = self._socket.recv(READ_SIZE)
+            self._tunnel += data
+            head = parse_head(self._tunnel)
         except BlockingIOError:
             return
-        except OSError as error:
-            self._fail_to_open(_why(error))
+        except (OSError, ValueError) as error:
+            self._fail_to_open(f"the proxy: {_why(error)}")
             return
-        self._tunnel += data
-        head = parse_head(self._tunnel)
-        if not data or (head is not None and head.status != 200):
-            self._fail_to_open(f"the proxy answered {head.status}" if head else "the proxy closed the connection")
-        elif head is not None:
+        if head is not None and 200 <= head.status < 300:
             self._secure()
+        elif head is not None or not data:
+            self._fail_to_open(f"the proxy answered {head.status}" if head else "the proxy closed the connection")
 
     def _secure(self) -> None:
         if self._client.origin.tls is None:
@@ -358,7 +362,7 @@ class _Connection:
         exchange, self._exchange = self._exchange, None
         self.drop()
         if exchange is not None:
-            exchange.connect_ns += now() - self._opened_at
+            exchange.connect_ns = now() - self._opened_at
             self._client.finish(exchange, "connect", error)
         self._tell_open()
 
@@ -376,11 +380,10 @@ class _Connection:
         exchange.connection = self
         exchange.kernel = self._kernel
         request = exchange.request
-        if self._tls is not None:
-            self._tls.session.write(request)
-            request = self._tls.outgoing.read()
-        exchange.sent_at = now()
         try:
+            if self._tls is not None:
+                request = self._tls.seal(request)
+            exchange.sent_at = now()
             self._push(request)
         except OSError as error:
             self._broken(_why(error))
@@ -388,7 +391,7 @@ class _Connection:
     def _push(self, data: bytes) -> None:
         """Hand bytes to the socket; the rest follows when it has room."""
         if self._outbox:
-            self._outbox += data
+            self._outbox = memoryview(bytes(self._outbox) + data)
             return
         if not data:
             return
@@ -397,7 +400,7 @@ class _Connection:
         except BlockingIOError:
             sent = 0
         if sent < len(data):
-            self._outbox = data[sent:]
+            self._outbox = memoryview(data)[sent:]
             reader = self._handshake if self._opening is not None else self._reader()
             self._reactor.watch(self._fd, lambda events: self._push_rest(events, reader), READ | WRITE)
 
@@ -407,9 +410,9 @@ class _Connection:
                 sent = self._socket.send(self._outbox)
             except BlockingIOError:
                 sent = 0
-            except OSError as error:
-                self._broken(_why(error))
-                return
+            except OSError:  # the reader finds the answer that made the server stop listening, or the reason
+                sent = len(self._outbox)
+                events |= READ
             self._outbox = self._outbox[sent:]
             if not self._outbox:
                 self._reactor.watch(self._fd, reader, READ)
@@ -468,8 +471,11 @@ class _Connection:
         exchange = self._exchange
         if not sealed or (data and exchange is None):
             self._closed_by_peer()
-        elif data and exchange is not None:
+            return
+        if data and exchange is not None:
             self._keep(exchange, data, ancillary[0][2] if ancillary else self._own_stamp(exchange))
+        if self._tls.ended and self._fd >= 0:
+            self._closed_by_peer()
 
     def _keep(self, exchange: Exchange, data: bytes, stamp: bytes) -> None:
         exchange.reads.append(data)
@@ -482,7 +488,7 @@ class _Connection:
     def _own_stamp(self, exchange: Exchange) -> bytes:
         """A stamp of our own, in the kernel's form, and since when the bytes may have been there."""
         exchange.kernel = False
-        while len(exchange.since) < len(exchange.reads):
+        while len(exchange.since) < len(exchange.stamps):  # not `reads`, which may have this read already
             exchange.since.append(0)
         exchange.since.append(self._reactor.polled_at)
         return STAMP.pack(*divmod(time.time_ns(), 1_000_000_000))
@@ -518,8 +524,11 @@ class _Connection:
     def _look_for_end(self, exchange: Exchange) -> None:
         head = exchange.head
         assert head is not None
-        if head.chunked and chunks_complete(exchange.reads, head):
-            self._complete(exchange)
+        try:
+            if head.chunked and chunks_complete(exchange.reads, head):
+                self._complete(exchange)
+        except ValueError as error:
+            exchange.end("bad", str(error))
 
     def _complete(self, exchange: Exchange) -> None:
         """The answer is whole: the connection rests, or closes when the server said so."""
@@ -559,6 +568,7 @@ class _Connection:
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
+        self._exchange = None  # so that a failure still on its way is not told of what is over
         self._client.forget(self)
         if self._fd >= 0:
             self._reactor.unwatch(self._fd)
@@ -575,6 +585,7 @@ class _Tls:
         self.outgoing = ssl.MemoryBIO()
         self.session = origin.tls.wrap_bio(self.incoming, self.outgoing, server_hostname=origin.host)
         self.started = False
+        self.ended = False  # the server said that nothing more comes
 
     def handshake(self) -> bool:
         """One more step; true when it is done."""
@@ -585,6 +596,13 @@ class _Tls:
             return False
         return True
 
+    def seal(self, plain: bytes) -> bytes:
+        """The bytes to send for these; OpenSSL takes one record of 16 KiB at a time."""
+        rest = memoryview(plain)
+        while rest:
+            rest = rest[self.session.write(rest) :]
+        return self.outgoing.read()
+
     def open(self, sealed: bytes) -> bytes:
         """The plain bytes that these sealed ones complete."""
         self.incoming.write(sealed)
@@ -592,6 +610,7 @@ class _Tls:
         try:
             while data := self.session.read(READ_SIZE):
                 plain.append(data)
+            self.ended = bool(sealed)
         except ssl.SSLWantReadError:
             pass
         return b"".join(plain)

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 MAX_HEAD = 256 * 1024
+_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\Z")
 
 
@@ -52,7 +53,7 @@ def _read_head(data: bytes, end: int) -> Head:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
     status = int(match[2])
-    connection = headers.get("connection", "").lower()
+    wishes = {wish.strip() for wish in headers.get("connection", "").lower().split(",")}
     chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
     length = headers.get("content-length", "")
     empty = status in {204, 304}
@@ -60,7 +61,7 @@ def _read_head(data: bytes, end: int) -> Head:
         status=status,
         headers=headers,
         end=end,
-        keep_alive=connection != "close" and (match[1] == b"1" or connection == "keep-alive"),
+        keep_alive="close" not in wishes and (match[1] == b"1" or "keep-alive" in wishes),
         chunked=chunked,
         length=0 if empty else int(length) if length.isdigit() and not chunked else None,
         sse="event-stream" in headers.get("content-type", ""),
@@ -70,14 +71,12 @@ def _read_head(data: bytes, end: int) -> Head:
 
 def chunks_complete(reads: list[bytes], head: Head) -> bool:
     """Whether the last chunk has come. In an event stream its bytes cannot be anything else (a payload has no bare
-    line of `0`), so a look at the end decides; elsewhere the framing is followed from where it was left."""
+    line of `0`), so a look at the end decides; elsewhere the framing is followed from where it was left. ValueError
+    says that it is broken."""
     if head.sse and reads[-1].endswith(b"\n\r\n0\r\n\r\n"):
         return True
     raw = b"".join(reads[head.scanned_reads :])
-    try:
-        at, complete = _follow(raw, head.scanned - head.scanned_bytes)
-    except ValueError:
-        return False  # said when the answer is read, after the server closed or a time limit passed
+    at, complete = _follow(raw, head.scanned - head.scanned_bytes)
     head.scanned = head.scanned_bytes + at
     while head.scanned_bytes + len(reads[head.scanned_reads]) <= head.scanned:
         head.scanned_bytes += len(reads[head.scanned_reads])
@@ -93,12 +92,19 @@ def _follow(raw: bytes, at: int) -> tuple[int, bool]:
         line = raw.find(b"\r\n", at)
         if line < 0:
             return at, False
-        size = int(raw[at:line].partition(b";")[0], 16)
+        size = _size(raw[at:line])
         if size == 0:
             return at, raw.find(b"\r\n\r\n", line) >= 0
         if line + 2 + size + 2 > len(raw):
             return at, False
         at = line + 2 + size + 2
+
+
+def _size(line: bytes) -> int:
+    match = _CHUNK_SIZE.match(line)
+    if match is None:
+        raise ValueError(f"broken chunk framing: {line[:20]!r} is not a chunk's size")
+    return int(match[1], 16)
 
 
 def body_of(raw: bytes, head: Head) -> tuple[bytes, list[int], list[int]]:
@@ -110,10 +116,7 @@ def body_of(raw: bytes, head: Head) -> tuple[bytes, list[int], list[int]]:
     pieces, starts, ahead = [], [], []
     at, length = head.end, 0
     while (line := raw.find(b"\r\n", at)) >= 0:
-        try:
-            size = int(raw[at:line].partition(b";")[0], 16)
-        except ValueError:
-            raise ValueError(f"broken chunk framing: {raw[at : at + 20]!r} is not a chunk's size") from None
+        size = _size(raw[at:line])
         if size == 0:
             break
         piece = raw[line + 2 : line + 2 + size]

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Protocol
 
@@ -57,6 +58,7 @@ class Reactor:
         self._alarm = _alarm()
         self.nap_s = nap_s
         self.polled_at = now()  # when the poll before this one returned: what is readable now came after it
+        self._returned_at = self.polled_at
         self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
         if self._alarm is not None:
             self.watch(self._alarm.fileno(), self._alarm.clear)
@@ -90,7 +92,8 @@ class Reactor:
             end.setblocking(False)
 
         def arrived(_number: int, _frame: FrameType | None) -> None:
-            outbox.send(b"!")
+            with suppress(BlockingIOError):  # so many that one more tells nothing new
+                outbox.send(b"!")
 
         def deliver(_events: int) -> None:
             inbox.recv(64)
@@ -120,10 +123,12 @@ class Reactor:
         """Serve sockets and timers until `stop`."""
         self._running = True
         ready = self._ready
-        returned_at = now()
+        returned_at = self._returned_at = now()
+        events: list[tuple[int, int]] = []
         while self._running:
+            whole = len(events) < BATCH  # else that poll left something behind, which came before it
             events = self._wait()
-            self.polled_at, returned_at = returned_at, now()
+            self.polled_at, returned_at = returned_at if whole else self.polled_at, self._returned_at
             for fd, what in events:
                 on_ready = ready.get(fd)
                 if on_ready is not None:
@@ -137,11 +142,14 @@ class Reactor:
         left = self._time_left()
         if self.idle is not None and left > IDLE_NS:
             events = self._poller.poll(0, BATCH)
+            self._returned_at = now()  # before the quiet work: what comes during it is not older than this
             if events or self.idle():
                 return events
         if not self._running:
             return []
-        return self._poller.poll(self._patience(left), BATCH)
+        events = self._poller.poll(self._patience(left), BATCH)
+        self._returned_at = now()
+        return events
 
     def _time_left(self) -> int:
         """Nanoseconds until the next timer."""
@@ -162,8 +170,9 @@ class Reactor:
         return -1
 
     def _fire(self) -> None:
-        timers = self._timers
-        while timers and timers[0][0] <= now():
+        """What is due by now; what becomes due meanwhile waits for the sockets to have their turn."""
+        timers, moment = self._timers, now()
+        while timers and timers[0][0] <= moment:
             action = heapq.heappop(timers)[2].action
             if action is not None:
                 action()

@@ -1,0 +1,85 @@
+"""Calibration end to end on small loads: the curve has the promised shape, is kept, and is found again."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferometer import calibrate as module
+from inferometer.calibrate import Point, calibrate, calibration_path, curve_of, keep_curve, load_curve
+from inferometer.errors import StoreError
+from inferometer.measure.calibration import error_at
+
+SMALL = [
+    Point(streams=2, interval_s=0.01, tokens=20, rounds=1),
+    Point(streams=32, interval_s=0.005, tokens=40, rounds=1),
+]
+
+
+def test_a_curve_is_measured_kept_and_looked_up(tmp_path: Path) -> None:
+    said: list[str] = []
+    curve = calibrate(SMALL, progress=said.append, store=tmp_path)
+
+    assert len(said) == len(SMALL)
+    assert load_curve(tmp_path) == curve
+    assert [point["streams"] for point in curve["points"]] == [2, 32]
+    for point in curve["points"]:
+        assert point["unmatched"] == 0
+        assert 0 <= point["read_error_p50"] <= point["read_error_p99"] < 0.5
+        assert 0 <= point["ttft_error_p50"] <= point["ttft_error_p99"] < 0.5
+        assert point["events_per_s"] > 0 and point["cpu_s_per_million"] > 0
+        assert point["stamps"] in {"kernel", "read"}
+    found = error_at(curve, 8, curve["points"][0]["events_per_s"])
+    assert found is not None and found["ttft_error_p99"] is not None
+
+
+def test_no_curve_is_none_and_a_damaged_one_too(tmp_path: Path) -> None:
+    assert load_curve(tmp_path) is None
+    keep_curve(curve_of([]), tmp_path)
+    assert load_curve(tmp_path) is not None
+    calibration_path(tmp_path).write_text('{"schema": "inferometer/calibration/1", "poi')
+    assert load_curve(tmp_path) is None
+    calibration_path(tmp_path).write_text('{"schema": "something else"}')
+    assert load_curve(tmp_path) is None
+
+
+def test_another_machine_has_another_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_curve(curve_of([]), tmp_path)
+    monkeypatch.setattr(module, "machine", lambda: {"cpu": "another one"})
+    assert load_curve(tmp_path) is None
+
+
+def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "calibration").write_text("a file in the way")
+    with pytest.raises(StoreError, match="calibration"):
+        keep_curve(curve_of([]), tmp_path)
+
+
+def test_the_ceiling_is_the_most_that_was_kept_up_with() -> None:
+    def point(rate: float, error: float | None) -> dict[str, float | None]:
+        return {"events_per_s": rate, "read_error_p99": error, "interval": 0.005}
+
+    points = [point(1000, 0.0001), point(90_000, 0.004), point(150_000, 0.02), point(10, None)]
+    assert curve_of(points)["ceiling_events_per_s"] == 90_000
+    assert curve_of([])["ceiling_events_per_s"] is None
+
+
+def test_points_fill_their_time() -> None:
+    point = Point.lasting(8, 0.005, 2.0, rounds=2)
+    assert point.rounds * (module.FIRST_S + point.tokens * point.interval_s) == pytest.approx(2.0, rel=0.02)
+
+
+@pytest.mark.parametrize("how", ["stdin", "signal"])
+def test_the_metronome_ends_when_told(how: str) -> None:
+    command = [sys.executable, "-m", "inferometer.simulator.metronome"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin and child.stdout
+        assert child.stdout.readline().startswith(b'{"port": ')
+        if how == "signal":
+            os.kill(child.pid, signal.SIGTERM)
+        else:
+            child.stdin.close()
+        assert child.wait(20) == 0

@@ -1,0 +1,67 @@
+"""The truth test: what our client recorded against what the metronome logged, over loopback, light and saturated.
+
+The bounds are generous for a busy CI machine, yet a stamp taken after parsing, tokens given to the wrong read or a
+slack that is too small fails: the sends of a read's tokens must lie inside the uncertainty that it states.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferometer.calibrate import ALLOWANCE_NS, FIRST_S, Point, drive
+from inferometer.record.columns import Records
+from inferometer.simulator.metronome_process import running_metronome
+from inferometer.simulator.metronome_truth import Comparison, Truth, compare
+from inferometer.wire.stamps import kernel_stamps
+
+LIGHT = Point(streams=8, interval_s=0.01, tokens=60, rounds=2)
+SATURATED = Point(streams=400, interval_s=0.002, tokens=100, rounds=1)  # 200,000 events/s asked of two busy cores
+
+
+def measured(point: Point, folder: Path) -> tuple[Records, Truth, Comparison]:
+    with running_metronome(FIRST_S, point.interval_s) as metronome:
+        _, records = drive(point, metronome, folder / "run.log")
+        truth = metronome.truth()
+    return records, truth, compare(records, truth)
+
+
+@pytest.fixture(params=["kernel", "read"])
+def stamps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both kinds of stamps: the kernel's, and our own where there are none."""
+    if request.param == "kernel" and not kernel_stamps():
+        pytest.skip("no kernel receive stamps on this machine")
+    if request.param == "read":
+        for place in ("inferometer.wire.stamps", "inferometer.load.shard"):
+            monkeypatch.setattr(f"{place}.kernel_stamps", lambda: False)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("point", [LIGHT, SATURATED], ids=["light", "saturated"])
+def test_client_instants_are_true(point: Point, stamps: str, tmp_path: Path) -> None:
+    records, truth, compared = measured(point, tmp_path)
+
+    assert records.outcome.counts() == {"ok": point.streams * point.rounds}
+    assert compared.unmatched == 0
+    assert int(records.read_tokens.sum()) == len(truth.sent_at) == point.streams * point.rounds * point.tokens
+
+    inside = compared.inside(ALLOWANCE_NS)
+    worst = np.argmax(compared.oldest - compared.slack)
+    assert inside.mean() >= 0.999, f"worst: sent {compared.oldest[worst]} ns before, slack {compared.slack[worst]} ns"
+    if stamps == "kernel" or point is LIGHT:
+        assert np.median(np.abs(compared.read_error)) < (100_000 if stamps == "kernel" else 2_000_000)
+
+
+def test_requests_are_stamped_before_the_server_has_them(tmp_path: Path) -> None:
+    records, truth, compared = measured(LIGHT, tmp_path)
+    received = dict(zip(truth.ids, truth.received_at.tolist(), strict=True))
+    way = np.array([received[answer_id] for answer_id in records.request_id]) - records.sent_at
+    assert way.min() >= 0
+    assert np.median(way) < 5_000_000
+    assert np.median(compared.request_ttft - compared.request_true_ttft) < 5_000_000
+
+
+def test_light_load_has_a_read_per_token(tmp_path: Path) -> None:
+    """Merged reads would hide the pace; at 800 events/s there is no reason for any but the odd one."""
+    records, _, _ = measured(LIGHT, tmp_path)
+    assert (records.read_tokens == 1).mean() > 0.9

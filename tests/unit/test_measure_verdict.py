@@ -1,0 +1,217 @@
+"""The verdict: a sound run is valid, and each thing that can be wrong is found and said."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from measure_rows import MS, closed_plan, failure, many, open_plan, row
+
+from inferometer.measure.facts import Facts
+from inferometer.measure.summary import summarize
+from inferometer.measure.verdict import RULES, verdict
+from inferometer.plan.model import Plan
+from inferometer.record.record import Record
+
+START = Facts(start_at=0)
+RATE = 20.0
+
+
+def arrivals(n: int = 800, seed: int = 0) -> list[float]:
+    return (1000 * np.cumsum(np.random.default_rng(seed).exponential(1 / RATE, n))).tolist()
+
+
+def sound(n: int = 800, **changes: Any) -> list[Record]:
+    """A Poisson run in which every answer takes 100 ms and has 5 tokens, as asked."""
+    told = {"asked_output": 5, "asked_input": 100, "input_tokens": 102, "cached_tokens": 0} | changes
+    return [row(t, sent=t + 0.05, reads=[t + 60 + 10 * j for j in range(5)], **told) for t in arrivals(n)]
+
+
+def judged(rows: list[Record], plan: Plan | None = None, facts: Facts = START) -> dict[str, Any]:
+    plan = plan or open_plan(RATE)
+    return verdict(summarize(many(rows), plan, facts), facts, plan)
+
+
+def codes(found: dict[str, Any]) -> set[str]:
+    return {reason["code"] for reason in found["reasons"]}
+
+
+def test_a_sound_run_is_valid() -> None:
+    assert judged(sound(), open_plan(RATE, limits=["ttft p99 < 1s"])) == {
+        "schema": "inferometer/verdict/1",
+        "word": "valid",
+        "reasons": [],
+    }
+
+
+def changed(change: Callable[[int, Record], object], n: int = 800) -> list[Record]:
+    rows = sound(n)
+    for number, record in enumerate(rows):
+        change(number, record)
+    return rows
+
+
+def late(by: float, every: int = 1) -> Callable[[int, Record], object]:
+    def change(number: int, record: Record) -> None:
+        if number % every == 0:
+            assert record.sent_at is not None
+            record.sent_at += round(by * MS)
+
+    return change
+
+
+@pytest.mark.parametrize(("by", "word"), [(0.5, "valid"), (10, "doubtful"), (45, "invalid")])
+def test_late_sends(by: float, word: str) -> None:
+    found = judged(changed(late(by, every=10)))
+    assert found["word"] == word
+    assert codes(found) == (set() if word == "valid" else {"late_sends"})
+
+
+def test_the_wait_under_a_cap_is_not_our_lateness() -> None:
+    def wait(_: int, record: Record) -> None:
+        assert record.sent_at is not None
+        record.ready_at = record.sent_at = record.sent_at + 30 * MS
+
+    capped = open_plan(RATE, load={"max_concurrency": 500})
+    assert codes(judged(changed(wait), capped)) == set()
+
+
+def test_not_the_process_named() -> None:
+    assert codes(judged(sound(), open_plan(30))) == {"not_the_process"}
+    assert codes(judged(sound(), open_plan(RATE, load={"type": "constant"}))) == {"not_the_process"}
+
+
+@pytest.mark.parametrize(("planned", "word"), [(800, "valid"), (820, "doubtful"), (1000, "invalid")])
+def test_shortfall(planned: int, word: str) -> None:
+    assert judged(sound(), facts=Facts(start_at=0, planned={"default": planned}))["word"] == word
+
+
+def test_uncertain_reads() -> None:
+    def slack(position: int, by: float, every: int) -> Callable[[int, Record], object]:
+        def change(number: int, record: Record) -> None:
+            values = np.zeros(5, "<i8")
+            values[position] = by * MS if number % every == 0 else 0
+            record.read_slack = values.tobytes()
+
+        return change
+
+    assert codes(judged(changed(slack(0, 10, 50)))) == {"uncertain_reads"}
+    assert codes(judged(changed(slack(0, 1, 1)))) == set()
+    assert codes(judged(changed(slack(2, 8, 2)))) == {"uncertain_reads"}
+    assert codes(judged(changed(slack(2, 8, 50)))) == set()
+
+
+def curve(ttft: float, read: float, ceiling: float = 1e6) -> Facts:
+    point = {"streams": 100, "events_per_s": 1e4, "ttft_error_p99": ttft, "read_error_p99": read, "stamps": "read"}
+    return Facts(start_at=0, calibration={"points": [point], "ceiling_events_per_s": ceiling})
+
+
+@pytest.mark.parametrize(
+    ("facts", "word", "code"),
+    [
+        (curve(0.001, 0.001), "valid", set()),
+        (curve(0.010, 0.001), "doubtful", {"own_error"}),
+        (curve(0.050, 0.001), "invalid", {"own_error"}),
+        (curve(0.001, 0.005), "doubtful", {"own_error"}),
+        (curve(0.001, 0.001, ceiling=150), "doubtful", {"near_ceiling"}),
+        (Facts(start_at=0, cpu_shares=(0.2, 0.95, 0.97)), "doubtful", {"busy_client"}),
+        (Facts(start_at=0, cpu_shares=(0.95, *[0.3] * 30)), "valid", set()),
+        (Facts(start_at=0, clock_steps_s=(0.5,), stamps="kernel"), "doubtful", {"clock_stepped"}),
+        (Facts(start_at=0, clock_steps_s=(0.5,)), "valid", set()),
+        (Facts(start_at=0, interrupted=True), "doubtful", {"interrupted"}),
+    ],
+)
+def test_what_is_known_beside_the_records(facts: Facts, word: str, code: set[str]) -> None:
+    found = judged(sound(), facts=facts)
+    assert found["word"] == word and codes(found) == code, found
+
+
+def test_a_queue_without_bound() -> None:
+    """Answers come at 15 a second, requests at 20."""
+    rows, free = [], 0.0
+    for t in arrivals():
+        free = max(free, t) + 1000 / 15
+        rows.append(row(t, sent=t + 0.05, reads=[free - 5, free]))
+    found = judged(rows)
+    assert found["word"] == "invalid" and "unbounded_queue" in codes(found)
+    assert any("lower the rate" in reason["text"] for reason in found["reasons"])
+
+
+def test_a_busy_queue_with_a_bound_is_not() -> None:
+    rows, free = [], 0.0
+    for t in arrivals(4000):
+        free = max(free, t) + 1000 / 28
+        rows.append(row(t, sent=t + 0.05, reads=[free - 5, free]))
+    assert "unbounded_queue" not in codes(judged(rows))
+
+
+def test_a_drift_is_found_and_a_ramp_is_meant() -> None:
+    rows = [row(t, sent=t + 0.05, reads=[t + 60 + t / 500, t + 100 + t / 500]) for t in arrivals()]
+    found = judged(rows)
+    assert "not_steady" in codes(found) and "not_the_process" not in codes(found)
+    ramp = open_plan(RATE, load={"type": "ramp", "to": RATE}, stop={"duration": 40})
+    assert codes(judged(rows, ramp)) == set()
+
+
+def test_too_few_binds_only_what_is_named() -> None:
+    assert codes(judged(sound(100))) == set()
+    assert codes(judged(sound(20))) == {"too_few_samples"}
+    found = judged(sound(100), open_plan(RATE, limits=["ttft p99 < 1s"]))
+    assert codes(found) == {"too_few_samples"} and "368" in found["reasons"][0]["text"]
+
+
+def test_output_that_is_not_as_asked() -> None:
+    def shorter(_: int, record: Record) -> None:
+        record.asked_output, record.finish_reason = 8, "stop"
+
+    rows = changed(shorter)
+    assert codes(judged(rows)) == {"short_output", "odd_finish"}
+    free = open_plan(RATE, sampling={"ignore_eos": False})
+    assert codes(judged(rows, free)) == set()
+    assert codes(judged(sound(finish_reason="content_filter"), free)) == {"odd_finish"}
+
+
+def test_tokens_that_do_not_add_up() -> None:
+    assert codes(judged(sound(output_tokens=6, asked_output=6))) == {"tokens_disagree"}
+    assert codes(judged(sound(input_tokens=150))) == {"input_differs"}
+    assert codes(judged(sound(cached_tokens=50))) == {"cached"}
+
+
+def test_nothing_answered() -> None:
+    found = judged([failure(t, outcome="connect", error="refused") for t in arrivals(50)])
+    assert found["word"] == "invalid" and found["reasons"][0]["code"] == "nothing_answered"
+    assert "50 connect" in found["reasons"][0]["text"] and "refused" in found["reasons"][0]["text"]
+    assert judged([])["word"] == "invalid"
+
+
+def test_concurrency_that_was_not_held() -> None:
+    """Between two requests a slot is left empty for as long as they take."""
+    gaps = [row(i * 100, reads=[i * 100 + 50]) for i in range(100)]
+    assert codes(judged(gaps, closed_plan(1))) == {"concurrency_not_held"}
+    full = [row(i * 100, reads=[i * 100 + 100]) for i in range(100)]
+    assert codes(judged(full, closed_plan(1))) == set()
+    assert "concurrency_not_held" in codes(judged(full, closed_plan(4)))
+
+
+def test_each_class_is_judged_and_named() -> None:
+    classes = [{"name": n, "load": {"type": "poisson", "rate": RATE}} for n in ("a", "b")]
+    rows = [row(t, reads=[t + 50, t + 60], traffic="a") for t in arrivals()]
+    rows += [row(t, sent=t + 30, reads=[t + 80, t + 90], traffic="b") for t in arrivals(seed=1)]
+    found = judged(rows, Plan.model_validate({"traffic": classes}))
+    assert codes(found) == {"late_sends"} and found["reasons"][0]["text"].startswith("b: ")
+
+
+def test_worst_reasons_come_first_and_read_as_sentences() -> None:
+    facts = Facts(start_at=0, interrupted=True, cpu_shares=(1.0,), clock_steps_s=(1.0,), stamps="kernel")
+    found = judged([failure(t) for t in arrivals(10)], facts=facts)
+    words = [reason["word"] for reason in found["reasons"]]
+    assert words == sorted(words, key=["invalid", "doubtful"].index) and len(words) >= 3
+    for reason in found["reasons"]:
+        assert reason["text"][0].isupper() and reason["text"].endswith(".")
+
+
+def test_no_rule_breaks_on_an_odd_run() -> None:
+    for rows in ([], [row(0)], [failure(0)], [row(0), row(0)]):
+        for plan in (open_plan(), closed_plan()):
+            assert judged([*rows], plan, Facts())["word"] in ("valid", "doubtful", "invalid")
+    assert len(RULES) == len(set(RULES))
