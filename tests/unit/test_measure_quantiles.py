@@ -91,6 +91,13 @@ def test_dependence_widens_the_interval() -> None:
     assert unknown.value is None and unknown.needed is not None and unknown.needed > 4000
 
 
+def test_a_batch_that_shares_its_fate_counts_once() -> None:
+    """Batches of 16 in lockstep: 500 values are worth about 31, also where the quantile is the largest value."""
+    lockstep = np.repeat(np.random.default_rng(0).choice([80.0, 90.0, 95.0], 32, p=[0.5, 0.4, 0.1]), 16)[:500]
+    estimate = quantiles.estimate(quantiles.sample(lockstep), 0.99)
+    assert estimate.value is None and estimate.needed is not None and 368 * 8 < estimate.needed < 368 * 32
+
+
 def test_time_blocks_do_not_depend_on_the_order() -> None:
     rng = np.random.default_rng(4)
     values, at = rng.random(3000), rng.integers(0, 10**12, 3000)

@@ -16,8 +16,9 @@ def partial_run(run: Run, store: Path) -> Run:
     """The run with the summary and verdict of what its logs hold; nothing on disk is changed."""
     logs = sorted(run.folder.glob("log-*.bin")) if run.folder else []
     if not logs:
-        how = f"it {STATES[run.state]}" if run.summary else "nothing of it was logged"
-        raise StoreError(f"{run.id}: has no logs left to compute from: {how}", f"inferometer show {run.id}")
+        if run.summary:
+            raise StoreError(f"{run.id}: is not partial, it {STATES[run.state]}", f"inferometer show {run.id}")
+        raise StoreError(f"{run.id}: nothing was logged: it ended before anything was sent")
     plan = plan_from(run.plan, where=run.id)
     records, gathered = read_logs(logs)
     if not len(records):

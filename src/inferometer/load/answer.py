@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from inferometer.load.clock import Ticket
 from inferometer.record.record import Outcome, Record
-from inferometer.wire.api import Answer, Api, error_text, read_events, read_whole
+from inferometer.wire.api import APIS, Answer, Api, Json, count_in, error_text, read_events, read_whole
 from inferometer.wire.client import Exchange
 from inferometer.wire.http1 import body_of
 from inferometer.wire.sse import events_of
@@ -111,15 +111,16 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, stamps: Ints, kee
         _note_reads(record, exchange, stamps, np.array(ends, np.int64), answer)
     if complete:
         _check(record, answer)
+        _check_end(record, exchange, api, answer)
     return answer
 
 
 def _note_answer(record: Record, answer: Answer) -> None:
     usage = answer.usage or {}
-    record.input_tokens = usage.get("prompt_tokens")
-    record.output_tokens = usage.get("completion_tokens")
-    record.cached_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
-    record.reasoning_tokens = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+    record.input_tokens = count_in(usage, "prompt_tokens")
+    record.output_tokens = count_in(usage, "completion_tokens")
+    record.cached_tokens = count_in(_details(usage, "prompt_tokens_details"), "cached_tokens")
+    record.reasoning_tokens = count_in(_details(usage, "completion_tokens_details"), "reasoning_tokens")
     record.counted_tokens = answer.counted
     record.finish_reason = answer.finish_reason
     record.request_id = answer.request_id
@@ -127,6 +128,11 @@ def _note_answer(record: Record, answer: Answer) -> None:
         record.tokens_by = "running usage"
     else:
         record.tokens_by = "events" if record.output_tokens is None else "usage"
+
+
+def _details(usage: Json, name: str) -> Json:
+    details = usage.get(name)
+    return details if isinstance(details, dict) else {}
 
 
 def _note_reads(record: Record, exchange: Exchange, stamps: Ints, ends: Ints, answer: Answer) -> None:
@@ -168,3 +174,11 @@ def _check(record: Record, answer: Answer) -> None:
         record.outcome, record.error = "bad", answer.error
     elif not record.read_at:
         record.outcome, record.error = "bad", "the answer carries no token"
+
+
+def _check_end(record: Record, exchange: Exchange, api: Api, answer: Answer) -> None:
+    """Where only the closed connection ends a stream, its end mark tells whether all of it came."""
+    assert exchange.head is not None
+    marked = answer.done or answer.finish_reason is not None or api is APIS["template"]
+    if exchange.head.until_close and exchange.head.sse and not marked and record.outcome == "ok":
+        record.outcome, record.error = "cut", "the connection was closed before the stream's end mark"

@@ -52,7 +52,7 @@ def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
 
 def _stage_ends_at(traffic: Traffic, start_at: int) -> tuple[int, ...]:
     lengths = [stage.duration for stage in traffic.load.stages]
-    return tuple(start_at + int(after_s * NANOSECONDS) for after_s in np.cumsum(lengths))
+    return tuple(start_at + round(float(after_s) * NANOSECONDS) for after_s in np.cumsum(lengths))
 
 
 def _planned(plan: Plan) -> dict[str, int]:

@@ -150,10 +150,11 @@ def _effective_count(of: Sample, q: float, middle: float, n: float) -> tuple[flo
 
 
 def _below(of: Sample, q: float, middle: float) -> Mask:
-    """Values below the quantile, or up to it, whichever share is nearer to q: among many equal values one of the two
-    is everything or nothing, which would hide how they cluster."""
+    """Values below the quantile, or up to it: among many equal values one of the two may be nothing or everything,
+    which says nothing of how they cluster; else the one whose share is nearer to q."""
     less, at_most = (_share_up_to(of, middle, side) for side in ("left", "right"))
-    return of.values < middle if abs(less - q) < abs(at_most - q) else of.values <= middle
+    strict = at_most == 1.0 or (less > 0.0 and abs(less - q) < abs(at_most - q))
+    return of.values < middle if strict else of.values <= middle
 
 
 def _share_up_to(of: Sample, value: float, side: Literal["left", "right"]) -> float:

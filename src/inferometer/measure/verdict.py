@@ -129,6 +129,8 @@ def _uncertain_reads(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Rea
 
 def _own_error(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     own = summary["instrument"]
+    if own is None:  # virtual time
+        return
     point = f"at {own['streams']} streams and {number_text(own['events_per_s'])} events/s a worker"
     beyond = " (beyond its calibration)" if own.get("extrapolated") else ""
     error, middle = own.get("ttft_error_p99"), summary["measures"]["ttft"]["p50"]
@@ -143,7 +145,7 @@ def _own_error(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
 
 
 def _near_the_ceiling(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
-    share = summary["instrument"].get("ceiling_share")
+    share = (summary["instrument"] or {}).get("ceiling_share")
     if share is not None and share > CEILING_DOUBTFUL:
         text = f"The client ran at {share:.0%} of what it can read on this machine"
         yield _doubt("near_ceiling", f"{text}; use more workers or machines.")

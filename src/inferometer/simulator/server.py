@@ -83,7 +83,6 @@ class SimulatorServer:
                 self._not_found(request, reply)
             else:
                 route(request, reply)
-                self.metrics.answered(request.method, request.path, 200)
         except RefusalError as refusal:
             body = bodies.error(refusal.status, refusal.message, refusal.kind, refusal.param)
             reply.respond(refusal.status, body)
@@ -126,7 +125,7 @@ class SimulatorServer:
             reply.close()
             return
         if faults.status is not None:
-            self._fail(reply, faults)
+            self._fail(request, reply, faults)
             return
         question = read_question(request.body, chat, self.settings)
         answer = self._answer(question, faults, request, reply)
@@ -148,11 +147,12 @@ class SimulatorServer:
         except ValueError as error:
             raise bad(str(error), HEADER) from None
 
-    def _fail(self, reply: Reply, faults: Faults) -> None:
+    def _fail(self, request: HttpRequest, reply: Reply, faults: Faults) -> None:
         status = faults.status or 500
         headers = {} if faults.retry_after_s is None else {"retry-after": f"{faults.retry_after_s:g}"}
         kind = {429: "RateLimitError", 503: "ServiceUnavailableError"}.get(status, "InternalServerError")
         reply.respond(status, bodies.error(status, "simulated fault", kind), _JSON | headers)
+        self.metrics.answered(request.method, request.path, status)
 
     def _answer(self, question: Question, faults: Faults, request: HttpRequest, reply: Reply) -> Answer:
         self._number += 1

@@ -52,7 +52,7 @@ def chain(tokens: list[Token], block_size: int, hashes: list[int]) -> None:
 
 def fingerprint(tokens: list[Token], seed: int) -> int:
     """Of both ends of the prompt, to be quick; the same in every process, unlike `hash`; decides the answer."""
-    ends = [len(tokens), *tokens[:16], *tokens[-16:]]
+    ends = [len(tokens), *tokens[:8], *tokens[-8:]]
     return zlib.crc32(" ".join(map(str, ends)).encode(), seed)
 
 

@@ -117,12 +117,11 @@ class _Flight:
             self._fill(record, instants)
         if outcome == "ok":
             self._account(record)
-        answer = answer_text(self._sequence.answer[: len(instants)])
         if self._live:
-            self._done(record, answer)
+            self._done(record, answer_text(self._sequence.answer[: len(instants)]))
         self._ended(record.ended_at)
         if not self._live:
-            self._done(record, answer)
+            self._done(record, "")
 
     def _fill(self, record: Record, instants: NDArray[np.int64]) -> None:
         tokens = len(instants)

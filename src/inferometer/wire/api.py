@@ -11,6 +11,7 @@ from inferometer.wire.skeleton import Skeleton, learn
 Json = dict[str, Any]
 Prompt = str | list[int] | list[Json]
 
+MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
 
 
@@ -59,7 +60,7 @@ def _chat_body(model: str | None, prompt: Prompt) -> Json:
 def _completions_deltas(event: Json) -> tuple[str, bool]:
     choices = event["choices"]
     if len(choices) == 1:  # nearly always
-        return choices[0].get("text") or "", False
+        return "" + (choices[0].get("text") or ""), False
     return "".join(choice.get("text") or "" for choice in choices), False
 
 
@@ -110,6 +111,7 @@ def read_events(api: Api, events: list[bytes], keep_text: bool = False) -> Answe
     totals: list[int] = []  # the running usage after each event that has choices and usage
     places: list[int] = []  # and that event's number
     skeleton: Skeleton | None = None
+    unnoted = False  # the last running total is newer than the usage that was noted
     unlearned = 0 if keep_text or api.text_key is None else LEARNING_TRIES
     for number, data in enumerate(events):
         if skeleton is not None and (seen := skeleton.read(data)) is not None:
@@ -118,24 +120,42 @@ def read_events(api: Api, events: list[bytes], keep_text: bool = False) -> Answe
             if total >= 0:
                 totals.append(total)
                 places.append(number)
+                unnoted = True
             continue
         try:
             event = orjson.loads(data)
             text, other = api.deltas(event)
+            so_far = running_total(event)
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             bears.append(0)
             _note_odd_event(answer, data)
             continue
         bears.append(1 if text or other else 0)
-        if event.get("choices") and (usage := event.get("usage")):
-            totals.append(usage.get("completion_tokens") or 0)
+        if so_far is not None:
+            totals.append(so_far)
             places.append(number)
         _note_event(answer, event, text, number, keep_text)
+        unnoted = unnoted and not event.get("usage")
         if skeleton is None and unlearned and text:
             unlearned -= 1
             skeleton = learn(data, api.text_key or b"", api.deltas)
+    if unnoted and answer.usage is not None:
+        answer.usage = answer.usage | {"completion_tokens": totals[-1]}
     _count_tokens(answer, bears, totals, places)
     return answer
+
+
+def running_total(event: Json) -> int | None:
+    """The tokens so far that an event with choices states; AttributeError where its usage is none."""
+    if event.get("choices") and (usage := event.get("usage")):
+        return count_in(usage, "completion_tokens") or 0
+    return None
+
+
+def count_in(usage: Json | None, name: str) -> int | None:
+    """A count of the server's usage; anything else than a sane number is none."""
+    value = usage.get(name) if usage else None
+    return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
 def _note_event(answer: Answer, event: Json, text: str, number: int, keep_text: bool) -> None:
@@ -143,11 +163,17 @@ def _note_event(answer: Answer, event: Json, text: str, number: int, keep_text: 
         answer.visible_event = number
     if keep_text:
         answer.text.append(text)
-    answer.usage = event.get("usage") or answer.usage
+    if isinstance(usage := event.get("usage"), dict) and usage:
+        answer.usage = usage
     if choices := event.get("choices"):
-        answer.finish_reason = choices[0].get("finish_reason") or answer.finish_reason
+        answer.finish_reason = _text(choices[0].get("finish_reason")) or answer.finish_reason
     if answer.request_id is None:
-        answer.request_id = event.get("id")
+        answer.request_id = _text(event.get("id"))
+
+
+def _text(value: Any) -> str | None:
+    """Servers of their own put numbers where OpenAI's have texts; a record has texts."""
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 def _note_odd_event(answer: Answer, data: bytes) -> None:
@@ -170,7 +196,7 @@ def _count_tokens(answer: Answer, bears: list[int], totals: list[int], places: l
         answer.counted = sum(answer.tokens)
         return
     answer.counted = sum(bears)
-    reported = (answer.usage or {}).get("completion_tokens")
+    reported = count_in(answer.usage, "completion_tokens")
     answer.tokens = bears if reported in {None, 0, answer.counted} else _scaled(bears, answer.counted, reported)
 
 
@@ -187,7 +213,8 @@ def _scaled(bears: list[int], counted: int, reported: int) -> list[int]:
 def read_whole(api: Api, body: bytes, keep_text: bool = False) -> Answer:
     """The meaning of an answer that came in one piece: all its tokens belong to one event."""
     answer = read_events(api, [body], keep_text)
-    reported = (answer.usage or {}).get("completion_tokens")
+    answer.running_usage = False
+    reported = count_in(answer.usage, "completion_tokens")
     if reported is not None and answer.error is None:
         answer.tokens, answer.counted = [reported], reported
     answer.done = answer.error is None

@@ -138,8 +138,7 @@ class Client:
 
     def retry(self, exchange: Exchange) -> None:
         """Once more, on a fresh connection: the kept-alive one had been closed by the server before it was used."""
-        assert exchange.sent_at is not None
-        exchange.retry_ns = now() - exchange.sent_at
+        exchange.retry_ns = now() - (exchange.sent_at or exchange.started_at)
         exchange.sent_at = None
         exchange.forget_answer()
         _Connection(self, exchange)

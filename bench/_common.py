@@ -1,0 +1,70 @@
+"""What the benchmarks share: children whose CPU time is counted, tables, and the options every one of them has."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A child that has ended: what it printed, and the processor time of it and of its children."""
+
+    output: bytes
+    cpu_s: float
+    wall_s: float
+
+
+def counted(command: Sequence[str], may_fail: bool = False) -> Finished:
+    """Run a command to its end. Its stderr is ours, so that what goes wrong is seen."""
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        output = child.stdout.read()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode != 0 and not may_fail:
+        sys.exit(f"error: {' '.join(command)} ended with {child.returncode}")
+    return Finished(output, used.ru_utime + used.ru_stime, time.perf_counter() - began)
+
+
+def inferometer(*arguments: str) -> list[str]:
+    """Our command line, as this Python has it installed."""
+    return [sys.executable, "-m", "inferometer", *arguments]
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return made
+
+
+def print_rows(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """All rows have the same keys, which head the columns."""
+    if as_json:
+        print(json.dumps(list(rows), indent=2))
+    elif rows:
+        print(table(rows))
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    cells = [list(rows[0]), *([text(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells)
+
+
+def text(value: Any) -> str:
+    """Numbers to three digits or so; missing is `-`."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,57 @@
+"""The README is true: its commands run, and its plan is one."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferometer.plan.reading import plan_from
+from inferometer.plan.text import parse_yaml
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, after: str) -> str:
+    part = README.partition(after)[2]
+    return re.search(rf"```{language}\n(.*?)```", part, re.DOTALL)[1]
+
+
+COMMANDS = [line.partition("#")[0].strip() for line in blocks("sh", "## What to type").splitlines()]
+SHORTER = {"10s": "1s", "200": "40", "1h": "1min"}  # the same commands, for less time
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_runs(command, store):
+    words = [SHORTER.get(word, word) for word in shlex.split(command)[1:]]
+    if "chat.yaml" in command and "plan" not in words:
+        words += ["--set", "stop.duration=1s"]
+    done = subprocess.run(
+        [sys.executable, "-m", "inferometer", *words],
+        cwd=ROOT,
+        env={"INFEROMETER_STORE": str(store), "PATH": "/usr/bin:/bin", "HOME": str(store)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert "Traceback" not in done.stderr
+
+
+def test_the_plan_is_one():
+    plan_from(parse_yaml(blocks("yaml", "A plan is YAML"), "README.md")[0], where="README.md")
+
+
+def test_every_room_is_on_the_map():
+    rooms = {path.parent.name for path in (ROOT / "src/inferometer").glob("*/__init__.py")}
+    assert rooms == set(re.findall(r"`(\w+)/`", README.partition("## Rooms")[2]))

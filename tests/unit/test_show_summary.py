@@ -1,0 +1,92 @@
+"""The summary: what a person must find in it, whatever the run was like and however narrow the terminal is."""
+
+import io
+import json
+
+import pytest
+from made_runs import made_run
+
+from inferometer.record.run import Run
+from inferometer.show.console import console
+from inferometer.show.summary import print_summary
+
+
+def shown(run: Run, width: int = 80, **more: bool | int) -> str:
+    file = io.StringIO()
+    print_summary(run, console(file, width), **more)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def test_says_verdict_deeds_numbers_and_place() -> None:
+    text = shown(made_run())
+    assert text.startswith("VALID")
+    assert "http://localhost:8000, model m, completions, streaming" in text
+    assert "poisson 10/s for 500 requests (open loop)" in text
+    rows = [line.split("  ")[0].strip() for line in text.splitlines()]
+    assert rows.index("TTFT, scheduled") < rows.index("TTFT") < rows.index("TPOT")
+    assert "inferometer rerun 20261115-031207-plum-otter" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+def test_fits_the_width(width: int) -> None:
+    """All but the last lines, which are commands and a path to be copied."""
+    text = shown(made_run(failed=0.1, limits=["ttft p99 < 1s"]), width, measures=True, slices=True, slow=3)
+    assert max(len(line) for line in text.splitlines()[:-3]) <= width
+
+
+def test_no_markup_is_interpreted() -> None:
+    name = "[red]llama[/red] :smile:"
+    run = made_run(failed=0.02, error="[bold]no[/bold]", target={"url": "http://x:1", "model": name})
+    text = shown(run, 100)
+    assert name in text
+    assert "10 × [bold]no[/bold]" in text
+
+
+def test_unknown_quantiles_say_what_they_need() -> None:
+    assert "- (needs 368)" in shown(made_run(requests=60), 100)
+
+
+def test_failures_are_counted_and_shown_as_endlessly_late() -> None:
+    text = shown(made_run(failed=0.02, limits=["ttft p99 < 500ms", "failure_rate < 50%"]), 100)
+    assert "10 of 500 requests (2%): 10 status 429" in text
+    assert "failed as ∞" in text and "∞" in text.split("failed as ∞")[1].splitlines()[0]
+    assert "✗ ttft p99 < 500ms: not met" in text
+    assert "✓ failure_rate < 50%: met" in text
+
+
+def test_nothing_answered_still_has_a_summary() -> None:
+    text = shown(made_run(requests=20, failed=1.0))
+    assert text.startswith("INVALID")
+    assert "20 of 20 requests (100%)" in text
+
+
+def test_an_interrupted_run_says_so() -> None:
+    assert "interrupted: ended by the user" in shown(made_run(state="interrupted"))
+
+
+def test_stages_have_a_line_each() -> None:
+    stages = [{"duration": "20s", "rate": 10}, {"duration": "20s", "rate": 10, "to": 12}]
+    text = shown(made_run(load={"stages": stages}, stop={}), 100)
+    assert "1: 10/s" in text
+    assert "2: 10 to 12/s" in text
+
+
+def test_asked_for_more() -> None:
+    text = shown(made_run(), 100, measures=True, slices=True, slow=2)
+    assert "95% interval" in text and "Send delay" in text
+    assert "in flight  tokens/s" in text
+    assert text.count("cmpl-") == 2
+
+
+def test_shows_a_run_that_came_back_from_json() -> None:
+    run = made_run(failed=0.1)
+    again = Run(**{**vars(run), "summary": json.loads(json.dumps(run.summary))})
+    assert shown(again) == shown(run)
+
+
+def test_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b" not in shown(made_run())
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "\x1b[1;32m" in shown(made_run())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[1;32m" not in shown(made_run())
