@@ -10,7 +10,7 @@ ARGS ?=
 .PHONY: run test check bench docs clean
 
 run: .venv/core
-	$(BIN)/inferometer run $(ARGS)
+	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS)
 
 test: .venv/test
 	$(BIN)/python -m pytest $(ARGS)
@@ -23,7 +23,7 @@ check: .venv/check
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: .venv/test
-	$(BIN)/python -m bench.wire $(ARGS)
+	$(BIN)/python bench/wire.py $(ARGS)
 
 docs: .venv/core
 	$(BIN)/python docs/generate.py
@@ -43,8 +43,10 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
+# Of dashscope only a file is wanted, Qwen's tokenizer of 151k entries: none of its dependencies.
 .venv/test: .venv/core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps dashscope
 	@touch $@
 
 .venv/check: .venv/test

@@ -5,8 +5,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,19 @@ class Finished:
     wall_s: float
 
 
-def counted(command: Sequence[str], may_fail: bool = False) -> Finished:
-    """Run a command to its end. Its stderr is ours, so that what goes wrong is seen."""
+def counted(command: Sequence[str], fine: Collection[int] = (0,)) -> Finished:
+    """Run a command to its end; what it said on stderr is shown when its exit code is not a fine one."""
     began = time.perf_counter()
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
+    with tempfile.TemporaryFile() as complaints:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints)
         assert child.stdout is not None
-        output = child.stdout.read()
+        with child.stdout:
+            output = child.stdout.read()
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode != 0 and not may_fail:
-        sys.exit(f"error: {' '.join(command)} ended with {child.returncode}")
+        if child.returncode not in fine:
+            complaints.seek(0)
+            sys.exit(f"{complaints.read().decode()}error: {' '.join(command)} ended with {child.returncode}")
     return Finished(output, used.ru_utime + used.ru_stime, time.perf_counter() - began)
 
 

@@ -35,7 +35,7 @@ static void die(const char *what) {
 static void write_request(int tokens) {
     char body[512];
     int size = snprintf(body, sizeof body,
-                        "{\"model\":\"metronome\",\"prompt\":\"go\",\"stream\":true,\"max_tokens\":%d,"
+                        "{\"model\":\"metronome\",\"prompt\":\"go\",\"stream\":true,\"ignore_eos\":true,\"max_tokens\":%d,"
                         "\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}}",
                         tokens);
     request_size = snprintf(request, sizeof request,
@@ -58,6 +58,7 @@ static void ask(int fd) {
 }
 
 static int ends_answer(const char *data, long size) {
+    if (size == 5) return !memcmp(data, "0\r\n\r\n", 5);
     return size >= 7 && !memcmp(data + size - 7, "\r\n0\r\n\r\n", 7);
 }
 
@@ -84,6 +85,10 @@ int main(int argc, char **argv) {
             int fd = ready[i].data.fd;
             long size = recv(fd, data, sizeof data, MSG_DONTWAIT);
             if (size <= 0) die("recv");
+            if (size > 12 && !memcmp(data, "HTTP/1.1 ", 9) && memcmp(data + 9, "200", 3)) {
+                fprintf(stderr, "floor: the server answered %.*s\n", (int)size, data);
+                return 1;
+            }
             last_read_at = now_ns();
             reads++;
             if (ends_answer(data, size)) {

@@ -1,6 +1,6 @@
 """How long a person waits for `inferometer --help`.
 
-    python bench/startup.py [--times 10] [--json]
+python bench/startup.py [--times 10] [--json]
 """
 
 from statistics import median

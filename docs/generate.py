@@ -1,6 +1,7 @@
 """Writes docs/reference from the code: the commands, the plan's fields and the measures. Run it after a change;
 a test holds the pages against the code."""
 
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def _exit_codes() -> Iterator[str]:
 
     yield "## Exit codes\n\n| code | means |\n|---|---|"
     for code, meaning in EXIT_CODES.items():
-        yield f"| {code} | {meaning} |"
+        yield f"| {code} | {_cell(meaning)} |"
 
 
 def _command(command: click.Command, path: str) -> Iterator[str]:
@@ -67,11 +68,11 @@ def _option(parameter: click.Parameter, context: click.Context) -> str | None:
     record = parameter.get_help_record(context)
     if record is None:
         return None
-    return f"| `{record[0]}` | {_cell(record[1])} |"
+    return f"| `{_cell(record[0])}` | {_cell(record[1])} |"
 
 
 def _paragraphs(text: str) -> str:
-    return text.replace("\b\n", "").strip() + "\n"
+    return inspect.cleandoc(text).replace("\b\n", "") + "\n"
 
 
 def plan_page() -> Iterator[str]:
@@ -127,8 +128,8 @@ def measures_page() -> Iterator[str]:
     from inferometer.measure.registry import REGISTRY
 
     yield "# Measures\n"
-    yield "`first_at` and `last_at` are the first and last read that carried a token; instants are in "
-    yield "nanoseconds on one monotonic clock, measures in the unit named.\n"
+    yield "`first_at` and `last_at` are the first and last read that carried a token."
+    yield "Instants are nanoseconds on one monotonic clock, measures are in the unit named.\n"
     yield "| measure | title | unit | better | formula | |\n|---|---|---|---|---|---|"
     for name, measure in REGISTRY.items():
         told = measure.name

@@ -17,7 +17,7 @@ import orjson
 
 from inferometer import __version__
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
-from inferometer.plan.model import Load, Plan, Stop, Target, Timeouts, Workload
+from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told
 from inferometer.record.gather import read_logs
@@ -27,6 +27,7 @@ from inferometer.simulator.metronome_truth import Truth, compare, quantile_s
 
 SCHEMA = "inferometer/calibration/1"
 FIRST_S = 0.05
+METRONOME_PER_S = 200_000  # events that the metronome sends on one core
 ALLOWANCE_NS = 100_000  # of the way from send to receive on loopback, when counting reads inside their uncertainty
 
 Curve = dict[str, Any]
@@ -44,8 +45,9 @@ class Point:
 
     @classmethod
     def lasting(cls, streams: int, interval_s: float, seconds: float, rounds: int = 2) -> "Point":
-        """With answers long enough to fill the time."""
-        tokens = round((seconds / rounds - FIRST_S) / interval_s)
+        """With answers long enough to fill the time, also where more is asked than the metronome can send."""
+        pace_s = max(interval_s, streams / METRONOME_PER_S)
+        tokens = round((seconds / rounds - FIRST_S) / pace_s)
         return cls(streams, interval_s, max(tokens, 10), rounds)
 
 
@@ -105,15 +107,19 @@ def drive(point: Point, metronome: RunningMetronome, log: Path) -> tuple[ShardRe
     """The load itself, as any run would make it."""
     job = ShardJob(plan=plan_of(point, metronome.url).model_dump(mode="json"), log=str(log), nonce="", model=MODEL)
     report = run_shard(job)
+    if report.interrupted:
+        raise KeyboardInterrupt
     return report, read_logs([log])[0]
 
 
 def plan_of(point: Point, url: str) -> Plan:
-    return Plan(
-        target=Target(url=[url], model=MODEL, timeout=Timeouts(request=60.0)),
-        workload=Workload(input_tokens=16, output_tokens=point.tokens, nonce_tokens=0),
-        load=Load(type="concurrency", concurrency=point.streams),
-        stop=Stop(requests=point.streams * point.rounds),
+    return Plan.model_validate(
+        {
+            "target": {"url": url, "model": MODEL, "timeout": {"request": "60s"}},
+            "workload": {"type": "synthetic", "input_tokens": 16, "output_tokens": point.tokens, "nonce_tokens": 0},
+            "load": {"type": "concurrency", "concurrency": point.streams},
+            "stop": {"requests": point.streams * point.rounds},
+        }
     )
 
 

@@ -35,3 +35,7 @@ class MissingExtra(InferometerError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs the extra '{extra}'", f"pip install 'inferometer[{extra}]'")
+
+
+class DataError(InferometerError):
+    """A file of data cannot be used as it is: which file and row, what is wrong there, and the remedy."""

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from inferometer.load.virtual import VirtualClock
 from inferometer.simulator.blocks import BlockPool
-from inferometer.simulator.engine import Engine, Sequence
+from inferometer.simulator.engine import Engine
 from inferometer.simulator.loop import EngineLoop
+from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.steptime import StepTime
 
 engines = st.fixed_dictionaries(
@@ -100,11 +101,20 @@ def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int)
         assert pool.live == len({block for each in engine.running for block in each.hashes[: each.published]})
         assert len(batch.decodes) + batch.prefill_tokens <= engine.max_batched_tokens
         assert len(engine.running) <= engine.max_sequences
-        held = sum(each.room // engine.block_size - each.published for each in engine.running)
+        for each in engine.running:
+            engine.settle(each)
+        assert batch.context == sum(each.computed for each in {*batch.decodes, *(each for each, _ in batch.chunks)})
+        tokens = {each: max(each.room, each.length if each in batch.decodes else 0) for each in engine.running}
+        held = sum(-(-tokens[each] // engine.block_size) - each.published for each in engine.running)
         assert held == pool.private
+        if rng.random() < 0.2:
+            engine.abort(rng.choice([*engine.running, *engine.waiting]))
         engine.complete(batch, rng.randint(1, batch.steps))
+        if engine.running and rng.random() < 0.2:
+            engine.abort(rng.choice(engine.running))
     assert not engine.running
     assert not engine.waiting
+    assert (engine.pool.private, engine.pool.live) == (0, 0)
 
 
 class PlainPool:

@@ -53,7 +53,7 @@ def _records(requests: int, failed: float, error: str) -> Iterator[Record]:
         first_at = sent_at + int(draw.gamma(4, 1e7))
         reads = first_at + np.cumsum(draw.gamma(50, 2e5, TOKENS)).astype("<i8")
         common = {"session": number, "scheduled_at": at, "ready_at": at, "sent_at": sent_at}
-        if number < failed * requests:
+        if failed and number % round(1 / failed) == 0:
             yield Record(**common, ended_at=first_at, outcome="status", status=429, error=error)
             continue
         yield Record(

@@ -50,21 +50,27 @@ def test_wrong_use_is_told_on_stderr(arguments: list[str], message: str, capsys:
     assert told.out == ""
 
 
-@pytest.mark.parametrize(
-    ("mistake", "code", "lines"),
-    [
-        (errors.PlanError(["a: wrong", "b: wrong too"], "fix it"), 2, ["error: a: wrong", "error: b: wrong too", "hint: fix it"]),
-        (errors.TargetError("http://x refused"), 3, ["error: http://x refused"]),
-        (errors.MissingExtra("Ray", "ray"), 2, ["error: Ray needs the extra 'ray'", "hint: pip install 'inferometer[ray]'"]),
-        (PermissionError(13, "Permission denied", "/x/y"), 2, ["error: /x/y: permission denied", "hint: keep runs where you may write: --store FOLDER"]),
-        (ZeroDivisionError("oh"), 70, ["error: ZeroDivisionError: oh", "hint: this is a mistake of ours; --traceback shows where it happened"]),
-    ],
-)  # fmt: skip
-def test_every_kind_of_mistake(
-    mistake: Exception, code: int, lines: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+MISTAKES: list[tuple[Exception, int, str]] = [
+    (errors.PlanError(["a: wrong", "b: too"], "fix it"), 2, "error: a: wrong\nerror: b: too\nhint: fix it\n"),
+    (errors.TargetError("http://x refused"), 3, "error: http://x refused\n"),
+    (errors.StoreError("x: full", "make room"), 2, "error: x: full\nhint: make room\n"),
+    (
+        PermissionError(13, "Permission denied", "/x/y"),
+        2,
+        "error: /x/y: permission denied\nhint: keep runs where you may write: --store FOLDER\n",
+    ),
+    (
+        ZeroDivisionError("oh"),
+        70,
+        "error: ZeroDivisionError: oh\nhint: this is a mistake of ours; --traceback shows where it happened\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "code", "told"), MISTAKES)
+def test_every_kind_of_mistake(mistake: Exception, code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(mistake) == code
-    assert capsys.readouterr().err.splitlines() == lines
+    assert capsys.readouterr().err == told
 
 
 def test_traceback_only_when_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,3 +85,8 @@ def test_traceback_only_when_asked(capsys: pytest.CaptureFixture[str], monkeypat
 def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["completion", shell]) == 0
     assert "_INFEROMETER_COMPLETE" in capsys.readouterr().out
+
+
+def test_nothing_typed_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([]) == 2
+    assert capsys.readouterr().out.startswith("Usage: inferometer")

@@ -339,3 +339,17 @@ def test_quantiles_are_order_statistics() -> None:
 def test_chunks_are_framed() -> None:
     assert chunk(b"x" * 26) == b"1a\r\n" + b"x" * 26 + b"\r\n"
     assert all(a < b for a, b in pairwise([chunk(b""), chunk(b"a")]))
+
+
+def test_a_metronome_that_is_late_leaves_no_event_out(clock: Clock) -> None:
+    """Requests that were stamped before one another are read in another order, and all of them late."""
+    metronome = Metronome(clock, Beat(1_000_000, 1_000_000))
+    clients = [Client() for _ in range(5)]
+    body = json.dumps({"stream": True, "max_tokens": 3}).encode()
+    stamps = [clock.at + offset for offset in (3_000_000, 0, 2_000_000, 0, 1_000_000)]
+    for client, received_at in zip(clients, stamps, strict=True):
+        metronome.answer(HttpRequest("POST", "/v1/completions", "", {}, body, received_at), client)
+    clock.at += 7_500_000
+    clock.run()
+    assert [len(events(client.body())) for client in clients] == [3] * 5
+    assert all(client.ended for client in clients)

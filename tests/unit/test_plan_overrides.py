@@ -164,7 +164,7 @@ def test_how_it_ends_is_one_decision() -> None:
 def test_other_flags() -> None:
     flags = Flags(input_tokens="2k", output_tokens="100", workers="2", seed="7", warmup="10s")
     plan = plan_from({"workload": {"prompt_as": "token_ids"}}, flags=flags)
-    assert (plan.workload.input_tokens, plan.workload.output_tokens) == (2000, 100)
+    assert (plan.workload.input_tokens.value, plan.workload.output_tokens.value) == (2000, 100)
     assert (plan.workload.prompt_as, plan.workers, plan.seed) == ("token_ids", 2, 7)
     assert plan.warmup.duration == 10
 
@@ -179,7 +179,8 @@ def test_a_flag_that_changes_nothing_is_a_mistake() -> None:
     filed = {"traffic": [{"load": {"rate": 1}}, {"load": {"rate": 2}}]}
     (found,) = mistakes(filed, flags=Flags(rate=5))
     assert found.startswith("every traffic class has its own load")
-    assert [each.workload.input_tokens for each in plan_from(filed, flags=Flags(input_tokens=5)).classes] == [5, 5]
+    classes = plan_from(filed, flags=Flags(input_tokens=5)).classes
+    assert [each.workload.input_tokens.value for each in classes] == [5, 5]
 
 
 def test_no_flags_change_nothing() -> None:

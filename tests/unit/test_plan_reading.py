@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.plan.model import Load, Plan, Stop, Traffic, Workload
+from inferometer.plan.model import Lengths, Load, Plan, Stop, Synthetic, Traffic
 from inferometer.plan.reading import plan_from, read_plan
 
 
@@ -56,7 +56,8 @@ def mistakes_of(tmp_path: Path, text: str, name: str = "plan.yaml") -> list[str]
         ({"stop": "0s"}, "stop.duration must be greater than 0, got 0s"),
         (
             {"target": {"api": "chatt"}},
-            "target.api must be one of completions, chat or template, got chatt; did you mean chat?",
+            "target.api must be one of completions, chat, responses, embeddings, rerank, anthropic, tgi or template, "
+            "got chatt; did you mean chat?",
         ),
         ({"target": "localhost:8000"}, "target.url must start with http:// or https://, got localhost:8000"),
         ({"target": "http://"}, "target.url must be a URL such as http://localhost:8000, got http://"),
@@ -169,7 +170,7 @@ def test_a_broken_section_makes_no_mistakes_up() -> None:
 
 def test_chat_does_not_take_token_ids() -> None:
     assert mistakes({"target": {"api": "chat"}, "workload": {"prompt_as": "token_ids"}}) == [
-        "plan.yaml: workload.prompt_as must be text: api chat sends messages"
+        "plan.yaml: workload.prompt_as must be text: api chat takes no token ids"
     ]
 
 
@@ -248,14 +249,15 @@ def test_classes_inherit_what_they_do_not_say() -> None:
     first, second = plan.classes
     assert (first.name, second.name) == ("class-1", "class-2")
     assert (first.workload, first.load, first.limits) == (plan.workload, plan.load, plan.limits)
-    assert second.workload == Workload(input_tokens=1000, output_tokens=10)
+    assert second.workload == Synthetic(input_tokens=Lengths.of(1000), output_tokens=Lengths.of(10))
     assert second.load == Load(type="concurrency", concurrency=2)
     assert second.limits == [] and second.stop.duration == 60
 
 
 def test_classes_made_in_python_inherit_too() -> None:
-    plan = Plan(workload=Workload(input_tokens=9), traffic=[Traffic(name="a"), Traffic(name="b", load=Load(rate=2))])
-    assert [each.workload.input_tokens for each in plan.classes] == [9, 9]
+    classes = [Traffic(name="a"), Traffic(name="b", load=Load(rate=2))]
+    plan = Plan(workload=Synthetic(input_tokens=Lengths.of(9)), traffic=classes)
+    assert [each.workload.input_tokens.value for each in plan.classes] == [9, 9]
     assert [each.load.type for each in plan.classes] == ["concurrency", "poisson"]
 
 

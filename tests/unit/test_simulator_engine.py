@@ -3,7 +3,8 @@
 import pytest
 
 from inferometer.simulator.blocks import BlockPool
-from inferometer.simulator.engine import Engine, Sequence
+from inferometer.simulator.engine import Engine
+from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.steptime import Noise, StepTime
 
 
@@ -55,6 +56,7 @@ def test_long_prompts_are_computed_in_chunks_beside_decodes() -> None:
         chunks.append(batch.prefill_tokens)
         engine.complete(batch, batch.steps)
     assert chunks == [63, 63, 24]
+    engine.settle(first)
     assert first.made == 4
 
 

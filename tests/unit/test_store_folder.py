@@ -54,7 +54,7 @@ def test_a_complete_run_comes_back(tmp_path: Path) -> None:
     folder = with_logs(new_run(tmp_path))
     folder.write_plan(PLAN)
     folder.write_environment({"cpu": "x"})
-    gathered = folder.gather()
+    _, gathered = folder.gather()
     folder.write_summary({"measures": {"ttft": {"p50": np.float64(0.5), "p99": float("nan")}}})
     folder.write_verdict({"word": "valid", "reasons": []})
     folder.write_state("complete")

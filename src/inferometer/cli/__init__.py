@@ -3,14 +3,18 @@
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import NoReturn
 
 from inferometer.cli.group import ReaderGoneError, group
-from inferometer.cli.mistakes import BROKEN_PIPE, INTERRUPTED, report
+from inferometer.cli.mistakes import BROKEN_PIPE, INTERRUPTED, report, say
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """The `inferometer` command; ends the process with the exit code."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's idle threads would spin beside the load
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # where there is no µ, a ? is better than no result
     code = execute(arguments)
     try:
         sys.stdout.flush()
@@ -28,6 +32,7 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return BROKEN_PIPE
     except KeyboardInterrupt:
+        say("warning", "interrupted")
         return INTERRUPTED
     except Exception as mistake:
         return report(mistake)

@@ -8,6 +8,8 @@ from inferometer.load.curl import first_request_as_curl
 from inferometer.plan.model import Plan
 from inferometer.plan.writing import to_yaml
 from inferometer.simulator.settings import SimulatorSettings
+from inferometer.workload.context import context_of
+from inferometer.workload.registry import new_nonce, workload_of
 
 
 def print_dry_run(plan: Plan) -> None:
@@ -16,6 +18,17 @@ def print_dry_run(plan: Plan) -> None:
     click.echo("\n# the first request:" + ("" if plan.target.model else f" ({_found(plan)})"))
     curl = first_request_as_curl(plan, os.environ, plan.target.model or _model(plan))
     click.echo("\n".join(f"# {line}" for line in curl.splitlines()))
+    for line in _told_of_workloads(plan):
+        click.echo(f"# {line}")
+
+
+def _told_of_workloads(plan: Plan) -> list[str]:
+    """What the workloads have to say, such as the statistics of a dataset."""
+    notes: list[str] = []
+    context = context_of(plan.target, note=notes.append)
+    for number, traffic in enumerate(plan.classes):
+        workload_of(traffic.workload, plan.seed, number, new_nonce(), context)
+    return [line for note in notes for line in note.splitlines()]
 
 
 def _found(plan: Plan) -> str:

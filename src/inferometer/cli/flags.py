@@ -5,16 +5,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from inferometer.cli.mistakes import say
+
 if TYPE_CHECKING:
     from inferometer.plan.model import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+change_option = click.option(
+    "-o", "changes", multiple=True, metavar="KEY=VALUE", help="In another tool's file: by its own keys. Repeatable."
+)
 _TARGET = (
     click.option("--url", multiple=True, metavar="URL", help="Server to measure; several take turns."),
     click.option("--server", metavar="KIND", help="Start a server for the run: simulator."),
     click.option("--model", metavar="NAME", help="Model to ask for. [default: what the server offers]"),
-    click.option("--api", metavar="API", help="completions, chat or template. [default: completions]"),
+    click.option(
+        "--api",
+        metavar="API",
+        help="completions, chat, responses, embeddings, rerank, anthropic, tgi, template. [default: completions]",
+    ),
 )
 _WORK = (
     click.option("--rate", metavar="N", help="Open loop: requests per second, Poisson arrivals."),
@@ -29,6 +38,7 @@ _WORK = (
     click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Any setting of the plan. Repeatable."
     ),
+    change_option,
 )
 _SENDING = (
     click.option("--workers", metavar="N", help="Processes that share the load."),
@@ -36,7 +46,7 @@ _SENDING = (
     click.option("--save-answers", is_flag=True, help="Keep what came back."),
 )
 
-plan_argument = click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path())
+plan_argument = click.argument("plan_words", metavar="[PLAN]", nargs=-1, type=click.Path())
 
 
 def work_flags(command: Command) -> Command:
@@ -56,24 +66,26 @@ def _with(command: Command, options: Iterable[Callable[[Command], Command]]) -> 
 
 
 def plan_of(
-    plan_file: str | None,
+    plan_words: tuple[str, ...],
     overrides: tuple[str, ...],
+    changes: tuple[str, ...] = (),
+    quiet: bool = False,
     warmup: str | None = None,
     save_prompts: bool = False,
     save_answers: bool = False,
     **flags: Any,
 ) -> "Plan":
-    """The plan that a command line means: the file, changed by flags, then by `--set`."""
+    """The plan that a command line means: what it names, changed by flags, then by `--set`."""
     from inferometer.plan.flags import Flags
-    from inferometer.plan.reading import plan_from, read_plan
+    from inferometer.plan.opening import open_plan
 
     more = [f"warmup={warmup}"] if warmup is not None else []
     more += ["save.prompts=true"] if save_prompts else []
     more += ["save.answers=true"] if save_answers else []
-    changes = [*more, *overrides]
-    if plan_file is None:
-        return plan_from({}, changes, "command line", Flags(**flags))
-    return read_plan(plan_file, changes, Flags(**flags))
+    opened = open_plan(plan_words, [*more, *overrides], Flags(**flags), changes)
+    for note in opened.notes if not quiet else ():
+        say("note", note)
+    return opened.plan
 
 
 def aimed(plan: "Plan") -> "Plan":

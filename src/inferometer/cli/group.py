@@ -12,6 +12,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rerun": ("inferometer.cli.rerun:rerun", "Do a kept run once more: same plan, same seed."),
     "show": ("inferometer.cli.show:show", "Show a kept run; the latest without an id."),
     "list": ("inferometer.cli.list:list_runs", "List the kept runs, newest first."),
+    "profiles": ("inferometer.cli.profiles:list_profiles", "List ready plans by name, or print one."),
     "plan": ("inferometer.cli.plan:plan", "Check plans, show them complete, print their schema."),
     "simulate": ("inferometer.cli.simulate:simulate", "Run a plan against the simulator in virtual time, or serve it."),
     "calibrate": ("inferometer.cli.calibrate:calibrate", "Measure this instrument's own error on this machine."),

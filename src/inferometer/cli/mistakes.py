@@ -37,6 +37,9 @@ def report(mistake: Exception) -> int:
             return _tell([mistake.message], mistake.hint, mistake.exit_code)
         case click.Abort():
             return INTERRUPTED
+        case click.UsageError() if type(mistake).__name__ == "NoArgsIsHelpError":  # since click 8.2
+            click.echo(mistake.format_message())
+            return WRONG_USE
         case click.UsageError():
             return _tell([_sentence(mistake.format_message())], _help_of(mistake), WRONG_USE)
         case click.ClickException():

@@ -2,7 +2,18 @@
 
 import click
 
+from inferometer.cli.flags import change_option
 from inferometer.cli.options import set_option
+
+SHOW_EXAMPLES = """\b
+Examples:
+  inferometer plan show plan.yaml
+      a plan with everything it leaves unsaid
+  inferometer plan show sanity_random.yaml.in -o min=20,total_count=200
+      what a template of llm-d means, and what -o changed in it
+  inferometer plan show -- vllm bench serve --random-input-len 1000 --request-rate 4
+      what another tool's command line means
+"""
 
 
 @click.group()
@@ -15,14 +26,14 @@ def plan() -> None:
 def check(files: tuple[str, ...]) -> None:
     """Say every mistake of each FILE; exit code 2 if there is one."""
     from inferometer.errors import PlanError
-    from inferometer.plan.reading import read_plan
+    from inferometer.plan.opening import open_plan
 
     mistakes: list[str] = []
     hint = None
     for file in files:
         try:
-            read_plan(file)
-            click.echo(f"{file}: ok")
+            opened = open_plan([file])
+            click.echo(f"{file}: ok" + (f" (of {opened.tool})" if opened.tool else ""))
         except PlanError as error:
             mistakes += error.mistakes
             hint = hint or error.hint
@@ -30,15 +41,26 @@ def check(files: tuple[str, ...]) -> None:
         raise PlanError(mistakes, hint)
 
 
-@plan.command("show")
-@click.argument("file", type=click.Path())
+@plan.command("show", epilog=SHOW_EXAMPLES)
+@click.argument("words", metavar="FILE", nargs=-1, required=True, type=click.Path())
+@change_option
 @set_option
-def show_plan(file: str, overrides: tuple[str, ...]) -> None:
-    """Print the plan in FILE with everything it leaves unsaid."""
-    from inferometer.plan.reading import read_plan
+@click.option("--full", is_flag=True, help="Every setting, also where another tool's plan is shown.")
+def show_plan(words: tuple[str, ...], changes: tuple[str, ...], overrides: tuple[str, ...], full: bool) -> None:
+    """Print the plan in FILE with everything it leaves unsaid.
+
+    FILE may be a profile's name, another tool's file, or after `--` its command line: these are printed as the plan
+    that a person would write, with what has no counterpart in comments.
+    """
+    from inferometer.plan.opening import open_plan
     from inferometer.plan.writing import to_yaml
 
-    click.echo(to_yaml(read_plan(file, overrides), full=True), nl=False)
+    opened = open_plan(words, overrides, changes=changes)
+    if opened.tool:
+        click.echo(f"# {opened.tool}, as a plan")
+    for note in opened.notes:
+        click.echo(f"# {note}")
+    click.echo(to_yaml(opened.plan, full=full or opened.tool is None), nl=False)
 
 
 @plan.command()

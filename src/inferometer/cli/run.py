@@ -19,6 +19,10 @@ Examples:
       closed loop: the next request when one is answered
   inferometer run plan.yaml --set load.rate=20 --limit 'ttft p99 < 500ms'
       a plan, changed; exit code 1 when the limit fails
+  inferometer run chat --url http://localhost:8000
+      a ready plan by its name; inferometer profiles lists them
+  inferometer run -- vllm bench serve --random-input-len 1000 --num-prompts 500
+      what another tool's command line means
   inferometer run plan.yaml --dry-run
       the plan as it would be run, and its first request as curl
 """
@@ -33,7 +37,7 @@ Examples:
 @quiet_option
 @store_option
 def run(
-    plan_file: str | None,
+    plan_words: tuple[str, ...],
     dry_run: bool,
     slowest: int,
     as_json: bool,
@@ -41,11 +45,12 @@ def run(
     store: Path | None,
     **flags: Any,
 ) -> int:
-    """Measure a server: drive PLAN (a YAML file, `-` for stdin) at it and keep the run.
+    """Measure a server: drive PLAN at it and keep the run.
 
+    PLAN is a YAML file (`-` for stdin), a profile's name, another tool's file, or after `--` its command line.
     Without --url and --server the built-in simulator is started and measured.
     """
-    asked = plan_of(plan_file, **flags)
+    asked = plan_of(plan_words, quiet=quiet, **flags)
     plan = aimed(asked)
     if dry_run:
         from inferometer.cli.dryrun import print_dry_run

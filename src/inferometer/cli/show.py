@@ -36,7 +36,7 @@ def show(
 
     kept = load_run(Index(store_of(store)).find(run or "latest"))
     if partial:
-        from inferometer.cli.partial import partial_run
+        from inferometer.run import partial_run
 
         kept = partial_run(kept, store_of(store))
     elif not kept.summary:

@@ -28,13 +28,13 @@ Examples:
 @slowest_option
 @json_option
 def simulate(
-    plan_file: str | None, serve: bool, host: str, port: int, slowest: int, as_json: bool, **flags: Any
+    plan_words: tuple[str, ...], serve: bool, host: str, port: int, slowest: int, as_json: bool, **flags: Any
 ) -> int:
     """Run PLAN against the simulator on virtual time: no server, no network, an hour in seconds.
 
     The summary is that of a run; nothing is kept.
     """
-    plan = plan_of(plan_file, **flags)
+    plan = plan_of(plan_words, **flags)
     if serve:
         from inferometer.simulator.rehearsal import settings_of
         from inferometer.simulator.server import run_server
@@ -44,6 +44,8 @@ def simulate(
     from inferometer.cli.printing import exit_code, print_run
     from inferometer.simulator.rehearsal import simulated_run
 
+    if plan.target.url:
+        say("note", f"{', '.join(plan.target.url)} is not asked: this is a simulation")
     run = simulated_run(plan)
     print_run(run, as_json=as_json, slowest=slowest)
     return exit_code(run, shown=not as_json)

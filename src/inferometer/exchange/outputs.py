@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from inferometer.errors import StoreError
+from inferometer.exchange.inferx import write_folder
 from inferometer.plan.model import Output
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told
@@ -81,4 +82,5 @@ WRITERS: dict[str, Callable[[Run, Path], None]] = {
     "json": _write_json,
     "csv": _write_csv,
     "parquet": _write_parquet,
+    "inferx": write_folder,
 }

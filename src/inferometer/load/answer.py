@@ -1,15 +1,16 @@
 """From the bytes and stamps of an exchange to a record: which read completed which tokens, and how sure that is."""
 
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferometer.load.clock import Ticket
 from inferometer.record.record import Outcome, Record
-from inferometer.wire.api import APIS, Answer, Api, Json, count_in, error_text, read_events, read_whole
-from inferometer.wire.client import Exchange
+from inferometer.wire.api import Answer, Api, Json, count_in, error_text, read_events, read_whole
+from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
+from inferometer.wire.pieces import read_pieces
 from inferometer.wire.sse import events_of
 
 Ints = NDArray[np.int64]
@@ -100,6 +101,8 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, stamps: Ints, kee
     if exchange.head.sse:
         data, ends = events_of(raw, exchange.head, complete)
         answer = read_events(api, data, keep_text)
+    elif api.in_pieces:
+        answer, ends = read_pieces(api, exchange.reads, exchange.head, complete, keep_text)
     elif complete:
         body, _, _ = body_of(raw, exchange.head)
         answer, ends = read_whole(api, body, keep_text), [len(raw)]
@@ -110,8 +113,10 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, stamps: Ints, kee
     if ends:
         _note_reads(record, exchange, stamps, np.array(ends, np.int64), answer)
     if complete:
-        _check(record, answer)
+        _check(record, api, answer)
         _check_end(record, exchange, api, answer)
+    if complete and not api.generates and record.outcome == "ok":
+        _note_whole_read(record, stamps)
     return answer
 
 
@@ -124,10 +129,17 @@ def _note_answer(record: Record, answer: Answer) -> None:
     record.counted_tokens = answer.counted
     record.finish_reason = answer.finish_reason
     record.request_id = answer.request_id
+    record.tokens_by = _counted_by(record, answer)
+
+
+def _counted_by(record: Record, answer: Answer) -> Literal["usage", "running usage", "events", "length"] | None:
+    if not answer.counted:
+        return None
     if answer.running_usage:
-        record.tokens_by = "running usage"
-    else:
-        record.tokens_by = "events" if record.output_tokens is None else "usage"
+        return "running usage"
+    if answer.by_length:
+        return "length"
+    return "events" if record.output_tokens is None else "usage"
 
 
 def _details(usage: Json, name: str) -> Json:
@@ -158,7 +170,7 @@ def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, comple
     """
     assert exchange.sent_at is not None
     before = np.concatenate([[exchange.sent_at], stamps[:-1]])
-    slack = np.maximum(stamps - before, 0)
+    slack: Ints = np.maximum(stamps - before, 0)
     last_end = np.zeros(len(stamps), np.int64)
     last_end[completed_by] = ends  # the last event of a read is written last
     slack[(np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING)] = 0
@@ -168,17 +180,24 @@ def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, comple
     return slack
 
 
-def _check(record: Record, answer: Answer) -> None:
+def _note_whole_read(record: Record, stamps: Ints) -> None:
+    """An answer without tokens is there when all of it is: one read, and no token in it."""
+    record.read_at = stamps[-1:].tobytes()
+    record.read_tokens = record.read_slack = bytes(8)
+    record.counted_tokens = None
+
+
+def _check(record: Record, api: Api, answer: Answer) -> None:
     """An answer that came completely must also be one."""
     if answer.error is not None:
         record.outcome, record.error = "bad", answer.error
-    elif not record.read_at:
+    elif not record.read_at and api.generates:
         record.outcome, record.error = "bad", "the answer carries no token"
 
 
 def _check_end(record: Record, exchange: Exchange, api: Api, answer: Answer) -> None:
     """Where only the closed connection ends a stream, its end mark tells whether all of it came."""
     assert exchange.head is not None
-    marked = answer.done or answer.finish_reason is not None or api is APIS["template"]
+    marked = answer.done or answer.finish_reason is not None or api.in_pieces
     if exchange.head.until_close and exchange.head.sse and not marked and record.outcome == "ok":
         record.outcome, record.error = "cut", "the connection was closed before the stream's end mark"

@@ -7,7 +7,7 @@ R(t) = r0 t + (r1 - r0) t^2 / 2L, and arrival n comes at R^-1(S(n)): constant ra
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import count, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,28 @@ class Block:
     first: int  # index of the first
     at: Ints
     stage: int
+
+
+class Replay:
+    """The sessions of a recording for one shard, each at its instant (nanoseconds after the start)."""
+
+    def __init__(self, at: Ints, shard: int = 0, shards: int = 1) -> None:
+        self._at = at[shard::shards]
+        self._stream: Iterator[Arrival] = zip(count(shard, shards), self._at.tolist(), repeat(0), strict=False)
+
+    def __iter__(self) -> Iterator[Arrival]:
+        return self._stream
+
+    def __next__(self) -> Arrival:
+        return next(self._stream)
+
+    def count(self) -> int:
+        return len(self._at)
+
+
+def replayed(at: Ints, speed: float) -> Ints:
+    """Recorded instants on the clock of the replay."""
+    return at if speed == 1 else np.rint(at / speed).astype(np.int64)
 
 
 class Arrivals:
@@ -117,7 +139,7 @@ def _ramp_length_s(load: Load, asked: int | None, extra: int) -> float:
 
 def stretches(load: Load, duration_s: float | None = None) -> list[Stretch]:
     """The stages of an open-loop load, none of them beyond `duration_s`."""
-    if not load.open_loop:
+    if not load.open_loop or load.type == "replay":
         raise ValueError(f"a load of type {load.type} has no arrivals of its own")
     end_s = math.inf if duration_s is None else duration_s
     if load.type == "stages":

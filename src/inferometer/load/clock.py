@@ -46,3 +46,6 @@ class Transport(Protocol):
 
     def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
         """Start the request now; returns a function that ends it with the given outcome."""
+
+    def prepare(self, request: Request, traffic: str, session: int) -> int:
+        """Do ahead of time what can be done for the first turn of a session; returns the bytes that it keeps."""

@@ -8,6 +8,7 @@ from inferometer.load.transport import Encoder, request_headers, request_path
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import redacted, redacted_fields, redacted_url
 from inferometer.wire.origin import origin_of
+from inferometer.workload.context import context_of
 from inferometer.workload.registry import new_nonce, workload_of
 
 SOME_URL = "http://127.0.0.1:PORT"  # of a server that is not started yet
@@ -17,7 +18,8 @@ _POINTER = re.compile(r"(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
 def first_request_as_curl(plan: Plan, environ: Mapping[str, str], model: str | None = None) -> str:
     """As it would be sent by the first traffic class; `model` is what the server would be asked for."""
     traffic = plan.classes[0]
-    request = workload_of(traffic.workload, plan.seed, 0, new_nonce())(0).turns[0]
+    context = context_of(plan.target, model)
+    request = workload_of(traffic.workload, plan.seed, 0, new_nonce(), context)(0).turns[0]
     safe = redacted(plan)
     bare = safe.model_copy(update={"target": safe.target.model_copy(update={"headers": {}})})
     encoder = Encoder(bare, bare.classes[0].model_copy(update={"headers": {}}), model, {})

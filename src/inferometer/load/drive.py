@@ -5,15 +5,18 @@ server and, on a jumping clock, the simulator. No arrival is dropped or moved: u
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from inferometer.load.answer import new_record
+from inferometer.load.arrivals import Arrival
 from inferometer.load.clock import Clock, Ticket, Timer, Transport
 from inferometer.load.pace import Pace
 from inferometer.record.record import CENSORED, Outcome, Record
+from inferometer.vocabulary import NANOSECONDS
+from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session, Workload
 
 
@@ -60,14 +63,19 @@ class Drive:
         self.counts = Counts()
         self._workload = workload
         self._pace = pace
+        self._ahead = Ahead(self._session, self._coming(), self._prepared, pace.most_sessions)
         self._clock = clock
         self._transport = transport
         self._keep = keep
         self._shard = shard
         self._cap: int | None = None
         self._stage = 0
-        self._waiting: deque[_Visit] = deque()
-        self._thinking = 0
+        self._waiting: deque[_Visit] = deque()  # turns that wait for a slot
+        self._lobby: deque[_Visit] = deque()  # sessions that wait until one under way is over
+        self._sessions = 0  # begun and not over
+        self._thinking: dict[_Visit, Timer] = {}
+        self._filling = False
+        self._fill_again = False  # is due as soon as the clock comes to it
         self._unkept = 0  # ended, but the record is not made yet
         self._under_way: dict[Callable[[Outcome], None], None] = {}
         self._next: tuple[_Visit, int] | None = None
@@ -78,12 +86,12 @@ class Drive:
         self._counted = 0
         self._counted_sessions = 0
         self.on_over: Callable[[], None] | None = None  # called when nothing is left to send or to await
-        self.on_stop: Callable[[], None] | None = None  # called when no new session will begin
+        self.on_stop: Callable[[], None] | None = None  # called when nothing more will begin
 
     @property
     def waiting(self) -> int:
         """Requests that wait for a slot."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._lobby)
 
     @property
     def planned(self) -> int | None:
@@ -98,12 +106,12 @@ class Drive:
     @property
     def over(self) -> bool:
         """Nothing more will be sent, nothing is awaited."""
-        return self._no_more and not (self.counts.in_flight or self._waiting or self._thinking or self._unkept)
+        return self._no_more and not (self.counts.in_flight or self.waiting or self._thinking or self._unkept)
 
     @property
     def sending(self) -> bool:
-        """Whether new sessions are still to come."""
-        return not self._no_more
+        """Whether more is still to come: new sessions, or turns of those under way."""
+        return not self._no_more or (not self._no_turns and self.counts.scheduled > self.counts.sent + self.waiting)
 
     def start(self, start_at: int) -> None:
         """Begin at an instant of the clock."""
@@ -122,19 +130,21 @@ class Drive:
             if self._timer is not None:
                 self._timer.cancel()
             self._next = None
-            if self.on_stop is not None:
-                self.on_stop()
+        self._check_sent()
         self._check_over()
 
     def end(self) -> None:
         """The time is up: schedule nothing more. What waits for a slot was scheduled in time and is still sent."""
-        self._no_turns = True
+        self._end_turns()
         self.stop()
+        self._fill(self._clock.now())  # sessions that waited for one of those
 
     def interrupt(self, outcome: Outcome) -> None:
         """Send nothing more, not even what waits; what is in flight may finish."""
-        self._no_turns = True
-        waiting, self._waiting = self._waiting, deque()
+        self._end_turns()
+        waiting = [*self._waiting, *self._lobby]
+        self._waiting.clear()
+        self._lobby.clear()
         for visit in waiting:
             self._keep_unsent(visit, outcome)
         self.stop()
@@ -145,19 +155,51 @@ class Drive:
         for end in list(self._under_way):
             end(outcome)
 
+    def _end_turns(self) -> None:
+        """Nobody waits for a turn that will not be sent."""
+        self._no_turns = True
+        for timer in self._thinking.values():
+            timer.cancel()
+        self._sessions -= len(self._thinking)
+        self._thinking.clear()
+
+    # -- sessions, made ahead of time ------------------------------------------------------------------------
+
+    @property
+    def short(self) -> bool:
+        """Whether few sessions are ready to be sent."""
+        return not self._no_more and self._ahead.short
+
+    def make_one(self) -> bool:
+        """Make one more session, in a quiet moment; False when enough are ready."""
+        return not self._no_more and self._ahead.make_one()
+
+    def _coming(self) -> Iterator[Arrival]:
+        """The sessions of this shard, in order; in a closed loop they have no instant of their own."""
+        if self._pace.arrivals is not None:
+            return self._pace.arrivals
+        return ((index, 0, 0) for index in self._pace.indices)
+
+    def _session(self, index: int) -> Session:
+        tape = self._pace.tape
+        return self._workload(index % tape if tape else index)
+
+    def _prepared(self, index: int, session: Session) -> int:
+        return self._transport.prepare(session.turns[0], self.name, index)
+
     # -- open loop -------------------------------------------------------------------------------------------
 
     def _await_arrival(self) -> None:
         """Make the next session ahead of time and wait for its instant."""
         assert self._pace.arrivals is not None
-        arrival = next(self._pace.arrivals, None)
-        if arrival is None or self._no_more:
+        made = self._ahead.take()
+        if made is None or self._no_more or self._enough(made[0][0], self._start_at + made[0][1]):
             self._next = None
             self.stop()
             return
-        index, after_ns, stage = arrival
+        (index, after_ns, stage), session = made
         at = self._start_at + after_ns
-        self._next = (_Visit(index, self._workload(index), stage, at), at)
+        self._next = (_Visit(index, session, stage, at), at)
         self._timer = self._clock.call_at(at, self._arrive)
 
     def _arrive(self) -> None:
@@ -165,11 +207,18 @@ class Drive:
             return
         visit, at = self._next
         self._count(visit)
-        self._admit(visit, at)
-        if self._enough():
-            self.stop()
+        if self._full:
+            self._lobby.append(visit)
         else:
-            self._await_arrival()
+            self._sessions += 1
+            self._admit(visit, at)
+        self._await_arrival()
+
+    @property
+    def _full(self) -> bool:
+        """Whether as many sessions are under way as may be."""
+        most = self._pace.sessions_at_once
+        return most is not None and self._sessions >= most
 
     def _admit(self, visit: _Visit, at: int) -> None:
         """A turn whose time has come: send it, or let it wait for a slot."""
@@ -178,17 +227,24 @@ class Drive:
         else:
             self._launch(visit, at)
 
-    def _enough(self) -> bool:
+    def _enough(self, index: int, at: int) -> bool:
+        """Whether a session is one too many. Those of the warm-up never are, even where a shard has no others."""
+        return not self._warm(index, at) and self._all_counted
+
+    @property
+    def _all_counted(self) -> bool:
         requests, sessions = self._pace.requests, self._pace.sessions
         return (requests is not None and self._counted >= requests) or (
             sessions is not None and self._counted_sessions >= sessions
         )
 
+    def _warm(self, index: int, at: int) -> bool:
+        return index < self._pace.warmup_requests or at < self._start_at + self._pace.warmup_ns
+
     def _count(self, visit: _Visit) -> None:
         """A session that begins: its turns count once the warm-up is over."""
         self.counts.scheduled += len(visit.session.turns)
-        warm = visit.index < self._pace.warmup_requests or visit.scheduled_at < self._start_at + self._pace.warmup_ns
-        if not warm:
+        if not self._warm(visit.index, visit.scheduled_at):
             self._counted += len(visit.session.turns)
             self._counted_sessions += 1
 
@@ -200,21 +256,49 @@ class Drive:
         self._fill(self._clock.now())
 
     def _fill(self, at: int) -> None:
-        """Use free slots: first for turns that wait, then, in a closed loop, for new sessions."""
-        while self._cap is None or self.counts.in_flight < self._cap:
-            if self._waiting:
-                self._launch(self._waiting.popleft(), at)
-            elif self._pace.arrivals is not None or self._no_more or not self._begin_session(at):
-                return
+        """Use free slots. One that a request gives back at once is used from the clock: no recursion, no standstill."""
+        if self._filling:
+            if not self._fill_again:
+                self._fill_again = True
+                self._clock.call_at(at, partial(self._refill, at))
+            return
+        self._filling = True
+        try:
+            while not self._fill_again and self._use_slot(at):
+                pass
+        finally:
+            self._filling = False
+
+    def _refill(self, at: int) -> None:
+        self._fill_again = False
+        self._fill(at)
+
+    def _use_slot(self, at: int) -> bool:
+        """First for turns that wait, then for sessions that do, then, in a closed loop, for new ones."""
+        if self._cap is not None and self.counts.in_flight >= self._cap:
+            return False
+        if self._waiting:
+            self._launch(self._waiting.popleft(), at)
+            return True
+        if self._full:
+            return False
+        if self._lobby:
+            self._sessions += 1
+            self._launch(self._lobby.popleft(), at)
+            return True
+        return self._pace.arrivals is None and not self._no_more and self._begin_session(at)
 
     def _begin_session(self, at: int) -> bool:
-        index = next(self._pace.indices, None)
-        if index is None or self._enough():
+        made = self._ahead.take()
+        if made is None or self._enough(made[0][0], at):
             self.stop()
             return False
-        visit = _Visit(index, self._workload(index), self._stage, at)
+        visit = _Visit(made[0][0], made[1], self._stage, at)
         self._count(visit)
+        self._sessions += 1
         self._launch(visit, at)
+        if self._enough(visit.index, at):  # it was the last: the drain begins now, not when a slot is free again
+            self.stop()
         return True
 
     # -- one request -----------------------------------------------------------------------------------------
@@ -223,6 +307,8 @@ class Drive:
         request = self._request(visit)
         ticket = self._ticket(visit, max(ready_at, visit.scheduled_at))
         self.counts.sent += 1
+        if self._no_more:
+            self._check_sent()
         self.counts.in_flight += 1
         self._unkept += 1
         end: Callable[[Outcome], None] | None = None
@@ -262,20 +348,30 @@ class Drive:
         visit.turn += 1
         if visit.turn < len(visit.session.turns) and not self._no_turns:
             self._think(visit, at)
+        else:
+            self._sessions -= 1
         self._fill(at)
         self._check_over()
 
     def _think(self, visit: _Visit, at: int) -> None:
-        visit.scheduled_at = at + int(visit.session.turns[visit.turn].think_s * 1e9)
-        self._thinking += 1
+        """Without a pause the next turn is first in line for the slot that its predecessor leaves."""
+        visit.scheduled_at = self._wanted_at(visit.session.turns[visit.turn], at)
+        if visit.scheduled_at <= at:
+            self._waiting.append(visit)
+        else:
+            self._thinking[visit] = self._clock.call_at(visit.scheduled_at, partial(self._thought, visit))
 
-        def wanted() -> None:
-            self._thinking -= 1
-            if not self._no_turns:
-                self._admit(visit, visit.scheduled_at)
-            self._check_over()
+    def _wanted_at(self, turn: Request, at: int) -> int:
+        """After its think time or, in a replay, when it was recorded: that may have been before the answer came."""
+        speed = self._pace.speed
+        if speed is None or turn.at_s is None:
+            return at + round(turn.think_s * NANOSECONDS)
+        return self._start_at + round(turn.at_s / speed * NANOSECONDS)
 
-        self._clock.call_at(visit.scheduled_at, wanted)
+    def _thought(self, visit: _Visit) -> None:
+        del self._thinking[visit]
+        self._admit(visit, visit.scheduled_at)
+        self._check_over()
 
     def _done(self, record: Record) -> None:
         self._unkept -= 1
@@ -293,6 +389,12 @@ class Drive:
         record.ended_at = self._clock.now()
         self._keep(record)
 
+    def _check_sent(self) -> None:
+        """Tell once that nothing more is to come. Turns that were recorded for later are: the drain waits for them."""
+        if self.on_stop is not None and not self.sending:
+            on_stop, self.on_stop = self.on_stop, None
+            on_stop()
+
     def _check_over(self) -> None:
         if self.over and self.on_over is not None:
             on_over, self.on_over = self.on_over, None
@@ -304,8 +406,10 @@ def _already_over(_outcome: Outcome) -> None:
 
 
 def _answer_in_history(messages: list[Any], answer: str) -> None:
-    """Put the live answer where the recorded one stands: in the last assistant message."""
+    """Put the live answer where the recorded one stands: in the last assistant message. The turns of a session share
+    their messages, so that it is in all later turns. A recorded tool call stays: what the tool said answers that."""
     for message in reversed(messages):
         if isinstance(message, dict) and message.get("role") == "assistant":
-            message["content"] = answer
+            if not message.get("tool_calls"):
+                message["content"] = answer
             return

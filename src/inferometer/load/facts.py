@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inferometer.load.arrivals import Arrivals, length_s
+from inferometer.load.arrivals import length_s
+from inferometer.load.pace import arrivals_of, warmup_sessions
 from inferometer.measure.facts import Facts
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records
@@ -63,8 +64,9 @@ def _planned(plan: Plan) -> dict[str, int]:
             continue
         asked = traffic.stop.sessions or traffic.stop.requests
         length = length_s(traffic.load, traffic.stop, plan.warmup)
-        arrivals = None if length is None else Arrivals(traffic.load, plan.seed, number, duration_s=length).count()
-        counts = [asked + plan.warmup.requests] if asked else []
+        ends = length is not None or traffic.load.type == "replay"
+        arrivals = arrivals_of(plan, number).count() if ends else None
+        counts = [asked + warmup_sessions(plan, number)] if asked else []
         counts += [arrivals] if arrivals is not None else []
         if counts:
             planned[traffic.name] = min(counts)

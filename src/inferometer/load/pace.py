@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from inferometer.load.arrivals import Arrival, Arrivals, length_s
+import numpy as np
+
+from inferometer.load.arrivals import Arrival, Arrivals, Ints, Replay, blocks, length_s, replayed, stretches
 from inferometer.plan.model import Plan, Traffic
+from inferometer.plan.workloads import TraceFile
 from inferometer.vocabulary import NANOSECONDS
+from inferometer.workload.recording import recording_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,15 @@ class Pace:
     sessions: int | None = None  # nor after so many sessions behind it
     warmup_requests: int = 0
     warmup_ns: int = 0
+    sessions_at_once: int | None = None
+    tape: int | None = None  # after so many sessions the same come again: the first time is warm-up
+    speed: float | None = None  # in a replay: turns come at their recorded times, so many times as fast
+
+    @property
+    def most_sessions(self) -> int | None:
+        """How many sessions may begin, where a count ends the load."""
+        ends = [count for count in (self.requests, self.sessions) if count is not None]
+        return min(ends) + self.warmup_requests if ends else None
 
 
 def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Pace:
@@ -31,9 +44,9 @@ def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Pace:
     traffic = plan.classes[number]
     load, stop = traffic.load, traffic.stop
     length = length_s(load, stop, plan.warmup)
-    warm = plan.warmup.requests
+    warm = warmup_sessions(plan, number)
     return Pace(
-        arrivals=iter(Arrivals(load, plan.seed, number, shard, shards, length)) if load.open_loop else None,
+        arrivals=iter(arrivals_of(plan, number, shard, shards)) if load.open_loop else None,
         indices=count(shard, shards),
         slots=_slots(traffic, shard, shards),
         ends_ns=None if length is None else round(length * NANOSECONDS),
@@ -41,7 +54,44 @@ def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Pace:
         sessions=_share_between(warm, stop.sessions, shard, shards),
         warmup_requests=warm,
         warmup_ns=round(plan.warmup.duration * NANOSECONDS),
+        sessions_at_once=None if load.sessions_at_once is None else share(load.sessions_at_once, shard, shards),
+        tape=plan.warmup.requests if plan.warmup.tape else None,
+        speed=load.speed if load.type == "replay" else None,
     )
+
+
+def arrivals_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Arrivals | Replay:
+    """When the sessions of an open-loop class begin, for one shard."""
+    traffic = plan.classes[number]
+    length = length_s(traffic.load, traffic.stop, plan.warmup)
+    if traffic.load.type != "replay":
+        return Arrivals(traffic.load, plan.seed, number, shard, shards, length)
+    at = replay_starts(traffic)
+    within = at if length is None else at[: int(np.searchsorted(at, length * NANOSECONDS))]
+    return Replay(within, shard, shards)
+
+
+def replay_starts(traffic: Traffic) -> Ints:
+    """When the recorded sessions of a class begin, in nanoseconds after the start."""
+    assert isinstance(traffic.workload, TraceFile)
+    return replayed(recording_of(traffic.workload).starts, traffic.load.speed)
+
+
+def warmup_sessions(plan: Plan, number: int) -> int:
+    """The sessions of a class that are warm-up by their number; in an open loop its time is turned into one too,
+    so that all shards leave out the same ones."""
+    traffic, warmup = plan.classes[number], plan.warmup
+    if not traffic.load.open_loop or not warmup.duration:
+        return warmup.requests
+    limit_ns, found = round(warmup.duration * NANOSECONDS), 0
+    if traffic.load.type == "replay":
+        return max(warmup.requests, int(np.searchsorted(replay_starts(traffic), limit_ns)))
+    for block in blocks(stretches(traffic.load, length_s(traffic.load, traffic.stop, warmup)), plan.seed, number):
+        inside = int(np.searchsorted(block.at, limit_ns))
+        found += inside
+        if inside < len(block.at):
+            break
+    return max(warmup.requests, found)
 
 
 def share(whole: int, shard: int, shards: int) -> int:

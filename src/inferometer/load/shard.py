@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from inferometer.load.drive import Drive
-from inferometer.load.pace import pace_of
+from inferometer.load.pace import pace_of, replay_starts
+from inferometer.load.prime import Primed, Primer, primes_of
 from inferometer.load.progress import Progress
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
@@ -24,6 +26,7 @@ from inferometer.vocabulary import NANOSECONDS
 from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.stamps import kernel_stamps
+from inferometer.workload.context import context_of
 from inferometer.workload.registry import workload_of
 
 PROGRESS_NS = NANOSECONDS // 4
@@ -46,6 +49,8 @@ class ShardJob(msgspec.Struct, frozen=True):
     model: str | None = None
     shard: int = 0
     shards: int = 1
+    max_model_len: int | None = None
+    models: list[str] = []
 
 
 class ShardReport(msgspec.Struct):
@@ -60,6 +65,7 @@ class ShardReport(msgspec.Struct):
     clock_steps_s: list[float] = []
     cpu_s: float = 0.0
     connections: int = 0
+    primed: list[Primed] = []
 
 
 def run_shard(
@@ -86,7 +92,12 @@ class _Shard:
         self.reactor = Reactor(nap_s=NAP_S if kernel_stamps() else 0.0)
         self.log = LogWriter(Path(job.log), job.shard, {"real_minus_monotonic_ns": self.clocks.offset_ns})
         self.transport = HttpTransport(self.reactor, self.plan, job.model, self.clocks)
-        self.reactor.idle = self.transport.read_one
+        self.reactor.idle = self._quiet
+        context = context_of(self.plan.target, job.model, job.models, job.max_model_len)
+        self.workloads = [
+            workload_of(each.workload, self.plan.seed, number, job.nonce, context)
+            for number, each in enumerate(self.plan.classes)
+        ]
         self.drives = [self._drive(number) for number in range(len(self.plan.classes))]
         self.report = ShardReport(shard=job.shard, start_at=0)
         self._watch = watch
@@ -95,20 +106,17 @@ class _Shard:
         self._phase = "connect"
         self._failure: BaseException | None = None
         self._housekeep_at = 0
-        self._undo_signal = self.reactor.on_signal(signal.SIGINT, self._on_interrupt)
+        self._primer: Primer | None = None
+        self._undo_signals = [
+            self.reactor.on_signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+        ]
 
     def run(self, await_start: Callable[[], int]) -> ShardReport:
         self._connect()
+        self._prepare()
         cpu_before = _cpu_s()
-        gc.collect()
-        gc.freeze()
-        gc.disable()  # nothing here makes cycles; a collection would hold up every stream
-        try:
-            self._begin(await_start())
-            self.reactor.run()
-        finally:
-            gc.enable()
-            gc.unfreeze()
+        if not self.report.interrupted:  # it may have been while connections were opened
+            self._load(await_start)
         if self._failure is not None:
             raise self._failure
         self.transport.close()
@@ -116,7 +124,8 @@ class _Shard:
         return self.report
 
     def close(self) -> None:
-        self._undo_signal()
+        for undo in self._undo_signals:
+            undo()
         self.log.close()
         self.reactor.close()
 
@@ -124,7 +133,7 @@ class _Shard:
         job, traffic = self.job, self.plan.classes[number]
         drive = Drive(
             traffic.name,
-            workload_of(traffic.workload, self.plan.seed, number, job.nonce),
+            self.workloads[number],
             pace_of(self.plan, number, job.shard, job.shards),
             self.reactor,
             self.transport,
@@ -143,6 +152,48 @@ class _Shard:
             self._tell()
             self.transport.connect(count, self.reactor.stop)
             self.reactor.run()
+
+    def _prepare(self) -> None:
+        """All that can be done before the load: caches primed, the first sessions made."""
+        for number in range(len(self.drives)):
+            if not self.report.interrupted:
+                self._prime(number)
+        for drive in self.drives:
+            while drive.make_one():
+                pass
+
+    def _prime(self, number: int) -> None:
+        """Have the target's prefix caches hold what the workload wants them to."""
+        name, urls = self.plan.classes[number].name, len(self.transport.clients)
+        requests = primes_of(self.workloads[number], urls, self.job.shard, self.job.shards)
+        primer = self._primer = Primer(name, requests, self.reactor, self.transport, self.reactor.stop)
+        primer.start()
+        if primer.over:
+            return
+        self._phase = "prime"
+        self._tell()
+        self.reactor.run()
+        self.report.primed.append(primer.primed)
+        self.log.add(Note("primed", now(), {"traffic": name, **msgspec.to_builtins(primer.primed)}))
+
+    def _quiet(self) -> bool:
+        """One piece of the work that can wait: sessions where few are ready, then answers, then more sessions."""
+        for drive in self.drives:
+            if drive.short and drive.make_one():
+                return True
+        return self.transport.read_one() or any(drive.make_one() for drive in self.drives)
+
+    def _load(self, await_start: Callable[[], int]) -> None:
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # nothing here makes cycles; a collection would hold up every stream
+        try:
+            self._begin(await_start())
+            if self._phase != "done":  # a shard may have nothing to send
+                self.reactor.run()
+        finally:
+            gc.enable()
+            gc.unfreeze()
 
     def _begin(self, start_at: int) -> None:
         self.report.start_at = start_at
@@ -253,9 +304,11 @@ class _Shard:
             self._cut("cancelled")
             return
         self.report.interrupted = True
+        if self._primer is not None:
+            self._primer.stop()
         self.log.add(Note("interrupted", now()))
-        self._each(lambda drive: drive.interrupt("cancelled"))
         self.drain("cancelled")
+        self._each(lambda drive: drive.interrupt("cancelled"))
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
@@ -280,8 +333,14 @@ def _expected_in_flight(plan: Plan, number: int) -> int:
     if load.type == "stages":
         return max(int(stage.concurrency or max(stage.rate or 0, stage.to or 0)) for stage in load.stages)
     capped = load.concurrency or load.max_concurrency
-    rate = max(load.rate or 0, load.to or 0)
+    rate = max(load.rate or 0, load.to or 0, _busiest_second(plan, number))
     return min(int(rate) + 1, capped or MOST_PRECONNECTED) if rate else capped or 0
+
+
+def _busiest_second(plan: Plan, number: int) -> int:
+    """The most sessions that begin within a second of a replay."""
+    traffic = plan.classes[number]
+    return int(np.bincount(replay_starts(traffic) // NANOSECONDS).max()) if traffic.load.type == "replay" else 0
 
 
 def _total(parts: list[int | None]) -> int | None:

@@ -3,23 +3,26 @@
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import orjson
 
 from inferometer.load.answer import last_stamp, new_record, read_answer
 from inferometer.load.clock import Done, Ended, Ticket
 from inferometer.plan.model import Plan, Target, Traffic
-from inferometer.plan.secrets import resolve_headers
+from inferometer.plan.secrets import redacted_url, resolve_headers, secret_hider
 from inferometer.record.record import Outcome
-from inferometer.wire.api import APIS, template_body
-from inferometer.wire.client import Client, Exchange
+from inferometer.wire.api import Manner, api_of
+from inferometer.wire.apis.template import template_body
+from inferometer.wire.client import Client
 from inferometer.wire.clocks import ClockPair
+from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin, origin_of, tls_context
 from inferometer.wire.reactor import Reactor
 from inferometer.workload.session import Request
 
 BACKLOG_BYTES = 256 * 1024 * 1024  # answers kept unread for quiet moments; beyond, they are read at once
+
+EXCHANGE_BYTES = 4096  # what one takes beside its request and its answer
 
 
 class HttpTransport:
@@ -31,9 +34,11 @@ class HttpTransport:
         tls = tls_context(target.tls.verify, target.tls.ca, target.tls.cert, target.tls.key)
         self.clients = [_client(reactor, target, origin_of(url, tls, target.proxy)) for url in target.url]
         self._clocks = clocks
-        self._api = APIS[target.api]
+        self._api = api_of(target.api)
         self._encoders = {each.name: Encoder(plan, each, model) for each in plan.classes}
         self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
+        self._replicas = {url: redacted_url(url) for url in target.url}
+        self._hide = secret_hider(target, *(each.headers for each in plan.classes))
         self._backlog: deque[tuple[Exchange, Request, Ticket, Done]] = deque()
         self._backlog_bytes = 0
         self.stamps = "kernel"  # until an exchange had to stamp by itself
@@ -55,7 +60,8 @@ class HttpTransport:
 
     def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
         client = self.clients[(ticket.session + ticket.turn) % len(self.clients)]
-        data = self._encoders[ticket.traffic].encode(request, client.origin)
+        data = request.wire or self._encoders[ticket.traffic].encode(request, client.origin)
+        request.wire = None  # the exchange has it now
 
         def on_end(exchange: Exchange) -> None:
             stamp = last_stamp(exchange, self._clocks.offset_ns) if exchange.outcome in {"ok", "status"} else None
@@ -65,19 +71,27 @@ class HttpTransport:
                 ended(done_at)
                 return
             ended(stamp or exchange.ended_at or 0)
+            if not exchange.reads:  # nothing to read, and quiet moments may never come where everything is refused
+                self._finish(exchange, request, ticket, done)
+                return
             self._backlog.append((exchange, request, ticket, done))
-            self._backlog_bytes += sum(map(len, exchange.reads))
+            self._backlog_bytes += _weight(exchange)
             while self._backlog_bytes > BACKLOG_BYTES:
                 self.read_one()
 
         return client.fetch(data, on_end).end
+
+    def prepare(self, request: Request, traffic: str, session: int) -> int:
+        origin = self.clients[session % len(self.clients)].origin
+        request.wire = self._encoders[traffic].encode(request, origin)
+        return 2 * len(request.wire)  # the prompt is kept beside it
 
     def read_one(self) -> bool:
         """Read the oldest answer that waits; returns whether there was one."""
         if not self._backlog:
             return False
         exchange, request, ticket, done = self._backlog.popleft()
-        self._backlog_bytes -= sum(map(len, exchange.reads))
+        self._backlog_bytes -= _weight(exchange)
         self._finish(exchange, request, ticket, done)
         return True
 
@@ -89,10 +103,13 @@ class HttpTransport:
 
     def _finish(self, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
         record = new_record(ticket)
-        record.replica = exchange.client.origin.url
-        record.asked_input, record.asked_output = request.input_tokens, request.output_tokens
+        record.replica = self._replicas[exchange.client.origin.url]
+        record.asked_input = request.input_tokens if self._api.prompt_once else None
+        record.asked_output = request.output_tokens if self._api.generates else None
         keep_text = self._keep_answers or ticket.live
         text = read_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
+        if record.error is not None:  # servers like to echo a wrong key
+            record.error = self._hide(" ".join(record.error.split()))[:300]
         if exchange.since:
             self.stamps = "read"
         if self._keep_prompts:
@@ -100,6 +117,11 @@ class HttpTransport:
         if self._keep_answers:
             record.answer = text
         done(record, text)
+
+
+def _weight(exchange: Exchange) -> int:
+    """The memory that an unread exchange takes, roughly."""
+    return EXCHANGE_BYTES + len(exchange.request) + sum(map(len, exchange.reads))
 
 
 class Encoder:
@@ -111,9 +133,9 @@ class Encoder:
         self._target = plan.target
         self._traffic = traffic
         self._model = model
-        self._api = APIS[plan.target.api]
+        self._api = api_of(plan.target.api)
         self._headers = request_headers(plan.target, traffic, environ)
-        self._fields = fixed_fields(plan.target, traffic)
+        self._fields = {asked: self._api.fields(manner_of(plan.target, traffic, asked)) for asked in (False, True)}
         self._heads: dict[str, bytes] = {}
 
     def encode(self, request: Request, origin: Origin) -> bytes:
@@ -127,9 +149,8 @@ class Encoder:
         if self._target.body is not None:
             prompt = request.prompt if isinstance(request.prompt, str) else str(request.prompt)
             return template_body(self._target.body, prompt)
-        fields = self._api.body(self._model, request.prompt) | self._fields
-        if request.output_tokens is not None:
-            fields["max_tokens"] = request.output_tokens
+        fields = self._api.body(self._model, request.prompt) | self._fields[request.output_tokens is not None]
+        self._api.ask_length(fields, request.output_tokens)
         return orjson.dumps(fields | request.body)
 
     def _head(self, origin: Origin) -> bytes:
@@ -145,9 +166,10 @@ class Encoder:
 
 def request_path(origin: Origin, target: Target) -> str:
     """The path of the API below the URL, whether or not the URL already ends with /v1."""
-    path = target.path or APIS[target.api].path
+    api = api_of(target.api)
     if target.api == "template" and target.path is None:
         return origin.path or "/"
+    path = target.path or (api.path if target.stream else api.whole_path or api.path)
     if origin.path.endswith("/v1") and path.startswith("/v1/"):
         path = path.removeprefix("/v1")
     return origin.path + path
@@ -155,27 +177,35 @@ def request_path(origin: Origin, target: Target) -> str:
 
 def request_headers(target: Target, traffic: Traffic, environ: Mapping[str, str]) -> dict[str, str]:
     """The headers of every request of a class, the key included."""
-    headers = {"Content-Type": "application/json", "Accept": "text/event-stream" if target.stream else "*/*"}
+    api = api_of(target.api)
+    headers = {"Content-Type": "application/json", "Accept": _accepted(target)} | api.headers
     if key := environ.get(target.key_env):
-        headers["Authorization"] = f"Bearer {key}"
-    return headers | resolve_headers(target.headers | traffic.headers, environ)
+        headers |= api.credentials(key)
+    own = resolve_headers(target.headers | traffic.headers, environ)
+    names = {name.lower() for name in own}
+    return {name: value for name, value in headers.items() if name.lower() not in names} | own
 
 
-def fixed_fields(target: Target, traffic: Traffic) -> dict[str, Any]:
-    """The fields of a body that are the same in every request of a class."""
+def _accepted(target: Target) -> str:
+    api = api_of(target.api)
+    if not target.stream or not api.generates:
+        return "*/*"
+    return "text/event-stream, */*" if api.in_pieces else "text/event-stream"
+
+
+def manner_of(target: Target, traffic: Traffic, length_asked: bool) -> Manner:
+    """How a class asks, in the words of the wire."""
     sampling = traffic.sampling
-    fields: dict[str, Any] = {"stream": target.stream}
-    if target.stream:
-        fields["stream_options"] = {"include_usage": True}
-        if target.continuous_usage:
-            fields["stream_options"]["continuous_usage_stats"] = True
-    asked = traffic.workload.output_tokens is not None
-    if sampling.ignore_eos or (sampling.ignore_eos is None and asked):
-        fields["ignore_eos"] = True
-    for name in ("min_tokens", "temperature", "top_p", "stop"):
-        if (value := getattr(sampling, name)) is not None:
-            fields[name] = value
-    return fields | sampling.extra
+    names = ("min_tokens", "temperature", "top_p", "stop")
+    given = {name: value for name in names if (value := getattr(sampling, name)) is not None}
+    return Manner(
+        stream=target.stream,
+        continuous_usage=target.continuous_usage,
+        length_asked=length_asked,
+        ignore_eos=sampling.ignore_eos,
+        sampling=given,
+        extra=sampling.extra,
+    )
 
 
 def _client(reactor: Reactor, target: Target, origin: Origin) -> Client:

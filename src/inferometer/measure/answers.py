@@ -51,7 +51,7 @@ class Answers:
             last_at=_placed(records.read_at[ends], has),
             first_tokens=_placed(records.read_tokens[starts], has),
             read_tokens=read_tokens,
-            output_tokens=np.where(reported, records.output_tokens, np.where(has, read_tokens, MISSING)),
+            output_tokens=np.where(reported, records.output_tokens, np.where(read_tokens > 0, read_tokens, MISSING)),
             gaps=_gaps(records, counts),
             ok=ok,
             failed=~ok & ~censored,

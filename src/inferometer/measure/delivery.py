@@ -73,7 +73,7 @@ def _process(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> di
     pieces = planned_pieces(traffic, plan)
     gaps, stage = _rescaled_gaps(answers, pieces, start_of(answers.records, facts), capped)
     head: dict[str, Any] = {"process": _name(pieces), "gaps_of": "scheduled_at" if capped else "sent_at"}
-    if len(gaps) < FEWEST_GAPS:
+    if len(gaps) < FEWEST_GAPS or traffic.load.type == "replay":  # a recording is no process: its times are the plan
         return {**head, "gaps": len(gaps), "gap_mean": None, "gap_cv": None, "gap_cv_named": None,
                 "dispersion": None, "ks": None}  # fmt: skip
     middle = float(gaps.mean())

@@ -8,7 +8,7 @@ from inferometer.measure.answers import Answers
 from inferometer.measure.quantiles import Ints
 from inferometer.record.columns import Mask, known
 
-ESTIMATED = ("events", "tokenizer")  # ways of counting that are not the server's own
+ESTIMATED = ("events", "tokenizer", "length")  # ways of counting that are not the server's own
 
 
 def tokens(answers: Answers, chosen: Mask) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Each rule looks at one thing and yields a reason or nothing. What only the serve
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from inferometer.measure.cache import hit_rate_finding
 from inferometer.measure.describe import named_quantiles, share_of
 from inferometer.measure.facts import Facts
 from inferometer.measure.quantiles import needed_for
@@ -176,9 +177,9 @@ def _short_against_stay(backlog: dict[str, Any], length_s: float) -> bool:
 
 
 def _not_steady(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
-    """Stages and ramps are meant to change: of stages each is looked at, a ramp is not."""
+    """Stages, ramps and recordings are meant to change: of stages each is looked at, the others are not."""
     for name, traffic, part in _parts(summary, plan):
-        if traffic.load.type == "ramp":
+        if traffic.load.type in ("ramp", "replay"):
             continue
         for section in part["stages"] or [part]:
             ramped = "stage" in section and traffic.load.stages[section["stage"]].to is not None
@@ -198,7 +199,7 @@ def _drifts(section: Summary, name: str | None) -> Iterator[Reason]:
 
 def _concurrency_not_held(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     for name, traffic, part in _parts(summary, plan):
-        if traffic.load.type != "concurrency":
+        if traffic.load.type != "concurrency" or traffic.load.sessions_at_once:  # users who think leave slots free
             continue
         held, asked = part["concurrency"]["mean"], part["concurrency"]["asked"]
         if held is not None and asked and held < HELD_SHARE * asked:
@@ -220,7 +221,7 @@ def _too_few(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
 def _wanting(part: Summary, traffic: Traffic) -> list[tuple[int, int, str]]:
     """(needed, there, what) of each named quantile that is unknown. Under a load that is meant to change, neighbours
     are alike by design, and only the bare count binds."""
-    changing = traffic.load.type in ("ramp", "stages")
+    changing = traffic.load.type in ("ramp", "stages", "replay")
     found = []
     for measure, described in part["measures"].items():
         bound = set(named_quantiles(traffic.limits, measure))
@@ -273,11 +274,19 @@ def _tokens_disagree(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Rea
 
 def _cached_by_accident(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     """Synthetic prompts share nothing; within a session of several turns a cache is meant to hit."""
+    if plan.warmup.tape:
+        return
     for name, traffic, part in _parts(summary, plan):
         share = part["tokens"]["cached"]["share"]
-        if traffic.workload.type == "synthetic" and part["sessions"] is None and (share or 0.0) > CACHED_SHARE:
+        if traffic.workload.shares_nothing and part["sessions"] is None and (share or 0.0) > CACHED_SHARE:
             text = f"{share:.0%} of prompt tokens came from the prefix cache although prompts share nothing"
             yield _doubt("cached", f"{text}: they were sent before; use another seed or more nonce tokens.", name)
+
+
+def _hit_rate_off(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, traffic, part in _parts(summary, plan):
+        if (found := hit_rate_finding(traffic, part["tokens"]["cached"])) is not None:
+            yield _reason(found[0], "hit_rate_off", found[1], name)
 
 
 def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
@@ -305,5 +314,6 @@ RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
     _odd_finish,
     _tokens_disagree,
     _cached_by_accident,
+    _hit_rate_off,
     _clock_stepped,
 )

@@ -91,7 +91,10 @@ def class_window(answers: Answers, plan: Plan, facts: Facts, name: str) -> Windo
     """The window of one traffic class, given its answers only."""
     records, traffic = answers.records, traffic_named(plan, name)
     begin_at = warmup_end(records, plan, facts)
-    window = _open(records, facts, name, begin_at) if traffic.load.open_loop else _closed(records, traffic, begin_at)
+    if traffic.load.open_loop:
+        window = _open(_by_the_clock(records, traffic), facts, name, begin_at)
+    else:
+        window = _closed(records, traffic, begin_at)
     if window is not None and window.start_at < window.end_at:
         return window
     rule = "the whole run: too little was sent for a window of its own"
@@ -102,8 +105,12 @@ def traffic_named(plan: Plan, name: str) -> Traffic:
     return next((traffic for traffic in plan.classes if traffic.name == name), plan.classes[0])
 
 
-def _open(records: Records, facts: Facts, name: str, begin_at: int) -> Window | None:
-    arrivals = records.scheduled_at[records.turn == 0]
+def _by_the_clock(records: Records, traffic: Traffic) -> Ints:
+    """When what the clock asks for was scheduled: the beginning of each session and, in a replay, each of its turns."""
+    return records.scheduled_at if traffic.load.type == "replay" else records.scheduled_at[records.turn == 0]
+
+
+def _open(arrivals: Ints, facts: Facts, name: str, begin_at: int) -> Window | None:
     if not len(arrivals):
         return None
     end_at, last = int(arrivals.max()), "scheduled arrival"
@@ -114,6 +121,8 @@ def _open(records: Records, facts: Facts, name: str, begin_at: int) -> Window | 
 
 def _closed(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
     """Slots that open together are filled one by one: the window starts when the first of them was asked for."""
+    if traffic.load.sessions_at_once is not None and (window := _sessions_held(records, traffic, begin_at)):
+        return window
     asked = asked_concurrency(traffic)
     flight = InFlight.of(records.sent_at, records.ended_at)
     held = flight.held(HELD_SHARE * asked)
@@ -129,6 +138,20 @@ def _closed(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
     there &= ~known(records.ended_at) | (records.ended_at > first_at)
     asked_at = int(records.scheduled_at[there].min())
     return Window(max(begin_at, asked_at), end_at, rule)
+
+
+def _sessions_held(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
+    """With sessions at once it is these that are held: their users may be thinking, and nothing is in flight."""
+    if not len(records):
+        return None
+    _, first, number = np.unique(records.session, return_index=True, return_inverse=True)
+    starts, ends = records.scheduled_at[first].copy(), np.full(len(first), MISSING)
+    np.minimum.at(starts, number, records.scheduled_at)
+    np.maximum.at(ends, number, records.ended_at)
+    asked = traffic.load.sessions_at_once or 1
+    held = InFlight.of(starts, ends).held(HELD_SHARE * asked)
+    rule = f"closed loop: while at least {HELD_SHARE:.0%} of {asked} sessions are under way"
+    return None if held is None else Window(max(begin_at, held[0]), held[1], rule)
 
 
 def asked_concurrency(traffic: Traffic) -> int:

@@ -54,6 +54,10 @@ class Section(BaseModel):
         """Mistakes between fields, for a section to say; each is reported, not only the first."""
         return iter(())
 
+    def derived(self) -> frozenset[str]:
+        """Fields that follow from others: a plan for people leaves them out."""
+        return frozenset()
+
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         if mistakes := list(self.disagreements()):

@@ -37,14 +37,19 @@ class Stage(Section):
 class Load(Section):
     """When requests are sent. Without a type: `rate` is Poisson, `concurrency` a closed loop."""
 
-    type: Literal["constant", "poisson", "gamma", "ramp", "concurrency", "stages"] = Field(
+    type: Literal["constant", "poisson", "gamma", "ramp", "concurrency", "stages", "replay"] = Field(
         "concurrency", description="when requests are sent; not needed where another field tells"
     )
     rate: Number | None = Field(None, gt=0, description="requests (sessions) per second")
     to: Number | None = Field(None, ge=0, description="for a ramp: the rate at its end")
+    tokens_per_s: Number | None = Field(
+        None, gt=0, description="input and output tokens per second, from which the rate follows"
+    )
     cv: Number = Field(1.0, gt=0, description="for gamma: coefficient of variation of the gaps; 1 is Poisson")
     concurrency: Count | None = Field(None, ge=1, description="closed loop: requests in flight")
     max_concurrency: Count | None = Field(None, ge=1, description="open loop: cap; arrivals wait, none is dropped")
+    sessions_at_once: Count | None = Field(None, ge=1, description="cap on sessions under way; others wait")
+    speed: Number = Field(1.0, gt=0, description="for replay: how many times as fast as recorded")
     stages: list[Stage] = Field([], description="one after the other, each with a summary of its own")
 
     @model_validator(mode="before")
@@ -53,8 +58,8 @@ class Load(Section):
         return short.load(value)
 
     def disagreements(self) -> Iterator[Mistake]:
-        wanted = {"concurrency": "concurrency", "stages": "stages"}.get(self.type, "rate")
-        if not getattr(self, wanted):
+        wanted = {"concurrency": "concurrency", "stages": "stages", "replay": ""}.get(self.type, "rate")
+        if wanted and not getattr(self, wanted) and not (wanted == "rate" and self.tokens_per_s):
             yield Mistake((wanted,), f"is missing: a load of type {self.type} needs it")
         for name in ("rate", "concurrency", "stages"):
             if name != wanted and getattr(self, name):
@@ -65,6 +70,10 @@ class Load(Section):
             yield Mistake(("to",), f"belongs to type ramp, but type is {self.type}")
         if self.cv != 1 and self.type != "gamma":
             yield Mistake(("cv",), f"belongs to type gamma, but type is {self.type}")
+        if self.speed != 1 and self.type != "replay":
+            yield Mistake(("speed",), f"belongs to type replay, but type is {self.type}")
+        if self.tokens_per_s and self.type not in short.RATE_TYPES:
+            yield Mistake(("tokens_per_s",), f"does not belong to type {self.type}")
         if self.max_concurrency and self.type == "concurrency":
             yield Mistake(("max_concurrency",), "caps an open loop; a closed loop has concurrency")
         yield from self._of_stages()
@@ -78,6 +87,16 @@ class Load(Section):
         elif closed == {False} and not any(stage.rate or stage.to for stage in self.stages):
             yield Mistake(("stages",), "send nothing: every rate is 0")
 
+    def derived(self) -> frozenset[str]:
+        return frozenset() if self.tokens_per_s is None else frozenset({"rate"})
+
+    def at_rate(self, mean_input: float | None, mean_output: float | None) -> Self:
+        """Itself, with the rate that `tokens_per_s` makes of requests of these lengths: two decimals, but never 0."""
+        if self.tokens_per_s is None or mean_input is None or mean_output is None:
+            return self
+        exact = self.tokens_per_s / (mean_input + mean_output)
+        return self.model_copy(update={"rate": round(exact, 2) or exact})
+
     @property
     def open_loop(self) -> bool:
         """Whether arrivals come by the clock, not by answers."""
@@ -90,7 +109,7 @@ def _way_out(kind: str, name: str) -> str:
     match kind, name:
         case "concurrency", "rate":
             return ": for an open loop, set type to poisson and take concurrency out (max_concurrency caps it)"
-        case (("constant" | "poisson" | "gamma" | "ramp"), "concurrency"):
+        case (("constant" | "poisson" | "gamma" | "ramp" | "replay"), "concurrency"):
             return ": max_concurrency caps an open loop; for a closed loop, set type to concurrency"
     return ""
 
@@ -101,6 +120,7 @@ class Stop(Section):
     short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
 
     requests: Count | None = Field(None, ge=1, description="send so many, warm-up apart")
+    minutes: Number | None = Field(None, gt=0, description="send as many as the rate makes in so many minutes")
     duration: Duration | None = Field(None, gt=0, description="send for so long, warm-up apart")
     sessions: Count | None = Field(None, ge=1, description="start so many sessions, warm-up apart")
     errors: Count | None = Field(None, ge=1, description="end after so many failed requests")
@@ -113,8 +133,15 @@ class Stop(Section):
 
     def ending(self, load: Load) -> Self:
         """Itself, with an end where nothing else ends the load."""
+        if self.minutes is not None and load.rate is not None:
+            return self.model_copy(update={"requests": max(1, round(self.minutes * 60 * load.rate))})
         endless = self.requests is None and self.duration is None and self.sessions is None
-        return self.model_copy(update={"requests": DEFAULT_REQUESTS}) if endless and load.type != "stages" else self
+        if not endless or load.type in ("stages", "replay"):
+            return self
+        return self.model_copy(update={"requests": DEFAULT_REQUESTS})
+
+    def derived(self) -> frozenset[str]:
+        return frozenset() if self.minutes is None else frozenset({"requests"})
 
 
 class Warmup(Section):
@@ -124,8 +151,12 @@ class Warmup(Section):
 
     requests: Count = Field(0, ge=0, description="so many requests")
     duration: Duration = Field(0.0, ge=0, description="so long")
+    tape: bool = Field(False, description="send all that is measured once before, so that caches hold it")
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
         return short.extent(value)
+
+    def derived(self) -> frozenset[str]:
+        return frozenset({"requests"}) if self.tape else frozenset()

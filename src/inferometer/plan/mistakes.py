@@ -138,7 +138,7 @@ def _text(error: Any, path: Path, plan: Mapping[str, Any]) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "extra_forbidden":
-        return _unknown(path)
+        return _unknown(path, plan)
     if kind == "invalid_key":
         return "must be a name (put it in quotes)"
     value = _written_at(path, plan)
@@ -149,22 +149,25 @@ def _text(error: Any, path: Path, plan: Mapping[str, Any]) -> str:
         text = str(context["error"])
         return f"{text}{got}" if text.startswith("must") else text
     if kind in ("model_type", "model_attributes_type"):
-        return f"{_settings(path)}{got}"
+        return f"{_settings(path, plan)}{got}"
     words = _WORDS.get(kind) or next((text for start, text in _STARTS.items() if kind.startswith(start)), None)
     quoting = " (put it in quotes)" if kind == "string_type" and isinstance(value, int | float) else ""
     return f"{words.format(**context) if words else error['msg']}{got}{quoting}"
 
 
-def _unknown(path: Path) -> str:
-    close = paths.meant(path)
-    if close:
-        return f"is not a setting; did you mean {' or '.join(close)}?"
-    section = paths.section_at(path[:-1])
-    return f"is not a setting; there are {', '.join(section.model_fields)}" if section else "is not a setting"
+def _unknown(path: Path, plan: Mapping[str, Any]) -> str:
+    whole = short.inherited(short.long(plan))
+    section, several = paths.section_at(path[:-1], whole), paths.sections_at(path[:-1])
+    of = f" of type {section.model_fields['type'].default}" if section and len(several) > 1 else ""
+    if others := [each.model_fields["type"].default for each in several if str(path[-1]) in each.model_fields]:
+        return f"is not a setting{of}; it belongs to type {', '.join(others)}"
+    if close := paths.meant(path, whole):
+        return f"is not a setting{of}; did you mean {' or '.join(close)}?"
+    return f"is not a setting{of}; there are {', '.join(section.model_fields)}" if section else "is not a setting"
 
 
-def _settings(path: Path) -> str:
-    section = paths.section_at(path)
+def _settings(path: Path, plan: Mapping[str, Any]) -> str:
+    section = paths.section_at(path, plan)
     some = f" such as {', '.join(list(section.model_fields)[:3])}" if section else ""
     return f"must be settings by name{some}"
 

@@ -1,7 +1,7 @@
 """`Plan`: what to do, typed and checked. Files are read in `plan.reading`, short forms in `plan.short`."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
@@ -12,9 +12,11 @@ from inferometer.plan.fields import Count, Headers, Mistake, Number, Section, on
 from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.target import Api, Server, Target, Timeouts, Tls
+from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
 
 __all__ = [
     "Api",
+    "Lengths",
     "Limit",
     "Load",
     "Output",
@@ -24,13 +26,18 @@ __all__ = [
     "Server",
     "Stage",
     "Stop",
+    "Synthetic",
     "Target",
     "Timeouts",
     "Tls",
     "Traffic",
     "Warmup",
     "Workload",
+    "WorkloadSection",
 ]
+
+
+TAKE_IDS = ("completions", "embeddings")  # APIs
 
 
 class Sampling(Section):
@@ -44,21 +51,12 @@ class Sampling(Section):
     extra: dict[str, Any] = Field({}, description="any other fields of the body", repr=False)
 
 
-class Workload(Section):
-    """Synthetic text of asked lengths. Other kinds come with `workload`."""
-
-    type: Literal["synthetic"] = Field("synthetic", description="where prompts come from")
-    input_tokens: Count = Field(256, ge=1, description="length of each prompt")
-    output_tokens: Count | None = Field(64, ge=1, description="null: the server decides when to stop")
-    prompt_as: Literal["text", "token_ids"] = Field("text", description="how prompts are sent")
-    vocabulary: Count = Field(10_000, ge=100, description="token ids are drawn below this")
-    nonce_tokens: Count = Field(8, ge=0, description="tokens, new in each run, that keep prompts out of old caches")
-
-
 class Output(Section):
     """A file that is written when the run ends."""
 
-    format: Literal["json", "csv", "parquet"] = Field(description="how it is written")
+    format: Literal["json", "csv", "parquet", "inferx"] = Field(
+        description="how it is written; inferx is a folder with metrics.csv"
+    )
     path: str = Field(min_length=1, description="where")
 
 
@@ -73,7 +71,7 @@ class Traffic(Section):
     """One class of requests: what is sent, when, and what is expected of it."""
 
     name: str = Field("default", min_length=1, description="unique in the plan")
-    workload: Workload = Field(Workload(), description="what to send")
+    workload: Workload = Field(Synthetic(), description="what to send")
     load: Load = Field(Load(type="concurrency", concurrency=8), description="when to send it")
     sampling: Sampling = Field(Sampling(), description="how tokens are chosen")
     stop: Stop = Field(Stop(), description="when it ends")
@@ -85,7 +83,7 @@ class Traffic(Section):
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
-        object.__setattr__(self, "stop", self.stop.ending(self.load))  # frozen, but still being made
+        _settle(self)
         return self
 
 
@@ -94,9 +92,10 @@ class Plan(Section):
     traffic class; several are listed under `traffic`, each inheriting what it does not say."""
 
     name: str | None = Field(None, description="what people call it")
+    about: str | None = Field(None, description="what it is for, and why it is as it is")
     target: Target = Field(Target(), description="what is measured")
     server: Server | None = Field(None, description="a server to start for the run")
-    workload: Workload = Field(Workload(), description="what to send")
+    workload: Workload = Field(Synthetic(), description="what to send")
     load: Load = Field(Load(type="concurrency", concurrency=8), description="when to send it")
     sampling: Sampling = Field(Sampling(), description="how tokens are chosen")
     stop: Stop = Field(Stop(), description="when the run ends")
@@ -114,12 +113,15 @@ class Plan(Section):
     @model_validator(mode="before")
     @classmethod
     def _long(cls, value: Any) -> Any:
-        return short.inherited(short.long(value)) if isinstance(value, dict) else value
+        return short.replayed(short.inherited(short.long(value))) if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if not self.traffic:
-            object.__setattr__(self, "stop", self.stop.ending(self.load))  # frozen, but still being made
+            _settle(self)
+        if self.warmup.tape and (tape := _tape(self)):
+            warmup = self.warmup.model_copy(update={"requests": tape})
+            object.__setattr__(self, "warmup", warmup)  # frozen, but still being made
         return self
 
     @property
@@ -139,16 +141,36 @@ class Plan(Section):
         if not self.traffic:
             yield from _of_class(self)
             yield from _of_sharing(self, self)
+        if self.warmup.tape and _tape(self) is None:
+            text = "needs an end by sessions (or by requests of one turn each), the same in every traffic class"
+            yield Mistake(("warmup", "tape"), text, ("warmup", "stop"))
         paths = Counter(output.path for output in self.outputs)
         for at, output in enumerate(self.outputs):
             if paths[output.path] > 1:
                 yield Mistake(("outputs", at, "path"), "must be unique: one output would overwrite the other")
 
 
+def _tape(plan: Plan) -> int | None:
+    """How many sessions each class sends behind the warm-up, where that is known and the same for all."""
+    parts: Sequence[Traffic | Plan] = plan.traffic or [plan]
+    stops = [(part.stop.ending(part.load), part.workload) for part in parts]
+    counts = {stop.sessions or (stop.requests if workload.single_turns else None) for stop, workload in stops}
+    return counts.pop() if len(counts) == 1 and all(stop.duration is None for stop, _ in stops) else None
+
+
+def _settle(part: Traffic | Plan) -> None:
+    """Write out what follows from the rest: the rate of tokens per second, the requests of minutes, the end."""
+    load = part.load.at_rate(part.workload.mean_input, part.workload.mean_output)
+    object.__setattr__(part, "load", load)  # frozen, but still being made
+    object.__setattr__(part, "stop", part.stop.ending(load))
+
+
 def _of_class(part: Traffic | Plan) -> Iterator[Mistake]:
+    yield from _of_tokens_per_s(part)
     if part.load.type == "ramp" and part.stop.duration is None:
         yield Mistake(("stop", "duration"), "is missing: a ramp needs to know how long it lasts", ("load", "stop"))
-    least, most = part.sampling.min_tokens, part.workload.output_tokens
+    asked = part.workload.asked_output
+    least, most = part.sampling.min_tokens, None if asked is None else asked.most
     if least is not None and most is not None and least > most:
         yield Mistake(
             ("sampling", "min_tokens"),
@@ -157,10 +179,36 @@ def _of_class(part: Traffic | Plan) -> Iterator[Mistake]:
         )
 
 
+def _of_tokens_per_s(part: Traffic | Plan) -> Iterator[Mistake]:
+    load, stop = part.load, part.stop
+    if load.tokens_per_s is not None:
+        settled = load.at_rate(part.workload.mean_input, part.workload.mean_output)
+        if settled.rate is None:
+            text = "needs lengths that the plan tells: workload.input_tokens and workload.output_tokens, or give a rate"
+            yield Mistake(("load", "tokens_per_s"), text, ("load", "workload"))
+        elif load.rate is not None and load.rate != settled.rate:
+            text = f"must be left out, or be what tokens_per_s makes: {settled.rate:g}, got {load.rate:g}"
+            yield Mistake(("load", "rate"), text, ("load", "workload"))
+        load = settled
+    if stop.minutes is not None and load.type not in short.RATE_TYPES:
+        yield Mistake(("stop", "minutes"), f"counts requests of a rate, but load is {load.type}", ("load", "stop"))
+    elif stop.minutes is not None and stop.requests not in (None, stop.ending(load).requests):
+        text = f"must be left out, or be what minutes make: {stop.ending(load).requests}, got {stop.requests}"
+        yield Mistake(("stop", "requests"), text, ("load", "stop"))
+    if load.type == "replay" and not isinstance(part.workload, TraceFile):
+        text = f"must not be replay: a workload of type {part.workload.type} has no recorded times"
+        yield Mistake(("load", "type"), text, ("load", "workload"))
+
+
 def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
-    cap = part.load.max_concurrency
-    if cap is not None and cap < plan.workers:
-        text = f"must be at least workers, {plan.workers}: each worker needs a share of it"
-        yield Mistake(("load", "max_concurrency"), text, ("load", "workers"))
-    if part.workload.prompt_as == "token_ids" and plan.target.api == "chat":
-        yield Mistake(("workload", "prompt_as"), "must be text: api chat sends messages", ("workload", "target"))
+    for name in ("max_concurrency", "concurrency", "sessions_at_once"):
+        slots = getattr(part.load, name)
+        if slots is not None and slots < plan.workers:
+            text = f"must be at least workers, {plan.workers}: each worker needs a share of it"
+            yield Mistake(("load", name), text, ("load", "workers"))
+    if getattr(part.workload, "prompt_as", "text") == "token_ids" and plan.target.api not in TAKE_IDS:
+        text = f"must be text: api {plan.target.api} takes no token ids"
+        yield Mistake(("workload", "prompt_as"), text, ("workload", "target"))
+    if getattr(part.workload, "images", None) is not None and plan.target.api != "chat":
+        text = f"need api chat: only its messages hold them, got {plan.target.api}"
+        yield Mistake(("workload", "images"), text, ("workload", "target"))

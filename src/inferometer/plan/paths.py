@@ -9,6 +9,7 @@ from typing import Annotated, Any, Union
 
 from inferometer.plan.fields import Section
 from inferometer.plan.model import Plan
+from inferometer.plan.workloads import section_of
 
 Path = tuple[str | int, ...]
 ANYTHING = object()  # below `extra`, `args` and `headers` every key is right
@@ -27,69 +28,95 @@ def written(path: Sequence[str | int]) -> str:
 
 def kind_at(path: Sequence[str | int]) -> Any:
     """The type at the end of a path, `ANYTHING` where keys are free, `None` where the plan has no such path."""
-    kind: Any = Plan
+    kinds = _kinds_at(path)
+    return next((kind for kind in kinds if kind is ANYTHING), kinds[0] if kinds else None)
+
+
+def _kinds_at(path: Sequence[str | int]) -> list[Any]:
+    """The types that may be at the end of a path: where one of several sections may stand, any of theirs."""
+    kinds: list[Any] = [Plan]
     for step in path:
-        kind = _below(kind, step)
-        if kind is None or kind is ANYTHING:
-            break
-    return kind
+        kinds = [part for kind in kinds for part in _members(_below(kind, step))]
+    return kinds
 
 
 def _below(kind: Any, step: str | int) -> Any:
-    kind = _bare(kind)
-    if isinstance(kind, type) and issubclass(kind, Section):
+    if _is_section(kind):
         field = kind.model_fields.get(str(step))
         return None if field is None else field.annotation
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is list:
         return inner[0] if isinstance(step, int) else None
-    return ANYTHING if origin is dict else None
+    return ANYTHING if origin is dict or kind is ANYTHING else None
 
 
-def _bare(kind: Any) -> Any:
-    """The type without `Annotated` and `| None`."""
-    while typing.get_origin(kind) in (Annotated, Union, types.UnionType):
-        kind = next(part for part in typing.get_args(kind) if part is not types.NoneType)
-    return kind
+def _members(kind: Any) -> list[Any]:
+    """The types that a union holds, without `Annotated` and `None`; of one that is no union, itself."""
+    if kind is None or kind is types.NoneType:
+        return []
+    if typing.get_origin(kind) is Annotated:
+        return _members(typing.get_args(kind)[0])
+    if typing.get_origin(kind) in (Union, types.UnionType):
+        return [part for each in typing.get_args(kind) for part in _members(each)]
+    return [kind]
 
 
-def section_at(path: Sequence[str | int]) -> type[Section] | None:
-    """The section at the end of a path, where there is one."""
-    kind = _bare(kind_at(path))
-    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)
+
+
+def sections_at(path: Sequence[str | int]) -> list[type[Section]]:
+    """The sections that may stand at the end of a path."""
+    return list(dict.fromkeys(kind for kind in _kinds_at(path) if _is_section(kind)))
+
+
+def section_at(path: Sequence[str | int], plan: Any = None) -> type[Section] | None:
+    """The section at the end of a path, where there is one; of several kinds, the one that the plan has there."""
+    sections = sections_at(path)
+    if len(sections) < 2:
+        return sections[0] if sections else None
+    try:
+        said = section_of(value_at(plan, path))
+    except KeyError:
+        said = None
+    return said if said in sections else sections[0]
 
 
 def holds_list(path: Sequence[str | int]) -> bool:
     """Whether a list is, or with free keys may be, at the end of a path."""
-    kind = kind_at(path)
-    return kind is ANYTHING or typing.get_origin(_bare(kind)) is list
+    return any(kind is ANYTHING or typing.get_origin(kind) is list for kind in _kinds_at(path))
 
 
-def meant(path: Sequence[str | int]) -> list[str]:
+def meant(path: Sequence[str | int], plan: Any = None) -> list[str]:
     """Paths that a person may have meant by one that the plan does not have, best first."""
     above, last = path[:-1], str(path[-1])
-    section = section_at(above)
-    siblings = list(section.model_fields) if section else []
+    section = section_at(above, plan)
+    sections = [section] if section and plan is not None else sections_at(above)
+    siblings = list(dict.fromkeys(name for each in sections for name in each.model_fields))
     close = [written((*above, name)) for name in difflib.get_close_matches(last, siblings, n=3, cutoff=0.6)]
-    elsewhere = [known for known in known_paths() if known.rpartition(".")[2] == last and "[" not in known]
+    elsewhere = [
+        known
+        for known in known_paths()
+        if known.rpartition(".")[2] == last and "[" not in known and known != written(path)
+    ]
     return (close + elsewhere)[:3] or difflib.get_close_matches(written(path), known_paths(), n=2, cutoff=0.7)
 
 
 @cache
 def known_paths() -> tuple[str, ...]:
     """Every path that the plan has, with `[0]` for the entries of a list."""
-    return tuple(written(path) for path in _walk(Plan, ()))
+    return tuple(dict.fromkeys(written(path) for path in _walk(Plan, ())))
 
 
 def _walk(kind: Any, path: Path) -> Iterator[Path]:
-    kind = _bare(kind)
     if path:
         yield path
-    if isinstance(kind, type) and issubclass(kind, Section):
-        for name, field in kind.model_fields.items():
-            yield from _walk(field.annotation, (*path, name))
-    elif typing.get_origin(kind) is list and section_at((*path, 0)):
-        yield from _walk(typing.get_args(kind)[0], (*path, 0))
+    for each in _members(kind):
+        if _is_section(each):
+            for name, field in each.model_fields.items():
+                yield from _walk(field.annotation, (*path, name))
+        elif typing.get_origin(each) is list and section_at((*path, 0)):
+            yield from _walk(typing.get_args(each)[0], (*path, 0))
 
 
 def value_at(mapping: Any, path: Sequence[str | int]) -> Any:

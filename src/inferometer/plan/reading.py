@@ -26,7 +26,7 @@ def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | No
 def read_mapping(path: str | Path) -> tuple[dict[str, Any], list[str]]:
     """What a plan's file says, not yet checked, and the keys that it gives twice."""
     where = "stdin" if str(path) == "-" else str(path)
-    text = sys.stdin.read() if where == "stdin" else _file_text(Path(path))
+    text = sys.stdin.read() if where == "stdin" else file_text(Path(path))
     is_json = where.endswith(".json") or (where == "stdin" and text.lstrip().startswith("{"))
     value, twice = (parse_json if is_json else parse_yaml)(text, where)
     if value is None:
@@ -36,7 +36,8 @@ def read_mapping(path: str | Path) -> tuple[dict[str, Any], list[str]]:
     return value, twice
 
 
-def _file_text(path: Path) -> str:
+def file_text(path: Path) -> str:
+    """The text of a plan's file; what keeps it from being read is said."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:

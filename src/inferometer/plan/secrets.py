@@ -3,13 +3,14 @@
 `${NAME}` is not a secret but a pointer to one: it is kept, and read from the environment when a request is sent.
 """
 
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from inferometer.errors import PlanError
-from inferometer.plan.model import Plan
+from inferometer.plan.model import Plan, Target
 
 REDACTED = "***"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -38,6 +39,7 @@ def redacted(plan: Plan) -> Plan:
         }
     )
     update: dict[str, Any] = {"target": shown, "sampling": _redacted_extra(plan.sampling)}
+    update["workload"] = _redacted_place(plan.workload)
     if plan.server is not None:
         update["server"] = plan.server.model_copy(update={"args": redacted_fields(plan.server.args)})
     update["traffic"] = [_redacted_class(each) for each in plan.traffic]
@@ -46,7 +48,13 @@ def redacted(plan: Plan) -> Plan:
 
 def _redacted_class(traffic: Any) -> Any:
     headers = redacted_fields(traffic.headers)
-    return traffic.model_copy(update={"headers": headers, "sampling": _redacted_extra(traffic.sampling)})
+    own = {"headers": headers, "sampling": _redacted_extra(traffic.sampling)}
+    return traffic.model_copy(update={**own, "workload": _redacted_place(traffic.workload)})
+
+
+def _redacted_place(workload: Any) -> Any:
+    url = getattr(workload, "url", None)
+    return workload if url is None else workload.model_copy(update={"url": redacted_url(url)})
 
 
 def _redacted_extra(sampling: Any) -> Any:
@@ -106,6 +114,26 @@ def resolve(text: str, environ: Mapping[str, str], where: str) -> str:
     if re.search(r"[\r\n\0]", ready):
         raise PlanError(f"{where} must be a single line, but the environment holds several")
     return ready
+
+
+def secret_hider(target: Target, *more: Mapping[str, str]) -> Callable[[str], str]:
+    """A function that stars the key, the secret headers (of `more` too) and passwords in addresses, wherever they
+    occur in a text."""
+    secrets: set[str] = set()
+    for headers in (target.headers, *more):
+        own = resolve_headers(headers, os.environ)
+        secrets |= {value for name, value in own.items() if is_secret(name) or value != headers[name]}
+    secrets |= {secret.partition(" ")[2] for secret in secrets}  # what follows Bearer
+    secrets |= {urlsplit(url).password or "" for url in [*target.url, target.proxy or ""]}
+    secrets.add(os.environ.get(target.key_env, ""))
+    longest_first = sorted((secret for secret in secrets if len(secret) > 3), key=len, reverse=True)
+
+    def hide(text: str) -> str:
+        for secret in longest_first:
+            text = text.replace(secret, REDACTED)
+        return text
+
+    return hide
 
 
 def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

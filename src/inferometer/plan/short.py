@@ -12,6 +12,20 @@ from inferometer import vocabulary
 
 INHERITED = ("workload", "load", "sampling", "stop", "limits")
 RATE_TYPES = ("constant", "poisson", "gamma")
+TRACES = ("azure", "mooncake", "burstgpt", "trace")
+_FILE_NAMES = {  # what the names of well-known files hold, and the type they tell
+    "sharegpt": "sharegpt",
+    "sonnet": "sonnet",
+    "humaneval": "humaneval",
+    "human-eval": "humaneval",
+    "mt_bench": "mt_bench",
+    "mt-bench": "mt_bench",
+    "oasst": "oasst",
+    "mooncake": "mooncake",
+    "burstgpt": "burstgpt",
+    "azurellm": "azure",
+}
+_ENDINGS = {".txt": "prompts", ".csv": "table", ".jsonl": "table", ".parquet": "table"}
 
 
 def target(value: Any) -> Any:
@@ -43,9 +57,12 @@ def _is_number(text: str) -> bool:
 
 def load(value: Any) -> Any:
     """A load that does not say its `type` has the one its fields belong to."""
-    if not isinstance(value, Mapping) or "type" in value:
+    if not isinstance(value, Mapping):
         return value
-    return {"type": load_type(value), **value}
+    kind = load_type(value)
+    users = value.get("sessions_at_once")
+    slots = {"concurrency": users} if kind == "concurrency" and users and value.get("concurrency") is None else {}
+    return {"type": kind, **value, **slots}
 
 
 def load_type(value: Mapping[str, Any]) -> str:
@@ -55,9 +72,28 @@ def load_type(value: Mapping[str, Any]) -> str:
         return str(value["type"])
     if "stages" in given:
         return "stages"
-    if "rate" not in given:
+    if "speed" in given:
+        return "replay"
+    if not given & {"rate", "tokens_per_s"}:
         return "concurrency"
     return "ramp" if "to" in given else "gamma" if "cv" in given else "poisson"
+
+
+def workload_type(value: Any) -> str | None:
+    """The type a workload says, or the one that its fields and its file's name tell; `None` where none does."""
+    if not isinstance(value, Mapping):
+        return None
+    given = {name for name, setting in value.items() if setting is not None}
+    if "type" in given:
+        return str(value["type"])
+    if "repo" in given:
+        return "huggingface"
+    if not given & {"path", "url"}:
+        return "synthetic"
+    place = str(value.get("path") or value.get("url")).lower()
+    name = place.partition("?")[0].rpartition("/")[2]
+    told = next((kind for part, kind in _FILE_NAMES.items() if part in name), None)
+    return told or next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), None)
 
 
 def several(value: Any) -> Any:
@@ -92,10 +128,8 @@ def inherited(plan: Mapping[str, Any]) -> dict[str, Any]:
     classes = plan.get("traffic")
     if not isinstance(classes, list | tuple) or not all(isinstance(said(each), Mapping) for each in classes):
         return dict(plan)
-    return {
-        **plan,
-        "traffic": [_class(plan, said(each), at, len(classes)) for at, each in enumerate(classes)],
-    }
+    complete = [replayed(_class(plan, said(each), at, len(classes))) for at, each in enumerate(classes)]
+    return {**plan, "traffic": complete}
 
 
 def _class(plan: Mapping[str, Any], own: Mapping[str, Any], at: int, classes: int) -> dict[str, Any]:
@@ -103,13 +137,28 @@ def _class(plan: Mapping[str, Any], own: Mapping[str, Any], at: int, classes: in
     whole = {**above, **own}
     for name in ("workload", "sampling", "stop"):  # field by field; a load's fields belong to its type
         top, mine = said(above.get(name)), said(own.get(name))
-        if isinstance(top, Mapping) and isinstance(mine, Mapping):
+        if isinstance(top, Mapping) and isinstance(mine, Mapping) and not _is_another_kind(name, top, mine):
             whole[name] = {**top, **mine}
     return {"name": "default" if classes == 1 else f"class-{at + 1}", **whole}
+
+
+def _is_another_kind(name: str, top: Mapping[str, Any], mine: Mapping[str, Any]) -> bool:
+    """Whether a class has a workload of another type than the plan: it inherits nothing of that."""
+    if name != "workload" or not {"type", "path", "url", "repo"} & set(mine):
+        return False
+    return workload_type(mine) != workload_type(top)
+
+
+def replayed(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The plan (or one class) with `load: replay` where a trace is sent and no load is said."""
+    if workload_type(said(plan.get("workload"))) in TRACES and plan.get("load") is None:
+        return {**plan, "load": {"type": "replay"}}
+    return dict(plan)
 
 
 def said(value: Any) -> Any:
     """What was given to a section, whether it came as a mapping or, in Python, as the section itself."""
     if isinstance(value, BaseModel):
-        return {name: getattr(value, name) for name in value.model_fields_set}
+        kind = {"type": value.type} if hasattr(value, "type") else {}
+        return kind | {name: getattr(value, name) for name in value.model_fields_set}
     return value

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, Field, model_validator
 from inferometer.plan import short
 from inferometer.plan.fields import Duration, Headers, Mistake, Section, one_or_several
 
-Api = Literal["completions", "chat", "template"]
+Api = Literal["completions", "chat", "responses", "embeddings", "rerank", "anthropic", "tgi", "template"]
+KEYS = {"anthropic": "ANTHROPIC_API_KEY"}  # where the key of an API is usually kept, if not in OPENAI_API_KEY
 
 
 def _http_url(text: str) -> str:
@@ -66,7 +67,9 @@ class Target(Section):
     stream: bool = Field(True, description="whether answers come token by token")
     continuous_usage: bool = Field(True, description="ask for running token counts where the server offers them")
     headers: Headers = Field({}, description="sent with each request; ${NAME} is read from the environment", repr=False)
-    key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the API key")
+    key_env: str = Field(
+        "OPENAI_API_KEY", description="environment variable that holds the API key; for anthropic ANTHROPIC_API_KEY"
+    )
     tls: Tls = Field(Tls(), description="certificates")
     proxy: Url | None = Field(None, description="HTTP proxy, http://host:port", repr=False)
     timeout: Timeouts = Field(Timeouts(), description="when to give up")
@@ -75,7 +78,9 @@ class Target(Section):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        return short.target(value)
+        said = short.target(value)
+        usual = KEYS.get(str(said.get("api"))) if isinstance(said, dict) else None
+        return said if usual is None else {"key_env": usual} | said
 
     def disagreements(self) -> Iterator[Mistake]:
         if self.api == "template" and (self.body is None or "{prompt}" not in self.body):

@@ -6,9 +6,11 @@ import yaml
 
 from inferometer.plan import short
 from inferometer.plan.fields import HUMAN, Section
-from inferometer.plan.model import Load, Plan, Server, Traffic
+from inferometer.plan.model import Load, Plan, Server, Traffic, WorkloadSection
 from inferometer.plan.secrets import redacted
 from inferometer.plan.text import Dumper
+from inferometer.plan.workloads import Lengths, TraceFile
+from inferometer.plan.workloads.pauses import Pause
 
 
 def to_yaml(plan: Plan, full: bool = False) -> str:
@@ -27,6 +29,8 @@ def to_mapping(plan: Plan, full: bool = False) -> dict[str, Any]:
     said = _lean(shown, None)
     if shown.traffic:
         said["traffic"] = [_lean_class(each, shown) for each in shown.traffic]
+    if any(isinstance(each.workload, TraceFile) for each in shown.classes):  # without a load, a trace is replayed
+        said["load"] = _written(shown, "load", shown.load, None)
     return said
 
 
@@ -42,7 +46,7 @@ def _lean(section: Section, usual: Section | None) -> dict[str, Any]:
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         default = getattr(usual, name) if usual is not None else field.get_default(call_default_factory=True)
-        if value != default:
+        if value != default and name not in section.derived():
             said[name] = _written(section, name, value, default)
     return said
 
@@ -50,8 +54,10 @@ def _lean(section: Section, usual: Section | None) -> dict[str, Any]:
 def _written(section: Section, name: str, value: Any, default: Any) -> Any:
     if isinstance(value, Load | Server):  # all of it, with its type: the fields belong to that
         return {"type": value.type, **_lean(value, None)}
-    if isinstance(value, Section):
-        return _lean(value, default)
+    if isinstance(value, WorkloadSection) and type(value) is not type(default):
+        return {"type": value.type, **_lean(value, None)}
+    if isinstance(value, Section) and not isinstance(value, Lengths | Pause):  # these write themselves
+        return _lean(value, default if type(default) is type(value) else None)
     if name == "stages":
         return [_lean(stage, None) for stage in value]
     if name == "url" and len(value) == 1:

@@ -55,7 +55,8 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     counted_tokens: int | None = None  # what we counted ourselves, to hold against the usage
-    tokens_by: Literal["usage", "running usage", "events", "tokenizer"] | None = None  # how read_tokens came about
+    # how read_tokens came about; "length": from the characters of the text
+    tokens_by: Literal["usage", "running usage", "events", "tokenizer", "length"] | None = None
     events: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0

@@ -1,6 +1,8 @@
 """What a plan does, in a few words: `poisson 10/s for 60 s`, `256 input + 64 output tokens`."""
 
-from inferometer.plan.model import Load, Plan, Stage, Stop, Traffic, Warmup, Workload
+from collections.abc import Iterator
+
+from inferometer.plan.model import Load, Stage, Stop, Synthetic, Traffic, Warmup, Workload
 from inferometer.vocabulary import duration_text, number_text
 
 
@@ -14,6 +16,8 @@ def _arrivals(load: Load) -> str:
     match load.type:
         case "concurrency":
             return f"{load.concurrency} at once"
+        case "replay":
+            return f"replay at {load.speed:g} times the speed{cap}" if load.speed != 1 else f"replay as recorded{cap}"
         case "stages":
             return f"stages {_stages(load.stages)}{cap}"
         case "ramp":
@@ -48,8 +52,37 @@ def _extent(stop: Stop) -> str:
 
 def workload_text(workload: Workload) -> str:
     """What is sent."""
-    output = f" + {workload.output_tokens:,} output" if workload.output_tokens else ", output as the server likes"
-    return f"{workload.type}, {workload.input_tokens:,} input{output} tokens"
+    if not isinstance(workload, Synthetic):
+        return " ".join(filter(None, [workload.type, _place(workload), _asked(workload)]))
+    more = "".join(_more(workload))
+    if workload.pairs:
+        pairs = ", ".join(f"{pair.input:,}:{pair.output:,}" for pair in workload.pairs)
+        return f"{workload.type}, {pairs} input:output tokens{more}"
+    inputs = str(workload.input_tokens)
+    if workload.prefix is not None and workload.prefix.suffix_tokens is not None:
+        inputs = f"{workload.prefix.tokens} + {workload.prefix.suffix_tokens}"
+    if workload.output_tokens is None:
+        return f"{workload.type}, {inputs} input tokens, output as the server likes{more}"
+    return f"{workload.type}, {inputs} input + {workload.output_tokens} output tokens{more}"
+
+
+def _more(workload: Synthetic) -> Iterator[str]:
+    if workload.prefix is not None:
+        groups = f" of {workload.prefix.groups:,} groups" if workload.prefix.groups > 1 else ""
+        yield f", {workload.prefix.tokens} shared{groups}"
+    if workload.turns.short() != 1:
+        yield f", {workload.turns} turns"
+    if workload.images is not None:
+        yield f", {workload.images.count} images of {workload.images.width}x{workload.images.height}"
+
+
+def _place(workload: Workload) -> str:
+    place = next((each for name in ("path", "url", "repo") if (each := getattr(workload, name, None))), "")
+    return f"from {place}" if place else ""
+
+
+def _asked(workload: Workload) -> str:
+    return f"+ {workload.asked_output} output tokens" if workload.asked_output is not None else ""
 
 
 def warmup_text(warmup: Warmup) -> str:
@@ -64,9 +97,3 @@ def warmup_text(warmup: Warmup) -> str:
 def traffic_text(traffic: Traffic) -> str:
     """One traffic class of several on one line."""
     return f"{traffic.name}: {workload_text(traffic.workload)}; {load_text(traffic.load, traffic.stop)}"
-
-
-def plan_load_text(plan: Plan) -> str:
-    """The load of a plan in one cell of a table."""
-    classes = plan.classes
-    return load_text(classes[0].load, classes[0].stop) if len(classes) == 1 else f"{len(classes)} traffic classes"

@@ -9,6 +9,7 @@ from inferometer.record.run import Run
 from inferometer.show.console import facts_table
 from inferometer.show.deeds import load_text, traffic_text, warmup_text, workload_text
 from inferometer.vocabulary import duration_text
+from inferometer.wire.api import api_of
 
 
 def done_table(run: Run, plan: Plan) -> Table:
@@ -37,7 +38,7 @@ def _target(run: Run, plan: Plan) -> str:
     where = ", ".join(target.url) or f"the {plan.server.type if plan.server else 'simulator'}"
     model = target.model or found.get("model") or run.environment.get("model")
     server = " ".join(filter(None, [found.get("server"), found.get("version")])) if target.url else ""
-    streaming = "streaming" if target.stream else "not streaming"
+    streaming = ("streaming" if target.stream else "not streaming") if api_of(target.api).generates else ""
     return ", ".join(filter(None, [where, server, f"model {model}" if model else "", target.api, streaming]))
 
 

@@ -64,7 +64,7 @@ class ProgressLine:
             self._shown = False
 
     def _draw(self) -> None:
-        if self._started_at is None and all(each.phase != "connect" for each in self._shards.values()):
+        if self._started_at is None and all(each.phase not in ("connect", "prime") for each in self._shards.values()):
             self._started_at = max(each.at for each in self._shards.values())
         counts = merged(self._shards.values(), self._started_at)
         self._remember(counts)

@@ -12,25 +12,31 @@ from inferometer.show.values import VERDICT_STYLES
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import duration_text, number_text
 
-_NUMBERS = ("sent", "TTFT p50", "p99", "tokens/s")
-WHEN_WIDTH = 95
+_NUMBERS = ("TTFT p50", "p99", "tokens/s")
+WIDE = 95
+OTHERS_NARROW, OTHERS_WIDE = 67, 87  # what all columns but the name take
 
 
 def runs_table(entries: Iterable[Entry], width: int) -> Table:
     """Id, when, what, how many requests, the headline numbers and the verdict. The id begins with the time in UTC:
     where it is narrow, that has to do."""
-    when = ["when"] if width >= WHEN_WIDTH else []
-    table = plain_table("run", *when, "what", *_NUMBERS, "verdict", right=_NUMBERS, wrap="what", gap=1)
+    wide = width >= WIDE
+    columns = ["run", "when", "what", "sent", *_NUMBERS, "verdict"]
+    shown = [name for name in columns if wide or name not in ("when", "sent")]
+    table = plain_table(*shown, right=("sent", *_NUMBERS), gap=1)
     for entry in entries:
-        table.add_row(entry.id, *(when_text(entry.started_at) for _ in when), *_cells(entry))
+        cells = dict(zip(columns, _cells(entry, width - (OTHERS_WIDE if wide else OTHERS_NARROW)), strict=True))
+        table.add_row(*(cells[name] for name in shown))
     return table
 
 
-def _cells(entry: Entry) -> list[str | Text]:
+def _cells(entry: Entry, room: int) -> list[str | Text]:
     numbers = entry.headline
     ttft = "ttft_scheduled" if "ttft_scheduled p50" in numbers else "ttft"
     return [
-        entry.name or entry.model or entry.target or "",
+        entry.id,
+        when_text(entry.started_at),
+        _cut(entry.name or entry.model or entry.target or "", max(room, 8)),
         number_text(entry.requests),
         duration_text(numbers.get(f"{ttft} p50")),
         duration_text(numbers.get(f"{ttft} p99")),
@@ -39,12 +45,15 @@ def _cells(entry: Entry) -> list[str | Text]:
     ]
 
 
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"
+
+
 def verdict_word(verdict: str | None, state: str) -> Text:
     """The verdict, or how the run ended where that says more."""
-    if verdict is None or state in ("partial", "unreadable"):
+    if verdict is None or state != "complete":
         return Text(state, style="dim")
-    mark = "" if state == "complete" else f", {state}"
-    return Text.assemble((verdict, VERDICT_STYLES.get(verdict, "")), mark)
+    return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))
 
 
 def when_text(started: str) -> str:

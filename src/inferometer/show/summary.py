@@ -96,32 +96,30 @@ def _mark(met: bool | None) -> Text:
 def stages_table(stages: list[Mapping[str, Any]], plan: Plan) -> Table:
     """One line per stage."""
     levels = plan.classes[0].load.stages
-    table = plain_table("stage", *_COMPACT, right=_COMPACT)
-    for stage in stages:
-        table.add_row(f"{stage['stage'] + 1}: {stage_text(levels[stage['stage']])}", *_compact(stage))
-    return table
+    names = (f"{stage['stage'] + 1}: {stage_text(levels[stage['stage']])}" for stage in stages)
+    return _compact_table("stage", dict(zip(names, stages, strict=True)))
 
 
 def traffic_table(traffic: Mapping[str, Mapping[str, Any]]) -> Table:
     """One line per traffic class."""
-    table = plain_table("traffic", *_COMPACT, right=_COMPACT)
-    for name, part in traffic.items():
-        table.add_row(name, *_compact(part))
+    return _compact_table("traffic", traffic)
+
+
+def _compact_table(what: str, parts: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Requests, failures where there are any, and the headline of each part; TTFT as the part's loop counts it."""
+    failed = ["failed"] if any(part["failures"]["failed"] for part in parts.values()) else []
+    columns = ("sent", *failed, "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s")
+    table = plain_table(what, *columns, right=columns, wrap=what, gap=1)
+    for name, part in parts.items():
+        ttft, tpot = part["measures"][part["headline"][0]], part["measures"]["tpot"]
+        table.add_row(
+            name,
+            f"{part['window']['requests']:,}",
+            *(f"{part['failures']['failed']:,}" for _ in failed),
+            *(cell(ttft, "p50"), cell(ttft, "p99"), cell(tpot, "p50")),
+            number_text(part["rates"]["output_rate"]["window"]),
+        )
     return table
-
-
-_COMPACT = ("requests", "failed", "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s")
-
-
-def _compact(part: Mapping[str, Any]) -> Iterator[str | Text]:
-    """Requests, failures and the headline of a part of a run; TTFT as its loop counts it."""
-    ttft = part["measures"][part["headline"][0]]
-    yield f"{part['window']['requests']:,}"
-    yield f"{part['failures']['failed']:,}" if part["failures"]["failed"] else ""
-    yield cell(ttft, "p50")
-    yield cell(ttft, "p99")
-    yield cell(part["measures"]["tpot"], "p50")
-    yield number_text(part["rates"]["output_rate"]["window"])
 
 
 def _without_doubles(summary: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from inferometer.vocabulary import duration_text, number_text
 
+LOPSIDED = 4  # one end of an interval this many times farther than the other: a single ± would mislead
+LOPSIDED_FROM = 0.1  # of the value; with less it does not matter
+
 VERDICT_STYLES = {"valid": "bold green", "doubtful": "bold yellow", "invalid": "bold red"}
 
 
@@ -38,11 +41,16 @@ def count_text(count: int) -> str:
 
 
 def spread_text(value: float | None, interval: Sequence[float | None] | None, unit: str) -> str:
-    """`±9`: the farther end of the interval, in the unit the value is shown in; `` where it is not known."""
+    """`±9`: the farther end of the interval, in the unit the value is shown in; `+39 −0.1` where its ends are not
+    nearly as far; `` where it is not known."""
     if value is None or interval is None or any(end is None for end in interval):
         return ""
     low, high = (float(end) for end in interval if end is not None)
-    return f"±{_in_unit_of(value, max(high - value, value - low, 0.0), unit)}"
+    above, below = max(high - value, 0.0), max(value - low, 0.0)
+    near, far = sorted((above, below))
+    if far > LOPSIDED * near and far > LOPSIDED_FROM * abs(value):
+        return f"+{_in_unit_of(value, above, unit)} −{_in_unit_of(value, below, unit)}"
+    return f"±{_in_unit_of(value, far, unit)}"
 
 
 def interval_text(interval: Sequence[float | None] | None, unit: str) -> str:

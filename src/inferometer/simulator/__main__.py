@@ -6,33 +6,29 @@ import os
 import sys
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from inferometer.errors import InferometerError
 from inferometer.simulator.server import SimulatorServer, run_server
-from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.settings import settings_from
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
-        settings = SimulatorSettings.model_validate_json(options.settings)
         run_server(
-            settings,
+            settings_from(json.loads(options.settings), "settings"),
             options.host,
             options.port,
             on_ready=lambda server: _say_ready(server, options.host),
             truth_path=options.truth,
             until_stdin_closes=options.until_stdin_closes,
         )
-    except ValidationError as error:
-        for mistake in error.errors():
-            where = ".".join(map(str, ("settings", *mistake["loc"])))
-            print(f"error: {where}: {mistake['msg']}, got {mistake['input']!r}", file=sys.stderr)
-        return 2
     except InferometerError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        for line in error.message.splitlines():
+            print(f"error: {line}", file=sys.stderr)
         return error.exit_code
+    except json.JSONDecodeError as error:
+        print(f"error: --settings is not JSON: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
         print(f"error: {options.host}:{options.port}: {error.strerror}", file=sys.stderr)
         return 2

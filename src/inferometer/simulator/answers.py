@@ -3,10 +3,10 @@
 from array import array
 from collections.abc import Callable
 
-from inferometer.simulator.bodies import DONE, Answering, TokenFrames, chunk
-from inferometer.simulator.engine import Sequence
+from inferometer.simulator.bodies import Answering, chunk, chunks
 from inferometer.simulator.faults import Faults
 from inferometer.simulator.questions import Question
+from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.tokens import answer_text
 from inferometer.simulator.truth import TruthOfRequest
 from inferometer.wire.reactor import Reactor, now
@@ -64,8 +64,7 @@ class Answer:
         self.over("ok")
 
     def ending(self) -> bytes:
-        usage = self.answering.usage_event(self.made, self.cached) if self.answering.include_usage else b""
-        return (chunk(usage) if usage else b"") + chunk(DONE)
+        return chunks(self.answering.ending(self.made, self.cached))
 
     def over(self, ending: str) -> None:
         """Nothing more will be written."""
@@ -103,7 +102,7 @@ class Part:
         self.sequence = sequence
         self.reason = reason
         self.given = 0
-        self._frames = TokenFrames(answer.answering, index)
+        self._frames = answer.answering.frames(index)
         self._last = len(sequence.answer)
         self._noted = answer.truth.written_at.append
         self._raw = answer.reply.raw
@@ -127,12 +126,12 @@ class Part:
             self.answer.part_done()
 
     def _end_token(self, made: int) -> None:
-        """The first token, which chat puts a role before, or the last, which has the reason."""
+        """The first token, which most APIs put something before, or the last, which has the reason."""
         reason = self.reason if made == self._last else None
         answering = self.answer.answering
         data = chunk(answering.token_event(self.index, f" {self._words[made - 1]}", made, reason))
-        if made == 1 and answering.chat:
-            data = chunk(answering.role_event(self.index)) + data
+        if made == 1:
+            data = chunks(answering.opening(self.index)) + data
         self._noted(now())
         self._raw(data)
 
@@ -159,7 +158,7 @@ class FaultyAnswer(Answer):
     def start(self) -> None:
         super().start()
         if self.faults.role_only and self.question.stream:
-            self.reply.raw(chunk(self.answering.role_event(0)))
+            self.reply.raw(chunks(self.answering.opening(0)) or chunk(self.answering.role_event(0)))
         if self.faults.cut == 0:
             self.cut()
 
@@ -214,10 +213,8 @@ class FaultyAnswer(Answer):
         self.do(super().part_done)
 
     def ending(self) -> bytes:
-        faults = self.faults
-        usage = self.answering.include_usage and not faults.no_usage
-        event = chunk(self.answering.usage_event(self.made, self.cached)) if usage else b""
-        return event + (b"" if faults.no_done else chunk(DONE))
+        wanted = {"usage": not self.faults.no_usage, "done": not self.faults.no_done}
+        return chunks(self.answering.ending(self.made, self.cached, **wanted))
 
 
 class FaultyPart(Part):
@@ -251,8 +248,8 @@ class FaultyPart(Part):
         reason = self.reason if end == self._last else None
         text = answer_text(self._words[start:end])
         data = chunk(answering.token_event(self.index, text, end, reason))
-        if start == 0 and answering.chat and not faults.role_only:
-            data = chunk(answering.role_event(self.index)) + data
+        if start == 0 and not faults.role_only:
+            data = chunks(answering.opening(self.index)) + data
 
         def write() -> None:
             if self.answer.reply.done:

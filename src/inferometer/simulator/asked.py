@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from inferometer.simulator.engine import Sequence
+from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import Token, answer_words, fingerprint, natural_length
 

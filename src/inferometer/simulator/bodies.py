@@ -1,8 +1,9 @@
 """The bytes of the simulator's answers, field for field as vLLM 0.24 writes them."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -23,6 +24,11 @@ def event(value: Any) -> bytes:
 def chunk(data: bytes) -> bytes:
     """One chunk of a chunked HTTP body."""
     return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def chunks(events: list[bytes]) -> bytes:
+    """A chunk for each event."""
+    return b"".join(map(chunk, events))
 
 
 @dataclass(slots=True)
@@ -77,6 +83,18 @@ class Answering:
         ending = {"prompt_token_ids": None, "prompt_text": None}
         return event(self._envelope(True) | {"choices": [choice]} | usage | ending)
 
+    def opening(self, index: int) -> list[bytes]:
+        """What goes before the first token."""
+        return [self.role_event(index)] if self.chat else []
+
+    def ending(self, made: int, cached: int, usage: bool = True, done: bool = True) -> list[bytes]:
+        """What goes behind the last one, as far as it is wanted."""
+        counted = [self.usage_event(made, cached)] if usage and self.include_usage else []
+        return [*counted, *([DONE] if done else [])]
+
+    def frames(self, index: int) -> "Frames":
+        return TokenFrames(self, index)
+
     def usage_event(self, made: int, cached: int) -> bytes:
         ending = {"choices": [], "usage": self.final_usage(made, cached), "system_fingerprint": FINGERPRINT}
         return event(self._envelope(True) | ending)
@@ -117,6 +135,12 @@ def _chat_message(index: int, text: str, finish_reason: str) -> dict[str, Any]:
     return {"index": index, "message": message, "logprobs": None} | ending
 
 
+class Frames(Protocol):
+    """The chunks of tokens that are neither the first nor the last."""
+
+    def frame(self, word: bytes, made: int) -> bytes: ...
+
+
 class TokenFrames:
     """Frames of one-token events, made from a template: a hundredth of what encoding each would take."""
 
@@ -147,7 +171,7 @@ def error(status: int, message: str, kind: str, param: str | None = None) -> byt
     return dumps({"error": {"message": message, "type": kind, "param": param, "code": status}})
 
 
-def models(model: str, max_model_len: int, started: int) -> bytes:
+def models(model: str, max_model_len: int, started: int, adapters: Sequence[str] = ()) -> bytes:
     permission = {
         "id": "modelperm-84bb3652e2d67441",
         "object": "model_permission",
@@ -164,4 +188,5 @@ def models(model: str, max_model_len: int, started: int) -> bytes:
     }
     card = {"id": model, "object": "model", "created": started, "owned_by": "inferometer", "root": model}
     card |= {"parent": None, "max_model_len": max_model_len, "permission": [permission]}
-    return dumps({"object": "list", "data": [card]})
+    tuned = [card | {"id": name, "root": name, "parent": model} for name in adapters]
+    return dumps({"object": "list", "data": [card, *tuned]})

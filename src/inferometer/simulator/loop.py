@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferometer.load.clock import Clock, Timer
-from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.engine import Batch, Engine
+from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.steptime import StepTime
 
 _FIRST_STEPS = 1 << 14
@@ -90,6 +91,7 @@ class EngineLoop:
 
     def instants_so_far(self, sequence: Sequence) -> NDArray[np.int64]:
         """The same in the middle of a run of steps, for a sequence that is given up."""
+        self.engine.settle(sequence)
         made = self.step_ends.of(sequence.spans)
         if self._batch is None or sequence not in self._batch.decodes:
             return made
@@ -152,5 +154,7 @@ class EngineLoop:
     def _oldest_needed(self, finished: list[Sequence]) -> int:
         """The first step that a sequence still refers to; the new steps, not yet appended, bound it."""
         everyone = [*self.engine.running, *self.engine.waiting, *finished]
+        for sequence in everyone:
+            self.engine.settle(sequence)
         firsts = [each.spans[0][0] for each in everyone if each.spans]
         return min([*firsts, self.engine.step - len(self._ends)])

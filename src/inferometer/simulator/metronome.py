@@ -13,10 +13,10 @@ import os
 import signal
 import sys
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from itertools import compress
 from operator import not_, sub
 
@@ -85,23 +85,32 @@ class Spoke:
         self.ends_slot = min(self.ends_slot, stream.last_slot)
 
     def play(self) -> None:
-        """Send every stream its next event. The hot loop: after a system call each instruction is slow, so that
-        between two of them there is one clock reading, and the instants go to their streams afterwards."""
+        """Send every stream its next event. The hot loop: after a system call each instruction is slow and each
+        cache line cold, so that all that can be done before the first send or after the last is done there."""
+        payloads = [*map(next, self.payloads)]
         stamps: list[int] = []
-        stamp, clock = stamps.append, now
-        for stream, send, data in zip(self.streams, self.sends, map(next, self.payloads), strict=False):
+        sizes: list[int] = []
+        stamp, took, clock = stamps.append, sizes.append, now
+        for send, payload in zip(self.sends, payloads, strict=True):
             stamp(clock())
             try:
-                taken = send(data)
+                took(send(payload))
             except OSError:  # its buffer is full, or the client is gone
-                taken = 0
-            if taken < len(data):
-                self._wait_for(stream, data[taken:])
+                took(0)
         stamp(clock())
         for stream, at in zip(self.streams, stamps, strict=False):
             stream.sent_at.append(at)
+        if sizes != [*map(len, payloads)]:
+            self._buffer_rest(payloads, sizes)
         if stamps[-1] - stamps[0] > HELD_NS:
             self._note_held(stamps)
+
+    def _buffer_rest(self, payloads: list[bytes], sizes: list[int]) -> None:
+        """What a socket did not take, and all that follows on it, goes through the reply's buffer, in order."""
+        for i, (payload, size) in enumerate(zip(payloads, sizes, strict=True)):
+            if size < len(payload):
+                self.sends[i] = self.streams[i].send_in_turn
+                self.sends[i](payload[size:])
 
     def _note_held(self, stamps: list[int]) -> None:
         """We may lose the processor between a clock reading and the send behind it: the true instant is then only
@@ -111,11 +120,6 @@ class Spoke:
             for stream, span in zip(self.streams, took, strict=True):
                 if span > HELD_NS:
                     stream.held.append((len(stream.sent_at) - 1, span))
-
-    def _wait_for(self, stream: Stream, rest: bytes) -> None:
-        """From now on through the buffer: the bytes must stay in order."""
-        stream.send_in_turn(rest)
-        self.sends[self.streams.index(stream)] = stream.send_in_turn
 
     def drop_ended(self, slot: int) -> int:
         """Finish the streams whose last event was sent; returns how many."""
@@ -143,7 +147,7 @@ class Metronome:
         self._wheel = [Spoke() for _ in range(spokes)]
         self._slot = 0  # the next one to be played; its instant is slot * slot_ns, its spoke wheel[slot % spokes]
         self._playing = 0  # streams on the wheel
-        self._fresh: deque[tuple[int, Stream, Iterator[bytes]]] = deque()  # first slots and streams to come
+        self._fresh: list[tuple[int, int, Stream, Iterator[bytes]]] = []  # a heap: first slot, number, stream
         self._streams: list[Stream] = []
         self._answered = 0
         self._free_at = 0  # when the one server of `service_ns` has worked off its queue
@@ -193,7 +197,7 @@ class Metronome:
         reply.raw(STREAM_HEAD)
         reply.on_close = partial(self._leave, stream)
         self._streams.append(stream)
-        self._fresh.append((slot, stream, part.payloads))
+        heappush(self._fresh, (slot, self._answered, stream, part.payloads))  # stamps may be out of order
         self._wake()
 
     def _leave(self, stream: Stream) -> None:
@@ -242,8 +246,9 @@ class Metronome:
         """One event of every stream in the slot, those included whose first token is due in it."""
         spoke = self._wheel[slot % len(self._wheel)]
         while self._fresh and self._fresh[0][0] <= slot:
-            _, stream, payloads = self._fresh.popleft()
+            planned, _, stream, payloads = heappop(self._fresh)
             if stream.reply is not None:
+                stream.last_slot += slot - planned  # a late stream ends as much later: no event is left out
                 spoke.add(stream, payloads)
                 self._playing += 1
         spoke.play()
@@ -255,7 +260,7 @@ def serve(beat: Beat, host: str, port: int) -> None:
     """Run until SIGTERM, or until stdin closes; says where on stdout."""
     reactor = Reactor()
     metronome = Metronome(reactor, beat)
-    server = Server(reactor, metronome.answer, host, port)
+    server = Server(reactor, metronome.answer, host, port, stamps=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         reactor.on_signal(number, reactor.stop)
     _stop_with_stdin(reactor)

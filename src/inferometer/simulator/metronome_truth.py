@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.record.columns import Floats, Ints, Mask, Records, known, offsets_of
+from inferometer.record.columns import Ints, Mask, Records, known, offsets_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -102,13 +102,13 @@ def compare(records: Records, truth: Truth) -> Comparison:
 
 def _tokens(records: Records) -> Ints:
     """Tokens of each record's reads together."""
-    upto = np.concatenate([np.zeros(1, np.int64), np.cumsum(records.read_tokens)])
-    return upto[records.read_offsets[1:]] - upto[records.read_offsets[:-1]]
+    upto: Ints = np.concatenate([np.zeros(1, np.int64), np.cumsum(records.read_tokens)])
+    tokens: Ints = upto[records.read_offsets[1:]] - upto[records.read_offsets[:-1]]
+    return tokens
 
 
 def quantile_s(values_ns: Ints, q: float) -> float | None:
     """A quantile of nanoseconds in seconds; None without any."""
     if not len(values_ns):
         return None
-    seconds: Floats = np.quantile(values_ns, q, method="inverted_cdf") / 1e9
-    return float(seconds)
+    return float(np.quantile(values_ns, q, method="inverted_cdf")) / 1e9

@@ -32,6 +32,7 @@ class Question:
     include_usage: bool
     continuous_usage: bool
     asked: list[Asked]
+    reasoning: int = 0  # how many of the first tokens are thoughts, at most
 
     @property
     def prompt_tokens(self) -> int:
@@ -54,13 +55,11 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 def read_question(body: bytes, chat: bool, settings: SimulatorSettings) -> Question:
     fields = read_json(body)
-    model = fields.get("model", settings.model)
-    if model != settings.model:
-        raise RefusalError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
+    check_model(fields, settings)
     options = fields.get("stream_options") or {}
     if options and not fields.get("stream"):
         raise bad("Stream options can only be defined when `stream=True`.", "stream_options")
-    asked = [_asked(tokens, fields, chat, settings) for tokens in _prompts(fields, chat)]
+    asked = [asked_for(tokens, fields, chat, settings) for tokens in _prompts(fields, chat)]
     include = bool(options.get("include_usage"))
     return Question(
         chat=chat,
@@ -71,7 +70,14 @@ def read_question(body: bytes, chat: bool, settings: SimulatorSettings) -> Quest
     )
 
 
-def _asked(prompt: Any, fields: dict[str, Any], chat: bool, settings: SimulatorSettings) -> Asked:
+def check_model(fields: dict[str, Any], settings: SimulatorSettings) -> None:
+    model = fields.get("model", settings.model)
+    if model != settings.model and model not in settings.adapters:
+        raise RefusalError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
+
+
+def asked_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: SimulatorSettings) -> Asked:
+    """What the engine is asked for, in OpenAI's words; a refusal where the model cannot hold it."""
     most = _whole(fields, "max_completion_tokens") if chat else None
     most = most if most is not None else _whole(fields, "max_tokens")
     asked = Asked(

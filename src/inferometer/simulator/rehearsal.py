@@ -2,13 +2,11 @@
 
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
-
-from inferometer.errors import PlanError
 from inferometer.judge.limits import judge_plan
 from inferometer.load.drive import Drive
+from inferometer.load.facts import facts_of
 from inferometer.load.pace import pace_of
+from inferometer.load.prime import Primer, primes_of
 from inferometer.load.virtual import VirtualClock
 from inferometer.measure.facts import Facts
 from inferometer.measure.summary import summarize
@@ -16,19 +14,23 @@ from inferometer.measure.verdict import verdict
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import redacted
 from inferometer.record.columns import Records
+from inferometer.record.log import Note
 from inferometer.record.record import Record
 from inferometer.record.run import Run
-from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.virtual import VirtualTransport
 from inferometer.vocabulary import NANOSECONDS
+from inferometer.workload.context import WorkloadContext
 from inferometer.workload.registry import new_nonce, workload_of
+from inferometer.workload.session import Workload
 
 START_AT = NANOSECONDS  # not 0, so that no instant can be mistaken for a missing one
 
 
 def simulated_run(plan: Plan) -> Run:
-    """A run that was never sent: measured and judged like any other, not kept."""
+    """A run that was never sent: measured and judged like any other, not kept. A target's address is left out."""
     started = datetime.now(UTC)
+    plan = plan.model_copy(update={"target": plan.target.model_copy(update={"url": [], "model": None})})
     settings = settings_of(plan)
     records, facts = rehearse(plan, settings)
     summary = summarize(records, plan, facts)
@@ -48,42 +50,55 @@ def simulated_run(plan: Plan) -> Run:
 
 def rehearse(plan: Plan, settings: SimulatorSettings | None = None) -> tuple[Records, Facts]:
     """Every record of the plan as the simulator would answer it, and what is known beside them."""
-    if plan.target.url:
-        raise PlanError(
-            "target.url: a simulation measures nothing but the simulator", "inferometer run measures a server"
-        )
     records: list[Record] = []
+    settings = settings or settings_of(plan)
     clock = VirtualClock(START_AT)
-    transport = VirtualTransport(clock, settings or settings_of(plan))
-    drives = _drives(plan, clock, transport, records)
+    transport = VirtualTransport(clock, settings)
+    workloads = _workloads(plan, settings)
+    for traffic, workload in zip(plan.classes, workloads, strict=True):
+        _prime(traffic.name, workload, clock, transport)
+    start_at = clock.now()
+    drives = _drives(plan, workloads, clock, transport, records)
     for drive in drives:
-        drive.start(START_AT)
+        drive.start(start_at)
     _run(clock, drives, max(each.stop.drain for each in plan.classes))
-    return Records.of(records), Facts(start_at=START_AT, stamps="kernel")
+    made = Records.of(records)
+    notes = [Note("start", start_at), Note("ended", clock.now(), {"stamps": "kernel"})]
+    return made, facts_of(plan, made, notes)
 
 
 def settings_of(plan: Plan) -> SimulatorSettings:
     """What the plan sets on its server."""
-    try:
-        return SimulatorSettings.model_validate(plan.server.args if plan.server else {})
-    except ValidationError as error:
-        raise PlanError([_mistake(each) for each in error.errors()]) from None
+    return settings_from(plan.server.args if plan.server else {})
 
 
-def _mistake(error: ErrorDetails) -> str:
-    where = ".".join(map(str, ("server", "args", *error["loc"])))
-    if error["type"] == "extra_forbidden":
-        return f"{where} is not a setting of the simulator"
-    said = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
-    return f"{where} {'must ' if error['msg'].startswith('Input should ') else ''}{said}, got {error['input']}"
+def _workloads(plan: Plan, settings: SimulatorSettings) -> list[Workload]:
+    nonce, context = (
+        new_nonce(),
+        WorkloadContext(settings.model, api=plan.target.api, max_model_len=settings.max_model_len),
+    )
+    return [workload_of(each.workload, plan.seed, number, nonce, context) for number, each in enumerate(plan.classes)]
 
 
-def _drives(plan: Plan, clock: VirtualClock, transport: VirtualTransport, records: list[Record]) -> list[Drive]:
-    nonce = new_nonce()
+def _prime(traffic: str, workload: Workload, clock: VirtualClock, transport: VirtualTransport) -> None:
+    """What is sent before the load takes virtual time too."""
+    primer = Primer(traffic, primes_of(workload, 1), clock, transport, clock.stop)
+    primer.start()
+    if not primer.over:
+        clock.run()
+
+
+def _drives(
+    plan: Plan,
+    workloads: list[Workload],
+    clock: VirtualClock,
+    transport: VirtualTransport,
+    records: list[Record],
+) -> list[Drive]:
     return [
         Drive(
             traffic.name,
-            workload_of(traffic.workload, plan.seed, number, nonce),
+            workloads[number],
             pace_of(plan, number),
             clock,
             transport,

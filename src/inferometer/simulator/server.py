@@ -8,23 +8,41 @@ import sys
 import time
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from inferometer.errors import InferometerError
-from inferometer.simulator import bodies
+from inferometer.simulator import bodies, dialects
+from inferometer.simulator import dialect_questions as asks
 from inferometer.simulator.answers import Answer, FaultyAnswer, FaultyPart, Part
 from inferometer.simulator.asked import sequence_for
-from inferometer.simulator.engine import Batch, Sequence
+from inferometer.simulator.bodies import Answering
+from inferometer.simulator.dialects import Dialect
+from inferometer.simulator.engine import Batch
 from inferometer.simulator.faults import HEADER, Faults, parse_faults
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.metrics import CONTENT_TYPE, Metrics
 from inferometer.simulator.questions import Question, RefusalError, bad, read_json, read_question
+from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, Reply, Server
 
+Route = Callable[[HttpRequest, Reply], int | None]  # returns the status where it is not 200
+Read = Callable[[bytes, SimulatorSettings], Question]
+_DIALECTS: dict[str, tuple[Read, type[Answering]]] = {
+    "/v1/completions": (lambda body, settings: read_question(body, False, settings), Answering),
+    "/v1/chat/completions": (lambda body, settings: read_question(body, True, settings), Answering),
+    "/v1/responses": (asks.read_responses, dialects.ResponsesAnswering),
+    "/v1/messages": (asks.read_anthropic, dialects.AnthropicAnswering),
+    "/generate": (lambda body, settings: asks.read_tgi(body, settings, stream=False), dialects.TgiAnswering),
+    "/generate_stream": (lambda body, settings: asks.read_tgi(body, settings, stream=True), dialects.TgiAnswering),
+    "/v1/embeddings": (asks.read_embeddings, dialects.EmbeddingsAnswering),
+    "/v1/rerank": (asks.read_rerank, dialects.RerankAnswering),
+    "/rerank": (asks.read_rerank, dialects.RerankAnswering),
+}
 _JSON = {"content-type": "application/json"}
 
 
@@ -51,16 +69,15 @@ class SimulatorServer:
         self._started = int(time.time())
         self._doomed: set[object] = set()  # connections that will be closed at their next request
         self._routes = self._all_routes()
-        self.http = Server(reactor, self._handle, host, port)
+        self.http = Server(reactor, self._handle, host, port, stamps=True)
         self.port = self.http.port
 
     def close(self) -> None:
         self.http.close()
 
-    def _all_routes(self) -> dict[tuple[str, str], Callable[[HttpRequest, Reply], None]]:
+    def _all_routes(self) -> dict[tuple[str, str], Route]:
         return {
-            ("POST", "/v1/completions"): lambda request, reply: self._generate(request, reply, chat=False),
-            ("POST", "/v1/chat/completions"): lambda request, reply: self._generate(request, reply, chat=True),
+            **{("POST", path): partial(self._generate, read, kind) for path, (read, kind) in _DIALECTS.items()},
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): lambda _request, reply: reply.respond(200, b""),
             ("GET", "/ping"): lambda _request, reply: reply.respond(200, b""),
@@ -82,7 +99,8 @@ class SimulatorServer:
             if route is None:
                 self._not_found(request, reply)
             else:
-                route(request, reply)
+                status = route(request, reply) or 200
+                self.metrics.answered(request.method, request.path, status)
         except RefusalError as refusal:
             body = bodies.error(refusal.status, refusal.message, refusal.kind, refusal.param)
             reply.respond(refusal.status, body)
@@ -95,7 +113,8 @@ class SimulatorServer:
         self.metrics.answered(request.method, request.path if known else "none", status)
 
     def _models(self, _request: HttpRequest, reply: Reply) -> None:
-        reply.respond(200, bodies.models(self.settings.model, self.settings.max_model_len, self._started))
+        served = self.settings
+        reply.respond(200, bodies.models(served.model, served.max_model_len, self._started, served.adapters))
 
     def _metrics(self, _request: HttpRequest, reply: Reply) -> None:
         reply.respond(200, self.metrics.exposition(), {"content-type": CONTENT_TYPE})
@@ -119,16 +138,16 @@ class SimulatorServer:
         self.loop.engine.pool.forget_idle()
         reply.respond(200, b"")
 
-    def _generate(self, request: HttpRequest, reply: Reply, chat: bool) -> None:
+    def _generate(self, read: Read, kind: type[Answering], request: HttpRequest, reply: Reply) -> int | None:
+        """Take up a request for tokens; returns the status where it is already answered with a failure."""
         faults = self._faults_of(request)
         if faults.close_before:
             reply.close()
-            return
+            return None
         if faults.status is not None:
-            self._fail(request, reply, faults)
-            return
-        question = read_question(request.body, chat, self.settings)
-        answer = self._answer(question, faults, request, reply)
+            return self._fail(reply, faults)
+        question = read(request.body, self.settings)
+        answer = self._answer(kind, question, faults, request, reply)
         for index, asked in enumerate(question.asked):
             sequence, reason = sequence_for(asked, self.settings)
             part = FaultyPart if isinstance(answer, FaultyAnswer) else Part
@@ -136,6 +155,7 @@ class SimulatorServer:
         reply.on_close = lambda: answer.over("left")
         delay = self.settings.frontend_ns + round(faults.slow_headers_s * 1e9)
         self.reactor.call_at(request.received_at + delay, lambda: self._join(answer))
+        return None
 
     def _faults_of(self, request: HttpRequest) -> Faults:
         drawn = self._draw_faults()
@@ -147,17 +167,19 @@ class SimulatorServer:
         except ValueError as error:
             raise bad(str(error), HEADER) from None
 
-    def _fail(self, request: HttpRequest, reply: Reply, faults: Faults) -> None:
+    def _fail(self, reply: Reply, faults: Faults) -> int:
         status = faults.status or 500
         headers = {} if faults.retry_after_s is None else {"retry-after": f"{faults.retry_after_s:g}"}
         kind = {429: "RateLimitError", 503: "ServiceUnavailableError"}.get(status, "InternalServerError")
         reply.respond(status, bodies.error(status, "simulated fault", kind), _JSON | headers)
-        self.metrics.answered(request.method, request.path, status)
+        return status
 
-    def _answer(self, question: Question, faults: Faults, request: HttpRequest, reply: Reply) -> Answer:
+    def _answer(
+        self, kind: type[Answering], question: Question, faults: Faults, request: HttpRequest, reply: Reply
+    ) -> Answer:
         self._number += 1
         name = request.headers.get("x-request-id") or f"{self._process}{self._number:08x}"
-        answering = bodies.Answering(
+        answering = kind(
             chat=question.chat,
             id=("chatcmpl-" if question.chat else "cmpl-") + name,
             model=self.settings.model,
@@ -166,6 +188,8 @@ class SimulatorServer:
             continuous_usage=question.continuous_usage and not faults.no_usage,
             usage_details=self.settings.prompt_tokens_details,
         )
+        if isinstance(answering, Dialect):
+            answering.id, answering.reasoning = name, question.reasoning
         truth = TruthOfRequest(answering.id, request.received_at)
         self.truth.add(truth)
         if faults == Faults():

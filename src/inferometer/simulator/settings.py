@@ -1,9 +1,12 @@
 """What can be set on the simulator: a section as in a plan, so that `server: {args: ...}` is checked like the rest."""
 
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
+from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Duration, Section
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.faults import FaultShares
@@ -26,6 +29,7 @@ class SimulatorSettings(Section):
     """An engine, how fast it is, and how it misbehaves."""
 
     model: str = "simulated-8b"
+    adapters: list[str] = Field([], description="LoRA adapters that may be asked for in place of the model")
     max_model_len: Count = Field(8192, ge=2, description="prompt and answer together, in tokens")
     blocks: Count = Field(56_916, ge=1, description="of the key-value cache")
     block_size: Count = Field(16, ge=1, description="tokens in a block")
@@ -71,3 +75,20 @@ class SimulatorSettings(Section):
     @property
     def frontend_ns(self) -> int:
         return round(self.frontend / self.speed * 1e9)
+
+
+def settings_from(args: Mapping[str, Any], where: str = "server.args") -> SimulatorSettings:
+    """Settings as a plan gives them; every mistake at once."""
+    try:
+        return SimulatorSettings.model_validate(dict(args))
+    except ValidationError as error:
+        raise PlanError([_mistake(each, where) for each in error.errors()]) from None
+
+
+def _mistake(error: ErrorDetails, above: str) -> str:
+    where = ".".join(map(str, (above, *error["loc"])))
+    if error["type"] == "extra_forbidden":
+        return f"{where} is not a setting of the simulator"
+    said = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
+    got = f", got {error['input']}" if error["loc"] else ""
+    return f"{where} {'must ' if error['msg'].startswith('Input should ') else ''}{said}{got}"

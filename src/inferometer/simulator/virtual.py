@@ -6,11 +6,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from inferometer.load.answer import new_record
 from inferometer.load.clock import Clock, Done, Ended, Ticket
 from inferometer.record.record import Outcome, Record
 from inferometer.simulator.asked import Asked, sequence_for, too_long
-from inferometer.simulator.engine import Sequence
 from inferometer.simulator.loop import EngineLoop
+from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import answer_text, tokens_of
 from inferometer.workload.session import Request
@@ -42,6 +43,10 @@ class VirtualTransport:
         flight = _Flight(self, request, ticket, ended, done, self._number)
         flight.begin()
         return flight.give_up
+
+    def prepare(self, _request: Request, _traffic: str, _session: int) -> int:
+        """Nothing: time stands still while requests are made."""
+        return 0
 
     def _finished(self, sequence: Sequence) -> None:
         if not sequence.aborted:
@@ -153,17 +158,8 @@ def asked_by(request: Request) -> Asked:
 
 
 def _record(request: Request, ticket: Ticket, now: int) -> Record:
-    return Record(
-        session=ticket.session,
-        turn=ticket.turn,
-        turns=ticket.turns,
-        traffic=ticket.traffic,
-        stage=ticket.stage,
-        shard=ticket.shard,
-        replica="simulator",
-        scheduled_at=ticket.scheduled_at,
-        ready_at=ticket.ready_at,
-        sent_at=now,
-        asked_input=request.input_tokens,
-        asked_output=request.output_tokens,
-    )
+    record = new_record(ticket)
+    record.replica = "simulator"
+    record.sent_at = now
+    record.asked_input, record.asked_output = request.input_tokens, request.output_tokens
+    return record

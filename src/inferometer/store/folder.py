@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,13 +19,14 @@ from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told, write_text
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
-from inferometer.record.parquet import read_parquet, read_samples, write_samples
+from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Run, State
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.store.names import run_id
 
 PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
+LARGEST_IN_MEMORY = 2 * 2**30  # bytes of logs: some 80 million reads
 LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
 
 
@@ -60,17 +62,33 @@ class RunFolder:
         """`partial` until the run says how it ended."""
         self._write("run", {"started": self.started_at, "state": state})
 
-    def gather(self) -> Gathered:
-        """Turn the shards' logs into columns. They are removed once everything in them is kept elsewhere."""
-        logs = _logs(self.path)
-        gathered = logs_to_parquet(logs, self.path / RECORDS)
+    def gather(self) -> tuple[Records, Gathered]:
+        """Turn the shards' logs into columns: read once and written from memory, or streamed where they are large.
+        They are removed once everything in them is kept elsewhere."""
+        logs = logs_of(self.path)
+        with told(self.path):
+            small = sum(log.stat().st_size for log in logs) <= LARGEST_IN_MEMORY
+        if small:
+            records, gathered = read_logs(logs)
+            write_parquet(records, self.path / RECORDS)
+        else:
+            gathered = logs_to_parquet(logs, self.path / RECORDS)
+            records = read_parquet(self.path / RECORDS)
         if gathered.samples:
             write_samples(Samples.of(gathered.samples), self.path / SAMPLES)
         self._write("shards", _shards(gathered))
         with told(self.path):
             for log in logs:
                 log.unlink()
-        return gathered
+        return records, gathered
+
+    def abandon(self) -> None:
+        """The run ended by an error: keep what there is to look at, or leave nothing behind."""
+        if any(self.path.glob("*.bin")) or any(self.path.glob("*.log")):
+            with suppress(StoreError):
+                self.write_state("failed")
+        else:
+            shutil.rmtree(self.path, ignore_errors=True)
 
     def load(self) -> Run:
         return load_run(self.path)
@@ -135,7 +153,7 @@ def load_run(path: Path) -> Run:
 
 def load_partial(path: Path) -> Records:
     """The records of a run that was killed, as far as its logs go."""
-    logs = _logs(path)
+    logs = logs_of(path)
     if not logs:
         raise StoreError(f"{path}: no logs in it, so nothing of it was kept")
     return read_logs(logs)[0]
@@ -145,7 +163,7 @@ def load_shards(path: Path) -> dict[str, Any]:
     """What the logs said beside records: the `shards` with their clock facts, `truncated` logs, and `notes`."""
     if (path / "shards.json").exists():
         return _read(path, "shards")
-    return _shards(read_logs(_logs(path))[1])
+    return _shards(read_logs(logs_of(path))[1])
 
 
 def _made_folder(store: Path, started: datetime) -> Path:
@@ -159,10 +177,11 @@ def _made_folder(store: Path, started: datetime) -> Path:
 def _records_of(path: Path) -> Any:
     if (path / RECORDS).exists():
         return functools.cache(lambda: read_parquet(path / RECORDS))
-    return functools.cache(lambda: load_partial(path)) if _logs(path) else None
+    return functools.cache(lambda: load_partial(path)) if logs_of(path) else None
 
 
-def _logs(path: Path) -> list[Path]:
+def logs_of(path: Path) -> list[Path]:
+    """The logs of the shards that are still there, in order."""
     return sorted(path.glob("log-*.bin"), key=lambda log: (len(log.name), log.name))
 
 

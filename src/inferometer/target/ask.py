@@ -4,17 +4,17 @@ import http.client
 import os
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import orjson
 
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target
-from inferometer.plan.secrets import REDACTED, is_secret, redacted_url, resolve_headers
+from inferometer.plan.secrets import redacted_url, resolve_headers, secret_hider
 from inferometer.vocabulary import duration_text
+from inferometer.wire.api import api_of
 from inferometer.wire.origin import Origin, origin_of, tls_context
 
 ANSWER_S = 30.0  # a list of models takes milliseconds; a server that is starting may take some seconds
@@ -48,7 +48,7 @@ class Asker:
         self.where = redacted_url(url).rstrip("/")
         self._origin = origin_of(url, context, target.proxy)
         self._headers = request_headers(target)
-        self.has_key = "authorization" in {name.lower() for name in self._headers}
+        self.has_key = bool({"authorization", "x-api-key"} & {name.lower() for name in self._headers})
         self._connect_s = target.timeout.connect
         self._answer_s = min(ANSWER_S, target.timeout.request or ANSWER_S)
         self._hide = secret_hider(target)
@@ -156,30 +156,15 @@ class Asker:
 
 
 def request_headers(target: Target) -> dict[str, str]:
-    """What goes with every request before the load: the key as a bearer, and the plan's headers."""
+    """What goes with every request before the load: the key as the API wants it, and the plan's headers."""
     headers = {"Accept": "application/json", "User-Agent": "inferometer", "Connection": "close"}
+    headers |= api_of(target.api).headers
     own = resolve_headers(target.headers, os.environ)
-    key = os.environ.get(target.key_env)
-    if key and "authorization" not in {name.lower() for name in own}:
-        headers["Authorization"] = f"Bearer {key}"
+    if key := os.environ.get(target.key_env):
+        names = {name.lower() for name in own}
+        credentials = api_of(target.api).credentials(key)
+        headers |= {name: word for name, word in credentials.items() if name.lower() not in names}
     return headers | own
-
-
-def secret_hider(target: Target) -> Callable[[str], str]:
-    """A function that stars the key, the secret headers, and passwords in addresses, wherever they occur."""
-    own = resolve_headers(target.headers, os.environ)
-    secrets = {value for name, value in own.items() if is_secret(name) or value != target.headers[name]}
-    secrets |= {secret.partition(" ")[2] for secret in secrets}  # what follows Bearer
-    secrets |= {urlsplit(url).password or "" for url in [*target.url, target.proxy or ""]}
-    secrets.add(os.environ.get(target.key_env, ""))
-    longest_first = sorted((secret for secret in secrets if len(secret) > 3), key=len, reverse=True)
-
-    def hide(text: str) -> str:
-        for secret in longest_first:
-            text = text.replace(secret, REDACTED)
-        return text
-
-    return hide
 
 
 def _connection(origin: Origin, timeout_s: float) -> http.client.HTTPConnection:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target
 from inferometer.target.ask import START_ONE, Asker, Reply
+from inferometer.wire.api import api_of
 
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "llama.cpp": "llama.cpp", "tgi": "TGI"}
 _NO_SUCH_PATH = {404, 405, 501}
@@ -78,13 +79,13 @@ def _model_cards(reply: Reply) -> list[dict[str, Any]] | None:
 
 def _chosen(target: Target, models: list[str], asker: Asker) -> str | None:
     if target.model is not None:
-        if models and target.model not in models and target.api != "template":
+        if models and target.model not in models and api_of(target.api).needs_model:
             raise TargetError(
                 f"{asker.where} does not serve the model {target.model!r}, it serves {_listed(models)}",
                 f"--model {models[0]}, or leave it out and it is found",
             )
         return target.model
-    if not models and target.api != "template":
+    if not models and api_of(target.api).needs_model:
         raise TargetError(f"{asker.where} serves no model", "is it still loading one?")
     return models[0] if models else None
 
@@ -97,7 +98,7 @@ def _listed(names: list[str], most: int = 5) -> str:
 def _without_models(target: Target, url: str, asker: Asker, reply: Reply) -> TargetFacts:
     """No list of models: fatal, unless the plan says all that is needed and the path is merely missing."""
     missing_path = reply.status in _NO_SUCH_PATH and target.model is not None
-    if not missing_path and target.api != "template":
+    if not missing_path and api_of(target.api).needs_model:
         raise _not_usable(target, asker, reply)
     note = f"{asker.where} has no list of models, it answered {reply.status}; the model is not checked"
     return TargetFacts([base_url(url)], target.model, server=_by_header(reply), notes=[note])

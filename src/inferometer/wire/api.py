@@ -1,7 +1,12 @@
-"""The APIs: what a request's body says, and what the events of its answer mean. One entry per API in `APIS`."""
+"""What all APIs have in common: what a request's body says, and what the events of its answer amount to.
+
+Each API is a module of `wire.apis`, found through `APIS` and imported on use.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import orjson
@@ -13,6 +18,18 @@ Prompt = str | list[int] | list[Json]
 
 MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
+CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
+
+APIS = {
+    "completions": "inferometer.wire.apis.completions:API",
+    "chat": "inferometer.wire.apis.chat:API",
+    "responses": "inferometer.wire.apis.responses:API",
+    "embeddings": "inferometer.wire.apis.embeddings:API",
+    "rerank": "inferometer.wire.apis.rerank:API",
+    "anthropic": "inferometer.wire.apis.anthropic:API",
+    "tgi": "inferometer.wire.apis.tgi:API",
+    "template": "inferometer.wire.apis.template:API",
+}
 
 
 @dataclass(slots=True)
@@ -22,85 +39,113 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     counted: int = 0  # token-bearing events, or tokens by running usage
     running_usage: bool = False
+    by_length: bool = False  # nothing but the text's length says how many tokens there are
     visible_event: int | None = None  # first event with text that a reader sees
-    usage: Json | None = None
-    finish_reason: str | None = None
+    usage: Json | None = None  # in OpenAI's words, whatever the API's
+    finish_reason: str | None = None  # likewise, where there is a word for it
     request_id: str | None = None
     done: bool = False  # the stream's end mark came
     error: str | None = None
     text: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How answers are asked for: the same in every request of a traffic class that asks for a length, or does not."""
+
+    stream: bool = True
+    continuous_usage: bool = False
+    length_asked: bool = False
+    ignore_eos: bool | None = None  # None: on where a length is asked
+    sampling: Json = field(default_factory=dict)  # min_tokens, temperature, top_p, stop: those that are given
+    extra: Json = field(default_factory=dict)
+
+    @property
+    def to_full_length(self) -> bool:
+        return self.length_asked if self.ignore_eos is None else self.ignore_eos
+
+
+def openai_fields(manner: Manner) -> Json:
+    """The fields of a body of completions or chat that are the same in every request."""
+    fields: Json = {"stream": manner.stream}
+    if manner.stream:
+        fields["stream_options"] = {"include_usage": True}
+        if manner.continuous_usage:
+            fields["stream_options"]["continuous_usage_stats"] = True
+    if manner.to_full_length:
+        fields["ignore_eos"] = True
+    return fields | manner.sampling | manner.extra
+
+
+def ask_max_tokens(fields: Json, tokens: int | None) -> None:
+    if tokens is not None:
+        fields["max_tokens"] = tokens
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def note_openai(answer: Answer, event: Json) -> int | None:
+    """Usage, finish reason and id of an event; returns the tokens so far where an event with choices states them."""
+    total = None
+    choices, usage = event.get("choices"), event.get("usage")
+    if choices and usage:
+        total = count_in(usage, "completion_tokens") or 0
+    if usage and isinstance(usage, dict):
+        answer.usage = usage
+    if choices:
+        answer.finish_reason = as_text(choices[0].get("finish_reason")) or answer.finish_reason
+    if answer.request_id is None:
+        answer.request_id = as_text(event.get("id"))
+    return total
+
+
+@dataclass(frozen=True, kw_only=True)
 class Api:
     """How to ask and how to read one API."""
 
     path: str
     body: Callable[[str | None, Prompt], Json]  # the model and the prompt
     deltas: Callable[[Json], tuple[str, bool]]  # an event's visible text, and whether it carries anything else
+    note: Callable[[Answer, Json], int | None] = note_openai  # what else an event says; returns a running total
+    fields: Callable[[Manner], Json] = openai_fields
+    ask_length: Callable[[Json, int | None], None] = ask_max_tokens
+    credentials: Callable[[str], dict[str, str]] = bearer
+    headers: dict[str, str] = field(default_factory=dict)  # that the API wants in every request
+    parse: Callable[[bytes], Any] = orjson.loads
     text_key: bytes | None = None  # what stands before the text in an event's bytes
+    whole_path: str | None = None  # of answers in one piece, where it is another
+    generates: bool = True  # whether answers are made of tokens
+    prompt_once: bool = True  # whether the server counts a prompt as it was sent, not a part of it several times
+    needs_model: bool = True
+    in_pieces: bool = False  # whether answers may come as lines of JSON, or as bare text
 
 
-def _completions_body(model: str | None, prompt: Prompt) -> Json:
-    return {"model": model, "prompt": prompt if isinstance(prompt, str) else _plain(prompt)}
+@cache
+def api_of(name: str) -> Api:
+    """The API that a plan names."""
+    module, _, attribute = APIS[name].partition(":")
+    api: Api = getattr(import_module(module), attribute)
+    return api
 
 
-def _plain(prompt: list[int] | list[Json]) -> Any:
-    """Messages as text where only text goes; token ids as they are."""
-    if prompt and isinstance(prompt[0], dict):
-        return "\n".join(str(message.get("content", "")) for message in prompt if isinstance(message, dict))
+def plain_text(prompt: Prompt) -> Any:
+    """Messages as text where only text goes; text and token ids as they are."""
+    if not isinstance(prompt, str) and prompt and isinstance(prompt[0], dict):
+        return "\n".join(content_text(message.get("content")) for message in prompt if isinstance(message, dict))
     return prompt
 
 
-def _chat_body(model: str | None, prompt: Prompt) -> Json:
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-    return {"model": model, "messages": messages}
+def content_text(content: Any) -> str:
+    """The text of a message's content: a text, or a list of parts of which those with text count."""
+    if isinstance(content, list):
+        return " ".join(str(part.get("text") or "") for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)
 
 
-def _completions_deltas(event: Json) -> tuple[str, bool]:
-    choices = event["choices"]
-    if len(choices) == 1:  # nearly always
-        return "" + (choices[0].get("text") or ""), False
-    return "".join(choice.get("text") or "" for choice in choices), False
-
-
-def _chat_deltas(event: Json) -> tuple[str, bool]:
-    """Works on a streamed event's `delta` and on a whole answer's `message`."""
-    text, other = "", False
-    for choice in event["choices"]:
-        delta = choice.get("delta") or choice.get("message") or {}
-        text += delta.get("content") or ""
-        if delta.get("reasoning_content") or delta.get("reasoning") or delta.get("tool_calls"):
-            other = True
-    return text, other
-
-
-def _any_deltas(event: Json) -> tuple[str, bool]:
-    """The text of an event in whatever shape a server of its own sends: ours is the first string we know."""
-    if "error" in event and "choices" not in event:
-        raise KeyError("choices")
-    if isinstance(event.get("choices"), list):
-        text, other = _chat_deltas(event)
-        return text or _completions_deltas(event)[0], other
-    token = event.get("token")
-    for candidate in (token.get("text") if isinstance(token, dict) else token, *map(event.get, _TEXT_KEYS)):
-        if isinstance(candidate, str) and candidate:
-            return candidate, False
-    return "", False
-
-
-_TEXT_KEYS = ("text", "content", "response", "generated_text", "output")
-
-APIS: dict[str, Api] = {
-    "completions": Api("/v1/completions", _completions_body, _completions_deltas, b'"text":"'),
-    "chat": Api("/v1/chat/completions", _chat_body, _chat_deltas, b'"content":"'),
-    "template": Api("/generate", lambda _model, _prompt: {}, _any_deltas),
-}
-
-
-def template_body(template: str, prompt: str) -> bytes:
-    """A body of one's own: `{prompt}` replaced by the prompt, escaped as inside a JSON string."""
-    return template.encode().replace(b"{prompt}", orjson.dumps(prompt)[1:-1])
+def as_messages(prompt: Prompt) -> list[Any]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 def read_events(api: Api, events: list[bytes], keep_text: bool = False) -> Answer:
@@ -113,20 +158,24 @@ def read_events(api: Api, events: list[bytes], keep_text: bool = False) -> Answe
     skeleton: Skeleton | None = None
     unnoted = False  # the last running total is newer than the usage that was noted
     unlearned = 0 if keep_text or api.text_key is None else LEARNING_TRIES
-    for number, data in enumerate(events):
-        if skeleton is not None and (seen := skeleton.read(data)) is not None:
-            length, total = seen
-            bears.append(1 if length else 0)
-            if total >= 0:
-                totals.append(total)
-                places.append(number)
-                unnoted = True
-            continue
+    parse, deltas, note = api.parse, api.deltas, api.note
+    number = -1
+    while (number := number + 1) < len(events):
+        if skeleton is not None:
+            run, run_totals = skeleton.read_run(events, number)
+            bears += run
+            totals += run_totals
+            places += range(number, number + len(run_totals))
+            unnoted = unnoted or bool(run_totals)
+            number += len(run)
+            if number == len(events):
+                break
+        data = events[number]
         try:
-            event = orjson.loads(data)
-            text, other = api.deltas(event)
-            so_far = running_total(event)
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            event = parse(data)
+            text, other = deltas(event)
+            so_far = note(answer, event)
+        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
             bears.append(0)
             _note_odd_event(answer, data)
             continue
@@ -134,22 +183,18 @@ def read_events(api: Api, events: list[bytes], keep_text: bool = False) -> Answe
         if so_far is not None:
             totals.append(so_far)
             places.append(number)
-        _note_event(answer, event, text, number, keep_text)
+        if text and answer.visible_event is None:
+            answer.visible_event = number
+        if keep_text:
+            answer.text.append(text)
         unnoted = unnoted and not event.get("usage")
         if skeleton is None and unlearned and text:
             unlearned -= 1
-            skeleton = learn(data, api.text_key or b"", api.deltas)
+            skeleton = learn(data, api.text_key or b"", deltas)
     if unnoted and answer.usage is not None:
         answer.usage = answer.usage | {"completion_tokens": totals[-1]}
     _count_tokens(answer, bears, totals, places)
     return answer
-
-
-def running_total(event: Json) -> int | None:
-    """The tokens so far that an event with choices states; AttributeError where its usage is none."""
-    if event.get("choices") and (usage := event.get("usage")):
-        return count_in(usage, "completion_tokens") or 0
-    return None
 
 
 def count_in(usage: Json | None, name: str) -> int | None:
@@ -158,20 +203,7 @@ def count_in(usage: Json | None, name: str) -> int | None:
     return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
-def _note_event(answer: Answer, event: Json, text: str, number: int, keep_text: bool) -> None:
-    if text and answer.visible_event is None:
-        answer.visible_event = number
-    if keep_text:
-        answer.text.append(text)
-    if isinstance(usage := event.get("usage"), dict) and usage:
-        answer.usage = usage
-    if choices := event.get("choices"):
-        answer.finish_reason = _text(choices[0].get("finish_reason")) or answer.finish_reason
-    if answer.request_id is None:
-        answer.request_id = _text(event.get("id"))
-
-
-def _text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
     """Servers of their own put numbers where OpenAI's have texts; a record has texts."""
     return value if value is None or isinstance(value, str) else str(value)
 
@@ -211,14 +243,32 @@ def _scaled(bears: list[int], counted: int, reported: int) -> list[int]:
 
 
 def read_whole(api: Api, body: bytes, keep_text: bool = False) -> Answer:
-    """The meaning of an answer that came in one piece: all its tokens belong to one event."""
-    answer = read_events(api, [body], keep_text)
+    """The meaning of an answer that came in one piece: all its tokens belong to one event. Where the server does not
+    count them, the length of the text has to do."""
+    answer = read_events(api, [body], keep_text=True)
     answer.running_usage = False
     reported = count_in(answer.usage, "completion_tokens")
     if reported is not None and answer.error is None:
         answer.tokens, answer.counted = [reported], reported
+    elif answer.counted and (text := "".join(answer.text)):
+        answer.tokens, answer.by_length = [tokens_by_length(text)], True
+        answer.counted = answer.tokens[0]
     answer.done = answer.error is None
+    if not keep_text:
+        answer.text.clear()
     return answer
+
+
+def read_texts(texts: list[str], keep_text: bool = False) -> Answer:
+    """An answer of bare text, piece by piece as it came."""
+    tokens = [tokens_by_length(text) if text else 0 for text in texts]
+    first = next((number for number, text in enumerate(texts) if text), None)
+    kept = texts if keep_text else []
+    return Answer(tokens, sum(tokens), by_length=True, visible_event=first, done=True, text=kept)
+
+
+def tokens_by_length(text: str) -> int:
+    return max(1, round(len(text) / CHARACTERS_PER_TOKEN))
 
 
 def error_text(body: bytes) -> str:

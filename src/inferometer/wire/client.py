@@ -1,87 +1,14 @@
-"""The HTTP/1.1 client of the load: keep-alive connections that stamp every read and keep the bytes as they came.
+"""The HTTP/1.1 client of the load: requests, their time limits, and a pool of connections to one origin."""
 
-This is the hot path. A read costs one `recvmsg`, two appends and one look at its last bytes; all parsing waits until
-the stream is over (`wire.http1`, `wire.sse`). Written by hand because no HTTP library keeps kernel receive stamps.
-"""
-
-import errno
-import os
-import socket
-import ssl
-import time
 from collections import deque
 from collections.abc import Callable
 
-from inferometer.wire.http1 import Head, chunks_complete, parse_head
+from inferometer.wire.connection import Connection
+from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin
-from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, Timer, now
-from inferometer.wire.stamps import ANCILLARY_SIZE, STAMP, ask_for_stamps
+from inferometer.wire.reactor import Reactor, Timer, now
 
-READ_SIZE = 16 * 1024  # a streamed event has some 300 bytes; a larger buffer costs more to allocate than to refill
 SWEEPS_PER_IDLE_LIMIT = 8  # how often silence is looked for within the time it is allowed
-
-
-class Exchange:
-    """One request and the bytes of its answer, each read with its stamp."""
-
-    __slots__ = (
-        "client",
-        "connect_ns",
-        "connection",
-        "ended_at",
-        "error",
-        "head",
-        "head_read",
-        "heard",
-        "kernel",
-        "left",
-        "on_end",
-        "outcome",
-        "quiet_since",
-        "reads",
-        "request",
-        "retry_ns",
-        "sent_at",
-        "since",
-        "stamps",
-        "started_at",
-        "tls_ns",
-    )
-
-    def __init__(self, client: "Client", request: bytes, on_end: Callable[["Exchange"], None]) -> None:
-        self.client = client
-        self.request = request
-        self.on_end = on_end
-        self.started_at = now()
-        self.sent_at: int | None = None
-        self.ended_at: int | None = None
-        self.connect_ns = 0
-        self.tls_ns = 0
-        self.retry_ns = 0
-        self.connection: _Connection | None = None
-        self.forget_answer()
-        self.outcome: str | None = None  # set when it is over
-        self.error: str | None = None
-        self.heard = 0  # reads at the last look for silence
-        self.quiet_since = 0
-
-    def forget_answer(self) -> None:
-        """As before the first byte came: at the start, and when a dead connection is replaced."""
-        self.reads: list[bytes] = []
-        self.stamps: list[bytes] = []  # kernel: struct timespec; otherwise packed by us in the same form
-        self.since: list[int] = []  # without kernel stamps: what was read cannot have come before this instant
-        self.kernel = False
-        self.head: Head | None = None
-        self.head_read = -1  # index of the read that completed the headers
-        self.left = 0  # bytes of a body of known length still to come
-
-    def end(self, outcome: str, error: str | None = None) -> None:
-        """Give it up: cancel, time out, or report a failure. Nothing happens when it is over already."""
-        if self.outcome is None:
-            connection, self.connection = self.connection, None
-            if connection is not None:
-                connection.drop()
-            self.client.finish(self, outcome, error)
 
 
 class Client:
@@ -105,8 +32,8 @@ class Client:
         self.opened = 0  # connections opened, for the record
         self._request_timeout_ns = int(request_timeout_s * 1e9) if request_timeout_s else None
         self._idle_timeout_ns = int(idle_timeout_s * 1e9) if idle_timeout_s else None
-        self._idle: deque[_Connection] = deque()
-        self._connections: set[_Connection] = set()
+        self._idle: deque[Connection] = deque()
+        self._connections: set[Connection] = set()
         self._in_flight: dict[Exchange, None] = {}  # in the order they began, so that the first one expires first
         self._expiry: Timer | None = None
         self._sweep: Timer | None = None
@@ -114,7 +41,7 @@ class Client:
     def open(self, count: int, on_open: Callable[[], None]) -> None:
         """Open connections ahead of need; `on_open` is called as each one stands or has failed."""
         for _ in range(count):
-            _Connection(self, None, on_open)
+            Connection(self, None, on_open)
 
     def fetch(self, request: bytes, on_end: Callable[[Exchange], None]) -> Exchange:
         """Send the bytes of a request; `on_end` is called once, when its answer is over."""
@@ -124,7 +51,7 @@ class Client:
         if self._idle:
             self._idle.pop().take(exchange, reused=True)
         else:
-            _Connection(self, exchange)
+            Connection(self, exchange)
         return exchange
 
     def finish(self, exchange: Exchange, outcome: str, error: str | None = None) -> None:
@@ -141,15 +68,15 @@ class Client:
         exchange.retry_ns = now() - (exchange.sent_at or exchange.started_at)
         exchange.sent_at = None
         exchange.forget_answer()
-        _Connection(self, exchange)
+        Connection(self, exchange)
 
-    def rest(self, connection: "_Connection") -> None:
+    def rest(self, connection: Connection) -> None:
         self._idle.append(connection)
 
-    def add(self, connection: "_Connection") -> None:
+    def add(self, connection: Connection) -> None:
         self._connections.add(connection)
 
-    def forget(self, connection: "_Connection") -> None:
+    def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
@@ -193,429 +120,3 @@ class Client:
                 exchange.end("timeout", f"silent for {self._idle_timeout_ns / 1e9:g} s")
         if self._in_flight:
             self._arm()
-
-
-class _Connection:
-    """A socket from its opening to its end; carries one exchange at a time."""
-
-    __slots__ = (
-        "_client",
-        "_exchange",
-        "_fd",
-        "_kernel",
-        "_on_open",
-        "_opened_at",
-        "_opening",
-        "_outbox",
-        "_reactor",
-        "_recvmsg",
-        "_reused",
-        "_socket",
-        "_step",
-        "_tls",
-        "_tried",
-        "_tunnel",
-    )
-
-    def __init__(self, client: Client, exchange: Exchange | None, on_open: Callable[[], None] | None = None) -> None:
-        self._client = client
-        self._reactor = client.reactor
-        self._exchange = exchange
-        self._on_open = on_open
-        self._tls: _Tls | None = None
-        self._tunnel = b""
-        self._outbox = memoryview(b"")
-        self._reused = False
-        self._tried = 0
-        self._opened_at = now()
-        self._fd = -1
-        if exchange is not None:
-            exchange.connection = self
-        self._opening: Timer | None = self._reactor.call_at(
-            self._opened_at + int(client.connect_timeout_s * 1e9), self._too_slow
-        )
-        client.add(self)
-        client.opened += 1
-        self._connect()
-
-    # -- opening ---------------------------------------------------------------------------------------------
-
-    def _connect(self) -> None:
-        family, address = self._client.addresses[self._tried]
-        self._tried += 1
-        try:
-            self._socket = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
-            self._fail_soon(_why(error))
-            return
-        self._fd = self._socket.fileno()
-        self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        error_number = self._socket.connect_ex(address)
-        if error_number not in {0, errno.EINPROGRESS}:
-            self._next_address(error_number)
-            return
-        self._reactor.watch(self._fd, self._connected, WRITE)
-
-    def _connected(self, _events: int) -> None:
-        error_number = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error_number:
-            self._next_address(error_number)
-            return
-        self._kernel = self._client.kernel_stamps and ask_for_stamps(self._socket)
-        self._recvmsg = self._socket.recvmsg
-        if self._exchange is not None:
-            self._exchange.connect_ns = now() - self._opened_at
-        if self._client.origin.tunnelled:
-            self._ask_for_tunnel()
-        else:
-            self._secure()
-
-    def _next_address(self, error_number: int) -> None:
-        if self._fd >= 0:
-            self._reactor.unwatch(self._fd)
-            self._socket.close()
-            self._fd = -1
-        if self._tried < len(self._client.addresses):
-            self._connect()
-        else:
-            self._fail_soon(os.strerror(error_number))
-
-    def _ask_for_tunnel(self) -> None:
-        origin = self._client.origin
-        key = f"Proxy-Authorization: {origin.proxy_key}\r\n" if origin.proxy_key else ""
-        where = f"[{origin.host}]:{origin.port}" if ":" in origin.host else f"{origin.host}:{origin.port}"
-        try:
-            self._socket.send(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{key}\r\n".encode())
-        except OSError as error:
-            self._fail_to_open(f"the proxy: {_why(error)}")
-            return
-        self._reactor.watch(self._fd, self._read_tunnel)
-
-    def _read_tunnel(self, _events: int) -> None:
-        try:
-            data = self._socket.recv(READ_SIZE)
-            self._tunnel += data
-            head = parse_head(self._tunnel)
-        except BlockingIOError:
-            return
-        except (OSError, ValueError) as error:
-            self._fail_to_open(f"the proxy: {_why(error)}")
-            return
-        if head is not None and 200 <= head.status < 300:
-            self._secure()
-        elif head is not None or not data:
-            self._fail_to_open(f"the proxy answered {head.status}" if head else "the proxy closed the connection")
-
-    def _secure(self) -> None:
-        if self._client.origin.tls is None:
-            self._stand()
-            return
-        self._tls = _Tls(self._client.origin)
-        self._step = now()
-        self._reactor.watch(self._fd, self._handshake)
-        self._handshake(READ)
-
-    def _handshake(self, _events: int) -> None:
-        assert self._tls is not None
-        try:
-            if self._step != 0 and self._tls.started:
-                data = self._socket.recv(READ_SIZE)
-                if not data:
-                    self._fail_to_open("the server closed the connection during the TLS handshake")
-                    return
-                self._tls.incoming.write(data)
-            finished = self._tls.handshake()
-            self._push(self._tls.outgoing.read())
-        except BlockingIOError:
-            return
-        except (OSError, ssl.SSLError) as error:
-            self._fail_to_open(f"TLS: {_why(error)}")
-            return
-        if finished:
-            if self._exchange is not None:
-                self._exchange.tls_ns += now() - self._step
-            self._stand()
-
-    def _stand(self) -> None:
-        """Open: send what waits for it, or rest."""
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
-        self._reactor.watch(self._fd, self._reader())
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            self.take(exchange, reused=False)
-        else:
-            self._client.rest(self)
-        self._tell_open()
-
-    def _too_slow(self) -> None:
-        self._fail_to_open(f"no connection within {self._client.connect_timeout_s:g} s")
-
-    def _fail_soon(self, error: str) -> None:
-        """Fail from the loop: whoever asked for the connection must not hear of it before it has it."""
-        self._reactor.call_at(now(), lambda: self._fail_to_open(error))
-
-    def _fail_to_open(self, error: str) -> None:
-        exchange, self._exchange = self._exchange, None
-        self.drop()
-        if exchange is not None:
-            exchange.connect_ns = now() - self._opened_at
-            self._client.finish(exchange, "connect", error)
-        self._tell_open()
-
-    def _tell_open(self) -> None:
-        on_open, self._on_open = self._on_open, None
-        if on_open is not None:
-            on_open()
-
-    # -- an exchange -----------------------------------------------------------------------------------------
-
-    def take(self, exchange: Exchange, reused: bool) -> None:
-        """Send the request on this connection."""
-        self._exchange = exchange
-        self._reused = reused
-        exchange.connection = self
-        exchange.kernel = self._kernel
-        request = exchange.request
-        try:
-            if self._tls is not None:
-                request = self._tls.seal(request)
-            exchange.sent_at = now()
-            self._push(request)
-        except OSError as error:
-            self._broken(_why(error))
-
-    def _push(self, data: bytes) -> None:
-        """Hand bytes to the socket; the rest follows when it has room."""
-        if self._outbox:
-            self._outbox = memoryview(bytes(self._outbox) + data)
-            return
-        if not data:
-            return
-        try:
-            sent = self._socket.send(data)
-        except BlockingIOError:
-            sent = 0
-        if sent < len(data):
-            self._outbox = memoryview(data)[sent:]
-            reader = self._handshake if self._opening is not None else self._reader()
-            self._reactor.watch(self._fd, lambda events: self._push_rest(events, reader), READ | WRITE)
-
-    def _push_rest(self, events: int, reader: Callable[[int], None]) -> None:
-        if events & WRITE:
-            try:
-                sent = self._socket.send(self._outbox)
-            except BlockingIOError:
-                sent = 0
-            except OSError:  # the reader finds the answer that made the server stop listening, or the reason
-                sent = len(self._outbox)
-                events |= READ
-            self._outbox = self._outbox[sent:]
-            if not self._outbox:
-                self._reactor.watch(self._fd, reader, READ)
-        if events & (READ | BROKEN) and self._fd >= 0:
-            reader(events)
-
-    def _reader(self) -> Callable[[int], None]:
-        if self._tls is not None:
-            return self._read_tls
-        return self._read_kernel if self._kernel else self._read_plain
-
-    def _read_kernel(self, _events: int) -> None:
-        try:
-            data, ancillary, _flags, _address = self._recvmsg(READ_SIZE, ANCILLARY_SIZE)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._broken(_why(error))
-            return
-        exchange = self._exchange
-        if not data or exchange is None:
-            self._closed_by_peer()
-            return
-        exchange.reads.append(data)
-        exchange.stamps.append(ancillary[0][2] if ancillary else self._own_stamp(exchange))
-        if exchange.left or exchange.head is None:
-            self._heed(exchange, data)
-        elif data.endswith(b"\r\n\r\n") or len(data) < 4:
-            self._look_for_end(exchange)
-
-    def _read_plain(self, _events: int) -> None:
-        try:
-            data = self._socket.recv(READ_SIZE)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._broken(_why(error))
-            return
-        exchange = self._exchange
-        if not data or exchange is None:
-            self._closed_by_peer()
-            return
-        stamp = self._own_stamp(exchange)
-        self._keep(exchange, data, stamp)
-
-    def _read_tls(self, _events: int) -> None:
-        assert self._tls is not None
-        try:
-            sealed, ancillary, _flags, _address = self._recvmsg(READ_SIZE, ANCILLARY_SIZE)
-            data = self._tls.open(sealed)
-        except BlockingIOError:
-            return
-        except (OSError, ssl.SSLError) as error:
-            self._broken(_why(error))
-            return
-        exchange = self._exchange
-        if not sealed or (data and exchange is None):
-            self._closed_by_peer()
-            return
-        if data and exchange is not None:
-            self._keep(exchange, data, ancillary[0][2] if ancillary else self._own_stamp(exchange))
-        if self._tls.ended and self._fd >= 0:
-            self._closed_by_peer()
-
-    def _keep(self, exchange: Exchange, data: bytes, stamp: bytes) -> None:
-        exchange.reads.append(data)
-        exchange.stamps.append(stamp)
-        if exchange.left or exchange.head is None:
-            self._heed(exchange, data)
-        elif data.endswith(b"\r\n\r\n") or len(data) < 4:
-            self._look_for_end(exchange)
-
-    def _own_stamp(self, exchange: Exchange) -> bytes:
-        """A stamp of our own, in the kernel's form, and since when the bytes may have been there."""
-        exchange.kernel = False
-        while len(exchange.since) < len(exchange.stamps):  # not `reads`, which may have this read already
-            exchange.since.append(0)
-        exchange.since.append(self._reactor.polled_at)
-        return STAMP.pack(*divmod(time.time_ns(), 1_000_000_000))
-
-    def _heed(self, exchange: Exchange, data: bytes) -> None:
-        """A read that needs more than a look: headers, or a body of known length."""
-        if exchange.head is None:
-            self._read_head(exchange)
-            return
-        exchange.left -= len(data)
-        if exchange.left <= 0:
-            self._complete(exchange)
-
-    def _read_head(self, exchange: Exchange) -> None:
-        raw = b"".join(exchange.reads)
-        try:
-            head = parse_head(raw)
-        except ValueError as error:
-            exchange.end("bad", str(error))
-            return
-        if head is None:
-            return
-        exchange.head = head
-        exchange.head_read = len(exchange.reads) - 1
-        got = len(raw) - head.end
-        if head.chunked:
-            self._look_for_end(exchange)
-        elif head.length is not None:
-            exchange.left = head.length - got
-            if exchange.left <= 0:
-                self._complete(exchange)
-
-    def _look_for_end(self, exchange: Exchange) -> None:
-        head = exchange.head
-        assert head is not None
-        try:
-            if head.chunked and chunks_complete(exchange.reads, head):
-                self._complete(exchange)
-        except ValueError as error:
-            exchange.end("bad", str(error))
-
-    def _complete(self, exchange: Exchange) -> None:
-        """The answer is whole: the connection rests, or closes when the server said so."""
-        assert exchange.head is not None
-        self._exchange = None
-        if exchange.head.keep_alive and not self._outbox:
-            self._client.rest(self)
-        else:
-            self.drop()
-        self._client.finish(exchange, "ok" if exchange.head.status == 200 else "status")
-
-    def _closed_by_peer(self) -> None:
-        exchange = self._exchange
-        if exchange is not None and exchange.head is not None and exchange.head.until_close:
-            exchange.head.keep_alive = False
-            self._complete(exchange)
-            return
-        self._broken("the server closed the connection")
-
-    def _broken(self, error: str) -> None:
-        """The connection is gone: what it carried fails, is cut, or gets a second one."""
-        exchange, self._exchange = self._exchange, None
-        self.drop()
-        if exchange is None:
-            return
-        exchange.connection = None
-        if exchange.reads:
-            outcome = "connect" if exchange.head is None else "cut"
-            self._client.finish(exchange, outcome, error)
-        elif self._reused and not exchange.retry_ns:
-            self._client.retry(exchange)
-        else:
-            self._client.finish(exchange, "connect", error)
-
-    def drop(self) -> None:
-        """Close the socket and forget it."""
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
-        self._exchange = None  # so that a failure still on its way is not told of what is over
-        self._client.forget(self)
-        if self._fd >= 0:
-            self._reactor.unwatch(self._fd)
-            self._socket.close()
-            self._fd = -1
-
-
-class _Tls:
-    """TLS over memory, so that the socket itself is read by us and its stamps are kept."""
-
-    def __init__(self, origin: Origin) -> None:
-        assert origin.tls is not None
-        self.incoming = ssl.MemoryBIO()
-        self.outgoing = ssl.MemoryBIO()
-        self.session = origin.tls.wrap_bio(self.incoming, self.outgoing, server_hostname=origin.host)
-        self.started = False
-        self.ended = False  # the server said that nothing more comes
-
-    def handshake(self) -> bool:
-        """One more step; true when it is done."""
-        self.started = True
-        try:
-            self.session.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
-
-    def seal(self, plain: bytes) -> bytes:
-        """The bytes to send for these; OpenSSL takes one record of 16 KiB at a time."""
-        rest = memoryview(plain)
-        while rest:
-            rest = rest[self.session.write(rest) :]
-        return self.outgoing.read()
-
-    def open(self, sealed: bytes) -> bytes:
-        """The plain bytes that these sealed ones complete."""
-        self.incoming.write(sealed)
-        plain = []
-        try:
-            while data := self.session.read(READ_SIZE):
-                plain.append(data)
-            self.ended = bool(sealed)
-        except ssl.SSLWantReadError:
-            pass
-        return b"".join(plain)
-
-
-def _why(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
-        return os.strerror(error.errno)
-    return str(error)

@@ -62,7 +62,9 @@ def origin_of(url: str, tls: ssl.SSLContext | None = None, proxy: str | None = N
     port = parts.port or (443 if secure else 80)
     via = origin_of(proxy) if proxy else None
     if via is not None and via.tls is not None:
-        raise TargetError(f"target.proxy: must be an http:// address, got {via.host} over https", "write http://host:port")
+        raise TargetError(
+            f"target.proxy: must be an http:// address, got {via.host} over https", "write http://host:port"
+        )
     return Origin(url, parts.hostname, port, parts.path.rstrip("/"), context, via, _proxy_key(proxy))
 
 

@@ -12,15 +12,20 @@ import selectors
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Protocol
 
+from inferometer.wire.compiled import compiled
+
 READ = 1  # the values of EPOLLIN and EPOLLOUT, used on every platform
 WRITE = 4
 BROKEN = 8 | 16  # EPOLLERR, EPOLLHUP
+LOOK = 1 << 16  # an attached descriptor was read already: look whether that was the last read
+UNSTAMPED = 1 << 17  # likewise, but without a kernel stamp
 
 BATCH = 1024  # events taken from one poll
 IDLE_NS = 500_000  # quiet work may take this long: none is begun when a timer is nearer
@@ -29,6 +34,7 @@ FAR_NS = 1 << 62
 BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
 
 OnReady = Callable[[int], None]
+Attach = Callable[[int, list[bytes], list[bytes]], None]
 now = time.monotonic_ns
 
 
@@ -49,8 +55,8 @@ class Reactor:
     """Runs callbacks when sockets are ready or instants have come. `nap_s` lets readiness collect between polls:
     with kernel stamps a read may wait without becoming less exact, and fewer polls cost less."""
 
-    def __init__(self, nap_s: float = 0.0) -> None:
-        self._poller = _poller()
+    def __init__(self, nap_s: float = 0.0, allow_compiled: bool = True) -> None:
+        self._poller = _poller(allow_compiled)
         self._ready: dict[int, OnReady] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._sequence = 0
@@ -85,8 +91,21 @@ class Reactor:
         if self._ready.pop(fd, None) is not None:
             self._poller.unregister(fd)
 
+    @property
+    def attach(self) -> Attach | None:
+        """Where the compiled reader is there: have it read a descriptor into two lists, of bytes and of stamps. The
+        descriptor's callback then hears `LOOK` or `UNSTAMPED` for reads that it must see; `unwatch` ends it."""
+        return getattr(self._poller, "attach", None)
+
+    def detach(self, fd: int) -> None:
+        """The callback reads an attached descriptor itself again."""
+        self._poller.detach(fd)  # type: ignore[attr-defined]
+
     def on_signal(self, number: int, action: Callable[[], None]) -> Callable[[], None]:
-        """Call `action` inside the loop when the signal arrives; returns a function that undoes it."""
+        """Call `action` inside the loop for each time the signal arrives; returns a function that undoes it. Only the
+        main thread hears signals: elsewhere nothing happens."""
+        if threading.current_thread() is not threading.main_thread():
+            return lambda: None
         inbox, outbox = socket.socketpair()
         for end in (inbox, outbox):
             end.setblocking(False)
@@ -96,8 +115,8 @@ class Reactor:
                 outbox.send(b"!")
 
         def deliver(_events: int) -> None:
-            inbox.recv(64)
-            action()
+            for _ in inbox.recv(64):
+                action()
 
         before = signal.signal(number, arrived)
         self.watch(inbox.fileno(), deliver)
@@ -145,6 +164,7 @@ class Reactor:
             self._returned_at = now()  # before the quiet work: what comes during it is not older than this
             if events or self.idle():
                 return events
+            left = self._time_left()  # the quiet work may have set a timer
         if not self._running:
             return []
         events = self._poller.poll(self._patience(left), BATCH)
@@ -192,7 +212,11 @@ class _Poller(Protocol):
     def close(self) -> None: ...
 
 
-def _poller() -> _Poller:
+def _poller(allow_compiled: bool) -> _Poller:
+    reader = compiled() if allow_compiled else None
+    if reader is not None:
+        made: _Poller = reader.Poller()
+        return made
     return select.epoll() if hasattr(select, "epoll") else _Selector()
 
 

@@ -8,10 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, now
+from inferometer.wire.stamps import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns
 
 READ_SIZE = 256 * 1024
 MAX_HEAD = 64 * 1024
+LONGEST_WAIT_NS = 10_000_000_000  # an older stamp is not believed
 
 
 @dataclass(slots=True)
@@ -23,7 +26,7 @@ class HttpRequest:
     query: str
     headers: dict[str, str]
     body: bytes
-    received_at: int  # the read that completed it
+    received_at: int  # when its last byte arrived; by the kernel's stamp where the server asks for it
 
 
 Handler = Callable[[HttpRequest, "Reply"], None]
@@ -103,11 +106,15 @@ def head(status: int, headers: dict[str, str], keep_alive: bool = True) -> bytes
 
 
 class Server:
-    """Listens on a port and calls the handler for each request; port 0 takes a free one."""
+    """Listens on a port and calls the handler for each request; port 0 takes a free one. With `stamps` a request's
+    arrival is the kernel's, not the moment the server got round to reading it."""
 
-    def __init__(self, reactor: Reactor, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, reactor: Reactor, handler: Handler, host: str = "127.0.0.1", port: int = 0, stamps: bool = False
+    ) -> None:
         self.reactor = reactor
         self.handler = handler
+        self.clocks = ClockPair() if stamps and kernel_stamps() else None
         self.connections: set[_Connection] = set()
         self._socket = socket.create_server((host, port), backlog=4096, reuse_port=False)
         self._socket.setblocking(False)
@@ -144,7 +151,7 @@ def _send_at_once(listener: socket.socket) -> None:
 class _Connection:
     """One client: reads requests one after the other, buffers what the socket does not take."""
 
-    __slots__ = ("_closing", "_fd", "_inbox", "_outbox", "_reply", "_server", "_socket")
+    __slots__ = ("_closing", "_fd", "_inbox", "_outbox", "_reply", "_server", "_socket", "_stamped")
 
     def __init__(self, server: Server, client: socket.socket) -> None:
         self._server = server
@@ -154,6 +161,7 @@ class _Connection:
         self._outbox = bytearray()
         self._reply: Reply | None = None
         self._closing = False
+        self._stamped = server.clocks is not None and ask_for_stamps(client)
         server.reactor.watch(self._fd, self._ready)
 
     def send(self, data: bytes) -> None:
@@ -230,18 +238,29 @@ class _Connection:
 
     def _read(self) -> None:
         try:
-            data = self._socket.recv(READ_SIZE)
+            data, received_at = self._stamped_read() if self._stamped else (self._socket.recv(READ_SIZE), now())
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        received_at = now()
+            data, received_at = b"", now()
         if not data:
             self.drop()
             return
         self._inbox = self._inbox + data if self._inbox else data
         if self._reply is None:
             self._take(received_at)
+
+    def _stamped_read(self) -> tuple[bytes, int]:
+        """What waits, and when it arrived; our own time where the kernel gave none, or none that can be right."""
+        data, ancillary, _flags, _address = self._socket.recvmsg(READ_SIZE, ANCILLARY_SIZE)
+        moment, clocks = now(), self._server.clocks
+        if not ancillary or clocks is None:
+            return data, moment
+        received_at = clocks.monotonic(stamp_ns(ancillary[0][2]))
+        if not 0 <= moment - received_at < LONGEST_WAIT_NS:  # the real-time clock was set
+            clocks.refresh()
+            return data, moment
+        return data, received_at
 
     def _take(self, received_at: int) -> None:
         """Cut the next complete request out of the inbox and have it answered."""

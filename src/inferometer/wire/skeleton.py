@@ -8,9 +8,14 @@ quote in the text, a finish reason, an error) is parsed.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
+
+from inferometer.wire.compiled import compiled
+
+Run = tuple[list[int], list[int]]
 
 _PROBE = "\u2042probe"
 _COUNTS = re.compile(rb'(?<="completion_tokens":)\d+|(?<="total_tokens":)\d+')
@@ -27,23 +32,44 @@ class Skeleton:
     after: bytes = b""
     completion_first: bool = False
 
-    def read(self, data: bytes) -> tuple[int, int] | None:
-        """Length of the text and the running total of tokens (-1: none) of an event of this shape; else None."""
-        if not data.startswith(self.prefix):
-            return None
-        start = len(self.prefix)
-        if not self.running:
-            stop = len(data) - len(self.suffix)
-            if data.endswith(self.suffix) and start <= stop and data.find(b'"', start, stop) < 0:
-                return stop - start, -1
-            return None
-        stop = data.find(b'"', start)
-        if not data.startswith(self.suffix, stop) or not data.endswith(self.after):
-            return None
-        first, between, second = data[stop + len(self.suffix) : -len(self.after)].partition(self.between)
-        if between and first.isdigit() and second.isdigit():
-            return stop - start, int(first if self.completion_first else second)
-        return None
+    def read_run(self, events: list[bytes], start: int) -> Run:
+        """Read events from `start` on as long as they fit: for each whether it bears text, and its running total."""
+        reader = compiled()
+        if reader is not None:
+            shape = self.prefix, self.suffix, self.running, self.between, self.after, self.completion_first
+            run: Run = reader.read_run(events, start, *shape)
+            return run
+        return self._running_run(events, start) if self.running else self._plain_run(events, start)
+
+    def _plain_run(self, events: list[bytes], start: int) -> Run:
+        prefix, suffix = self.prefix, self.suffix
+        begin, fixed = len(prefix), len(prefix) + len(suffix)
+        bears: list[int] = []
+        for data in islice(events, start, None):
+            length = len(data) - fixed
+            if length < 0 or not (data.startswith(prefix) and data.endswith(suffix)):
+                break
+            if data.find(b'"', begin, begin + length) >= 0:
+                break
+            bears.append(1 if length else 0)
+        return bears, []
+
+    def _running_run(self, events: list[bytes], start: int) -> Run:
+        prefix, suffix, between, after = self.prefix, self.suffix, self.between, self.after
+        begin, behind, tail = len(prefix), len(suffix), -len(after)
+        which = 0 if self.completion_first else 2
+        bears: list[int] = []
+        totals: list[int] = []
+        for data in islice(events, start, None):
+            stop = data.find(b'"', begin)
+            if not (data.startswith(prefix) and data.startswith(suffix, stop) and data.endswith(after)):
+                break
+            parts = data[stop + behind : tail].partition(between)
+            if not (parts[1] and parts[0].isdigit() and parts[2].isdigit()):
+                break
+            bears.append(1 if stop > begin else 0)
+            totals.append(int(parts[which]))
+        return bears, totals
 
 
 def learn(data: bytes, key: bytes, text_of: Callable[[Any], tuple[str, bool]]) -> Skeleton | None:

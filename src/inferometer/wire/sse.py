@@ -7,9 +7,12 @@ import functools
 import re
 from bisect import bisect_right
 
+from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Head, body_of
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
+_SIZE = re.compile(rb"\r\n([0-9a-fA-F]{1,15})\r\n")
+_LF, _CR = b"\n\r"  # as numbers they are found in a line ten times quicker than as bytes
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 Events = tuple[list[bytes], list[int]]  # the data of each event, and the offset behind its last byte
@@ -19,7 +22,8 @@ def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
     """All events of an answer. Servers almost always send one `data:` line per chunk: that form is cut with one
     split and checked chunk by chunk; any other is read line by line."""
     if head.chunked:
-        plain = _one_event_per_chunk(raw, head.end)
+        reader = compiled()
+        plain = _one_event_per_chunk(raw, head.end) if reader is None else reader.split_events(raw, head.end)
         if plain is not None:
             return plain
     body, starts, ahead = body_of(raw, head)
@@ -29,20 +33,19 @@ def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
 
 def _one_event_per_chunk(raw: bytes, start: int) -> Events | None:
     """Events of a body whose every chunk is exactly `data: ...\\n\\n`; None for any other body."""
-    parts = raw[start:].split(b"\n\n")
-    last = parts.pop()
-    newlines = 4 * len(parts) + 2  # after a chunk's size, twice after its event, after the chunk; the last chunk's two
-    if last != b"\r\n0\r\n\r\n" or raw.count(b"\n", start) != newlines:
+    at = start - 2  # the head ends as a chunk does, with a line's end
+    parts = raw[at:].split(b"\n\n")
+    if parts.pop() != b"\r\n0\r\n\r\n":
         return None
     data: list[bytes] = []
     ends: list[int] = []
-    at = start
     try:
         for part in parts:
             begin = part.find(b"data: ")
-            if _chunk_size(part[:begin]) != len(part) - begin + 2:
+            line = part[begin + 6 :]
+            if _chunk_size(part[:begin]) != len(line) + 8 or _LF in line or _CR in line:
                 return None
-            data.append(part[begin + 6 :])
+            data.append(line)
             at += len(part) + 2
             ends.append(at)
     except ValueError:
@@ -51,8 +54,12 @@ def _one_event_per_chunk(raw: bytes, start: int) -> Events | None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _chunk_size(line: bytes) -> int:
-    return int(line, 16)
+def _chunk_size(between: bytes) -> int:
+    """The size of the chunk that begins behind these bytes; ValueError where they are not just that."""
+    match = _SIZE.fullmatch(between)
+    if match is None:
+        raise ValueError(between)
+    return int(match[1], 16)
 
 
 def _read_body(body: bytes, complete: bool) -> Events:

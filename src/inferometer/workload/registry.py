@@ -3,24 +3,43 @@
 import secrets
 from collections.abc import Callable
 from importlib import import_module
+from inspect import signature
 
 from inferometer.errors import PlanError
 from inferometer.plan import model
+from inferometer.workload.context import NOWHERE, WorkloadContext
 from inferometer.workload.session import Workload
 
 WORKLOADS = {
     "synthetic": "inferometer.workload.synthetic:synthetic",
+    "azure": "inferometer.workload.traces:trace",
+    "mooncake": "inferometer.workload.traces:trace",
+    "burstgpt": "inferometer.workload.traces:trace",
+    "trace": "inferometer.workload.traces:trace",
+    "sharegpt": "inferometer.workload.dataset:dataset",
+    "messages": "inferometer.workload.dataset:dataset",
+    "oasst": "inferometer.workload.dataset:dataset",
+    "mt_bench": "inferometer.workload.dataset:dataset",
+    "humaneval": "inferometer.workload.dataset:dataset",
+    "prompts": "inferometer.workload.dataset:dataset",
+    "table": "inferometer.workload.dataset:dataset",
+    "huggingface": "inferometer.workload.dataset:dataset",
+    "sonnet": "inferometer.workload.sonnet:sonnet",
 }
 
 
-def workload_of(spec: model.Workload, seed: int, traffic: int, nonce: str) -> Workload:
-    """What the plan asks to send: a function from the index of a session to the session."""
+def workload_of(
+    spec: model.Workload, seed: int, traffic: int, nonce: str, context: WorkloadContext = NOWHERE
+) -> Workload:
+    """What the plan asks to send: a function from the index of a session to the session. A kind of workload that
+    wants to know the target takes the keyword `context`."""
     place = WORKLOADS.get(spec.type)
     if place is None:
         raise PlanError(f"workload.type must be one of {', '.join(WORKLOADS)}, got {spec.type}")
     module, _, attribute = place.partition(":")
-    make: Callable[[model.Workload, int, int, str], Workload] = getattr(import_module(module), attribute)
-    return make(spec, seed, traffic, nonce)
+    make: Callable[..., Workload] = getattr(import_module(module), attribute)
+    knows = {"context": context} if "context" in signature(make).parameters else {}
+    return make(spec, seed, traffic, nonce, **knows)
 
 
 def new_nonce() -> str:

@@ -17,6 +17,8 @@ class Request:
     think_s: float = 0.0  # pause between the end of the turn before and this one
     body: dict[str, Any] = field(default_factory=dict)  # extra fields of the body, e.g. the model of this request
     headers: dict[str, str] = field(default_factory=dict)
+    at_s: float | None = None  # in a replay: when it was recorded, after the start
+    wire: bytes | None = field(default=None, compare=False, repr=False)  # its bytes, where they were made ahead
 
 
 @dataclass(slots=True)

@@ -1,76 +1,211 @@
-"""Synthetic prompts of asked lengths, each a pure function of (seed, traffic, index) and the run's nonce.
+"""Made-up sessions of asked lengths, each a pure function of (seed, traffic, index) and the run's nonce."""
 
-The words are 1024 ordinary ones that are a single token, with a space before them and without, in the
-vocabularies of GPT-2, cl100k (the base of Llama 3 and Qwen), o200k and Llama 2: n words are n tokens.
-"""
-
-import hashlib
-import struct
-from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from inferometer.plan import model
-from inferometer.workload.session import Prompt, Request, Session, Workload
+from inferometer.errors import PlanError
+from inferometer.plan.workloads.synthetic import Synthetic
+from inferometer.workload.context import NOWHERE, WorkloadContext
+from inferometer.workload.draws import Draws, Numbers, Purpose, numbers
+from inferometer.workload.images import image_url
+from inferometer.workload.lengths import Quantile, longest_of, pause_quantile, picker, quantile_of
+from inferometer.workload.prefixes import Prefixes, longest_prompt
+from inferometer.workload.session import Prompt, Request, Session
+from inferometer.workload.words import words
+from inferometer.workload.writer import writer_of
 
-PURPOSE = 2  # keeps these draws apart from those that the same seed gives to arrivals
-_KEY = struct.Struct("<QIIQ")  # seed, traffic, purpose, index
+__all__ = ["SyntheticTape", "synthetic", "words"]
 
-Write = Callable[[bytes], Prompt]  # random bytes, four for each token, as a prompt
-
-
-def synthetic(spec: model.Workload, seed: int, traffic: int, nonce: str) -> Workload:
-    """Sessions of one turn. The first `nonce_tokens` tokens are new in each run, so that no server has the prompt
-    in its prefix cache by accident; the same nonce gives the same tape."""
-    write = _as_text() if spec.prompt_as == "text" else _as_token_ids(spec.vocabulary)
-    fresh = min(spec.nonce_tokens, spec.input_tokens)
-    rest = spec.input_tokens - fresh
-
-    def session(index: int) -> Session:
-        key = _KEY.pack(seed % 2**64, traffic, PURPOSE, index)
-        prompt = write(_random(nonce.encode() + key, fresh) + _random(key, rest))
-        return Session([Request(prompt, spec.output_tokens, spec.input_tokens)])
-
-    return session
+Message = dict[str, Any]
 
 
-def _random(key: bytes, tokens: int) -> bytes:
-    """SHAKE is the same on every machine and needs no seeding: 10 us for the 4 kB of a prompt of 1000 tokens."""
-    return hashlib.shake_128(key).digest(4 * tokens)
+class _Chosen(NamedTuple):
+    """The numbers in (0, 1) that one turn is drawn from."""
+
+    input: float
+    output: float
+    group: float
+    share: float
+    model: float
+    turns: float
+    think: float
 
 
-def _as_text() -> Write:
-    """Picked by numpy: a third of the time that a look-up per word takes in Python."""
-    pool = np.array(words(), dtype=object)
-    most = len(pool) - 1
-
-    def text(random: bytes) -> str:
-        return " ".join(pool.take(_numbers(random) & most).tolist())
-
-    return text
-
-
-def _as_token_ids(vocabulary: int) -> Write:
-    """Ids from the vocabulary's first part, but not its first tenth: control tokens live there."""
-    lowest = vocabulary // 10
-
-    def token_ids(random: bytes) -> list[int]:
-        ids: list[int] = (_numbers(random) % (vocabulary - lowest) + lowest).tolist()
-        return ids
-
-    return token_ids
+def synthetic(
+    spec: Synthetic, seed: int, traffic: int, nonce: str, *, context: WorkloadContext = NOWHERE
+) -> "SyntheticTape":
+    """The sessions that the plan describes; what the target cannot hold or does not serve is said here."""
+    tape = SyntheticTape(spec, seed, traffic, nonce, context)
+    _check_context(spec, context)
+    _check_models(spec, context)
+    return tape
 
 
-def _numbers(random: bytes) -> NDArray[np.uint32]:
-    return np.frombuffer(random, "<u4")
+class SyntheticTape:
+    """From an index to a session. The first `nonce_tokens` tokens are new in each run, so that no server has the
+    prompt in its prefix cache by accident; the same nonce gives the same tape."""
+
+    def __init__(self, spec: Synthetic, seed: int, traffic: int, nonce: str, context: WorkloadContext) -> None:
+        self.spec = spec
+        self.writer = writer_of(spec.prompt_as, spec.vocabulary, spec.tokenizer, context)
+        self._draws, self._nonce = Draws(seed, traffic), nonce.encode()
+        self._lengths = _Lengths(spec)
+        self._turns, self._think = quantile_of(spec.turns), pause_quantile(spec.think)
+        self._models = list(spec.models)
+        self._model = picker(list(spec.models.values())) if spec.models else None
+        self._simple = spec.turns.most == 1 and spec.images is None
+        self._prefixes: Prefixes | None = None
+        if spec.prefix is not None:
+            longest = longest_prompt(spec.prefix, self._lengths.longest_input)
+            self._prefixes = Prefixes(spec.prefix, self._draws, nonce, spec.nonce_tokens, longest)
+
+    def __call__(self, index: int) -> Session:
+        if self.spec.count is not None:
+            index %= self.spec.count
+        chosen = self._choose(index, 0)
+        if self._simple:
+            tokens, output, random = self._opening(index, chosen)
+            return Session([Request(self.writer.write(random), output, tokens, body=self._body(chosen))])
+        return self._session(index, chosen)
+
+    def primes(self) -> Iterator[Request]:
+        """What to send once before the load, for each model that is asked: the shared beginnings, whole."""
+        for beginning in self._prefixes.primes() if self._prefixes else ():
+            written, tokens = self.writer.write(beginning), len(beginning) + self.writer.added
+            for body in [{"model": name} for name in self._models] or [{}]:
+                yield Request(written, 1, tokens, body=body)
+
+    def _choose(self, index: int, turn: int) -> _Chosen:
+        return _Chosen._make(self._draws.uniforms(Purpose.CHOICES, index, turn, len(_Chosen._fields)))
+
+    def _body(self, chosen: _Chosen) -> dict[str, Any]:
+        return {} if self._model is None else {"model": self._models[self._model(chosen.model)]}
+
+    def _opening(self, index: int, chosen: _Chosen) -> tuple[int, int | None, Numbers]:
+        """The length of a first prompt, of its answer, and the prompt as numbers."""
+        tokens, output = self._lengths.draw(chosen)
+        if self._prefixes is None:
+            return tokens, output, self._fresh_text(index, 0, self.writer.room(tokens))
+        group, number = self._prefixes.place(index, chosen.group)
+        if self._lengths.suffix is not None:
+            tokens = self._prefixes.length(group) + self._lengths.suffix(chosen.input)
+        taken = min(self._prefixes.taken(group, tokens, chosen.share), self.writer.room(tokens))
+        rest = self.writer.room(tokens) - taken
+        if not taken:
+            return tokens, output, self._fresh_text(number, 0, rest)
+        own = numbers(self._draws.key(Purpose.TEXT, number), rest)
+        return tokens, output, np.concatenate([self._prefixes.beginning(group)[:taken], own])
+
+    def _fresh_text(self, index: int, turn: int, tokens: int) -> Numbers:
+        """New in each run by its first tokens."""
+        key = self._draws.key(Purpose.TEXT, index) + (b"%d" % turn if turn else b"")
+        fresh = min(self.spec.nonce_tokens, tokens) if not turn else 0
+        rest = numbers(key, tokens - fresh)
+        return np.concatenate([numbers(self._nonce + key, fresh), rest]) if fresh else rest
+
+    # -- several turns, images ---------------------------------------------------------------------------------
+
+    def _session(self, index: int, chosen: _Chosen) -> Session:
+        count = self._turns(chosen.turns)
+        ids = self.spec.prompt_as == "token_ids"
+        make = self._turns_of_ids if ids else self._turns_of_messages
+        live = not ids and self.spec.history == "live" and count > 1
+        return Session(list(make(index, chosen, count)), live=live)
+
+    def _turns_of_ids(self, index: int, chosen: _Chosen, count: int) -> Iterator[Request]:
+        """Ids cannot hold an answer's text: made-up ones of its length stand for it."""
+        said: list[int] = []
+        for turn in range(count):
+            output, random, think_s, _ = self._turn(index, turn, chosen)
+            said = [*said, *self._written(random)]
+            yield Request(said, output, len(said), think_s, self._body(chosen))
+            said = said + self._written(self._answer(index, turn, output))
+
+    def _turns_of_messages(self, index: int, chosen: _Chosen, count: int) -> Iterator[Request]:
+        """Later turns hold the messages of earlier ones, the same objects: an answer put into one is in all."""
+        history: list[Message] = []
+        asked: int | None = 0
+        for turn in range(count):
+            output, random, think_s, tokens = self._turn(index, turn, chosen)
+            asked = None if asked is None else asked + tokens
+            content = self._content(index, turn, random)
+            history = [*history, {"role": "user", "content": content}]
+            prompt: Prompt = content if count == 1 and self.spec.images is None else history
+            yield Request(prompt, output, None if self.spec.images else asked, think_s, self._body(chosen))
+            answer = self.writer.write(self._answer(index, turn, output)) if self.spec.history == "made" else ""
+            history = [*history, {"role": "assistant", "content": answer}]
+            asked = None if asked is None or output is None else asked + output
+
+    def _turn(self, index: int, turn: int, chosen: _Chosen) -> tuple[int | None, Numbers, float, int]:
+        """Output length, text, pause before it, and the tokens it adds to the prompt."""
+        if turn == 0:
+            tokens, output, random = self._opening(index, chosen)
+            return output, random, 0.0, tokens
+        again = self._choose(index, turn)
+        tokens, output = self._lengths.draw(again)
+        return output, self._fresh_text(index, turn, tokens), self._think(again.think), tokens + self.writer.between
+
+    def _answer(self, index: int, turn: int, output: int | None) -> Numbers:
+        key = self._draws.key(Purpose.ANSWER, index) + b"%d" % turn
+        return numbers(key, output or round(self.spec.mean_output or 64))
+
+    def _written(self, random: Numbers) -> list[int]:
+        written = self.writer.write(random)
+        assert isinstance(written, list)
+        return written
+
+    def _content(self, index: int, turn: int, random: Numbers) -> Any:
+        images = self.spec.images
+        if images is None or turn:
+            return self.writer.write(random)
+        keys = (
+            numbers(self._nonce + self._draws.key(Purpose.PIXELS, index) + b"%d" % n, 4) for n in range(images.count)
+        )
+        parts = [{"type": "image_url", "image_url": {"url": image_url(images, key.tobytes())}} for key in keys]
+        return [*parts, {"type": "text", "text": self.writer.write(random)}]
 
 
-@cache
-def words() -> tuple[str, ...]:
-    """The pool, a power of two of them, so that a draw is a mask of random bits."""
-    pool = tuple(files("inferometer.workload").joinpath("words.txt").read_text("ascii").split())
-    assert len(pool) & (len(pool) - 1) == 0
-    return pool
+class _Lengths:
+    """Input and output lengths, drawn apart or as pairs."""
+
+    def __init__(self, spec: Synthetic) -> None:
+        self._input = quantile_of(spec.input_tokens)
+        self._output = None if spec.output_tokens is None else quantile_of(spec.output_tokens)
+        self._pairs = [(pair.input, pair.output) for pair in spec.pairs]
+        self._pair = picker([pair.weight for pair in spec.pairs]) if spec.pairs else None
+        apart = spec.prefix.suffix_tokens if spec.prefix else None
+        self.suffix: Quantile | None = None if apart is None else quantile_of(apart)
+        self.longest_input = max((pair.input for pair in spec.pairs), default=longest_of(spec.input_tokens))
+        outputs = spec.output_tokens
+        self.longest_output = max((pair.output for pair in spec.pairs), default=longest_of(outputs) if outputs else 1)
+
+    def draw(self, chosen: _Chosen) -> tuple[int, int | None]:
+        if self._pair is not None:
+            return self._pairs[self._pair(chosen.input)]
+        return self._input(chosen.input), None if self._output is None else self._output(chosen.output)
+
+
+def _check_context(spec: Synthetic, context: WorkloadContext) -> None:
+    """Nothing is shortened: what the model's context cannot hold is a mistake of the plan."""
+    room, lengths = context.max_model_len, _Lengths(spec)
+    turns = longest_of(spec.turns)
+    longest = longest_prompt(spec.prefix, lengths.longest_input)
+    whole = longest + lengths.longest_output + (turns - 1) * (lengths.longest_input + lengths.longest_output)
+    if room is not None and whole > room:
+        several = f" in {turns} turns" if turns > 1 else ""
+        raise PlanError(
+            f"workload: prompt and answer can have up to {whole} tokens{several}, the model's context is {room}",
+            "ask for fewer, or give the lengths a max: workload.input_tokens.max",
+        )
+
+
+def _check_models(spec: Synthetic, context: WorkloadContext) -> None:
+    missing = [name for name in spec.models if context.models and name not in context.models]
+    if missing:
+        served = ", ".join(context.models[:8])
+        raise PlanError(
+            f"workload.models: the server does not serve {', '.join(missing)}, it serves {served}",
+            "start it with these models or adapters, or take them out",
+        )

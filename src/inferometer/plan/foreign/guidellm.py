@@ -1,0 +1,302 @@
+"""guidellm's `benchmark run` flags, and the same by name in a file, as a plan."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from inferometer.errors import PlanError
+from inferometer.plan.foreign.arguments import Flag, Given, parse
+from inferometer.plan.foreign.found import Foreign, without_missing
+from inferometer.plan.foreign.shapes import bell, tidy
+
+TOOL = "guidellm"
+_THROUGHPUT = 512  # requests at once where guidellm sends as many as it can, its own cap
+_ONE = Flag()
+FLAGS: dict[str, Flag] = {
+    **dict.fromkeys(("target", "profile", "model", "processor", "random-seed", "max-seconds", "max-requests"), _ONE),
+    **dict.fromkeys(("max-errors", "backend-kwargs", "request-type", "data-column-mapper", "data-samples"), _ONE),
+    **dict.fromkeys(("warmup", "output-path", "output-dir", "backend"), _ONE),
+    **dict.fromkeys(("rate", "data", "outputs"), Flag("many")),
+    "data-sampler": Flag("one", "rows come in an order drawn from the seed; workload.shuffle: false keeps the file's"),
+    "rampup": Flag("one", "a ramp is a load of its own: type ramp, or stages"),
+    "cooldown": Flag("one", "answers that come after the last was sent are not in the window"),
+    "scenario": Flag("one", "not read: give what it says as flags"),
+    "max-error-rate": Flag("one", "a limit on failure_rate judges a run; stop.errors ends it"),
+    "max-global-error-rate": Flag("one", "a limit on failure_rate judges a run; stop.errors ends it"),
+    "sample-requests": Flag("one", "the records of all requests are kept"),
+    "processor-args": Flag("one", "a tokenizer is read as it is"),
+    "data-args": Flag("one", "a dataset's settings are those of workload"),
+    "request-formatter-kwargs": Flag("one", "sampling.extra adds fields to the body"),
+    "data-num-workers": Flag("one", "datasets are read through an index"),
+    "dataloader-kwargs": Flag("one", "datasets are read through an index"),
+    "over-saturation": Flag("one", "the verdict says when a load was more than the target bears"),
+    "per-constraints": Flag("one", "a plan has one stop"),
+    "detect-saturation": Flag("none", "the verdict says when a load was more than the target bears"),
+    "disable-console": Flag("none", "--quiet hides the progress"),
+    "disable-console-interactive": Flag("none", "--quiet hides the progress"),
+}
+_ALIASES = {
+    "rate-type": "profile",
+    "backend-type": "backend",
+    "backend-args": "backend-kwargs",
+    "-c": "scenario",
+    "warmup-percent": "warmup",
+    "cooldown-percent": "cooldown",
+    "output-sampling": "sample-requests",
+    "default-over-saturation": "detect-saturation",
+    "disable-progress": "disable-console-interactive",
+    "disable-console-outputs": "disable-console",
+}
+_APIS = {"text_completions": None, "chat_completions": "chat"}
+
+
+def is_it(said: Mapping[str, Any]) -> bool:
+    spec = said.get("spec")
+    if isinstance(spec, Mapping):
+        return "backend" in spec and "data" in spec
+    return "target" in said and bool({"rate-type", "profile", "data"} & set(said)) and "workload" not in said
+
+
+def from_mapping(said: Mapping[str, Any]) -> Foreign:
+    """A file of the flags by name, or one of sections below `spec`."""
+    if "spec" in said:
+        said = _flags_of(said)
+    words = [word for name, value in said.items() if value is not None for word in (f"--{name}", _worded(value))]
+    return from_words(words)
+
+
+_CONSTRAINTS = {"max_duration": "max-seconds", "max_requests": "max-requests", "max_errors": "max-errors"}
+_ROUTES = {"/v1/completions": "text_completions", "/v1/chat/completions": "chat_completions"}
+
+
+def _flags_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections below `spec`, guidellm's files since 0.8, as its flags."""
+    spec = said["spec"]
+    if len(said.get("benchmarks") or []) > 1:
+        raise PlanError(f"{TOOL}: benchmarks has several entries, a plan is one: put what it changes into spec")
+    backend, profile = dict(spec.get("backend") or {}), dict(spec.get("profile") or {})
+    flags = {
+        "target": backend.get("target"),
+        "model": backend.get("model"),
+        "request-type": _ROUTES.get(str(backend.get("request_format"))),
+        "profile": profile.get("kind"),
+        "rate": _levels(profile.get("rate", profile.get("streams"))),
+        "data": _source(spec["data"]),
+        "processor": (spec.get("tokenizer") or {}).get("model"),
+        "random-seed": seed.get("value") if isinstance(seed := spec.get("seed"), Mapping) else seed,
+    }
+    for each in spec.get("constraints") or []:
+        name = _CONSTRAINTS.get(each.get("kind"))
+        flags |= {name: each.get("seconds", each.get("count"))} if name else {}
+    return flags
+
+
+def _levels(rate: Any) -> str | None:
+    return ",".join(map(str, rate)) if isinstance(rate, list) else None if rate is None else str(rate)
+
+
+def _source(data: Any) -> Any:
+    """The first source; a file by its path, made-up text by its settings."""
+    only = data[0] if isinstance(data, list) else data
+    if not isinstance(only, Mapping):
+        return only
+    if path := only.get("path") or only.get("source_path"):
+        return path
+    return {name: value for name, value in only.items() if value not in (None, {}, [])}
+
+
+def _worded(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+
+
+def from_words(words: Sequence[str]) -> Foreign:
+    """The plan that a command line after `guidellm benchmark run` means."""
+    given, notes = parse(TOOL, words, FLAGS, _ALIASES)
+    workload = _workload(given, notes)
+    warmup, ends = _warmup_and_end(given)
+    plan = {
+        "target": _target(given, notes),
+        "workload": workload,
+        **_when(given, ends),
+        "warmup": warmup,
+        "outputs": _outputs(given, notes),
+        "seed": given.count("random-seed") or None,
+    }
+    given.settle()
+    return Foreign(TOOL, without_missing(plan), notes)
+
+
+def _target(given: Given, notes: list[str]) -> dict[str, Any]:
+    kind = given.text("request-type")
+    if kind is None:
+        notes.append("requests are chat completions, as guidellm's are unless --request-type says text_completions")
+    elif kind not in _APIS:
+        given.wrong("request-type", f"has no counterpart; there are {', '.join(_APIS)}")
+    if (given.text("backend") or "openai_http") not in ("openai_http", "openai"):
+        given.wrong("backend", "has no counterpart but openai_http")
+    more = given.fields("backend-kwargs")
+    headers = dict(more.pop("headers", None) or {})
+    if key := more.pop("api_key", None):
+        headers["Authorization"] = f"Bearer {key}"
+    verify, timeout = more.pop("verify", None), more.pop("timeout", None)
+    notes += [f"--backend-kwargs {name}: has no counterpart" for name in more]
+    return {
+        "url": given.text("target"),
+        "model": given.text("model"),
+        "api": _APIS.get(kind, "chat") if kind else "chat",
+        "headers": headers,
+        "tls": {"verify": verify},
+        "timeout": {"request": timeout},
+    }
+
+
+def _workload(given: Given, notes: list[str]) -> dict[str, Any]:
+    sources = given.several("data")
+    if len(sources) != 1:
+        given.wrong("data", "must be one source")
+        return {}
+    said = _settings(sources[0])
+    workload = _file(given, sources[0]) if said is None else _synthetic(given, said, notes)
+    samples = given.count("data-samples", -1) or -1
+    if samples > 0:
+        workload["count" if said is not None else "limit"] = samples
+    return {**workload, "tokenizer": given.text("processor")}
+
+
+def _settings(text: str) -> dict[str, Any] | None:
+    """`prompt_tokens=256,output_tokens=128` or JSON; `None` for a file or a dataset's name."""
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        value = value[0] if isinstance(value, list) and value else value
+        return value if isinstance(value, dict) else None
+    parts = [part.partition("=") for part in text.split(",")]
+    return {key.strip(): value.strip() for key, _, value in parts} if all(sign for _, sign, _ in parts) else None
+
+
+def _synthetic(given: Given, said: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    inputs = _lengths(given, said, "prompt_tokens")
+    groups, shared = said.pop("prefix_count", None), said.pop("prefix_tokens", None)
+    for bucket in said.pop("prefix_buckets", None) or []:
+        groups, shared = bucket.get("prefix_count", 1), bucket.get("prefix_tokens")
+    outputs, turns, samples = (
+        _lengths(given, said, "output_tokens"),
+        said.pop("turns", None),
+        said.pop("samples", None),
+    )
+    for name in ("kind", "type", "source"):
+        said.pop(name, None)
+    notes += [f"--data {name}: has no counterpart" for name in said]
+    whole = {"output_tokens": outputs, "turns": _count(turns), "count": _count(samples)}
+    if shared:
+        return {"prefix": {"tokens": _count(shared), "suffix_tokens": inputs, "groups": _count(groups)}, **whole}
+    return {"input_tokens": inputs, **whole}
+
+
+def _lengths(given: Given, said: dict[str, Any], name: str) -> Any:
+    values = [said.pop(key, None) for key in (name, f"{name}_stdev", f"{name}_min", f"{name}_max")]
+    try:
+        mean, std, least, most = (None if value is None else float(value) for value in values)
+    except ValueError:
+        given.wrong("data", f"must have numbers for {name}")
+        return None
+    if mean is None:
+        return None
+    if std is None and least is not None and most is not None:
+        return f"{int(least)}-{int(most)}"
+    return bell(mean, std, least, most)
+
+
+def _count(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _file(given: Given, source: str) -> dict[str, Any]:
+    ending = PurePath(source).suffix.lower()
+    if ending == ".txt":
+        return {"type": "prompts", "path": source}
+    if ending in (".csv", ".jsonl", ".json", ".parquet"):
+        mapped = given.fields("data-column-mapper")
+        column = mapped.get("text_column") or mapped.get("prompt_column")
+        return {"type": "table", "path": source, "columns": {"prompt": column} if column else {}}
+    return {"type": "huggingface", "repo": source}
+
+
+def _warmup_and_end(given: Given) -> tuple[Any, dict[str, Any]]:
+    """guidellm's warm-up is a part of the whole, ours stands before it: what is measured stays the same."""
+    seconds, requests = given.number("max-seconds"), given.count("max-requests")
+    ends: dict[str, Any] = {"duration": seconds, "requests": requests, "errors": given.count("max-errors")}
+    warm = given.number("warmup", 0.0) or 0.0
+    if not warm:
+        return None, ends
+    name, whole = ("duration", seconds) if seconds is not None else ("requests", requests)
+    if whole is None:
+        given.wrong("warmup", "needs max-seconds or max-requests: it is a part of these")
+        return None, ends
+    part = warm if warm >= 1 else warm * whole
+    part = round(part) if name == "requests" else part
+    return {name: tidy(part)}, {**ends, name: tidy(whole - part)}
+
+
+def _when(given: Given, ends: dict[str, Any]) -> dict[str, Any]:
+    profile = given.text("profile") or "sweep"
+    try:
+        rates = [float(rate) for each in given.several("rate") for rate in each.strip("[]").split(",") if rate]
+    except ValueError:
+        given.wrong("rate", "must be numbers")
+        rates = []
+    match profile:
+        case "synchronous":
+            return {"load": {"type": "concurrency", "concurrency": 1}, "stop": ends}
+        case "throughput":
+            at_once = int(rates[0]) if rates else _THROUGHPUT
+            return {"load": {"type": "concurrency", "concurrency": at_once}, "stop": ends}
+        case "concurrent" | "constant" | "poisson" | "async" if rates:
+            return _at_rates(given, "constant" if profile == "async" else profile, rates, ends)
+        case "concurrent" | "constant" | "poisson" | "async":
+            given.wrong("rate", f"is missing: profile {profile} needs it")
+        case "sweep":
+            given.wrong("profile", "looks for the load that a server bears: that is a search, not a plan; name a rate")
+        case _:
+            known = "synchronous, concurrent, throughput, constant, poisson, async"
+            given.wrong("profile", f"has no counterpart; there are {known}")
+    return {}
+
+
+def _at_rates(given: Given, kind: str, rates: list[float], ends: dict[str, Any]) -> dict[str, Any]:
+    """One level is a load, several are stages: each as long as guidellm runs it."""
+    if len(rates) == 1:
+        level: dict[str, Any] = {"type": kind, "rate": tidy(rates[0])}
+        if kind == "concurrent":
+            level = {"type": "concurrency", "concurrency": int(rates[0])}
+        return {"load": level, "stop": ends}
+    stages = []
+    for rate in rates:
+        seconds = ends["duration"]
+        if seconds is None and kind != "concurrent" and ends["requests"]:
+            seconds = ends["requests"] / rate
+        if seconds is None:
+            given.wrong("rate", "has several levels: give max-seconds, so that each knows when to end")
+            return {}
+        level = {"concurrency": int(rate)} if kind == "concurrent" else {"rate": tidy(rate), "process": kind}
+        stages.append({**level, "duration": tidy(round(seconds, 3))})
+    return {"load": {"type": "stages", "stages": stages}, "stop": {"errors": ends["errors"]}}
+
+
+def _outputs(given: Given, notes: list[str]) -> list[dict[str, str]]:
+    folder = given.text("output-dir")
+    names = [name for each in given.several("outputs") for name in each.split(",") if name]
+    names = [name if "." in name else f"benchmarks.{name}" for name in names]
+    if path := given.text("output-path"):
+        names.append(path)
+    found = []
+    for name in names:
+        ending = PurePath(name).suffix.lower().lstrip(".")
+        if ending in ("json", "csv", "parquet"):
+            found.append({"format": ending, "path": f"{folder.rstrip('/')}/{name}" if folder else name})
+        else:
+            notes.append(f"{name}: files of this kind are not written")
+    return found

@@ -1,0 +1,270 @@
+"""inference-perf's YAML: `load`, `api`, `server`, `tokenizer`, `data`, `report`, `storage` as a plan."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from inferometer.errors import PlanError
+from inferometer.plan.foreign.found import Foreign, without_missing
+from inferometer.plan.foreign.shapes import bell, tidy
+
+TOOL = "inference-perf"
+SECTIONS = ("load", "api", "server", "tokenizer", "data", "report", "storage", "metrics", "circuit_breakers")
+_APIS = {"completion": None, "chat": "chat", "anthropic_messages": "anthropic"}
+SHAREGPT = (
+    "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
+    "ShareGPT_V3_unfiltered_cleaned_split.json"
+)
+_ELSEWHERE = {
+    "report": "a run has its summary, its stages and its records; there is nothing to choose",
+    "storage": "runs are kept in the store (--store); outputs write more files",
+    "metrics": "the metrics of a server are not read through Prometheus",
+    "circuit_breakers": "stop.errors ends a run after so many failures",
+}
+_LOAD_ELSEWHERE = {
+    "num_workers": "processes are added only where one is not enough: --workers",
+    "worker_max_concurrency": "connections are opened as they are needed",
+    "worker_max_tcp_connections": "connections are opened as they are needed",
+    "interval": "there is no pause between stages; a stage of rate 0 is one",
+    "circuit_breakers": "stop.errors ends a run after so many failures",
+}
+
+
+def is_it(said: Mapping[str, Any]) -> bool:
+    """Whether a file's content is an inference-perf configuration: no plan of ours has these sections."""
+    return bool({"data", "api", "tokenizer", "report", "storage"} & set(said)) and set(said) <= set(SECTIONS)
+
+
+def from_mapping(said: Mapping[str, Any]) -> Foreign:
+    """The plan that a configuration means; everything wrong with it at once."""
+    reading = _Reading(said)
+    plan = {
+        "target": reading.target(),
+        "workload": reading.workload(),
+        **reading.load_and_stop(),
+        "sampling": reading.sampling(),
+        "seed": reading.section("load").get("base_seed"),
+    }
+    if reading.mistakes:
+        raise PlanError([f"{TOOL}: {each}" for each in reading.mistakes])
+    return Foreign(TOOL, without_missing(plan), reading.notes)
+
+
+class _Reading:
+    """One configuration while it is read: what is wrong with it, and what a person should know."""
+
+    def __init__(self, said: Mapping[str, Any]) -> None:
+        self.said = said
+        self.mistakes: list[str] = []
+        self.notes = [f"{name}: {text}" for name, text in _ELSEWHERE.items() if said.get(name)]
+
+    def section(self, name: str) -> dict[str, Any]:
+        value = self.said.get(name) or {}
+        if isinstance(value, Mapping):
+            return dict(value)
+        self.mistakes.append(f"{name} must be settings by name, got {value}")
+        return {}
+
+    def target(self) -> dict[str, Any]:
+        server, api = self.section("server"), self.section("api")
+        kind = api.get("type", "completion")
+        if kind not in _APIS:
+            self.mistakes.append(f"api.type must be one of {', '.join(_APIS)}, got {kind}")
+        headers = dict(api.get("headers") or {})
+        if server.get("api_key"):
+            headers["Authorization"] = f"Bearer {server['api_key']}"
+        return {
+            "url": server.get("base_url"),
+            "model": server.get("model_name"),
+            "api": _APIS.get(kind),
+            "stream": None if api.get("streaming", False) else False,
+            "headers": headers,
+            "tls": {"cert": server.get("cert_path"), "key": server.get("key_path")},
+            "timeout": {"request": self.section("load").get("request_timeout")},
+        }
+
+    def sampling(self) -> dict[str, Any]:
+        ignore = self.section("server").get("ignore_eos", True)
+        shape = self.section("api").get("response_format")
+        if shape:
+            self.notes.append("api.response_format: write it as sampling.extra.response_format, as the server takes it")
+        return {"ignore_eos": None if ignore else False}
+
+    # ---- what is sent
+
+    def workload(self) -> dict[str, Any]:
+        data = self.section("data")
+        kind = data.get("type", "mock")
+        if kind not in _DATA:
+            known = ", ".join(_DATA)
+            self.mistakes.append(f"data.type {kind} has no counterpart; there are {known}")
+            return {}
+        workload = _DATA[kind](self, data)
+        adapters = self.section("load").get("lora_traffic_split") or []
+        if adapters and workload.get("type", "synthetic") == "synthetic":
+            workload["models"] = {each.get("name"): each.get("split") for each in adapters}
+        elif adapters:
+            self.mistakes.append(f"load.lora_traffic_split goes with made-up prompts only, not with {kind}")
+        return {**workload, "tokenizer": self.tokenizer(kind)}
+
+    def tokenizer(self, kind: str) -> str | None:
+        name = self.section("tokenizer").get("pretrained_model_name_or_path")
+        return None if name == self.section("server").get("model_name") and kind != "shareGPT" else name
+
+    def lengths(self, said: Any, where: str) -> Any:
+        """inference-perf's distribution: normal by default, 10 to 1024 about 512."""
+        if isinstance(said, int | float):
+            return tidy(said)
+        if not isinstance(said, Mapping):
+            self.mistakes.append(f"{where} must be a length or a distribution, got {said}")
+            return None
+        kind = said.get("type", "normal")
+        least, most = said.get("min", 10), said.get("max", 1024)
+        std = said.get("std_dev", said.get("std", 200))
+        if said.get("variance") is not None:
+            std = math.sqrt(said["variance"])
+        match kind:
+            case "fixed":
+                return tidy(said.get("mean", 512))
+            case "uniform":
+                return f"{least}-{most}"
+            case "normal" | "lognormal":
+                return bell(said.get("mean", 512), std, least, most, kind)
+            case "skew_normal":
+                self.notes.append(f"{where}: a skewed normal is read as a lognormal of the same mean and deviation")
+                return bell(said.get("mean", 512), std, least, most, "lognormal")
+            case "poisson":
+                self.notes.append(f"{where}: Poisson lengths are read as normal ones of the same mean and deviation")
+                return bell(said.get("mean", 512), math.sqrt(said.get("mean", 512)), least, most)
+        self.mistakes.append(f"{where}.type {kind} has no counterpart")
+        return None
+
+    def random(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        both = {name: data.get(f"{name}_distribution") or {} for name in ("input", "output")}
+        counts = [count for each in both.values() if (count := each.get("total_count")) is not None]
+        if data.get("multimodal"):
+            self.notes.append("data.multimodal: images are workload.images, of one size")
+        return {
+            "input_tokens": self.lengths(both["input"], "data.input_distribution"),
+            "output_tokens": self.lengths(both["output"], "data.output_distribution"),
+            "count": max(counts) if counts else None,
+        }
+
+    def shared_prefix(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        said = dict(data.get("shared_prefix") or {})
+        questions = said.get("question_distribution") or said.get("question_len", 50)
+        outputs = said.get("output_distribution") or said.get("output_len", 50)
+        prompts = said.get("num_users_per_system_prompt", said.get("num_prompts_per_group", 10))
+        several = bool(said.get("enable_multi_turn_chat"))
+        prefix = {
+            "tokens": self.lengths(said.get("system_prompt_len", 100), "data.shared_prefix.system_prompt_len"),
+            "suffix_tokens": self.lengths(questions, "data.shared_prefix.question_len"),
+            "groups": said.get("num_unique_system_prompts", said.get("num_groups", 10)),
+            "prompts": None if several else prompts,
+        }
+        if several:
+            self.notes.append("enable_multi_turn_chat: users go on for as many turns as a group has prompts")
+        return {
+            "prefix": prefix,
+            "output_tokens": self.lengths(outputs, "data.shared_prefix.output_len"),
+            "turns": prompts if several else None,
+        }
+
+    def sharegpt(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        bounds = data.get("input_distribution") or {}
+        place = {"path": data["path"]} if data.get("path") else {"url": SHAREGPT}
+        if data.get("output_distribution"):
+            self.notes.append("data.output_distribution: answers are asked to be as long as those of the file")
+        return {"type": "sharegpt", **place, "min_tokens": bounds.get("min"), "max_tokens": bounds.get("max")}
+
+    def conversations(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        said = dict(data.get("conversation_replay") or {})
+        where = "data.conversation_replay"
+        pause = said.get("tool_call_latency_sec")
+        self.notes.append(f"{where}: the shared and the dynamic system prompt are one beginning of each first turn")
+        return {
+            "prefix": {"tokens": said.get("shared_system_prompt_len")},
+            "input_tokens": self._first_turn(said, where),
+            "output_tokens": self.lengths(said.get("output_tokens_per_turn", {}), f"{where}.output_tokens_per_turn"),
+            "turns": self.lengths(said.get("turns_per_conversation", {}), f"{where}.turns_per_conversation"),
+            "think": _pause(pause) if pause is not None else None,
+            "count": said.get("num_conversations"),
+        }
+
+    def _first_turn(self, said: Mapping[str, Any], where: str) -> Any:
+        dynamic = said.get("dynamic_system_prompt_len")
+        if not isinstance(dynamic, Mapping):
+            return self.lengths(said.get("input_tokens_per_turn", {}), f"{where}.input_tokens_per_turn")
+        shared = said.get("shared_system_prompt_len", 0)
+        shifted = {name: value + shared for name, value in dynamic.items() if name in ("min", "max", "mean")}
+        return self.lengths({**dynamic, **shifted}, f"{where}.dynamic_system_prompt_len")
+
+    # ---- when it is sent
+
+    def load_and_stop(self) -> dict[str, Any]:
+        load = self.section("load")
+        self.notes += [f"load.{name}: {text}" for name, text in _LOAD_ELSEWHERE.items() if load.get(name) is not None]
+        kind, stages = load.get("type", "constant"), load.get("stages") or []
+        if load.get("sweep"):
+            self.mistakes.append("load.sweep looks for the load that a server bears: that is a search, not a plan")
+            return {}
+        if not stages:
+            self.mistakes.append("load.stages is missing")
+            return {}
+        match kind:
+            case "constant" | "poisson":
+                return self._rates(stages, kind)
+            case "concurrent":
+                return self._concurrencies(stages)
+        self.mistakes.append(f"load.type {kind} has no counterpart; there are constant, poisson, concurrent")
+        return {}
+
+    def _rates(self, stages: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+        if len(stages) == 1:
+            (only,) = stages
+            return {
+                "load": {"type": kind, "rate": only.get("rate")},
+                "stop": {"duration": _seconds(only.get("duration"))},
+            }
+        said = [
+            {"rate": each.get("rate"), "duration": _seconds(each.get("duration")), "process": kind} for each in stages
+        ]
+        return {"load": {"type": "stages", "stages": said}}
+
+    def _concurrencies(self, stages: list[dict[str, Any]]) -> dict[str, Any]:
+        if len(stages) > 1:
+            levels = ", ".join(str(each.get("concurrency_level")) for each in stages)
+            self.mistakes.append(
+                f"load.stages has {len(stages)} concurrencies ({levels}), each for so many requests: a plan has one; "
+                "choose it with -o load.stages=[...]"
+            )
+            return {}
+        (only,) = stages
+        return {
+            "load": {"type": "concurrency", "concurrency": only.get("concurrency_level")},
+            "stop": {"requests": only.get("num_requests")},
+        }
+
+
+def _seconds(value: Any) -> Any:
+    return f"{tidy(value)}s" if isinstance(value, int | float) else value
+
+
+def _pause(said: Any) -> Any:
+    if isinstance(said, int | float):
+        return _seconds(said)
+    kind = said.get("type", "normal")
+    if kind == "fixed":
+        return _seconds(said.get("mean"))
+    shaped = {"type": kind, "mean": said.get("mean"), "std": said.get("std_dev"), "min": said.get("min")}
+    return {name: value if name == "type" else _seconds(value) for name, value in shaped.items() if value is not None}
+
+
+_DATA: dict[str, Callable[[_Reading, Mapping[str, Any]], dict[str, Any]]] = {
+    "random": _Reading.random,
+    "synthetic": _Reading.random,
+    "mock": _Reading.random,
+    "shared_prefix": _Reading.shared_prefix,
+    "shareGPT": _Reading.sharegpt,
+    "conversation_replay": _Reading.conversations,
+}

@@ -1,0 +1,70 @@
+"""The InferX benchmark framework: its flags as a plan; the files it writes to --outdir are an output format."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from inferometer.plan.foreign.arguments import Flag, Given, parse
+from inferometer.plan.foreign.found import Foreign, without_missing
+from inferometer.plan.foreign.shapes import load_of, tidy
+
+TOOL = "inferx_benchmark_framework.py"
+_TEMPLATE = '{"prompt": "{prompt}"}'
+_ONE = Flag()
+FLAGS: dict[str, Flag] = {
+    **dict.fromkeys(("endpoint", "duration", "rate", "concurrency", "prompt-dist", "min-tokens", "max-tokens"), _ONE),
+    **dict.fromkeys(("choices-tokens", "request-body-template", "sample-prompts-file", "outdir", "timeout"), _ONE),
+    "header": Flag("many"),
+    "json-field": Flag("one", "any text that comes back is the answer; the framework does not use it either"),
+    "gpu-monitor": Flag("none", "the GPU is not sampled: no gpu_memory.csv is written"),
+    "gpu-poll-interval": Flag("one", "the GPU is not sampled"),
+}
+
+
+def from_words(words: Sequence[str]) -> Foreign:
+    """The plan that a command line after the script's name means: Poisson arrivals into a queue of `concurrency`."""
+    given, notes = parse(TOOL, words, FLAGS)
+    if "endpoint" not in given:
+        given.mistakes.append(f"{TOOL}: --endpoint is missing")
+    outdir = given.text("outdir", "./results")
+    plan = {
+        "target": {
+            "url": given.text("endpoint"),
+            "api": "template",
+            "body": given.text("request-body-template", _TEMPLATE),
+            "key_env": "LLM_API_KEY",
+            "headers": given.pairs("header"),
+            "timeout": {"request": tidy(given.number("timeout", 60.0) or 60.0)},
+        },
+        "workload": _workload(given),
+        "load": load_of(given.number("rate", 10.0), given.count("concurrency", 8), 1000),
+        "stop": {"duration": tidy(given.number("duration", 60.0) or 60.0)},
+        "outputs": [{"format": "inferx", "path": outdir}],
+    }
+    given.settle()
+    whole = without_missing(plan)
+    if "path" not in whole["workload"]:
+        whole["workload"]["output_tokens"] = None  # the body says how long answers may be
+    return Foreign(TOOL, whole, notes)
+
+
+def _workload(given: Given) -> dict[str, Any]:
+    if path := given.text("sample-prompts-file"):
+        return {"type": "prompts", "path": path}
+    least, most = given.count("min-tokens", 8) or 8, given.count("max-tokens", 128) or 128
+    match given.text("prompt-dist") or "uniform":
+        case "uniform":
+            return {"input_tokens": f"{least}-{most}"}
+        case "zipf":
+            return {"input_tokens": {"type": "zipf", "alpha": 2, "min": least, "max": most}}
+        case "choices":
+            return {"input_tokens": _choices(given)}
+    given.wrong("prompt-dist", "must be uniform, zipf or choices")
+    return {}
+
+
+def _choices(given: Given) -> list[int]:
+    try:
+        return [int(each) for each in (given.text("choices-tokens", "32,64,128") or "").split(",")]
+    except ValueError:
+        given.wrong("choices-tokens", "must be whole numbers such as 32,64,128")
+        return []

@@ -1,0 +1,115 @@
+"""llm-d's profiles by harness, and `run.sh -l HARNESS -w PROFILE -o k=v`: rendered, then read as the harness's own."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inferometer.errors import PlanError
+from inferometer.plan.foreign import fmperf, guidellm, inference_perf, templates, vllm_bench
+from inferometer.plan.foreign.arguments import Flag, Given, parse
+from inferometer.plan.foreign.found import Foreign
+
+TOOL = "run.sh"
+_CLUSTER = "comes with clusters, not with a plan"
+FLAGS: dict[str, Flag] = {
+    **dict.fromkeys(("harness", "workload", "models"), Flag()),
+    "overrides": Flag("many"),
+    **{name: Flag("one", _CLUSTER) for name in ("scenario", "namespace", "methods", "pvc", "wait")},
+    **{name: Flag("none", _CLUSTER) for name in ("skip", "verbose", "debug")},
+    "dry-run": Flag("none", "inferometer run --dry-run shows what would be sent"),
+    "experiment": Flag("one", "an experiment is more than a plan: give one profile with -w"),
+    "help": Flag("none"),
+}
+_SHORT = {
+    "-l": "harness",
+    "-w": "workload",
+    "-o": "overrides",
+    "-m": "models",
+    "-c": "scenario",
+    "-p": "namespace",
+    "-t": "methods",
+    "-k": "pvc",
+    "-e": "experiment",
+    "-z": "skip",
+    "-v": "verbose",
+    "-s": "wait",
+    "-d": "debug",
+    "-n": "dry-run",
+    "-h": "help",
+}
+_PREFIX = "LLMDBENCH_HARNESS_"
+
+
+def from_text(text: str, where: str, changes: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
+    """The plan that a template means, with `-o` and LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES made."""
+    said, left_out = templates.rendered(text, environ, where)
+    also = environ.get(f"{_PREFIX}EXPERIMENT_PROFILE_OVERRIDES", "")
+    said, differences = templates.changed(said, [each for each in (also, *changes) if each], where)
+    if not isinstance(said, dict):
+        raise PlanError(f"{where}: must be settings by name")
+    found = from_mapping(said, where)
+    found.notes = [*differences, *left_out, *found.notes]
+    return found
+
+
+def from_mapping(said: dict[str, Any], where: str) -> Foreign:
+    """A harness's own file as a plan."""
+    read = reader_of(said)
+    if read is None:
+        raise PlanError(f"{where}: is no profile of inference-perf, guidellm, vllm-benchmark or fmperf")
+    return read(said)
+
+
+def reader_of(said: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Foreign] | None:
+    """Who reads a file, told by its settings; `None` for what is none of theirs."""
+    if said.get("executable") == "benchmark_serving.py" or "dataset-name" in said:
+        return _vllm
+    if inference_perf.is_it(said):
+        return inference_perf.from_mapping
+    if guidellm.is_it(said):
+        return guidellm.from_mapping
+    return fmperf.from_mapping if fmperf.is_it(said) else None
+
+
+def _vllm(said: Mapping[str, Any]) -> Foreign:
+    """vllm-benchmark's profiles are flags by name; `none` stands for a flag without a value, `____` for a space."""
+    words: list[str] = []
+    for name, value in said.items():
+        if name in ("executable", "none") or value is None:
+            continue
+        words.append(f"--{name}")
+        if value != "none":
+            words.append(str(value).replace("____", " "))
+    return vllm_bench.from_words(words)
+
+
+def from_words(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
+    """The plan of `run.sh`: the profile named by -w, or by the variables that stand for the flags."""
+    given, notes = parse(TOOL, words, FLAGS, _SHORT)
+    path = _profile(given, environ)
+    given.settle()
+    assert path is not None
+    model = given.text("models")
+    known = {**environ, "LLMDBENCH_DEPLOY_CURRENT_MODEL": model.split(",")[0]} if model else environ
+    found = from_text(path.read_text(encoding="utf-8-sig"), str(path), given.several("overrides"), known)
+    return Foreign(found.tool, found.plan, notes + found.notes)
+
+
+def _profile(given: Given, environ: Mapping[str, str]) -> Path | None:
+    """A file by its path, or `HARNESS/NAME.yaml.in` below the folders that are searched for profiles."""
+    from inferometer.plan.profiles import folders
+
+    name = given.text("workload") or environ.get(f"{_PREFIX}EXPERIMENT_PROFILE", "sanity_random.yaml")
+    harness = given.text("harness") or environ.get(f"{_PREFIX}NAME", "inference-perf")
+    bare = name.removesuffix(".in").removesuffix(".yaml")
+    places = [Path(name), Path(f"{bare}.yaml.in")]
+    for folder in [Path("workload/profiles"), *folders(environ)]:
+        places += [folder / harness / f"{bare}.yaml.in", folder / f"{bare}.yaml.in"]
+    if here := [place for place in places if place.is_file()]:
+        return here[0]
+    given.mistakes.append(
+        f"{TOOL}: -w {name}: no such template here or in the folders of profiles; "
+        f"our own of that name: inferometer run {harness}/{bare}"
+    )
+    return None

@@ -1,0 +1,85 @@
+"""Which tool a command line or a file belongs to."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any
+
+from inferometer.errors import PlanError
+from inferometer.plan.foreign.found import Foreign
+
+COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once python and paths are gone, and its reader
+    "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_words", "vLLM's benchmark"),
+    "vllm-bench": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, in Rust"),
+    "benchmark_serving": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, before it was a command"),
+    "guidellm benchmark run": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
+    "guidellm benchmark": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
+    "inference-perf": ("inferometer.plan.foreign.files:inference_perf", "inference-perf with its configuration"),
+    "benchmark": ("inferometer.plan.foreign.ray_bench:from_words", "the benchmark of Ray Serve's prefix-aware router"),
+    "bench_serving": ("inferometer.plan.foreign.ray_bench:from_words", "sglang's, of the same family"),
+    "inferx_benchmark_framework": ("inferometer.plan.foreign.inferx:from_words", "InferX's framework"),
+    "run": ("inferometer.plan.foreign.llmd:from_words", "llm-d-benchmark's run.sh"),
+}
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
+_LAUNCHERS = re.compile(r"(python[0-9.]*|uv|uvx|bash|sh|time|env|sudo|pipx)")
+
+
+def from_command(words: Sequence[str]) -> Foreign:
+    """The plan that another tool's command line means."""
+    bare = _without_launcher(list(words))
+    for name, (place, _) in COMMANDS.items():
+        steps = name.split()
+        if [_stem(word) for word in bare[: len(steps)]] == steps:
+            module, _, function = place.partition(":")
+            found: Foreign = getattr(import_module(module), function)(bare[len(steps) :])
+            return found
+    known = ", ".join(dict.fromkeys(COMMANDS))
+    raise PlanError(f"-- {' '.join(words)[:60]}: no command line that is known here", f"there are {known}")
+
+
+def _without_launcher(words: list[str]) -> list[str]:
+    """`X=1 python3 -m pkg.benchmark_serving` is benchmark_serving."""
+    while words:
+        word = words[0]
+        runner = _LAUNCHERS.fullmatch(PurePath(word).name) or _ASSIGNMENT.fullmatch(word) or word in ("-m", "-u")
+        uv_run = word == "run" and len(words) > 1 and not words[1].startswith("-")
+        if not runner and not uv_run:
+            break
+        words = words[1:]
+    return words
+
+
+def _stem(word: str) -> str:
+    """`./scripts/benchmark.py` is benchmark; `sglang.bench_serving` is bench_serving."""
+    name = PurePath(word).name
+    for ending in (".py", ".sh"):
+        name = name.removesuffix(ending)
+    return name.rpartition(".")[2] if name != "inference-perf" else name
+
+
+def is_foreign(said: Mapping[str, Any]) -> bool:
+    """Whether a file's content is another tool's plan."""
+    from inferometer.plan.foreign import llmd
+
+    return llmd.reader_of(said) is not None
+
+
+def from_mapping(said: dict[str, Any], where: str) -> Foreign:
+    """The plan that another tool's file means."""
+    from inferometer.plan.foreign import llmd
+
+    return llmd.from_mapping(said, where)
+
+
+def is_template(path: str) -> bool:
+    """Whether a file is one of llm-d's templates, by its name."""
+    return path.endswith((".yaml.in", ".yml.in"))
+
+
+def from_template(text: str, where: str, changes: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
+    """The plan that a template means."""
+    from inferometer.plan.foreign import llmd
+
+    return llmd.from_text(text, where, changes, environ)

@@ -1,0 +1,142 @@
+"""llm-d's profile templates (`*.yaml.in`): variables put in, `-o k=v` made, and each difference said."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from inferometer.errors import PlanError
+from inferometer.plan.text import as_written, parse_yaml
+
+_TOKEN = re.compile(r"REPLACE_ENV_([A-Z0-9_]+?)(?:\+\+\+\+default=([^\s\"'#]*))?(?=[^A-Z0-9_+]|$)")
+_MODEL = "LLMDBENCH_DEPLOY_CURRENT_MODEL"
+_STANDS_FOR = {  # where the first is not set, the second says it
+    _MODEL: "LLMDBENCH_DEPLOY_MODEL_LIST",
+    "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": _MODEL,
+}
+NOT_NEEDED = {  # what our flags say, and what only a cluster needs; unset they are left out
+    _MODEL: "--model says it, or the server is asked",
+    "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": "workload.tokenizer says it",
+    "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": "--url says it",
+    "LLMDBENCH_HARNESS_CONTAINER_IMAGE": "",
+    "LLMDBENCH_HARNESS_SERVICE_ACCOUNT": "",
+    "LLMDBENCH_HARNESS_PVC_NAME": "",
+}
+Path = tuple[str | int, ...]
+
+
+def rendered(text: str, environ: Mapping[str, str], where: str) -> tuple[Any, list[str]]:
+    """What a template says with its variables put in, and a note for each that is left out."""
+    missing: dict[str, None] = {}
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match[1], match[2]
+        found = _variable(name, environ)
+        if found is None and default is None:
+            missing[name] = None
+        return "null" if found is None and default is None else (found if found is not None else default) or ""
+
+    said, twice = parse_yaml(_TOKEN.sub(value, _unquoted(text)), where)
+    wrong = [f"{where}: {name} is not set, and REPLACE_ENV_{name} has no default" for name in missing]
+    wrong = [line for name, line in zip(missing, wrong, strict=True) if name not in NOT_NEEDED]
+    if wrong or twice:
+        raise PlanError([*twice, *wrong], "set the variable, or write ++++default=VALUE behind it in the template")
+    return said, [f"{name} is not set: {NOT_NEEDED[name]}" for name in missing if NOT_NEEDED[name]]
+
+
+def _unquoted(text: str) -> str:
+    """`"REPLACE_ENV_X"` without its quotes, so that what is not set is nothing and not the text null."""
+    return re.sub(r"([\"'])(REPLACE_ENV_[A-Z0-9_]+(?:\+\+\+\+default=[^\"']*)?)\1", r"\2", text)
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> str | None:
+    if environ.get(name):
+        return environ[name]
+    if name in _STANDS_FOR and (other := _variable(_STANDS_FOR[name], environ)):
+        return other.replace(",", " ").split()[0]
+    return None
+
+
+def changes_in(texts: Sequence[str]) -> list[tuple[str, Any]]:
+    """`k=v,k2=v2`, as llm-d writes it, once or several times; a comma within brackets belongs to the value."""
+    changes, mistakes = [], []
+    for text in texts:
+        for part in _split(text):
+            key, sign, value = part.partition("=")
+            if not sign or not key.strip():
+                mistakes.append(f"-o {part}: must be key=value, such as min=20 or load.stages.0.rate=5")
+                continue
+            changes.append((key.strip(), parse_yaml(value, f"-o {key}")[0]))
+    if mistakes:
+        raise PlanError(mistakes)
+    return changes
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for at, letter in enumerate(text):
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return [part for part in [*parts, text[start:]] if part.strip()]
+
+
+def changed(said: Any, texts: Sequence[str], where: str) -> tuple[Any, list[str]]:
+    """The settings with each `-o` made, and each difference. A dotted path means one place; a bare key every place of
+    that name, as llm-d's does; one that is nowhere is a mistake."""
+    notes, mistakes = [], []
+    for key, value in changes_in(texts):
+        steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", key.rstrip("]")))
+        named = [path for path in _paths(said) if path == steps or (len(steps) == 1 and path[-1] == steps[0])]
+        places = [path for path in named if not any(path[: len(each)] == each for each in named if each != path)]
+        if not places and len(steps) > 1 and isinstance(_at(said, steps[:-1]), dict):
+            places = [steps]
+        if not places:
+            mistakes.append(f"-o {key}: {where} has no such setting{_meant(key, said)}")
+        for place in places:
+            before = _at(said, place)
+            said = _with(said, place, value)
+            notes.append(f"{_written(place)}: {as_written(before)} -> {as_written(value)}")
+        if len(places) > 1:
+            notes.append(f"-o {key} changed {len(places)} settings; a dotted path means one: {_written(places[0])}")
+    if mistakes:
+        raise PlanError(mistakes)
+    return said, notes
+
+
+def _paths(said: Any, above: Path = ()) -> Iterator[Path]:
+    entries = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
+    for step, value in entries:
+        yield (*above, step)
+        yield from _paths(value, (*above, step))
+
+
+def _at(said: Any, path: Path) -> Any:
+    for step in path:
+        try:
+            said = said[step]
+        except (LookupError, TypeError):
+            return None
+    return said
+
+
+def _with(said: Any, path: Path, value: Any) -> Any:
+    if not path:
+        return value
+    if isinstance(said, list):
+        at = int(path[0])
+        return [*said[:at], _with(said[at], path[1:], value), *said[at + 1 :]]
+    return {**said, path[0]: _with(said.get(path[0]), path[1:], value)}
+
+
+def _written(path: Path) -> str:
+    return ".".join(str(step) for step in path)
+
+
+def _meant(key: str, said: Any) -> str:
+    known = [_written(path) for path in _paths(said)]
+    close = difflib.get_close_matches(key, known, n=2, cutoff=0.6)
+    last = {name.rpartition(".")[2]: name for name in reversed(known)}
+    close += [last[each] for each in difflib.get_close_matches(key.rpartition(".")[2], list(last), n=1, cutoff=0.6)]
+    return f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""

@@ -1,0 +1,95 @@
+"""What a person names on the command line, opened as a plan: a file of ours or of another tool, a profile by its
+name, or another tool's command line."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inferometer.errors import PlanError
+from inferometer.plan.flags import Flags
+from inferometer.plan.model import Plan
+from inferometer.plan.profiles import find_profile, hint_of, profiles
+from inferometer.plan.reading import file_text, plan_from, read_mapping
+
+FILES = (".yaml", ".yml", ".json", ".in")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a plan says before it is checked, where it stands, and whose it was; notes are for a person to read."""
+
+    mapping: dict[str, Any]
+    where: str
+    tool: str | None = None  # another tool's name, `None` for a plan of ours
+    notes: list[str] = field(default_factory=list)
+    twice: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A plan, and what a person should know about where it came from."""
+
+    plan: Plan
+    tool: str | None
+    notes: list[str]
+
+
+def open_plan(
+    words: Sequence[str],
+    overrides: Iterable[str] = (),
+    flags: Flags | None = None,
+    changes: Sequence[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> Opened:
+    """The plan that the words mean; `changes` are made in another tool's own words (`-o`), the rest in ours."""
+    said = _said(words, changes, environ)
+    if said.tool is None and changes:
+        raise PlanError(f"-o {changes[0]}: changes another tool's file before it is read", "--set changes a plan")
+    plan = plan_from(said.mapping, overrides, said.where, flags, also=said.twice)
+    return Opened(plan, said.tool, said.notes)
+
+
+def _said(words: Sequence[str], changes: Sequence[str], environ: Mapping[str, str]) -> Said:
+    if not words:
+        return Said({}, "command line")
+    if len(words) > 1 or words[0].endswith((".sh", ".py")):
+        from inferometer.plan.foreign.recognise import from_command
+
+        found = from_command(words)
+        return Said(found.plan, found.tool, found.tool, found.notes)
+    name = words[0]
+    if name == "-" or Path(name).is_file() or name.endswith(FILES):
+        return _file(name, changes, environ)
+    return _profile(name, environ)
+
+
+def _profile(name: str, environ: Mapping[str, str]) -> Said:
+    if Path(name).exists():
+        raise PlanError(f"{name}: is a folder, not a plan")
+    try:
+        profile = find_profile(name, environ)
+    except PlanError as error:
+        if "no such profile" not in error.message:
+            raise
+        text = f"{name}: there is no such file, and no profile of this name"
+        raise PlanError(text, hint_of(name, profiles(environ))) from None
+    mapping, twice = read_mapping(profile.path)
+    return Said(mapping, f"profile {profile.name}", twice=twice)
+
+
+def _file(name: str, changes: Sequence[str], environ: Mapping[str, str]) -> Said:
+    from inferometer.plan.foreign import recognise
+    from inferometer.plan.foreign.templates import changed
+
+    if recognise.is_template(name):
+        found = recognise.from_template(file_text(Path(name)), name, changes, environ)
+        return Said(found.plan, name, found.tool, found.notes)
+    mapping, twice = read_mapping(name)
+    where = "stdin" if name == "-" else name
+    if not recognise.is_foreign(mapping):
+        return Said(mapping, where, twice=twice)
+    mapping, differences = changed(mapping, changes, where)
+    found = recognise.from_mapping(mapping, where)
+    return Said(found.plan, where, found.tool, [*differences, *found.notes], twice)

@@ -1,0 +1,81 @@
+"""Ready plans by name: those that come with Inferometer, and folders of one's own, which are searched first."""
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from inferometer.errors import PlanError
+from inferometer.plan.text import parse_yaml
+
+VARIABLE = "INFEROMETER_PROFILES"  # folders of one's own, separated as in PATH
+ENDINGS = (".yaml", ".yml", ".json")
+OURS = "inferometer"  # the origin of a profile that came with the package
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A plan with a name: where it is, and what it says about itself."""
+
+    name: str  # path below its folder without the ending: `chat`, `inference-perf/sanity_random`
+    path: Path
+    origin: str  # the folder it was found in, `inferometer` for our own
+
+    @property
+    def about(self) -> str:
+        """The sentence of why; empty where the plan says none."""
+        said, _ = parse_yaml(self.path.read_text(encoding="utf-8"), str(self.path))
+        return " ".join(str(said.get("about") or "").split()) if isinstance(said, dict) else ""
+
+
+def folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
+    """Folders of one's own, in the order in which they are searched."""
+    named = [Path(each).expanduser() for each in environ.get(VARIABLE, "").split(os.pathsep) if each]
+    settings = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return [*named, Path("profiles"), settings / "inferometer" / "profiles"]
+
+
+def profiles(environ: Mapping[str, str] = os.environ) -> list[Profile]:
+    """All of them by name. Of several with one name the first found stands, so that one's own replaces ours."""
+    found: dict[str, Profile] = {}
+    for profile in _walk(environ):
+        found.setdefault(profile.name, profile)
+    return sorted(found.values(), key=lambda each: ("/" in each.name, each.name))
+
+
+def _walk(environ: Mapping[str, str]) -> Iterator[Profile]:
+    for folder in folders(environ):
+        yield from _in(folder, str(folder))
+    yield from _in(Path(str(files("inferometer.plan"))) / "profiles", OURS)
+
+
+def _in(folder: Path, origin: str) -> Iterator[Profile]:
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
+        if path.suffix in ENDINGS and path.is_file():
+            yield Profile(path.relative_to(folder).with_suffix("").as_posix(), path, origin)
+
+
+def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Profile:
+    """The profile of that name; the folder may be left out where only one has it."""
+    known = profiles(environ)
+    if exact := [each for each in known if each.name == name]:
+        return exact[0]
+    below = [each for each in known if each.name.rpartition("/")[2] == name]
+    if len(below) == 1:
+        return below[0]
+    if below:
+        raise PlanError(f"{name}: several profiles have this name: {', '.join(each.name for each in below)}")
+    raise PlanError(f"{name}: there is no such profile", hint_of(name, known))
+
+
+def hint_of(name: str, known: list[Profile]) -> str:
+    """What may have been meant."""
+    names = [each.name for each in known]
+    short = {name.rpartition("/")[2]: name for name in names}
+    close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
+    close += [short[each] for each in difflib.get_close_matches(name, list(short), n=2, cutoff=0.6)]
+    if close:
+        return f"did you mean {' or '.join(dict.fromkeys(close))}?"
+    return "inferometer profiles lists them"

@@ -1,0 +1,250 @@
+"""Lengths as people write them: `512`, `2k`, `100-500`, `[32, 64, 128]`, `{mean: 512, std: 100}`. Drawing from them
+is the workload's."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import chain, pairwise
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_serializer, model_validator
+
+from inferometer import vocabulary
+from inferometer.plan.fields import COUNT_TEXT, Count, Mistake, Number, Section
+
+Shape = Literal["fixed", "uniform", "normal", "lognormal", "zipf", "choices", "empirical", "mixture"]
+
+_RANGE = re.compile(r"\s*([0-9][^-]*?)\s*-\s*([0-9][^-]*?)\s*")
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "fixed": ("value",),
+    "uniform": ("min", "max"),
+    "normal": ("mean", "std"),
+    "lognormal": ("mean", "std"),
+    "zipf": ("alpha", "max"),
+    "choices": ("values",),
+    "empirical": ("file",),
+    "mixture": ("parts",),
+}
+_TAKES: dict[str, tuple[str, ...]] = {
+    "normal": ("min", "max"),
+    "lognormal": ("min", "max"),
+    "zipf": ("min",),
+    "choices": ("weights",),
+    "empirical": ("min", "max"),
+}
+_TELLS = (("value", "fixed"), ("values", "choices"), ("parts", "mixture"), ("file", "empirical"), ("alpha", "zipf"))
+
+
+class Part(Section):
+    """One distribution of lengths; several, with weights, make a mixture."""
+
+    type: Shape = Field("fixed", description="kind of distribution; not needed where another field tells")
+    value: Count | None = Field(None, ge=1, description="fixed: the length")
+    min: Count | None = Field(None, ge=1, description="uniform, zipf: the least; others: nothing shorter is drawn")
+    max: Count | None = Field(None, ge=1, description="uniform, zipf: the most; others: nothing longer is drawn")
+    mean: Number | None = Field(None, gt=0, description="normal, lognormal: the mean length")
+    std: Number | None = Field(None, ge=0, description="normal, lognormal: the standard deviation")
+    alpha: Number | None = Field(None, gt=0, description="zipf: the exponent; the k-th length comes like 1/k^alpha")
+    values: list[Count] = Field([], description="choices: the lengths")
+    weights: list[Number] = Field([], description="choices: how often each, in proportion")
+    file: str | None = Field(None, description="empirical: a file of lengths, one a line")
+    weight: Number = Field(1.0, gt=0, description="how often this part of a mixture is drawn, in proportion")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return lengths_long(value)
+
+    def disagreements(self) -> Iterator[Mistake]:
+        needs = _NEEDS[self.type]
+        for name in needs:
+            if not _given(self, name) and not (name == "std" and self.std == 0):
+                yield Mistake((name,), f"is missing: lengths of type {self.type} need it")
+        for name in dict.fromkeys(chain(*_NEEDS.values(), *_TAKES.values())):
+            if _given(self, name) and name not in (*needs, *_TAKES.get(self.type, ())):
+                yield Mistake((name,), f"does not belong to lengths of type {self.type}")
+        yield from self._of_numbers()
+
+    def _of_numbers(self) -> Iterator[Mistake]:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            yield Mistake(("max",), f"must be at least min, {self.min}, got {self.max}")
+        if self.weights and len(self.weights) != len(self.values):
+            yield Mistake(("weights",), f"must be as many as values, {len(self.values)}, got {len(self.weights)}")
+        if any(value < 1 for value in self.values):
+            yield Mistake(("values",), f"must be at least 1, got {min(self.values)}")
+        if any(weight < 0 for weight in self.weights) or (self.weights and not any(self.weights)):
+            yield Mistake(("weights",), "must not be negative, and not all 0")
+
+    @property
+    def mean_value(self) -> float | None:
+        """The mean length, `None` where a file has to be read to know; bounds that cut a bell are left aside."""
+        match self.type:
+            case "fixed":
+                return self.value
+            case "uniform":
+                return ((self.min or 1) + (self.max or 1)) / 2
+            case "normal" | "lognormal":
+                return self.mean
+            case "choices":
+                return _weighted(self.values, self.weights)
+            case "zipf":
+                return _zipf_mean(self.min or 1, self.max or 1, self.alpha or 1.0)
+        return None
+
+    @property
+    def most(self) -> int | None:
+        """The longest that can be drawn, where there is one."""
+        match self.type:
+            case "fixed":
+                return self.value
+            case "choices":
+                return max(self.values, default=None)
+        return self.max
+
+    @property
+    def least(self) -> int:
+        """The shortest that can be drawn, as far as the plan alone tells."""
+        match self.type:
+            case "fixed":
+                return self.value or 1
+            case "choices":
+                return min(self.values, default=1)
+        return self.min or 1
+
+    def short(self) -> Any:
+        """As people write it; reads back as the same lengths."""
+        if self.weight == 1:
+            match self.type:
+                case "fixed":
+                    return self.value
+                case "uniform":
+                    return f"{self.min}-{self.max}"
+                case "choices" if not self.weights:
+                    return list(self.values)
+        return self._mapping()
+
+    def _mapping(self) -> dict[str, Any]:
+        said = {name: _plain(getattr(self, name)) for name in type(self).model_fields if _given(self, name)}
+        said.pop("type", None)
+        if self.weight == 1:
+            said.pop("weight", None)
+        return said if shape_of(said) == self.type else {"type": self.type, **said}
+
+    def __str__(self) -> str:
+        match self.type:
+            case "fixed":
+                return f"{self.value:,}"
+            case "uniform":
+                return f"{self.min:,}-{self.max:,}"
+            case "choices":
+                return "/".join(f"{value:,}" for value in self.values)
+            case "mixture":
+                return "a mixture"
+            case "empirical":
+                return f"those of {self.file}"
+        mean = self.mean_value
+        return f"{self.type} ~{round(mean or 0):,}"
+
+    @model_serializer
+    def _written(self) -> Any:
+        return self.short()
+
+
+class Lengths(Part):
+    """How long things are: a number, a range `100-500`, a list, or a distribution."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [
+        {"type": "integer", "minimum": 1, "description": "always so long"},
+        {**COUNT_TEXT, "description": "always so long"},
+        {"type": "string", "pattern": r"^\s*[0-9][^-]*-\s*[0-9][^-]*$", "description": "uniform: least-most"},
+        {"type": "array", "minItems": 1, "items": {"type": ["integer", "string"]}, "description": "one of these"},
+    ]
+
+    parts: list[Part] = Field([], description="mixture: distributions, each with its weight")
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """The lengths that a short form says, for Python: `Lengths.of(512)`."""
+        return cls.model_validate(value)
+
+    @property
+    def mean_value(self) -> float | None:
+        if self.type != "mixture":
+            return super().mean_value
+        means = [part.mean_value for part in self.parts]
+        known = [mean for mean in means if mean is not None]
+        return _weighted(known, [part.weight for part in self.parts]) if len(known) == len(means) else None
+
+    @property
+    def most(self) -> int | None:
+        if self.type != "mixture":
+            return super().most
+        most = [part.most for part in self.parts]
+        known = [each for each in most if each is not None]
+        return max(known) if len(known) == len(most) else None
+
+    @property
+    def least(self) -> int:
+        return min((part.least for part in self.parts), default=1) if self.type == "mixture" else super().least
+
+
+def lengths_long(value: Any) -> Any:
+    """A short form made long; what is not understood is a mistake of the whole."""
+    if isinstance(value, Mapping):
+        return value if "type" in value else {"type": shape_of(value), **value}
+    if isinstance(value, list | tuple):
+        if not value:
+            raise ValueError("must hold at least one length")
+        return {"type": "choices", "values": list(value)}
+    if isinstance(value, str) and (found := _RANGE.fullmatch(value)):
+        return {"type": "uniform", "min": found[1], "max": found[2]}
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
+    return {"type": "fixed", "value": _whole(value)}
+
+
+def _whole(value: str | float) -> int:
+    try:
+        number = vocabulary.count(value)
+    except ValueError:
+        also = "" if isinstance(value, int | float) else ", or a range such as 100-500"
+        raise ValueError(f"must be a whole number such as 300, 2k or 4Ki{also}") from None
+    if number < 1:
+        raise ValueError("must be at least 1")
+    return number
+
+
+def shape_of(said: Mapping[str, Any]) -> str:
+    """The type that the fields of a distribution tell."""
+    given = {name for name, value in said.items() if value is not None}
+    told = next((shape for name, shape in _TELLS if name in given), None)
+    return told or ("normal" if given & {"mean", "std"} else "uniform" if given & {"min", "max"} else "fixed")
+
+
+def _given(part: Section, name: str) -> bool:
+    value = getattr(part, name, None)
+    return value is not None and value != []
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, Part):
+        return value._mapping()
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _weighted(values: list[Any], weights: list[float]) -> float:
+    shares = weights or [1.0] * len(values)
+    return float(sum(value * share for value, share in zip(values, shares, strict=True)) / sum(shares))
+
+
+def _zipf_mean(least: int, most: int, alpha: float) -> float:
+    """Exact for a thousand lengths; beyond, blocks of the range stand for their lengths."""
+    step = max(1, (most - least + 1) // 1000)
+    edges = [*range(0, most - least + 1, step), most - least + 1]
+    total = above = 0.0
+    for low, high in pairwise(edges):
+        middle = (low + high - 1) / 2
+        share = (high - low) / (middle + 1) ** alpha
+        total, above = total + share, above + share * (least + middle)
+    return above / total

@@ -1,0 +1,259 @@
+"""The simulator's answers in other APIs' words: Responses, Anthropic's messages, TGI, embeddings and rerank.
+
+Each answer is one object that knows how far it has come; the engine behind it is the same.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.simulator.bodies import Answering, Frames, chunk, dumps
+from inferometer.simulator.tokens import fingerprint
+
+DIMENSIONS = 64
+
+
+def named_event(value: dict[str, Any]) -> bytes:
+    """A server-sent event that is named as its data is typed."""
+    return b"event: %b\ndata: %b\n\n" % (value["type"].encode(), dumps(value))
+
+
+class EventFrames:
+    """Chunks made event by event: for APIs in which more than the text changes."""
+
+    def __init__(self, answering: Answering, index: int) -> None:
+        self._answering, self._index = answering, index
+
+    def frame(self, word: bytes, made: int) -> bytes:
+        return chunk(self._answering.token_event(self._index, f" {word.decode()}", made, None))
+
+
+@dataclass(slots=True)
+class Dialect(Answering):
+    """An answer of one choice whose first `reasoning` tokens are thoughts."""
+
+    reasoning: int = 0
+    reason: str = "stop"
+    thoughts: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def frames(self, index: int) -> Frames:
+        return EventFrames(self, index)
+
+    def role_event(self, index: int) -> bytes:
+        return b": nothing to say yet\n\n"
+
+    def note(self, text: str, made: int, finish_reason: str | None) -> bool:
+        """Remember it; returns whether it is a thought. The last token is none, so that there is an answer."""
+        self.reason = finish_reason or self.reason
+        thought = made <= self.reasoning and finish_reason is None
+        (self.thoughts if thought else self.texts).append(text)
+        return thought
+
+    @property
+    def begins_text(self) -> bool:
+        """Whether the token just noted is the first that a reader sees, behind thoughts."""
+        return len(self.texts) == 1 and bool(self.thoughts)
+
+
+class ResponsesAnswering(Dialect):
+    """OpenAI's Responses API."""
+
+    _number = 0
+
+    def _event(self, kind: str, **fields: Any) -> bytes:
+        self._number += 1
+        return named_event({"type": f"response.{kind}", "sequence_number": self._number - 1} | fields)
+
+    def opening(self, index: int) -> list[bytes]:
+        begun = self._response("in_progress", [])
+        first = self._begin_thoughts() if self.reasoning else self._begin_text()
+        return [self._event("created", response=begun), self._event("in_progress", response=begun), *first]
+
+    def _begin_thoughts(self) -> list[bytes]:
+        item = {"id": f"rs_{self.id}", "type": "reasoning", "summary": [], "content": [], "status": "in_progress"}
+        return [self._event("output_item.added", output_index=0, item=item)]
+
+    def _begin_text(self) -> list[bytes]:
+        where = {"output_index": 1 if self.thoughts else 0, "item_id": f"msg_{self.id}"}
+        item = {"id": f"msg_{self.id}", "type": "message", "role": "assistant", "content": [], "status": "in_progress"}
+        part = {"type": "output_text", "text": "", "annotations": []}
+        return [
+            self._event("output_item.added", output_index=where["output_index"], item=item),
+            self._event("content_part.added", content_index=0, part=part, **where),
+        ]
+
+    def token_event(self, index: int, text: str, made: int, finish_reason: str | None) -> bytes:
+        if self.note(text, made, finish_reason):
+            return self._event("reasoning_text.delta", item_id=f"rs_{self.id}", output_index=0, delta=text)
+        before = [*self._end_thoughts(), *self._begin_text()] if self.begins_text else []
+        where = {"item_id": f"msg_{self.id}", "output_index": 1 if self.thoughts else 0, "content_index": 0}
+        return b"".join([*before, self._event("output_text.delta", delta=text, logprobs=[], **where)])
+
+    def _end_thoughts(self) -> list[bytes]:
+        return [self._event("output_item.done", output_index=0, item=self._thought())]
+
+    def _thought(self) -> dict[str, Any]:
+        content = [{"type": "reasoning_text", "text": "".join(self.thoughts)}]
+        return {"id": f"rs_{self.id}", "type": "reasoning", "summary": [], "content": content, "status": "completed"}
+
+    def _message(self) -> dict[str, Any]:
+        part = {"type": "output_text", "text": "".join(self.texts), "annotations": []}
+        return {
+            "id": f"msg_{self.id}",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
+
+    def ending(self, made: int, cached: int, usage: bool = True, done: bool = True) -> list[bytes]:
+        where = {"output_index": 1 if self.thoughts else 0}
+        message = self._message()
+        last = self._final(made, cached, usage)
+        kind = "completed" if last["status"] == "completed" else "incomplete"
+        events = [
+            self._event("output_text.done", item_id=message["id"], text="".join(self.texts), **where),
+            self._event("output_item.done", item=message, **where),
+            self._event(kind, response=last),
+        ]
+        return events if done else events[:-1]
+
+    def _final(self, made: int, cached: int, usage: bool = True) -> dict[str, Any]:
+        cut = self.reason == "length"
+        output = [*([self._thought()] if self.thoughts else []), self._message()]
+        counts = {
+            "input_tokens": self.prompt_tokens,
+            "input_tokens_details": {"cached_tokens": cached},
+            "output_tokens": made,
+            "output_tokens_details": {"reasoning_tokens": len(self.thoughts)},
+            "total_tokens": self.prompt_tokens + made,
+        }
+        details = {"incomplete_details": {"reason": "max_output_tokens"} if cut else None}
+        status = "incomplete" if cut else "completed"
+        return self._response(status, output) | details | {"usage": counts if usage else None}
+
+    def _response(self, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+        head = {"id": self.id, "object": "response", "created_at": self.created, "status": status}
+        return head | {"model": self.model, "output": output, "error": None, "usage": None}
+
+    def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
+        _share_out(self, texts[0], reasons[0])
+        return dumps(self._final(made, cached))
+
+
+def _share_out(answering: Dialect, text: str, reason: str) -> None:
+    """A whole answer's words, as they would have been streamed."""
+    words = text.split()
+    for made, word in enumerate(words, 1):
+        answering.note(f" {word}", made, reason if made == len(words) else None)
+
+
+class AnthropicAnswering(Dialect):
+    """Anthropic's Messages API."""
+
+    def opening(self, index: int) -> list[bytes]:
+        usage = {"input_tokens": self.prompt_tokens, "output_tokens": 1}
+        message = self._message([], None) | {"usage": usage}
+        block = (
+            {"type": "thinking", "thinking": "", "signature": ""} if self.reasoning else {"type": "text", "text": ""}
+        )
+        return [
+            named_event({"type": "message_start", "message": message}),
+            named_event({"type": "content_block_start", "index": 0, "content_block": block}),
+            named_event({"type": "ping"}),
+        ]
+
+    def token_event(self, index: int, text: str, made: int, finish_reason: str | None) -> bytes:
+        if self.note(text, made, finish_reason):
+            delta = {"type": "thinking_delta", "thinking": text}
+            return named_event({"type": "content_block_delta", "index": 0, "delta": delta})
+        before = self._between() if self.begins_text else b""
+        delta = {"type": "text_delta", "text": text}
+        block = 1 if self.thoughts else 0
+        return before + named_event({"type": "content_block_delta", "index": block, "delta": delta})
+
+    def _between(self) -> bytes:
+        signature = {"type": "signature_delta", "signature": "c2lnbmF0dXJl"}
+        return b"".join(
+            [
+                named_event({"type": "content_block_delta", "index": 0, "delta": signature}),
+                named_event({"type": "content_block_stop", "index": 0}),
+                named_event({"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}}),
+            ]
+        )
+
+    def ending(self, made: int, cached: int, usage: bool = True, done: bool = True) -> list[bytes]:
+        delta = {"stop_reason": self._stop_reason(), "stop_sequence": None}
+        counts = {"usage": self._usage(made, cached)} if usage else {}
+        events = [
+            named_event({"type": "content_block_stop", "index": 1 if self.thoughts else 0}),
+            named_event({"type": "message_delta", "delta": delta} | counts),
+            named_event({"type": "message_stop"}),
+        ]
+        return events if done else events[:-1]
+
+    def _stop_reason(self) -> str:
+        return "max_tokens" if self.reason == "length" else "end_turn"
+
+    def _usage(self, made: int, cached: int) -> dict[str, Any]:
+        read = {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
+        return {"input_tokens": self.prompt_tokens - cached, **read, "output_tokens": made}
+
+    def _message(self, content: list[dict[str, Any]], stop_reason: str | None) -> dict[str, Any]:
+        head = {"id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content}
+        return head | {"stop_reason": stop_reason, "stop_sequence": None}
+
+    def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
+        _share_out(self, texts[0], reasons[0])
+        thought = {"type": "thinking", "thinking": "".join(self.thoughts), "signature": "c2lnbmF0dXJl"}
+        content = [*([thought] if self.thoughts else []), {"type": "text", "text": "".join(self.texts)}]
+        return dumps(self._message(content, self._stop_reason()) | {"usage": self._usage(made, cached)})
+
+
+class TgiAnswering(Dialect):
+    """Text Generation Inference: an event per token, `data:` without a space."""
+
+    def token_event(self, index: int, text: str, made: int, finish_reason: str | None) -> bytes:
+        self.note(text, made, finish_reason)
+        token = {"id": fingerprint([text], 0) % 32_000, "text": text, "logprob": -0.5, "special": False}
+        ended = finish_reason is not None
+        last = {"generated_text": "".join(self.texts) if ended else None, "details": self._details() if ended else None}
+        return b"data:%b\n\n" % dumps({"index": made, "token": token} | last)
+
+    def _details(self) -> dict[str, Any]:
+        reason = "length" if self.reason == "length" else "eos_token"
+        counts = {"generated_tokens": len(self.texts), "input_length": self.prompt_tokens}
+        return {"finish_reason": reason, "seed": None} | counts
+
+    def ending(self, made: int, cached: int, usage: bool = True, done: bool = True) -> list[bytes]:
+        return []
+
+    def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
+        _share_out(self, texts[0], reasons[0])
+        return dumps({"generated_text": texts[0], "details": self._details() | {"prefill": [], "tokens": []}})
+
+
+class EmbeddingsAnswering(Dialect):
+    """A vector for each input, decided by the words that the engine would have said."""
+
+    def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
+        data = [{"object": "embedding", "index": index, "embedding": _vector(text)} for index, text in enumerate(texts)]
+        usage = {"prompt_tokens": self.prompt_tokens, "total_tokens": self.prompt_tokens}
+        return dumps({"id": self.id, "object": "list", "model": self.model, "data": data, "usage": usage})
+
+
+def _vector(text: str) -> list[float]:
+    return [fingerprint([text, place], 0) / 2**31 - 1 for place in range(DIMENSIONS)]
+
+
+class RerankAnswering(Dialect):
+    """A score for each document, the best first."""
+
+    def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
+        scores = [
+            {"index": index, "relevance_score": fingerprint([text], 0) / 2**32} for index, text in enumerate(texts)
+        ]
+        results = sorted(scores, key=lambda score: -score["relevance_score"])
+        return dumps(
+            {"id": self.id, "model": self.model, "results": results, "usage": {"total_tokens": self.prompt_tokens}}
+        )

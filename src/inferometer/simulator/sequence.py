@@ -1,0 +1,62 @@
+"""A request as the engine sees it: a prompt, an answer that is known beforehand, and how far it has come."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.simulator.tokens import Token, chain
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`spans` are the steps, as [first, end), that gave it one token each."""
+
+    prompt: list[Token]
+    answer: list[str]  # all it will say; its length decides when it is finished
+    waiter: Any = None  # whoever wants its tokens
+    made: int = 0  # tokens generated so far
+    computed: int = 0  # tokens whose keys and values are in the cache
+    cached: int | None = None  # prompt tokens found in the cache when first admitted
+    admitted_at: int | None = None  # when its first chunk began; set by whoever knows the time
+    preemptions: int = 0
+    aborted: bool = False
+    spans: list[list[int]] = field(default_factory=list)
+    hashes: list[int] = field(default_factory=list)  # of its full blocks, as far as they were asked for
+    published: int = 0  # leading blocks held by hash; those beyond are private
+    room: int = 0  # tokens that its blocks can hold
+    settled: int = 0  # the step up to which these numbers are right, while it decodes
+    length: int = field(init=False)  # of the prompt and what is made
+    left: int = field(init=False)  # tokens still to make
+
+    def __post_init__(self) -> None:
+        self.length = len(self.prompt)
+        self.left = len(self.answer)
+
+    def give(self, first_step: int, end: int) -> None:
+        """The steps from `first_step` to `end` gave it a token each."""
+        tokens = end - first_step
+        self.made += tokens
+        self.length += tokens
+        self.left -= tokens
+        if self.spans and self.spans[-1][1] == first_step:
+            self.spans[-1][1] = end
+        else:
+            self.spans.append([first_step, end])
+
+    def catch_up(self, step: int, block_size: int) -> None:
+        """It has decoded in every step since it was settled."""
+        if step > self.settled:
+            self.computed += step - self.settled
+            self.room = -(-self.computed // block_size) * block_size
+            self.give(self.settled, step)
+            self.settled = step
+
+    def hash_up_to(self, tokens: int, block_size: int) -> None:
+        """Have the hashes of all full blocks among the first `tokens`."""
+        start, prompt = len(self.hashes) * block_size, len(self.prompt)
+        if tokens - start < block_size:
+            return
+        if tokens <= prompt:
+            chain(self.prompt[start:], block_size, self.hashes)
+        else:
+            made = self.answer[max(0, start - prompt) : tokens - prompt]
+            chain([*self.prompt[start:], *made], block_size, self.hashes)

@@ -1,0 +1,362 @@
+/* The compiled part of the wire. Optional: everything here exists in Python too, with the same results and more CPU
+ * time (wire/reactor.py, wire/sse.py, wire/skeleton.py; a property test holds the two together).
+ *
+ * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which what arrives on a descriptor is read
+ * here, stamped by the kernel, and appended to two lists. Python hears of a read only when it may be the last of an
+ * answer.
+ */
+#define _GNU_SOURCE /* memmem */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <errno.h>
+#include <math.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define READ_SIZE (16 * 1024)
+#define MOST_EVENTS 1024
+#define LOOK (1 << 16)      /* read already: look whether the answer is complete */
+#define UNSTAMPED (1 << 17) /* read already, but without a stamp */
+
+#ifndef SO_TIMESTAMPNS
+#define SO_TIMESTAMPNS 35
+#endif
+#define SCM_STAMP SO_TIMESTAMPNS
+
+typedef struct {
+    PyObject *reads;
+    PyObject *stamps;
+} Stream;
+
+typedef struct {
+    PyObject_HEAD
+    int epoll;
+    Stream *streams; /* by descriptor */
+    int size;
+} Poller;
+
+static PyObject *failed(void) { return PyErr_SetFromErrno(PyExc_OSError); }
+
+static int control(Poller *self, int operation, int fd, unsigned int events) {
+    struct epoll_event event = {.events = events, .data.fd = fd};
+    return epoll_ctl(self->epoll, operation, fd, &event);
+}
+
+static void forget(Poller *self, int fd) {
+    if (fd >= 0 && fd < self->size) {
+        Py_CLEAR(self->streams[fd].reads);
+        Py_CLEAR(self->streams[fd].stamps);
+    }
+}
+
+static PyObject *Poller_register(Poller *self, PyObject *args) {
+    int fd;
+    unsigned int events;
+    if (!PyArg_ParseTuple(args, "iI", &fd, &events)) return NULL;
+    if (control(self, EPOLL_CTL_ADD, fd, events) < 0) return failed();
+    Py_RETURN_NONE;
+}
+
+static PyObject *Poller_modify(Poller *self, PyObject *args) {
+    int fd;
+    unsigned int events;
+    if (!PyArg_ParseTuple(args, "iI", &fd, &events)) return NULL;
+    if (control(self, EPOLL_CTL_MOD, fd, events) < 0) return failed();
+    Py_RETURN_NONE;
+}
+
+static PyObject *Poller_unregister(Poller *self, PyObject *number) {
+    int fd = (int)PyLong_AsLong(number);
+    if (fd == -1 && PyErr_Occurred()) return NULL;
+    forget(self, fd);
+    if (control(self, EPOLL_CTL_DEL, fd, 0) < 0) return failed();
+    Py_RETURN_NONE;
+}
+
+static PyObject *Poller_attach(Poller *self, PyObject *args) {
+    int fd;
+    PyObject *reads, *stamps;
+    if (!PyArg_ParseTuple(args, "iO!O!", &fd, &PyList_Type, &reads, &PyList_Type, &stamps)) return NULL;
+    if (fd < 0) {
+        PyErr_SetString(PyExc_ValueError, "a descriptor is not negative");
+        return NULL;
+    }
+    if (fd >= self->size) {
+        int size = fd + 256;
+        Stream *streams = PyMem_Realloc(self->streams, size * sizeof(Stream));
+        if (streams == NULL) return PyErr_NoMemory();
+        memset(streams + self->size, 0, (size - self->size) * sizeof(Stream));
+        self->streams = streams;
+        self->size = size;
+    }
+    forget(self, fd);
+    self->streams[fd].reads = Py_NewRef(reads);
+    self->streams[fd].stamps = Py_NewRef(stamps);
+    Py_RETURN_NONE;
+}
+
+static PyObject *Poller_detach(Poller *self, PyObject *number) {
+    int fd = (int)PyLong_AsLong(number);
+    if (fd == -1 && PyErr_Occurred()) return NULL;
+    forget(self, fd);
+    Py_RETURN_NONE;
+}
+
+static int append_new(PyObject *list, PyObject *item) {
+    if (item == NULL) return -1;
+    int result = PyList_Append(list, item);
+    Py_DECREF(item);
+    return result;
+}
+
+/* Read what waits on an attached descriptor. Returns the events that Python must hear of, 0 for none, -1 for an error. */
+static int read_stream(Stream *stream, int fd, char *buffer, unsigned int events) {
+    union {
+        char room[CMSG_SPACE(sizeof(struct timespec))];
+        struct cmsghdr align;
+    } ancillary;
+    struct iovec space = {.iov_base = buffer, .iov_len = READ_SIZE};
+    struct msghdr message = {.msg_iov = &space,
+                             .msg_iovlen = 1,
+                             .msg_control = ancillary.room,
+                             .msg_controllen = sizeof ancillary.room};
+    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return (int)(events & ~(unsigned)EPOLLIN);
+    if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
+    if (append_new(stream->reads, PyBytes_FromStringAndSize(buffer, got)) < 0) return -1;
+    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head == NULL || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_STAMP) return UNSTAMPED;
+    if (append_new(stream->stamps, PyBytes_FromStringAndSize((char *)CMSG_DATA(head), sizeof(struct timespec))) < 0)
+        return -1;
+    int last = got < 4 || memcmp(buffer + got - 4, "\r\n\r\n", 4) == 0;
+    return (last ? LOOK : 0) | (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+}
+
+static PyObject *Poller_poll(Poller *self, PyObject *args) {
+    double timeout;
+    int most;
+    if (!PyArg_ParseTuple(args, "di", &timeout, &most)) return NULL;
+    if (most > MOST_EVENTS) most = MOST_EVENTS;
+    int milliseconds = timeout < 0 ? -1 : (int)fmin(ceil(timeout * 1e3), 1e9);
+    struct epoll_event events[MOST_EVENTS];
+    int count;
+    Py_BEGIN_ALLOW_THREADS;
+    count = epoll_wait(self->epoll, events, most, milliseconds);
+    Py_END_ALLOW_THREADS;
+    if (count < 0) {
+        if (errno != EINTR) return failed();
+        if (PyErr_CheckSignals() < 0) return NULL;
+        count = 0;
+    }
+    PyObject *ready = PyList_New(0);
+    if (ready == NULL) return NULL;
+    char buffer[READ_SIZE];
+    for (int i = 0; i < count; i++) {
+        int fd = events[i].data.fd;
+        int what = (int)events[i].events;
+        if (fd < self->size && self->streams[fd].reads != NULL && what & EPOLLIN) {
+            what = read_stream(&self->streams[fd], fd, buffer, events[i].events);
+            if (what == 0) continue;
+        }
+        if (what < 0 || append_new(ready, Py_BuildValue("ii", fd, what)) < 0) {
+            Py_DECREF(ready);
+            return NULL;
+        }
+    }
+    return ready;
+}
+
+static PyObject *Poller_close(Poller *self, PyObject *nothing) {
+    if (self->epoll >= 0) close(self->epoll);
+    self->epoll = -1;
+    for (int fd = 0; fd < self->size; fd++) forget(self, fd);
+    Py_RETURN_NONE;
+}
+
+static PyObject *Poller_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
+    Poller *self = (Poller *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->streams = NULL;
+    self->size = 0;
+    self->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (self->epoll < 0) {
+        Py_DECREF(self);
+        return failed();
+    }
+    return (PyObject *)self;
+}
+
+static void Poller_dealloc(Poller *self) {
+    Py_XDECREF(Poller_close(self, NULL));
+    PyMem_Free(self->streams);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* split_events(raw, start) -> (data, ends) of a body whose every chunk is one event `data: ...\n\n`, None for another. */
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The size of the chunk whose size line begins at `at`; moves behind the line. -1 where there is none. */
+static Py_ssize_t chunk_size(const char *raw, Py_ssize_t length, Py_ssize_t *at) {
+    Py_ssize_t size = 0, begin = *at;
+    while (*at < length && *at - begin < 16 && hex_digit(raw[*at]) >= 0) size = size * 16 + hex_digit(raw[(*at)++]);
+    if (*at == begin || *at - begin == 16 || length - *at < 2 || raw[*at] != '\r' || raw[*at + 1] != '\n') return -1;
+    *at += 2;
+    return size;
+}
+
+static PyObject *split_events(PyObject *module, PyObject *args) {
+    const char *raw;
+    Py_ssize_t length, at;
+    if (!PyArg_ParseTuple(args, "y#n", &raw, &length, &at)) return NULL;
+    PyObject *data = PyList_New(0), *ends = PyList_New(0);
+    if (data == NULL || ends == NULL) goto error;
+    for (;;) {
+        Py_ssize_t size = chunk_size(raw, length, &at);
+        if (size == 0 && length - at == 2 && memcmp(raw + at, "\r\n", 2) == 0) return Py_BuildValue("NN", data, ends);
+        if (size < 8 || size > length - at - 2) break;
+        const char *line = raw + at + 6;
+        Py_ssize_t room = size - 8;
+        if (memcmp(raw + at, "data: ", 6) != 0 || memcmp(line + room, "\n\n\r\n", 4) != 0) break;
+        if (memchr(line, '\n', room) != NULL || memchr(line, '\r', room) != NULL) break;
+        if (append_new(data, PyBytes_FromStringAndSize(line, room)) < 0) goto error;
+        if (append_new(ends, PyLong_FromSsize_t(at + size)) < 0) goto error;
+        at += size + 2;
+    }
+    Py_DECREF(data);
+    Py_DECREF(ends);
+    Py_RETURN_NONE;
+error:
+    Py_XDECREF(data);
+    Py_XDECREF(ends);
+    return NULL;
+}
+
+/* read_run(events, start, prefix, suffix, running, between, after, completion_first) -> (bears, totals): events from
+ * `start` on as long as they fit the shape; wire/skeleton.py says what that means. */
+typedef struct {
+    const char *text;
+    Py_ssize_t size;
+} Bytes;
+
+static int begins(Bytes whole, Bytes part) {
+    return whole.size >= part.size && memcmp(whole.text, part.text, part.size) == 0;
+}
+
+static int ends_with(Bytes whole, Bytes part) {
+    return whole.size >= part.size && memcmp(whole.text + whole.size - part.size, part.text, part.size) == 0;
+}
+
+static Bytes from(Bytes whole, Py_ssize_t start) {
+    return (Bytes){whole.text + start, whole.size - start};
+}
+
+/* The number that the text is, all of it; -1 where it is none. */
+static long number(Bytes text) {
+    long value = 0;
+    if (text.size == 0 || text.size > 15) return -1;
+    for (Py_ssize_t i = 0; i < text.size; i++) {
+        if (text.text[i] < '0' || text.text[i] > '9') return -1;
+        value = value * 10 + (text.text[i] - '0');
+    }
+    return value;
+}
+
+/* Whether the event's text is empty (0) or not (1), and its running total; -1 where it does not fit the shape. */
+static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes between, Bytes after, int completion_first,
+                long *total) {
+    if (!begins(event, prefix)) return -1;
+    Bytes rest = from(event, prefix.size);
+    const char *quote = memchr(rest.text, '"', rest.size);
+    if (quote == NULL) return -1;
+    Py_ssize_t text = quote - rest.text;
+    rest = from(rest, text);
+    if (!running) return rest.size == suffix.size && begins(rest, suffix) ? text > 0 : -1;
+    if (!begins(rest, suffix)) return -1;
+    rest = from(rest, suffix.size);
+    if (!ends_with(rest, after)) return -1;
+    rest.size -= after.size;
+    const char *found = memmem(rest.text, rest.size, between.text, between.size);
+    if (found == NULL) return -1;
+    Bytes first = {rest.text, found - rest.text};
+    Bytes second = from(rest, first.size + between.size);
+    long one = number(first), two = number(second);
+    if (one < 0 || two < 0) return -1;
+    *total = completion_first ? one : two;
+    return text > 0;
+}
+
+static PyObject *read_run(PyObject *module, PyObject *args) {
+    PyObject *events;
+    Py_ssize_t start;
+    Bytes prefix, suffix, between, after;
+    int running, completion_first;
+    if (!PyArg_ParseTuple(args, "O!ny#y#py#y#p", &PyList_Type, &events, &start, &prefix.text, &prefix.size, &suffix.text,
+                          &suffix.size, &running, &between.text, &between.size, &after.text, &after.size,
+                          &completion_first))
+        return NULL;
+    PyObject *bears = PyList_New(0), *totals = PyList_New(0);
+    if (bears == NULL || totals == NULL) goto error;
+    for (Py_ssize_t i = start; i < PyList_GET_SIZE(events); i++) {
+        PyObject *event = PyList_GET_ITEM(events, i);
+        if (!PyBytes_Check(event)) break;
+        Bytes bytes = {PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event)};
+        long total = 0;
+        int bearing = fits(bytes, prefix, suffix, running, between, after, completion_first, &total);
+        if (bearing < 0) break;
+        if (append_new(bears, PyLong_FromLong(bearing)) < 0) goto error;
+        if (running && append_new(totals, PyLong_FromLong(total)) < 0) goto error;
+    }
+    return Py_BuildValue("NN", bears, totals);
+error:
+    Py_XDECREF(bears);
+    Py_XDECREF(totals);
+    return NULL;
+}
+
+static PyMethodDef methods[] = {
+    {"register", (PyCFunction)Poller_register, METH_VARARGS, "register(fd, events)"},
+    {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
+    {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): detaches it too"},
+    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, reads, stamps): read it here from now on"},
+    {"detach", (PyCFunction)Poller_detach, METH_O, "detach(fd)"},
+    {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most) -> [(fd, events), ...]"},
+    {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyTypeObject PollerType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "inferometer.wire._reader.Poller",
+    .tp_basicsize = sizeof(Poller),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_doc = "An epoll that reads attached descriptors by itself.",
+    .tp_new = Poller_new,
+    .tp_dealloc = (destructor)Poller_dealloc,
+    .tp_methods = methods,
+};
+
+static PyMethodDef functions[] = {
+    {"split_events", split_events, METH_VARARGS, "split_events(raw, start) -> (data, ends) or None"},
+    {"read_run", read_run, METH_VARARGS, "read_run(events, start, *shape) -> (bears, totals)"},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_reader", "The compiled part of the wire.", -1, functions};
+
+PyMODINIT_FUNC PyInit__reader(void) {
+    if (PyType_Ready(&PollerType) < 0) return NULL;
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL) return NULL;
+    if (PyModule_AddIntConstant(made, "LOOK", LOOK) < 0 || PyModule_AddIntConstant(made, "UNSTAMPED", UNSTAMPED) < 0 ||
+        PyModule_AddObjectRef(made, "Poller", (PyObject *)&PollerType) < 0) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    return made;
+}

@@ -1,0 +1,131 @@
+"""Anthropic's Messages API: content blocks in and out (its documentation, "Streaming messages")."""
+
+from typing import Any
+
+import orjson
+
+from inferometer.wire.api import Answer, Api, Json, Manner, Prompt, as_messages, as_text, content_text, count_in
+
+VERSION = "2023-06-01"
+MOST_TOKENS = 4096  # asked where the plan asks for no length: the API wants a limit
+_REASONS = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "tool_calls"}
+_OTHER = {"thinking_delta": "thinking", "input_json_delta": "partial_json"}
+_NOT_TEXT = {"thinking", "redacted_thinking", "tool_use", "server_tool_use"}
+
+
+def _body(model: str | None, prompt: Prompt) -> Json:
+    messages = as_messages(prompt)
+    system = "\n".join(content_text(each.get("content")) for each in messages if each.get("role") == "system")
+    body: Json = {"model": model, "messages": [_message(each) for each in messages if each.get("role") != "system"]}
+    return body | {"system": system} if system else body
+
+
+def _message(message: Json) -> Json:
+    """A chat message as Anthropic has it: tools ask and answer inside of blocks."""
+    role, content = message.get("role"), message.get("content")
+    if role == "tool":
+        result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content_text(content)}
+        return {"role": "user", "content": [result]}
+    if calls := message.get("tool_calls"):
+        said = [{"type": "text", "text": content_text(content)}] if content else []
+        return {"role": role, "content": said + [_tool_use(call) for call in calls]}
+    return {"role": role, "content": [_block(part) for part in content] if isinstance(content, list) else content}
+
+
+def _tool_use(call: Json) -> Json:
+    function = call.get("function", {})
+    arguments = function.get("arguments") or "{}"
+    read = orjson.loads(arguments) if isinstance(arguments, str) else arguments
+    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": read}
+
+
+def _block(part: Any) -> Any:
+    if part.get("type") != "image_url":
+        return part
+    image = part["image_url"]
+    url = image["url"] if isinstance(image, dict) else image
+    if not url.startswith("data:"):
+        return {"type": "image", "source": {"type": "url", "url": url}}
+    kind, _, data = url.removeprefix("data:").partition(";base64,")
+    return {"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}}
+
+
+def _fields(manner: Manner) -> Json:
+    """It refuses fields that it does not know, so `ignore_eos` goes out only where the plan says it."""
+    sampling = dict(manner.sampling)
+    if "stop" in sampling:
+        sampling["stop_sequences"] = sampling.pop("stop")
+    fields: Json = {"stream": manner.stream, "max_tokens": MOST_TOKENS}
+    if manner.ignore_eos:
+        fields["ignore_eos"] = True
+    return fields | sampling | manner.extra
+
+
+def _key(key: str) -> dict[str, str]:
+    return {"x-api-key": key}
+
+
+def _deltas(event: Json) -> tuple[str, bool]:
+    match event["type"]:
+        case "content_block_delta":
+            return _delta(event["delta"])
+        case "content_block_start":
+            return _start(event["content_block"])
+        case "message":
+            return _whole(event["content"])
+        case "error":
+            raise KeyError("error")
+    return "", False
+
+
+def _delta(delta: Json) -> tuple[str, bool]:
+    if delta["type"] == "text_delta":
+        return "" + delta["text"], False
+    return "", bool(delta.get(_OTHER.get(delta["type"], "")))
+
+
+def _start(block: Json) -> tuple[str, bool]:
+    """A tool's name and encrypted thinking come with the start of their block; text and thinking follow."""
+    return block.get("text") or "", block.get("type") in {"tool_use", "server_tool_use", "redacted_thinking"}
+
+
+def _whole(blocks: list[Json]) -> tuple[str, bool]:
+    text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
+    return text, any(block.get("type") in _NOT_TEXT for block in blocks)
+
+
+def _note(answer: Answer, event: Json) -> None:
+    """Counts come in the first event and, cumulated, in the last; the later one holds."""
+    kind = event["type"]
+    message = event["message"] if kind == "message_start" else event
+    answer.request_id = answer.request_id or as_text(message.get("id"))
+    if isinstance(usage := message.get("usage"), dict):
+        answer.usage = (answer.usage or {}) | _usage(usage)
+    reason = (event["delta"] if kind == "message_delta" else message).get("stop_reason")
+    if reason is not None:
+        answer.finish_reason = _REASONS.get(reason, as_text(reason))
+    if kind == "message_stop":
+        answer.done = True
+
+
+def _usage(usage: Json) -> Json:
+    """In OpenAI's words, where cached tokens are part of the prompt's; here they are counted beside it."""
+    counts: Json = {}
+    parts = [count_in(usage, f"{name}input_tokens") for name in ("", "cache_read_", "cache_creation_")]
+    if parts[0] is not None:
+        counts["prompt_tokens"] = sum(part for part in parts if part is not None)
+        counts["prompt_tokens_details"] = {"cached_tokens": parts[1]}
+    if (made := count_in(usage, "output_tokens")) is not None:
+        counts["completion_tokens"] = made
+    return counts
+
+
+API = Api(
+    path="/v1/messages",
+    body=_body,
+    deltas=_deltas,
+    note=_note,
+    fields=_fields,
+    credentials=_key,
+    headers={"anthropic-version": VERSION},
+)

@@ -1,0 +1,148 @@
+"""A server of one's own: the body is a template, and any text that comes back is the answer.
+
+Server-sent events, lines of JSON, one document or bare text. Tokens are counted from a usage in any words we know;
+where there is none they are estimated, and marked so.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import orjson
+
+from inferometer.wire.api import Answer, Api, Json, as_text, count_in
+from inferometer.wire.apis import chat, completions
+
+TEXT_KEYS = ("text", "content", "response", "generated_text", "completion", "answer", "output", "token")
+THINKING_KEYS = ("thinking", "reasoning", "reasoning_content")
+_NO_TEXT = re.compile(
+    r"(?:^|_)(?:id|model|object|type|role|reason|status|created|at|time|timestamp|date|version|fingerprint|event|name"
+    r"|done|index|usage|error)$"
+)
+# where servers count: the key that holds the counts ("" is the event itself), and their names for
+# prompt, completion and cached tokens
+_COUNTS = (
+    ("usage", "prompt_tokens", "completion_tokens", "cached_tokens"),
+    ("usage", "input_tokens", "output_tokens", "cached_tokens"),
+    ("meta_info", "prompt_tokens", "completion_tokens", "cached_tokens"),  # SGLang
+    ("details", "input_length", "generated_tokens", ""),  # Text Generation Inference
+    ("usageMetadata", "promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount"),  # Gemini
+    ("", "prompt_eval_count", "eval_count", ""),  # Ollama
+    ("", "tokens_evaluated", "tokens_predicted", "tokens_cached"),  # llama.cpp
+    ("", "prompt_tokens", "completion_tokens", "cached_tokens"),
+)
+
+
+def template_body(template: str, prompt: str) -> bytes:
+    """A body of one's own: `{prompt}` replaced by the prompt, escaped as inside a JSON string."""
+    return template.encode().replace(b"{prompt}", orjson.dumps(prompt)[1:-1])
+
+
+def _parse(data: bytes) -> Json:
+    """An event as a mapping: what is not JSON is text."""
+    if data == b"[DONE]":
+        raise KeyError("the end mark")
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return {"text": data.decode("utf-8", "replace")}
+    if isinstance(value, dict):
+        return value
+    return {"output": value} if isinstance(value, list | str) else {"text": data.decode()}
+
+
+def _deltas(event: Json) -> tuple[str, bool]:
+    if isinstance(event.get("choices"), list):
+        text, other = chat.deltas(event)
+        return text or completions.deltas(event)[0], other
+    text = _text_in(event)
+    if not text and event.get("error"):
+        raise KeyError("error")
+    return text, any(event.get(key) or _inside(event, key) for key in THINKING_KEYS)
+
+
+def _inside(event: Json, key: str) -> Any:
+    message = event.get("message")
+    return message.get(key) if isinstance(message, dict) else None
+
+
+def _text_in(value: Any) -> str:
+    """The text under a name we know, at the top or deeper; else the longest that could be one."""
+    known = next(_known_texts(value), "")
+    return known or max(_other_texts(value), key=len, default="")
+
+
+def _known_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, list):
+        for each in value:
+            yield from [each] if isinstance(each, str) and each else _known_texts(each)
+    if not isinstance(value, dict):
+        return
+    if isinstance(token := value.get("token"), dict):
+        yield from [token["text"]] if token.get("text") else []
+    for key in TEXT_KEYS:
+        if isinstance(value.get(key), str) and value[key]:
+            yield value[key]
+    for key, below in value.items():
+        if isinstance(below, dict | list) and not _NO_TEXT.search(key):
+            yield from _known_texts(below)
+
+
+def _other_texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for each in value if isinstance(value, list) else []:
+        yield from _other_texts(each)
+    for key, below in value.items() if isinstance(value, dict) else []:
+        if not _NO_TEXT.search(key) and key not in THINKING_KEYS:
+            yield from _other_texts(below)
+
+
+def _note(answer: Answer, event: Json) -> int | None:
+    """Returns a running total only for an event that carries something: a last one with the counts is the usage."""
+    answer.request_id = answer.request_id or as_text(event.get("id"))
+    answer.finish_reason = as_text(_reason(event)) or answer.finish_reason
+    usage = _usage_in(event)
+    if usage is None:
+        return None
+    answer.usage = usage
+    text, other = _deltas(event)
+    return count_in(usage, "completion_tokens") if text or other else None
+
+
+def _usage_in(event: Json) -> Json | None:
+    for place, prompt, completion, cached in _COUNTS:
+        counts = event.get(place) if place else event
+        if isinstance(counts, dict) and (counts.get(prompt) is not None or counts.get(completion) is not None):
+            details = counts.get("prompt_tokens_details") or {"cached_tokens": counts.get(cached)}
+            return {
+                "prompt_tokens": count_in(counts, prompt),
+                "completion_tokens": count_in(counts, completion),
+                "prompt_tokens_details": details,
+            }
+    return None
+
+
+def _reason(event: Json) -> Any:
+    places = (event, *(event.get("choices") or [])[:1], event.get("details"), event.get("meta_info"))
+    for place in places:
+        for key in ("finish_reason", "done_reason", "stop_reason") if isinstance(place, dict) else ():
+            if reason := place.get(key):
+                return reason.get("type") if isinstance(reason, dict) else reason
+    return None
+
+
+def _no_body(_model: str | None, _prompt: Any) -> Json:
+    """The plan has the body."""
+    return {}
+
+
+API = Api(
+    path="/generate",
+    body=_no_body,
+    deltas=_deltas,
+    note=_note,
+    parse=_parse,
+    needs_model=False,
+    in_pieces=True,
+)

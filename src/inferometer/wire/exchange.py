@@ -1,0 +1,82 @@
+"""`Exchange`: one request and the bytes of its answer as they came, each read with its stamp. Nothing is parsed."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from inferometer.wire.http1 import Head
+from inferometer.wire.origin import Origin
+from inferometer.wire.reactor import now
+
+if TYPE_CHECKING:
+    from inferometer.wire.connection import Connection
+
+
+class Owner(Protocol):
+    """Who is told when an exchange is over: the client."""
+
+    origin: Origin
+
+    def finish(self, exchange: "Exchange", outcome: str, error: str | None = None) -> None: ...
+
+
+class Exchange:
+    """One request and the bytes of its answer, each read with its stamp."""
+
+    __slots__ = (
+        "client",
+        "connect_ns",
+        "connection",
+        "ended_at",
+        "error",
+        "head",
+        "head_read",
+        "heard",
+        "kernel",
+        "left",
+        "on_end",
+        "outcome",
+        "quiet_since",
+        "reads",
+        "request",
+        "retry_ns",
+        "sent_at",
+        "since",
+        "stamps",
+        "started_at",
+        "tls_ns",
+    )
+
+    def __init__(self, client: Owner, request: bytes, on_end: Callable[["Exchange"], None]) -> None:
+        self.client = client
+        self.request = request
+        self.on_end = on_end
+        self.started_at = now()
+        self.sent_at: int | None = None
+        self.ended_at: int | None = None
+        self.connect_ns = 0
+        self.tls_ns = 0
+        self.retry_ns = 0
+        self.connection: Connection | None = None
+        self.forget_answer()
+        self.outcome: str | None = None  # set when it is over
+        self.error: str | None = None
+        self.heard = 0  # reads at the last look for silence
+        self.quiet_since = 0
+
+    def forget_answer(self) -> None:
+        """As before the first byte came: at the start, and when a dead connection is replaced."""
+        self.reads: list[bytes] = []
+        self.stamps: list[bytes] = []  # kernel: struct timespec; otherwise packed by us in the same form
+        self.since: list[int] = []  # without kernel stamps: what was read cannot have come before this instant
+        self.kernel = False
+        self.head: Head | None = None
+        self.head_read = -1  # index of the read that completed the headers
+        self.left = 0  # bytes of a body of known length still to come
+
+    def end(self, outcome: str, error: str | None = None) -> None:
+        """Give it up: cancel, time out, or report a failure. Nothing happens when it is over already."""
+        if self.outcome is None:
+            connection, self.connection = self.connection, None
+            if connection is not None:
+                connection.drop()
+            self.client.finish(self, outcome, error)

@@ -1,0 +1,80 @@
+"""The cache folder: what was fetched, unpacked or indexed once and can be made again at any time."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.errors import DataError
+
+
+def cache_folder() -> Path:
+    """`$INFEROMETER_CACHE`, else `inferometer` in the user's cache folder."""
+    if chosen := os.environ.get("INFEROMETER_CACHE"):
+        return Path(chosen).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferometer"
+
+
+def cached_path(kind: str, name: str, *facts: object) -> Path:
+    """Where something made from these facts is kept; other facts, another place, so that nothing stale is read."""
+    digest = hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()[:20]
+    return cache_folder() / kind / f"{digest}-{name[-60:]}"
+
+
+def fingerprint(path: Path) -> tuple[str, int, int]:
+    """What changes when a file changes: its place, its size and the instant of its last change."""
+    state = path.stat()
+    return str(path.resolve()), state.st_size, state.st_mtime_ns
+
+
+def kept_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
+    """The arrays of a file in the cache; `None` where there is none, or it is damaged."""
+    with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile), np.load(path) as file:
+        return {name: file[name] for name in file.files}
+    return None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time makes what will be at `path`; the others wait and find it made."""
+    with _told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.with_name(f".{path.name}.lock").open("wb")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that is at `path` once it is complete, and not before."""
+    with _told(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = NamedTemporaryFile(dir=path.parent, prefix=".making-", delete=False)  # noqa: SIM115
+    try:
+        with file:
+            yield file
+        Path(file.name).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(file.name).unlink()
+        raise
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"{path.parent}: cannot keep {path.name} there: {error.strerror}",
+            "INFEROMETER_CACHE names another folder for the cache",
+        ) from None

@@ -1,0 +1,275 @@
+"""A look at every row before the load: which sessions a dataset has, how long they are, and what is left out and why.
+
+It is kept in the cache: the next run, and every worker of this one, only looks it up.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from inferometer.errors import DataError
+from inferometer.wire.dialogue import as_text, line_of, said_in
+from inferometer.workload.cache import cached_path, kept_arrays, replacing
+from inferometer.workload.conversation import Columns, Conversation, Reader
+from inferometer.workload.counting import TokenCount
+from inferometer.workload.formats import looks_like
+from inferometer.workload.rows import RowError, Rows, each
+from inferometer.workload.scan import Ints
+
+VERSION = 1  # of what a survey means; a new one makes old ones in caches unused
+EXAMPLES = 3  # rows left out that are named
+SAY_EVERY_S = 5.0
+NONE = -1  # no length is asked
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is taken from rows: everything that decides about a session, and nothing that does not."""
+
+    kind: str
+    turns: str = "single"
+    columns: Columns = field(default_factory=dict)
+    conversations: int | None = None
+    sessions: int | None = None
+    min_messages: int = 1
+    min_tokens: int | None = None
+    max_tokens: int | None = None
+    context: int | None = None  # tokens that fit into the model, prompt and answer
+    output_tokens: int | None = None  # the most that is asked of an answer; None: what the row says
+    prefix_chars: int = 100
+    refuse: bool = False
+    named: bool = False  # where only text goes, messages have the names of their roles before them
+
+
+@dataclass(slots=True)
+class Survey:
+    """The sessions of a dataset. Session i is part `part[i]` of row `row[i]`; its turns are those from `first[i]` to
+    `first[i + 1]` of `inputs` and `outputs`."""
+
+    row: Ints
+    part: Ints
+    first: Ints
+    inputs: Ints
+    outputs: Ints  # NONE where the row asks for no length
+    prefix: Ints  # a number for each beginning
+    rows_read: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def turns(self, session: int) -> tuple[list[int], list[int]]:
+        """Input tokens and asked output tokens of each turn."""
+        turns = slice(int(self.first[session]), int(self.first[session + 1]))
+        return self.inputs[turns].tolist(), self.outputs[turns].tolist()
+
+
+def parts_of(conversation: Conversation, turns: str) -> list[list[int]]:
+    """The sessions that a conversation gives, each as the numbers of messages that its turns send."""
+    asks = conversation.asks()
+    if not asks:
+        return []
+    if turns == "conversation":
+        return [asks]
+    chosen = {"single": asks[:1], "whole": asks[-1:], "pieces": asks}[turns]
+    return [[messages] for messages in chosen]
+
+
+def is_alone(conversation: Conversation, turns: str) -> bool:
+    """Whether a conversation is sent as one question, and never more of it."""
+    asks = conversation.asks()
+    return (turns == "single" and asks[:1] == [1]) or (turns == "whole" and asks[-1:] == [1])
+
+
+def surveyed(
+    rows: Rows, reader: Reader, wanted: Wanted, order: Ints, count: TokenCount, key: tuple[Any, ...], say: Say
+) -> Survey:
+    """The survey of rows in an order, from the cache where it was made before; `key` stands for the order."""
+    facts = orjson.dumps(wanted).decode()
+    place = cached_path("survey", f"{Path(rows.name).name}.npz", VERSION, rows.facts, facts, key, count.by)
+    if (kept := _kept(place)) is not None:
+        return kept
+    made = _Surveyor(rows, reader, wanted, count, say).survey(order)
+    with replacing(place) as file:
+        np.savez(file, **_arrays(made))
+    return made
+
+
+_COLUMNS = ("row", "part", "first", "inputs", "outputs", "prefix")
+
+
+def _arrays(survey: Survey) -> dict[str, Any]:
+    notes = orjson.dumps([survey.rows_read, survey.left_out, survey.examples])
+    return {name: getattr(survey, name) for name in _COLUMNS} | {"notes": np.frombuffer(notes, np.uint8)}
+
+
+def _kept(place: Path) -> Survey | None:
+    kept = kept_arrays(place)
+    if kept is None:
+        return None
+    rows_read, left_out, examples = orjson.loads(kept["notes"].tobytes())
+    columns: dict[str, Any] = {name: kept[name] for name in _COLUMNS}
+    return Survey(**columns, rows_read=rows_read, left_out=left_out, examples=examples)
+
+
+class _Surveyor:
+    """Goes through rows and takes down what can be used."""
+
+    def __init__(self, rows: Rows, reader: Reader, wanted: Wanted, count: TokenCount, say: Say) -> None:
+        self._rows, self._reader, self._wanted, self._count, self._say = rows, reader, wanted, count, say
+        self._sessions: list[tuple[int, int, int]] = []  # row, part, prefix
+        self._turns: list[tuple[int, int]] = []
+        self._first = [0]
+        self._conversations = 0
+        self._left_out: Counter[str] = Counter()
+        self._examples: list[str] = []
+        self._kinds: Counter[str | None] = Counter()  # what broken rows look like
+
+    def survey(self, order: Ints) -> Survey:
+        read = 0
+        for number, row in self._told(each(self._rows, iter(order.tolist())), len(order)):
+            read += 1
+            self._take(number, row)
+            if self._enough():
+                break
+        if not self._sessions:
+            raise self._nothing(read)
+        sessions = np.array(self._sessions, np.int64).T
+        turns = np.array(self._turns, np.int64).T
+        first = np.array(self._first, np.int64)
+        return Survey(
+            sessions[0], sessions[1], first, turns[0], turns[1], sessions[2], read, dict(self._left_out), self._examples
+        )
+
+    def _told(self, rows: Iterable[tuple[int, Any]], total: int) -> Iterator[tuple[int, Any]]:
+        said_at = time.monotonic()
+        for read, row in enumerate(rows):
+            if read % 256 == 0 and time.monotonic() - said_at > SAY_EVERY_S:
+                said_at = time.monotonic()
+                self._say(f"reading {self._rows.name}, once: {read:,} of {total:,} rows")
+            yield row
+
+    def _enough(self) -> bool:
+        wanted = self._wanted
+        if wanted.conversations is not None and self._conversations >= wanted.conversations:
+            return True
+        single = wanted.turns != "pieces" and wanted.kind != "oasst all"
+        return single and wanted.sessions is not None and len(self._sessions) >= wanted.sessions
+
+    def _take(self, number: int, row: Any) -> None:
+        try:
+            if isinstance(row, RowError):
+                raise row
+            conversations = list(self._reader(row, self._wanted.columns))
+        except RowError as error:
+            self._kinds[None if isinstance(row, RowError) else looks_like(row)] += 1
+            self._leave(number, "broken", str(error), broken=True)
+            return
+        part = taken = 0
+        for conversation in conversations:
+            if len(conversation.messages) < self._wanted.min_messages:
+                self._leave(number, f"shorter than min_messages, {self._wanted.min_messages}")
+                continue
+            parts = parts_of(conversation, self._wanted.turns)
+            taken += self._take_parts(number, part, conversation, parts)
+            part += len(parts)
+        self._conversations += taken > 0
+
+    def _take_parts(self, number: int, part: int, conversation: Conversation, parts: list[list[int]]) -> int:
+        if not parts:
+            self._leave(number, "broken", "has no question at which a model could be asked", broken=True)
+            return 0
+        before = self._lengths(conversation)
+        taken = 0
+        for at, asks in enumerate(parts):
+            turns = [(before[asked], self._asked(conversation, before, asked)) for asked in asks]
+            if self._fits(number, turns):
+                self._sessions.append((number, part + at, self._prefix(conversation, asks[0])))
+                self._turns += turns
+                self._first.append(len(self._turns))
+                taken += 1
+        return taken
+
+    def _lengths(self, conversation: Conversation) -> list[int]:
+        """Tokens before each message; tools, which are sent with every turn, are before the first."""
+        count = self._count.count
+        text = line_of if self._wanted.named and not is_alone(conversation, self._wanted.turns) else said_in
+        tools = count(orjson.dumps(conversation.tools).decode()) if conversation.tools else 0
+        before = [self._count.added + tools]
+        for message in conversation.messages:
+            before.append(before[-1] + count(text(message)))
+        return before
+
+    def _asked(self, conversation: Conversation, before: list[int], asked: int) -> int:
+        """The length asked of an answer: what the row says, or that of the recorded one."""
+        if conversation.output_tokens is not None:
+            return conversation.output_tokens
+        if asked == len(conversation.messages) or conversation.unanswered:
+            return NONE
+        return max(before[asked + 1] - before[asked], 1)
+
+    def _fits(self, number: int, turns: list[tuple[int, int]]) -> bool:
+        wanted = self._wanted
+        longest = max(tokens for tokens, _ in turns)
+        if wanted.min_tokens is not None and longest < wanted.min_tokens:
+            self._leave(number, f"shorter than min_tokens, {wanted.min_tokens}")
+        elif wanted.max_tokens is not None and longest > wanted.max_tokens:
+            self._leave(number, f"longer than max_tokens, {wanted.max_tokens}")
+        elif wanted.context is not None and (most := self._most(turns)) > wanted.context:
+            about = "" if self._count.exact else "about "
+            what = f"needs {about}{most:,} tokens with its answer, the model's context has {wanted.context:,}"
+            self._leave(number, "longer than the model's context", what, broken=True)
+        else:
+            return True
+        return False
+
+    def _most(self, turns: list[tuple[int, int]]) -> int:
+        asked = self._wanted.output_tokens
+        return max(tokens + (max(output, 1) if asked is None else asked) for tokens, output in turns)
+
+    def _prefix(self, conversation: Conversation, asked: int) -> int:
+        return prefix_number(as_text(conversation.messages[:asked]), self._wanted.prefix_chars)
+
+    def _leave(self, number: int, why: str, example: str = "", broken: bool = False) -> None:
+        self._left_out[why] += 1
+        if not broken:
+            return
+        if self._wanted.refuse:
+            raise DataError(
+                f"{self._rows.where(number)} {example}",
+                "correct the row, or leave such rows out: workload.unusable: skip",
+            )
+        if len(self._examples) < EXAMPLES:
+            self._examples.append(f"{self._rows.where(number)} {example}")
+
+    def _nothing(self, read: int) -> DataError:
+        """No row can be used: a wrong type, a wrong column, or bounds that nothing meets."""
+        name, kind = self._rows.name, self._wanted.kind.partition(" ")[0]
+        if not read:
+            return DataError(f"{name}: has no rows", "was it written to its end?")
+        if self._left_out["broken"] == read and self._kinds:
+            likely = self._kinds.most_common(1)[0][0]
+            hint = "workload.columns names the fields where a file has others"
+            if likely is not None and likely != kind:
+                hint = f"the rows look like workload.type: {likely}"
+            first = self._examples[0].removeprefix(f"{name}: ")
+            return DataError(f"{name}: none of {read:,} rows is of type {kind}: {first}", hint)
+        why = ", ".join(f"{count:,} {reason}" for reason, count in self._left_out.items())
+        example = f" ({self._examples[0]})" if self._examples else ""
+        return DataError(f"{name}: nothing is left to send: {why}{example}", "widen the bounds of the workload")
+
+
+def prefix_number(text: str, characters: int) -> int:
+    """A number for the beginning of a prompt: the same for the same characters, on every machine."""
+    digest = blake2b(text[:characters].encode("utf-8", "replace"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1  # of 63 bits, as a column of whole numbers holds

@@ -1,0 +1,193 @@
+"""Tokenizers by the name that a plan gives them: a folder, a file, or a name on the Hugging Face hub.
+
+All that is asked of one is in `Tokenizer`. The packages that read the files are an extra, imported on use.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from inferometer.errors import MissingExtra, PlanError
+
+EXTRA = "tokenizers"
+# What splits text before the merges where a file of ranks does not say it: cl100k's, which is Llama 3's and Qwen's too,
+# but for Qwen's single digits (https://github.com/QwenLM/Qwen/blob/main/tokenization_note.md).
+CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN = CL100K.replace(r"\p{N}{1,3}", r"\p{N}")
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+class Tokenizer(Protocol):
+    """A text as token ids and back. `added` is what a server puts around a text by itself, such as a first token."""
+
+    name: str
+    size: int
+    added: int
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, ids: list[int]) -> str: ...
+
+
+@lru_cache(8)
+def tokenizer_named(name: str) -> Tokenizer:
+    """The tokenizer in a folder or a file, or that of a model on the hub; a `PlanError` says what is missing."""
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _from_file(path)
+    if path.is_dir():
+        return _from_folder(path)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or not HUB_NAME.fullmatch(name):
+        raise PlanError(f"tokenizer: there is no file or folder {name}", _REMEDY)
+    return _from_hub(name)
+
+
+def count_tokens(tokenizer: Tokenizer, text: str) -> int:
+    """How many tokens a server would count for the text as a prompt."""
+    return len(tokenizer.encode(text)) + tokenizer.added
+
+
+# -- where the file is ---------------------------------------------------------------------------------------
+
+FILES = ("tokenizer.json", "tekken.json", "*.tiktoken", "tokenizer.model", "tokenizer.model.v*", "*/tokenizer.model")
+_HUB_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken")
+_REMEDY = f"name a folder with one of {', '.join(FILES[:4])}, a model on the hub, or `server` to ask the server"
+
+
+def _from_folder(folder: Path) -> Tokenizer:
+    found = next((path for pattern in FILES for path in sorted(folder.glob(pattern))), None)
+    if found is None:
+        raise PlanError(f"tokenizer: {folder} has none of {', '.join(FILES[:4])}", _REMEDY)
+    return _from_file(found)
+
+
+def _from_file(path: Path) -> Tokenizer:
+    """Read by what is in it: Llama 3's tokenizer.model is a file of ranks, Llama 2's one of sentencepiece."""
+    try:
+        start = path.open("rb").read(256)
+        if path.name.startswith("tekken"):
+            return _read_tekken(path)
+        if start.lstrip().startswith(b"{"):
+            return _read_json(path)
+        return _read_ranks(path) if _are_ranks(start) else _read_sentencepiece(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PlanError(f"tokenizer: {path} cannot be read: {_line(error)}", _REMEDY) from None
+
+
+def _from_hub(name: str) -> Tokenizer:
+    """The file from the local cache of the hub or from the hub itself."""
+    hub = _package("huggingface_hub", f"the tokenizer of {name}")
+    why: Exception | None = None
+    for file in _HUB_FILES:
+        try:
+            return _from_file(Path(hub.hf_hub_download(name, file)))
+        except hub.errors.EntryNotFoundError as error:
+            why = why or error
+        except PlanError:
+            raise
+        except Exception as error:  # no network, no such model, no permission: the hub has a class for each
+            raise PlanError(
+                f"tokenizer: {name} is not in the hub's cache and cannot be fetched: {_line(error)}", _REMEDY
+            ) from None
+    raise PlanError(f"tokenizer: {name} has none of {', '.join(_HUB_FILES)} on the hub", _REMEDY) from why
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def _package(module: str, what: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise MissingExtra(what, EXTRA) from None
+
+
+# -- what is in it -------------------------------------------------------------------------------------------
+
+
+class _Read:
+    """A tokenizer made of the functions that a package gives."""
+
+    def __init__(
+        self, name: str, size: int, added: int, encode: Callable[[str], list[int]], decode: Callable[[list[int]], str]
+    ) -> None:
+        self.name, self.size, self.added = name, size, added
+        self.encode, self.decode = encode, decode
+
+
+def _read_json(path: Path) -> Tokenizer:
+    made = _package("tokenizers", f"the tokenizer {path}").Tokenizer
+    try:
+        tokenizer = made.from_file(str(path))
+    except Exception as error:  # the package raises plain Exception
+        raise ValueError(_line(error)) from None
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(ids: list[int]) -> str:
+        return str(tokenizer.decode(ids, skip_special_tokens=False))
+
+    return _Read(str(path), tokenizer.get_vocab_size(), len(tokenizer.encode("").ids), encode, decode)
+
+
+def _are_ranks(start: bytes) -> bool:
+    """Lines of a token in base64 and its rank."""
+    words = start.split(b"\n", 1)[0].split()
+    try:
+        return len(words) == 2 and words[1].isdigit() and bool(base64.b64decode(words[0], validate=True))
+    except binascii.Error:
+        return False
+
+
+def _read_ranks(path: Path) -> Tokenizer:
+    """tiktoken's files have no special tokens; Llama 3's `tokenizer.model` is one, and its server adds one token."""
+    rows = (line.split() for line in path.read_bytes().splitlines() if line.strip())
+    ranks = {base64.b64decode(token): int(rank) for token, rank in rows}
+    pattern = QWEN if "qwen" in path.name.lower() else CL100K
+    return _merges(path, pattern, ranks, 0, added=int(path.name.endswith(".model")))
+
+
+def _read_tekken(path: Path) -> Tokenizer:
+    """Mistral's file: the special tokens come first, so that a rank is an id less their number; <s> is added."""
+    document = orjson.loads(path.read_bytes())
+    config = document["config"]
+    special = int(config["default_num_special_tokens"])
+    kept = document["vocab"][: int(config["default_vocab_size"]) - special]
+    ranks = {base64.b64decode(each["token_bytes"]): int(each["rank"]) for each in kept}
+    return _merges(path, str(config["pattern"]), ranks, special, added=1)
+
+
+def _merges(path: Path, pattern: str, ranks: dict[bytes, int], shift: int, added: int) -> Tokenizer:
+    made = _package("tiktoken", f"the tokenizer {path}").Encoding
+    encoding = made(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = encoding.encode_ordinary(text)
+        return [each + shift for each in ids] if shift else ids
+
+    def decode(ids: list[int]) -> str:
+        return str(encoding.decode([each - shift for each in ids if each >= shift]))
+
+    return _Read(str(path), len(ranks) + shift, added, encode, decode)
+
+
+def _read_sentencepiece(path: Path) -> Tokenizer:
+    """Llama 2's and Mistral's older files; servers put <s> before the text."""
+    made = _package("sentencepiece", f"the tokenizer {path}").SentencePieceProcessor
+    try:
+        model = made(model_file=str(path))
+    except RuntimeError as error:
+        raise ValueError(_line(error)) from None
+    return _Read(str(path), model.get_piece_size(), int(model.bos_id() >= 0), model.encode, model.decode)

@@ -1,0 +1,50 @@
+"""What the tests over loopback share: a loop for server and client, and a simulator."""
+
+import json
+import subprocess
+import sys
+from contextlib import closing, contextmanager
+
+import pytest
+from loops import Loop
+
+from inferometer.wire.compiled import compiled
+from inferometer.wire.reactor import Reactor
+
+
+@pytest.fixture(params=["compiled", "python", "own stamps"])
+def loop(request):
+    """With the compiled reader, in Python with kernel stamps, and with stamps of our own as on macOS."""
+    if request.param == "compiled" and compiled() is None:
+        pytest.skip("the compiled reader was not built")
+    with (
+        closing(Reactor(allow_compiled=request.param == "compiled")) as reactor,
+        closing(Loop(reactor, request.param != "own stamps")) as loop,
+    ):
+        yield loop
+
+
+@contextmanager
+def simulator_process(**settings):
+    """The simulator as a child process; yields its URL."""
+    command = [
+        sys.executable,
+        "-m",
+        "inferometer.simulator",
+        "--until-stdin-closes",
+        "--settings",
+        json.dumps(settings),
+    ]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            yield json.loads(process.stdout.readline())["url"]
+        finally:
+            process.stdin.close()
+            process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def simulator():
+    """A quick simulator for all tests: 1 ms a step."""
+    with simulator_process(frontend=0, step_time={"base": 0.001, "prefill_token": 0, "decode_sequence": 0}) as url:
+        yield url

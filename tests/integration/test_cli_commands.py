@@ -1,0 +1,245 @@
+"""The commands as people call them: real processes, real runs of the simulator over loopback."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferometer.calibrate import curve_of, keep_curve
+
+QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all: with a calibration in it, so that no run makes one first."""
+    folder = tmp_path_factory.mktemp("store")
+    keep_curve(curve_of([]), folder)
+    return folder
+
+
+def command(store: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "inferometer", *arguments],
+        env=environment(store, **options.pop("environ", {})),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        **options,
+    )
+
+
+def environment(store: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("OPENAI_API_KEY", "COLUMNS")}
+    return kept | {"INFEROMETER_STORE": str(store), "NO_COLOR": "1"} | more
+
+
+@pytest.fixture(scope="module")
+def kept(store: Path) -> dict[str, Any]:
+    """A run as `--json` prints it."""
+    made = command(store, "run", *QUICK, "--rate", "200", "--requests", "500", "--json", "--slowest", "2")
+    document: dict[str, Any] = json.loads(made.stdout)  # one document and nothing else
+    return document
+
+
+def test_json_has_what_it_promises(kept: dict[str, Any]) -> None:
+    assert {"schema", "run", "verdict", "summary", "plan", "environment", "slowest"} <= kept.keys()
+    assert kept["verdict"]["word"] in ("valid", "doubtful", "invalid")
+    summary = kept["summary"]
+    wanted = {"unit", "count", "mean", "std", "min", "max", "p50", "p90", "p95", "p99"}
+    for name in ("ttft", "ttft_scheduled", "tpot", "itl", "icl", "ntpot", "e2e", "queue_wait", "send_delay"):
+        assert wanted <= summary["measures"][name].keys(), name
+    assert summary["outcomes"]["ok"] == 500
+    assert summary["rates"] and summary["stages"] == []
+    assert len(kept["slowest"]) == 2
+
+
+def test_show_list_and_rerun_know_the_run(store: Path, kept: dict[str, Any]) -> None:
+    id_ = kept["run"]["id"]
+    shown = command(store, "show", id_)
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(kept["verdict"]["word"].upper())
+    assert str(kept["run"]["folder"]) in shown.stdout
+    again = json.loads(command(store, "show", id_.split("-", 2)[2], "--json").stdout)
+    assert again == {name: value for name, value in kept.items() if name != "slowest"}
+    listed = json.loads(command(store, "list", "--json").stdout)["runs"]
+    assert id_ in [entry["id"] for entry in listed]
+    assert id_ in command(store, "list").stdout
+    rerun = json.loads(command(store, "rerun", id_, "--json", "-q").stdout)
+    assert rerun["run"]["id"] != id_
+    assert rerun["plan"] == kept["plan"]
+    assert json.loads(command(store, "show", "--json").stdout)["run"]["id"] == rerun["run"]["id"]
+
+
+def test_a_failed_limit_ends_with_1(store: Path) -> None:
+    made = command(store, "run", *QUICK, "--requests", "100", "--limit", "ttft p50 < 1us")
+    assert made.returncode in (1, 4)  # 4: a machine too busy for a valid run
+    assert "✗ ttft p50 < 1us: not met" in made.stdout
+    if made.returncode == 1:
+        assert "error: a limit failed: ttft p50 < 1us" in made.stderr
+
+
+def test_the_simulator_is_started_and_said_so(store: Path) -> None:
+    made = command(store, "run", "--requests", "20", "--output-tokens", "4")
+    assert "note: no --url and no --server: measuring the built-in simulator" in made.stderr
+    assert "\x1b" not in made.stdout + made.stderr and "\r" not in made.stderr  # quiet in a pipe
+
+
+def test_requests_that_all_fail_end_with_3(store: Path) -> None:
+    made = command(store, "run", *QUICK, "--requests", "20", "--set", "target.headers.x-simulate-fault=status=503")
+    assert made.returncode == 3, made.stderr
+    assert "error: no request was answered completely" in made.stderr
+    assert "20 of 20 requests (100%)" in made.stdout
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    with socket.socket() as bound:  # bound and not listening: nobody else takes it, nobody answers
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def test_an_unreachable_target_ends_with_3(store: Path, closed_port: int) -> None:
+    made = command(store, "run", "--url", f"http://127.0.0.1:{closed_port}")
+    assert made.returncode == 3
+    assert made.stderr.startswith(f"error: http://127.0.0.1:{closed_port} refused the connection")
+    assert "hint:" in made.stderr and made.stdout == ""
+
+
+def test_every_mistake_of_a_plan_at_once(store: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        "load: {type: poisson, rate: -2}\ntarget: {url: ftp://x}\nworkloads: 1\nseed: x\nwarmup: {requests: -1}\n"
+    )
+    for arguments in (["plan", "check", str(plan)], ["run", str(plan)]):
+        made = command(store, *arguments)
+        assert made.returncode == 2
+        assert len(re.findall("^error: ", made.stderr, re.MULTILINE)) == 5
+        assert "load.rate must be greater than 0, got -2" in made.stderr
+
+
+def test_plan_check_show_and_schema(store: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("load: {rate: 5}\nstop: 60s\n")
+    assert command(store, "plan", "check", str(plan)).stdout == f"{plan}: ok\n"
+    whole = tmp_path / "whole.yaml"
+    whole.write_text(command(store, "plan", "show", str(plan)).stdout)
+    assert "input_tokens: 256" in whole.read_text()
+    assert command(store, "plan", "show", str(whole)).stdout == whole.read_text()
+    assert json.loads(command(store, "plan", "schema").stdout)["title"] == "Inferometer plan"
+
+
+def test_a_dry_run_is_a_plan_and_a_curl_command_without_secrets(store: Path, tmp_path: Path) -> None:
+    made = command(
+        store,
+        *("run", "--dry-run", "--url", "http://me:pass@localhost:8000/v1", "--api", "chat", "--model", "m"),
+        *("--set", "target.headers.X-Api-Key=hidden", "--set", 'target.headers.X-Name=a"b$c'),
+        *("--set", "sampling.extra.password=hidden"),
+        environ={"OPENAI_API_KEY": "hidden"},
+    )
+    assert made.returncode == 0
+    assert "hidden" not in made.stdout and "pass@" not in made.stdout
+    curl = "\n".join(line[2:] for line in made.stdout.split("# the first request:")[1].splitlines()[1:])
+    echo = subprocess.run(
+        ["sh", "-c", curl.replace("curl", "printf '%s\\n'", 1)],
+        env={"OPENAI_API_KEY": "sk-1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = echo.stdout.splitlines()
+    assert "http://***@localhost:8000/v1/chat/completions" in words
+    assert "Authorization: Bearer sk-1" in words and 'X-Name: a"b$c' in words
+    body = json.loads(words[-1])
+    assert body["model"] == "m" and body["stream"] is True and body["messages"]
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(made.stdout)
+    assert command(store, "plan", "check", str(plan)).returncode == 0
+
+
+def test_nobody_reads_the_rest(store: Path, kept: dict[str, Any]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inferometer", "show", kept["run"]["id"], "--measures"],
+        env=environment(store),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 141
+    assert said == b""
+
+
+def started_run(store: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    """A long run, once it has logged something."""
+    before = set((store / "runs").iterdir()) if (store / "runs").exists() else set()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inferometer", "run", *QUICK, "--rate", "200", "--duration", "60s", "--json", "-q"],
+        env=environment(store),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and process.poll() is None:
+        new = set((store / "runs").iterdir()) - before
+        if new and any(log.stat().st_size > 20_000 for log in next(iter(new)).glob("log-*.bin")):
+            return process, new.pop()
+        time.sleep(0.05)
+    process.kill()
+    raise AssertionError("the run logged nothing")
+
+
+def test_ctrl_c_ends_with_130_and_keeps_the_run(store: Path) -> None:
+    process, folder = started_run(store)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    document = json.loads(out)
+    assert document["run"]["state"] == "interrupted"
+    assert document["run"]["id"] == folder.name
+    assert document["summary"]["outcomes"]["ok"] > 0
+
+
+def test_a_killed_run_is_shown_as_far_as_it_came(store: Path) -> None:
+    process, folder = started_run(store)
+    process.kill()
+    process.communicate(timeout=60)
+    plain = command(store, "show", folder.name)
+    assert plain.returncode == 2 and "--partial" in plain.stderr
+    partial = command(store, "show", folder.name, "--partial", "--json")
+    assert partial.returncode == 0, partial.stderr
+    assert json.loads(partial.stdout)["summary"]["outcomes"]["ok"] > 0
+    assert command(store, "show", folder.name, "--partial").stdout.count("partial") >= 1
+
+
+def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
+    listed = command(tmp_path, "list")
+    assert listed.returncode == 0 and "make one: inferometer run" in listed.stdout
+    shown = command(tmp_path, "show")
+    assert shown.returncode == 2 and "inferometer run" in shown.stderr
+
+
+def test_an_hour_of_simulated_load(store: Path) -> None:
+    made = command(store, "simulate", "--rate", "2", "--duration", "1h", "--output-tokens", "20", "--json")
+    document = json.loads(made.stdout)
+    assert document["summary"]["window"]["length_s"] == pytest.approx(3600, rel=0.01)
+    assert document["summary"]["outcomes"]["ok"] == pytest.approx(7200, rel=0.05)
+    assert document["run"]["folder"] is None
+
+
+def test_run_ids_complete(store: Path, kept: dict[str, Any]) -> None:
+    words = {"_INFEROMETER_COMPLETE": "bash_complete", "COMP_WORDS": "inferometer show 2", "COMP_CWORD": "2"}
+    made = command(store, environ=words)
+    assert kept["run"]["id"] in made.stdout

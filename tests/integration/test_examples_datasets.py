@@ -1,0 +1,36 @@
+"""The examples with datasets run as they are, and say what they send."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SAID = {
+    "conversations": "examples/data/conversations.json: 8 prompts in 3 sessions",
+    "conversation-pieces": "unique prefixes",
+    "questions": "output tokens 190, mean 47.5",
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_runs(name, home):
+    done = subprocess.run(
+        [sys.executable, "-m", "inferometer", "run", f"examples/{name}.yaml"],
+        cwd=ROOT,
+        env={"INFEROMETER_STORE": str(home / "store"), "PATH": "/usr/bin:/bin", "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, 4), done.stderr  # a busy machine may make it doubtful or invalid, not wrong
+    assert "Traceback" not in done.stderr
+    assert SAID[name] in done.stderr
+    assert done.stdout.strip()

@@ -1,0 +1,176 @@
+"""Every fault of the simulator ends in its outcome, and the run goes on."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from inferometer.load.shard import ShardJob, ShardReport, run_shard
+from inferometer.plan.model import Plan
+from inferometer.record.log import read_log
+from inferometer.record.record import Record
+from inferometer.simulator.faults import HEADER, NAMES
+
+TOKENS = 8
+
+
+@dataclass
+class Outcome:
+    faulty: list[Record]
+    fine: list[Record]
+    report: ShardReport
+
+
+@pytest.fixture
+def faulty(simulator, tmp_path):
+    """Four requests with a fault one after the other, and some without beside them."""
+
+    def run(fault: str, **target):
+        plan = Plan(
+            target={"url": simulator} | target,
+            traffic=[
+                {"name": "faulty", "headers": {HEADER: fault}, "stop": {"requests": 4}},
+                {"name": "fine", "stop": {"requests": 8}},
+            ],
+            load={"concurrency": 1},
+            workload={"input_tokens": 4, "output_tokens": TOKENS},
+            save={"answers": True},
+        )
+        log = tmp_path / "log"
+        report = run_shard(ShardJob(plan.model_dump(mode="json"), str(log), "nonce", "simulated-8b"))
+        found = read_log(log)
+        assert not found.truncated
+        assert found.notes[-1].what == "ended"
+        records = {name: [each for each in found.records if each.traffic == name] for name in ("faulty", "fine")}
+        assert {name: len(each) for name, each in records.items()} == {"faulty": 4, "fine": 8}
+        assert {each.outcome for each in records["fine"]} == {"ok"}
+        assert {each.output_tokens for each in records["fine"]} == {TOKENS}
+        return Outcome(records["faulty"], records["fine"], report)
+
+    return run
+
+
+def tokens(record):
+    return np.frombuffer(record.read_tokens, np.int64).tolist()
+
+
+def instants(record):
+    return np.frombuffer(record.read_at, np.int64)
+
+
+def test_every_fault_is_tried_here():
+    source = open(__file__, encoding="utf-8").read()  # noqa: SIM115, PTH123
+    assert all(f'"{name}' in source for name in NAMES)
+
+
+@pytest.mark.parametrize("status", [400, 429, 500, 503])
+def test_status(faulty, status):
+    for record in faulty(f"status={status}").faulty:
+        assert (record.outcome, record.status, record.error) == ("status", status, "simulated fault")
+        assert record.headers_at is not None
+        assert tokens(record) == []
+
+
+def test_retry_after_is_noted_and_not_obeyed(faulty):
+    outcome = faulty("status=429, " + "retry-after=30s")
+    assert [record.retry_after_s for record in outcome.faulty] == [30] * 4
+    assert outcome.report.ended_at - outcome.report.start_at < 20 * 10**9
+
+
+def test_slow_headers(faulty):
+    for record in faulty("slow-headers=60ms").faulty:
+        assert record.outcome == "ok"
+        assert record.headers_at - record.sent_at >= 60_000_000
+
+
+def test_slow_headers_beyond_the_time_limit(faulty):
+    for record in faulty("slow-headers=5s", timeout={"request": "0.5s"}).faulty:
+        assert (record.outcome, record.error) == ("timeout", "no complete answer within 0.5 s")
+        assert record.headers_at is None
+
+
+def test_a_stall(faulty):
+    for record in faulty("stall=60ms").faulty:
+        assert record.outcome == "ok"
+        assert sum(tokens(record)) == TOKENS
+        assert np.diff(instants(record)).max() >= 55_000_000
+
+
+def test_a_stall_beyond_the_limit_of_silence(faulty):
+    for record in faulty("stall=5s", timeout={"idle": "0.4s"}).faulty:
+        assert (record.outcome, record.error) == ("timeout", "silent for 0.4 s")
+        assert 0 < sum(tokens(record)) < TOKENS
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_cut_stream(faulty, after):
+    for record in faulty(f"cut={after}").faulty:
+        assert (record.outcome, record.error) == ("cut", "the server closed the connection")
+        assert sum(tokens(record)) == after
+        assert record.output_tokens in (None, after)
+        assert record.status == 200
+
+
+def test_a_cut_answer_in_one_piece(faulty):
+    for record in faulty("cut=3", stream=False).faulty:
+        assert record.outcome == "connect", "closed before the response began"
+
+
+def test_several_tokens_per_chunk(faulty):
+    for record in faulty("tokens-per-chunk=3").faulty:
+        assert (record.outcome, sum(tokens(record))) == ("ok", TOKENS)
+        assert max(tokens(record)) >= 3
+        assert record.tokens_by == "running usage"
+
+
+@pytest.mark.parametrize("fault", ["split-utf8", "split-line"])
+@pytest.mark.parametrize("api", ["completions", "chat"])
+def test_chunks_in_two_reads(faulty, fault, api):
+    outcome = faulty(fault, api=api)
+    for record in outcome.faulty:
+        assert (record.outcome, sum(tokens(record)), record.output_tokens) == ("ok", TOKENS, TOKENS)
+        assert "\ufffd" not in record.answer
+        assert len(record.answer) > TOKENS
+
+
+def test_no_usage(faulty):
+    for record in faulty("no-usage").faulty:
+        assert (record.outcome, record.output_tokens, record.tokens_by) == ("ok", None, "events")
+        assert (record.counted_tokens, sum(tokens(record))) == (TOKENS, TOKENS)
+
+
+@pytest.mark.parametrize("fault", ["no-done", "role-only"])
+def test_harmless_ones(faulty, fault):
+    for record in faulty(fault).faulty:
+        assert (record.outcome, sum(tokens(record)), record.finish_reason) == ("ok", TOKENS, "length")
+
+
+def test_a_role_is_no_token(faulty):
+    for record in faulty("role-only, slow-headers=1ms", api="chat").faulty:
+        assert record.events >= TOKENS + 2
+        assert len(tokens(record)) <= TOKENS
+        assert record.visible_at == instants(record)[0]
+
+
+def test_closed_after_a_complete_answer(faulty):
+    outcome = faulty("close-after")
+    assert {record.outcome for record in outcome.faulty} == {"ok"}
+    assert outcome.report.connections >= 4
+
+
+def test_closed_instead_of_answering(faulty):
+    """Whether the connection was new or kept alive: then it was tried twice, and that is kept."""
+    for record in faulty("close-before").faulty:
+        assert (record.outcome, record.error) == ("connect", "the server closed the connection")
+        assert record.status is None
+
+
+def test_closed_at_the_next_request(faulty):
+    """Whoever comes next on the connection is sent once more, and nobody fails."""
+    outcome = faulty("close-next")
+    assert {record.outcome for record in outcome.faulty} == {"ok"}
+    again = [record for record in outcome.faulty + outcome.fine if record.retry_ns]
+    assert len(again) >= 3
+    for record in again:
+        assert record.ready_at + record.retry_ns <= record.sent_at
+        assert record.connect_ns > 0

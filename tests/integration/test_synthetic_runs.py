@@ -1,0 +1,115 @@
+"""Made-up sessions over real HTTP: exact by the server's own /tokenize, primed, in classes; the examples and guide."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferometer.load.shard import ShardJob, run_shard
+from inferometer.load.transport import Encoder
+from inferometer.plan.model import Plan
+from inferometer.plan.reading import plan_from
+from inferometer.plan.text import parse_yaml
+from inferometer.record.log import read_log
+from inferometer.target.server import started
+from inferometer.wire.origin import origin_of
+from inferometer.workload.context import WorkloadContext
+from inferometer.workload.session import Request
+from inferometer.workload.writer import writer_of
+
+ROOT = Path(__file__).parents[2]
+PRIORITY = {"sampling": {"extra": {"priority": 10}}, "headers": {"X-Class": "batch"}}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    args = {"speed": 20, "adapters": ["lora"]}
+    with started(Plan(server={"args": args}).server, tmp_path_factory.mktemp("server")) as server:
+        yield server.url
+
+
+def records_of(url, folder, plan):
+    read = Plan.model_validate({"target": {"url": url, "api": "chat"}, "load": {"concurrency": 4}} | plan)
+    job = ShardJob(read.model_dump(mode="json"), str(folder / "log"), "nonce", "simulated-8b")
+    report = run_shard(job)
+    return read_log(folder / "log").records, report
+
+
+@pytest.mark.parametrize("api, added, between", [("completions", 0, 0), ("chat", 5, 6)])
+def test_the_server_says_what_it_adds(url, api, added, between):
+    writer = writer_of("text", 0, "server", WorkloadContext("simulated-8b", api=api, url=url))
+    assert (writer.added, writer.between, writer.exact) == (added, between, True)
+
+
+def test_lengths_are_exact_turn_by_turn(url, tmp_path):
+    workload = {"input_tokens": "20-60", "output_tokens": 5, "turns": "1-3", "tokenizer": "server"}
+    records, _ = records_of(url, tmp_path, {"workload": workload, "stop": {"sessions": 12}})
+    assert {each.outcome for each in records} == {"ok"}
+    assert [each.asked_input for each in records] == [each.input_tokens for each in records]
+    assert max(each.turn for each in records) == 2
+
+
+def test_beginnings_are_primed_before_the_load_and_found_in_it(url, tmp_path):
+    workload = {
+        "input_tokens": 400,
+        "output_tokens": 1,
+        "prefix": {"hit_rate": 0.5, "groups": 6},
+        "tokenizer": "server",
+    }
+    records, report = records_of(url, tmp_path, {"workload": workload, "stop": {"requests": 40}})
+    (primed,) = report.primed
+    assert (primed.requests, primed.failed) == (6, 0)
+    assert len(records) == 40
+    share = sum(each.cached_tokens for each in records) / sum(each.input_tokens for each in records)
+    assert share == pytest.approx(0.5, abs=0.03)
+
+
+def test_models_priorities_and_headers_go_with_their_class(url, tmp_path):
+    people = {"name": "people", "workload": {"output_tokens": 2, "models": {"simulated-8b": 1, "lora": 1}}}
+    batch = {"name": "batch", "workload": {"output_tokens": 2}} | PRIORITY
+    plan = {"traffic": [people, batch], "stop": {"requests": 10}}
+    records, _ = records_of(url, tmp_path, plan)
+    assert {(each.traffic, each.outcome) for each in records} == {("people", "ok"), ("batch", "ok")}
+
+
+def test_a_class_has_its_own_fields_and_headers():
+    plan = Plan.model_validate({"target": "http://localhost:1", "traffic": [PRIORITY, {}]})
+    batch, other = (
+        Encoder(plan, each, "m").encode(Request("x"), origin_of("http://localhost:1")) for each in plan.classes
+    )
+    assert b'"priority":10' in batch and b"X-Class: batch" in batch
+    assert b"priority" not in other and b"X-Class" not in other
+
+
+def test_images_are_sent_in_messages(url, tmp_path):
+    workload = {"input_tokens": 8, "output_tokens": 2, "images": {"width": 64, "height": 48}}
+    records, _ = records_of(url, tmp_path, {"workload": workload, "stop": {"requests": 4}, "save": {"prompts": True}})
+    assert {each.outcome for each in records} == {"ok"}
+    (message,) = json.loads(records[0].prompt)
+    assert [part["type"] for part in message["content"]] == ["image_url", "text"]
+
+
+@pytest.mark.parametrize("name", ["shared-prefix", "sessions", "mixed-classes", "images"])
+def test_an_example_of_made_up_sessions_runs(name, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "inferometer", "simulate", f"examples/{name}.yaml"],
+        cwd=ROOT,
+        env={"INFEROMETER_STORE": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def test_the_plans_of_the_guide_are_plans():
+    text = (ROOT / "docs/guides/synthetic.md").read_text(encoding="utf-8")
+    found = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(found) > 6
+    for block in found:
+        plan, twice = parse_yaml(block, "the guide")
+        assert not twice and plan_from(plan, where="the guide")

@@ -1,0 +1,68 @@
+"""A trace over real HTTP, by two shards; the examples of traces and APIs run; the guides' plans are plans."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferometer.load.shard import ShardJob, run_shard
+from inferometer.plan.model import Plan
+from inferometer.plan.reading import plan_from, read_plan
+from inferometer.plan.text import parse_yaml
+from inferometer.record.log import read_log
+from inferometer.wire.reactor import now
+from inferometer.workload.recording import recording_of
+
+ROOT = Path(__file__).parents[2]
+GUIDES = ("traces", "apis")
+
+
+def test_shards_together_send_the_trace_at_its_times(
+    simulator: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    asked = read_plan("examples/replay.yaml", ["load.speed=20", f"target.url={simulator}"])
+    start_at = now() + 10**7
+    found: dict[tuple[int, int], Any] = {}
+    for shard in range(2):  # one after the other: the second is late, its schedule is not
+        log = tmp_path / f"{shard}.log"
+        job = ShardJob(asked.model_dump(mode="json"), str(log), "n", "simulated-8b", shard=shard, shards=2)
+        run_shard(job, await_start=lambda: start_at)
+        found |= {(each.session, each.turn): each for each in read_log(log).records}
+    recorded = recording_of(asked.workload)  # type: ignore[arg-type]
+    assert len(found) == len(recorded.row) == 60
+    assert {each.outcome for each in found.values()} == {"ok"}
+    requests = [found[key] for key in sorted(found)]
+    assert [each.asked_input for each in requests] == recorded.input_tokens.tolist()
+    assert [each.scheduled_at - start_at for each in requests] == pytest.approx((recorded.at / 20).tolist(), abs=1)
+
+
+@pytest.mark.parametrize("name", ["replay", "embeddings", "anthropic"])
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "inferometer", "simulate", f"examples/{name}.yaml"],
+        cwd=ROOT,
+        env={"INFEROMETER_STORE": str(tmp_path), "INFEROMETER_CACHE": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_the_plans_of_a_guide_are_plans(guide: str) -> None:
+    text = (ROOT / f"docs/guides/{guide}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        value, _ = parse_yaml(block, guide)
+        trace = (
+            {"workload": {"type": "azure", "path": "trace.csv"}} if "load" in value and "workload" not in value else {}
+        )
+        assert isinstance(plan_from(trace | value), Plan)

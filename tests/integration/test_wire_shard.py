@@ -1,0 +1,263 @@
+"""A whole shard against the simulator: what its log holds, whatever ends it."""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from inferometer.load.facts import facts_of
+from inferometer.load.shard import HOPELESS, ShardJob, ShardReport, run_shard
+from inferometer.plan.model import Plan
+from inferometer.record.columns import Records
+from inferometer.record.log import read_log
+
+CHILD = """
+import sys, msgspec
+from inferometer.errors import InferometerError
+from inferometer.load.shard import ShardJob, run_shard
+job = msgspec.json.decode(sys.stdin.readline(), type=ShardJob)
+tell = lambda progress: print(progress.phase, progress.done, progress.in_flight, flush=True)
+try:
+    report = run_shard(job, tell)
+except InferometerError as error:
+    sys.exit(f"{type(error).__name__}: {error.message}")
+print(msgspec.json.encode(report).decode(), flush=True)
+"""
+
+
+def job_of(folder, url, shard=0, shards=1, **settings):
+    target = {"url": url} | settings.pop("target", {})
+    plan = {"workload": {"input_tokens": 4, "output_tokens": 4}} | settings
+    document = Plan(target=target, **plan).model_dump(mode="json")
+    return ShardJob(document, str(folder / f"{shard}.log"), "nonce", "simulated-8b", shard=shard, shards=shards)
+
+
+def log_of(folder, shard=0):
+    return read_log(folder / f"{shard}.log")
+
+
+@contextmanager
+def child(job, **options):
+    """The shard in a process of its own, so that it can be interrupted and killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+    ) as process:
+        process.stdin.write(msgspec.json.encode(job).decode() + "\n")
+        process.stdin.flush()
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def await_done(process, count):
+    """Reads its progress until so many requests are done."""
+    for line in process.stdout:
+        phase, done, _ = line.split()
+        if phase == "load" and int(done) >= count:
+            return
+    pytest.fail("the shard ended early")
+
+
+def report_of(process):
+    rest = process.stdout.read().splitlines()
+    assert process.wait(20) == 0
+    return msgspec.json.decode(rest[-1], type=ShardReport)
+
+
+def unused_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def test_all_records_and_a_word_of_the_end(simulator, tmp_path):
+    seen = []
+    job = job_of(tmp_path, simulator, load={"type": "poisson", "rate": 300}, stop={"requests": 90})
+    report = run_shard(job, seen.append)
+    log = log_of(tmp_path)
+    assert sorted(record.session for record in log.records) == list(range(90))
+    assert {record.outcome for record in log.records} == {"ok"}
+    assert {record.output_tokens for record in log.records} == {4}
+    assert [note.what for note in log.notes] == ["start", "ended"]
+    assert log.notes[0].at == report.start_at
+    assert log.notes[0].facts["nonce"] == "nonce"
+    for record in log.records:
+        assert record.scheduled_at <= record.ready_at <= record.sent_at < record.headers_at <= record.ended_at
+        assert record.replica == simulator
+    assert [progress.phase for progress in seen if progress.phase != "drain"][-1] == "done"
+    assert seen[-1].done == 90
+    facts = facts_of(Plan.model_validate(job.plan), Records.of(log.records), log.notes)
+    assert (facts.start_at, facts.interrupted, facts.planned) == (report.start_at, False, {"default": 90})
+
+
+def test_the_handler_of_interrupts_is_given_back(simulator, tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    run_shard(job_of(tmp_path, simulator, load={"concurrency": 1}, stop={"requests": 1}))
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("api", ["completions", "chat"])
+@pytest.mark.parametrize("stream", [True, False])
+def test_apis(simulator, tmp_path, api, stream):
+    target = {"api": api, "stream": stream}
+    run_shard(job_of(tmp_path, simulator, target=target, load={"concurrency": 2}, stop={"requests": 4}))
+    log = log_of(tmp_path)
+    assert {(record.outcome, record.output_tokens, record.finish_reason) for record in log.records} == {
+        ("ok", 4, "length")
+    }
+    assert {record.tokens_by for record in log.records} == {"running usage" if stream else "usage"}
+
+
+def test_several_urls_take_turns(simulator, tmp_path):
+    urls = [simulator, simulator + "/"]
+    run_shard(job_of(tmp_path, urls, load={"concurrency": 2}, stop={"requests": 10}))
+    replicas = [record.replica for record in sorted(log_of(tmp_path).records, key=lambda record: record.session)]
+    assert replicas == urls * 5
+
+
+def test_a_shard_with_nothing_to_send_ends(simulator, tmp_path):
+    job = job_of(tmp_path, simulator, 3, 4, load={"type": "constant", "rate": 50}, stop={"requests": 2})
+    report = run_shard(job)
+    assert log_of(tmp_path, 3).records == []
+    assert not report.interrupted
+    assert [note.what for note in log_of(tmp_path, 3).notes] == ["start", "ended"]
+
+
+def test_secrets_stay_out_of_the_log(simulator, tmp_path, monkeypatch):
+    """A server that repeats the key in its complaint, and a password in the address."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
+    url = simulator.replace("//", "//user:hunter22@")
+    target = {"headers": {"x-simulate-fault": "sk-very-secret\tboo"}}
+    run_shard(job_of(tmp_path, url, target=target, load={"concurrency": 1}, stop={"requests": 2}))
+    data = (tmp_path / "0.log").read_bytes()
+    assert b"very-secret" not in data
+    assert b"hunter22" not in data
+    for record in log_of(tmp_path).records:
+        assert record.outcome == "status"
+        assert "***" in record.error
+        assert "\n" not in record.error
+
+
+def test_errors_end_the_run(simulator, tmp_path):
+    target = {"headers": {"x-simulate-fault": "status=500"}}
+    stop = {"errors": 5, "duration": 60}
+    report = run_shard(job_of(tmp_path, simulator, target=target, load={"concurrency": 1}, stop=stop))
+    log = log_of(tmp_path)
+    assert report.gave_up.endswith("stop.errors is 5")
+    assert sum(record.outcome == "status" for record in log.records) >= 5
+    assert [note.what for note in log.notes] == ["start", "gave up", "ended"]
+
+
+def test_a_server_that_is_gone_is_given_up(tmp_path):
+    load = {"concurrency": 4}
+    report = run_shard(job_of(tmp_path, f"http://127.0.0.1:{unused_port()}", load=load, stop={"duration": 60}))
+    log = log_of(tmp_path)
+    assert report.gave_up.startswith("all of the first")
+    assert len(log.records) >= HOPELESS
+    assert {record.outcome for record in log.records} <= {"connect", "cancelled"}
+    assert log.records[0].error == "Connection refused"
+
+
+def test_the_drain_deadline(simulator, tmp_path):
+    target = {"headers": {"x-simulate-fault": "slow-headers=60s"}}
+    stop = {"requests": 2, "drain": 0.05}
+    report = run_shard(job_of(tmp_path, simulator, target=target, load={"concurrency": 2}, stop=stop))
+    assert [record.outcome for record in log_of(tmp_path).records] == ["unfinished"] * 2
+    assert report.ended_at - report.start_at < 20 * 10**9, "it begins when the last was sent"
+
+
+def test_the_drain_deadline_with_requests_that_still_wait(simulator, tmp_path):
+    """What never got a slot is recorded too: scheduled, not sent."""
+    target = {"headers": {"x-simulate-fault": "slow-headers=60s"}}
+    load = {"type": "constant", "rate": 1000, "max_concurrency": 2}
+    run_shard(job_of(tmp_path, simulator, target=target, load=load, stop={"requests": 6, "drain": 0.05}))
+    records = log_of(tmp_path).records
+    assert {record.outcome for record in records} == {"unfinished"}
+    assert sorted(record.session for record in records) == list(range(6))
+    assert sum(record.sent_at is None for record in records) == 4
+
+
+def test_an_interrupt_drains_and_leaves_a_valid_log(simulator, tmp_path):
+    job = job_of(tmp_path, simulator, load={"concurrency": 4}, stop={"duration": 60})
+    with child(job) as process:
+        await_done(process, 20)
+        process.send_signal(signal.SIGINT)
+        report = report_of(process)
+    log = log_of(tmp_path)
+    assert report.interrupted
+    assert {record.outcome for record in log.records} == {"ok"}, "what was under way finished"
+    assert sorted(record.session for record in log.records) == list(range(len(log.records)))
+    assert [note.what for note in log.notes] == ["start", "interrupted", "ended"]
+    assert facts_of(Plan.model_validate(job.plan), Records.of(log.records), log.notes).interrupted
+
+
+def test_two_interrupts_cancel_what_is_under_way(simulator, tmp_path):
+    target = {"headers": {"x-simulate-fault": "stall=60s"}}
+    job = job_of(tmp_path, simulator, target=target, load={"concurrency": 4}, stop={"duration": 60})
+    with child(job) as process:
+        for line in process.stdout:
+            if line.startswith("load 0 4"):
+                break
+        process.send_signal(signal.SIGINT)
+        for line in process.stdout:
+            if line.startswith("drain"):
+                break
+        process.send_signal(signal.SIGINT)
+        report_of(process)
+    log = log_of(tmp_path)
+    assert [record.outcome for record in log.records] == ["cancelled"] * 4
+    assert log.notes[-1].what == "ended"
+
+
+def test_an_interrupt_while_connections_are_opened(tmp_path):
+    """A server that does not accept: the run ends at once, with a log."""
+    with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for each in (first, second):
+            each.setblocking(False)
+            each.connect_ex(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        target = {"timeout": {"connect": "60s"}}
+        job = job_of(tmp_path, url, target=target, load={"concurrency": 4}, stop={"requests": 4})
+        with child(job) as process:
+            assert process.stdout.readline().startswith("connect")
+            process.send_signal(signal.SIGINT)
+            report = report_of(process)
+    assert report.interrupted
+    assert log_of(tmp_path).records == []
+    assert [note.what for note in log_of(tmp_path).notes] == ["interrupted", "ended"]
+
+
+def test_killed_halfway_the_log_is_valid_as_far_as_it_goes(simulator, tmp_path):
+    job = job_of(tmp_path, simulator, load={"concurrency": 4}, stop={"duration": 60})
+    with child(job) as process:
+        await_done(process, 200)
+        await_done(process, 400)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait(10)
+    log = log_of(tmp_path)
+    assert log.records
+    assert {record.outcome for record in log.records} == {"ok"}
+    assert log.notes[0].what == "start"
+    facts = facts_of(Plan.model_validate(job.plan), Records.of(log.records), log.notes)
+    assert facts.interrupted
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_is_written(simulator, tmp_path):
+    def little_room():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    job = job_of(tmp_path, simulator, load={"concurrency": 4}, stop={"duration": 60})
+    with child(job, preexec_fn=little_room, stderr=subprocess.PIPE) as process:
+        said = process.stderr.read()
+        assert process.wait(20) == 1
+    assert said.startswith("StoreError: ")
+    assert "file too large" in said.lower()
+    assert log_of(tmp_path).records

@@ -1,0 +1,107 @@
+"""The smaller tables: kept runs, a calibration, what a plan does in a few words."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.table import Table
+
+from inferometer.plan.reading import plan_from
+from inferometer.show.console import console, emit
+from inferometer.show.curve import ceiling_text, curve_table
+from inferometer.show.deeds import load_text, traffic_text, warmup_text, workload_text
+from inferometer.show.runs import runs_table, when_text
+from inferometer.store.entry import Entry
+
+
+def shown(table: Table, width: int = 80) -> str:
+    file = io.StringIO()
+    emit(table, console(file, width))
+    return file.getvalue()
+
+
+def entry(**fields: Any) -> Entry:
+    usual: dict[str, Any] = {
+        "id": "20261115-031207-plum-otter",
+        "started_at": "2026-11-15T03:12:07.000+00:00",
+        "state": "complete",
+        "verdict": "valid",
+        "name": None,
+        "model": "llama-8b",
+        "target": "http://x",
+        "requests": 400,
+        "headline": {"ttft p50": 0.05, "ttft_scheduled p50": 0.06, "ttft_scheduled p99": 0.09, "output_rate": 1234.0},
+        "folder": Path("runs"),
+    }
+    return Entry(**usual | fields)
+
+
+def test_a_run_is_one_line_with_its_whole_id() -> None:
+    text = shown(runs_table([entry(), entry(verdict=None, state="partial", headline={}, requests=None)], 80))
+    good, killed = text.splitlines()[1:]
+    assert good.split() == ["20261115-031207-plum-otter", "llama-8b", "60", "ms", "90", "ms", "1,234", "valid"]
+    assert killed.split() == ["20261115-031207-plum-otter", "llama-8b", "-", "-", "-", "partial"]
+
+
+def test_a_long_name_never_takes_room_from_the_numbers() -> None:
+    text = shown(runs_table([entry(name="a name [red]that[/red] goes on " * 5)], 80))
+    assert "20261115-031207-plum-otter" in text and "1,234 valid" in text
+    assert "[red]" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_when_is_missing_rather_than_wrong() -> None:
+    assert when_text("") == "-"
+    assert when_text("2026-11-15T12:12:07.000+00:00").startswith("Nov 15")
+
+
+def test_a_calibration_as_a_table() -> None:
+    point = {
+        "streams": 128,
+        "events_per_s": 22_759.0,
+        "ttft_error_p50": 2.8e-6,
+        "ttft_error_p99": None,
+        "read_error_p50": 1.7e-6,
+        "read_error_p99": 8e-6,
+        "cpu_s_per_million": 15.8,
+        "stamps": "kernel",
+    }
+    curve = {"points": [point], "ceiling_events_per_s": 58_079.0}
+    last = shown(curve_table(curve)).splitlines()[-1]
+    assert last.split() == ["128", "22,759", "2.80", "µs", "-", "1.70", "µs", "8", "µs", "15.8", "kernel"]
+    assert "58,079 events/s" in ceiling_text(curve)
+    assert "none of these loads" in ceiling_text({**curve, "ceiling_events_per_s": None})
+
+
+@pytest.mark.parametrize(
+    ("load", "stop", "text"),
+    [
+        ({"rate": 10}, "60s", "poisson 10/s for 60 s"),
+        ({"type": "constant", "rate": 0.5}, 20, "constant 0.5/s for 20 requests"),
+        ({"type": "gamma", "rate": 2, "cv": 3}, 20, "gamma 2/s (cv 3) for 20 requests"),
+        ({"rate": 1, "to": 9}, "1min", "ramp 1 to 9/s for 60 s"),
+        ({"rate": 10, "max_concurrency": 4}, 20, "poisson 10/s, at most 4 at once for 20 requests"),
+        ({"concurrency": 32}, 1000, "32 at once for 1,000 requests"),
+        ({"stages": [{"duration": 5, "rate": n} for n in range(1, 7)]}, {}, "stages 1/s > 2/s > .. > 6/s"),
+        ({"stages": [{"duration": 5, "concurrency": 2}]}, {}, "stages 2 at once"),
+    ],
+)
+def test_loads_in_a_few_words(load: dict[str, Any], stop: Any, text: str) -> None:
+    plan = plan_from({"load": load, "stop": stop})
+    assert load_text(plan.load, plan.stop) == text
+
+
+def test_workload_warmup_and_classes_in_a_few_words() -> None:
+    plan = plan_from(
+        {
+            "warmup": {"requests": 20, "duration": "5s"},
+            "traffic": [
+                {"name": "chat", "workload": {"output_tokens": None}, "load": {"rate": 1}},
+                {"name": "batch", "load": {"concurrency": 2}},
+            ],
+        }
+    )
+    assert warmup_text(plan.warmup) == "20 requests and 5 s"
+    assert workload_text(plan.traffic[0].workload) == "synthetic, 256 input tokens, output as the server likes"
+    assert traffic_text(plan.traffic[1]).startswith("batch: synthetic, 256 input + 64 output tokens; 2 at once")
