@@ -48,7 +48,6 @@ def run(
     folder = new_run(store)
     try:
         folder.write_plan(to_mapping(plan))
-        _calibrate_once(store, say)
         state = _measure(plan, folder, nonce or new_nonce(), watch, say)
     except BaseException:
         folder.abandon()
@@ -80,6 +79,7 @@ def _measure(plan: Plan, folder: RunFolder, nonce: str, watch: Watch | None, say
         facts = probe(aimed.target)
         for note in facts.notes:
             say(note)
+        _calibrate_once(folder.store, say)
         folder.write_environment(environment(aimed, facts) | {"nonce": nonce})
         _check_workloads(aimed, facts, nonce, say)
         end = _drive(aimed, facts, folder, nonce, watch)
@@ -100,7 +100,7 @@ def finish(plan: Plan, folder: RunFolder, state: State, curve: dict[str, Any] | 
     folder.write_state(state)
     finished = folder.load()
     with suppress(StoreError):  # the index follows the folders by itself, when it can be written again
-        Index(folder.path.parent.parent).add(finished)
+        Index(folder.store).add(finished)
     return finished
 
 

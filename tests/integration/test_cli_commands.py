@@ -115,6 +115,30 @@ def test_an_unreachable_target_ends_with_3(store: Path, closed_port: int) -> Non
     assert "hint:" in made.stderr and made.stdout == ""
 
 
+def test_a_store_that_cannot_be_written_is_known_before_the_load(tmp_path: Path) -> None:
+    """Not by permissions: root may write everywhere."""
+    (tmp_path / "file").write_text("in the way")
+    refused = command(tmp_path / "file" / "store", "run", *QUICK, "--requests", "5")
+    assert refused.returncode == 2
+    assert "not a directory" in refused.stderr
+    assert "--store" in refused.stderr
+    assert "started" not in refused.stderr
+
+
+def test_a_full_disk_loses_nothing_that_was_written(store: Path) -> None:
+    """A limit on the size of files stands for the disk: the log breaks off, what it has is valid."""
+    load = ("--rate", "200", "--requests", "2000", "--quiet")
+    limited = f"ulimit -f 256; exec {sys.executable} -m inferometer run {' '.join((*QUICK, *load))}"
+    broken = subprocess.run(
+        ["bash", "-c", limited], env=environment(store), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert broken.returncode == 2, broken.stderr
+    assert "error: " in broken.stderr
+    assert "Traceback" not in broken.stderr
+    shown = command(store, "show", "--partial", "--json")
+    assert json.loads(shown.stdout)["summary"]["outcomes"]["ok"] > 20
+
+
 def test_every_mistake_of_a_plan_at_once(store: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text(

@@ -22,7 +22,9 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
 
     `offset_ns` is real time minus monotonic time: stamps come on the real-time clock.
     """
+    raw = b"".join(exchange.reads)
     _note_exchange(record, exchange)
+    record.bytes_received = len(raw)
     stamps = stamps_of(exchange, offset_ns)
     if len(stamps):
         record.ended_at = int(stamps[-1]) if exchange.outcome in {"ok", "status"} else exchange.ended_at
@@ -33,9 +35,9 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
     record.headers_at = int(stamps[exchange.head_read])
     try:
         if head.status != 200:
-            _note_status(record, exchange)
+            _note_status(record, exchange, raw)
             return ""
-        answer = _note_tokens(record, exchange, api, stamps, keep_text)
+        answer = _note_tokens(record, exchange, raw, api, stamps, keep_text)
     except ValueError as error:
         record.outcome, record.error = "bad", str(error)
         return ""
@@ -79,13 +81,12 @@ def _note_exchange(record: Record, exchange: Exchange) -> None:
     record.outcome = cast(Outcome, exchange.outcome)
     record.error = exchange.error
     record.bytes_sent = len(exchange.request)
-    record.bytes_received = sum(map(len, exchange.reads))
 
 
-def _note_status(record: Record, exchange: Exchange) -> None:
+def _note_status(record: Record, exchange: Exchange, raw: bytes) -> None:
     """An answer that is not 200: its message, and when to come back."""
     assert exchange.head is not None
-    body, _, _ = body_of(b"".join(exchange.reads), exchange.head)
+    body, _, _ = body_of(raw, exchange.head)
     try:
         record.error = error_text(body)
     except ValueError:
@@ -94,9 +95,8 @@ def _note_status(record: Record, exchange: Exchange) -> None:
     record.retry_after_s = float(after) if after.replace(".", "", 1).isdigit() else None
 
 
-def _note_tokens(record: Record, exchange: Exchange, api: Api, stamps: Ints, keep_text: bool) -> Answer:
+def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, stamps: Ints, keep_text: bool) -> Answer:
     assert exchange.head is not None
-    raw = b"".join(exchange.reads)
     complete = exchange.outcome == "ok"
     if exchange.head.sse:
         data, ends = events_of(raw, exchange.head, complete)

@@ -31,7 +31,8 @@ class HttpTransport:
 
     def __init__(self, reactor: Reactor, plan: Plan, model: str | None, clocks: ClockPair) -> None:
         target = plan.target
-        tls = tls_context(target.tls.verify, target.tls.ca, target.tls.cert, target.tls.key)
+        secure = any(url.startswith("https:") for url in target.url)
+        tls = tls_context(target.tls.verify, target.tls.ca, target.tls.cert, target.tls.key) if secure else None
         self.clients = [_client(reactor, target, origin_of(url, tls, target.proxy)) for url in target.url]
         self._clocks = clocks
         self._api = api_of(target.api)
@@ -39,7 +40,7 @@ class HttpTransport:
         self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
         self._replicas = {url: redacted_url(url) for url in target.url}
         self._hide = secret_hider(target, *(each.headers for each in plan.classes))
-        self._backlog: deque[tuple[Exchange, Request, Ticket, Done]] = deque()
+        self._backlog: deque[tuple[int, Exchange, Request, Ticket, Done]] = deque()  # each with its weight
         self._backlog_bytes = 0
         self.stamps = "kernel"  # until an exchange had to stamp by itself
 
@@ -74,8 +75,9 @@ class HttpTransport:
             if not exchange.reads:  # nothing to read, and quiet moments may never come where everything is refused
                 self._finish(exchange, request, ticket, done)
                 return
-            self._backlog.append((exchange, request, ticket, done))
-            self._backlog_bytes += _weight(exchange)
+            weight = EXCHANGE_BYTES + len(exchange.request) + sum(map(len, exchange.reads))
+            self._backlog.append((weight, exchange, request, ticket, done))
+            self._backlog_bytes += weight
             while self._backlog_bytes > BACKLOG_BYTES:
                 self.read_one()
 
@@ -90,8 +92,8 @@ class HttpTransport:
         """Read the oldest answer that waits; returns whether there was one."""
         if not self._backlog:
             return False
-        exchange, request, ticket, done = self._backlog.popleft()
-        self._backlog_bytes -= _weight(exchange)
+        weight, exchange, request, ticket, done = self._backlog.popleft()
+        self._backlog_bytes -= weight
         self._finish(exchange, request, ticket, done)
         return True
 
@@ -117,11 +119,6 @@ class HttpTransport:
         if self._keep_answers:
             record.answer = text
         done(record, text)
-
-
-def _weight(exchange: Exchange) -> int:
-    """The memory that an unread exchange takes, roughly."""
-    return EXCHANGE_BYTES + len(exchange.request) + sum(map(len, exchange.reads))
 
 
 class Encoder:

@@ -41,6 +41,11 @@ class RunFolder:
     def id(self) -> str:
         return self.path.name
 
+    @property
+    def store(self) -> Path:
+        """The folder that holds this run and the others."""
+        return self.path.parent.parent
+
     def log_path(self, shard: int) -> Path:
         return self.path / f"log-{shard}.bin"
 
