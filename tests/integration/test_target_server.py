@@ -56,9 +56,9 @@ def test_wrong_settings_are_mistakes_of_the_plan(tmp_path):
     with pytest.raises(PlanError) as caught, started(Server(args={"blocks": -1, "speed": "x"}), tmp_path):
         pass
     first, second = caught.value.mistakes
-    assert first.startswith("server.args.blocks: ")
+    assert first.startswith("server.args.blocks must be ")
     assert first.endswith(", got -1")
-    assert second.startswith("server.args.speed: ")
+    assert second.startswith("server.args.speed must be ")
 
 
 def test_a_server_that_ends_at_once(tmp_path):

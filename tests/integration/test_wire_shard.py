@@ -1,21 +1,29 @@
 """A whole shard against the simulator: what its log holds, whatever ends it."""
 
 import os
+import queue
 import resource
 import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+import threading
+from contextlib import closing, contextmanager
 
 import msgspec
 import pytest
 
+from inferometer.load.clock import Ticket
 from inferometer.load.facts import facts_of
 from inferometer.load.shard import HOPELESS, ShardJob, ShardReport, run_shard
+from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.log import read_log
+from inferometer.wire.clocks import ClockPair
+from inferometer.wire.reactor import Reactor, now
+from inferometer.wire.server import Server
+from inferometer.workload.session import Request
 
 CHILD = """
 import sys, msgspec
@@ -69,6 +77,32 @@ def report_of(process):
     rest = process.stdout.read().splitlines()
     assert process.wait(20) == 0
     return msgspec.json.decode(rest[-1], type=ShardReport)
+
+
+@contextmanager
+def pages(body):
+    """A web server on a thread that knows one page."""
+
+    def serve():
+        with closing(Reactor()) as reactor:
+            page = {"content-type": "text/html"}
+            with closing(Server(reactor, lambda _request, reply: reply.respond(200, body, page))) as server:
+                inbox, outbox = socket.socketpair()
+                with inbox, outbox:
+                    reactor.watch(inbox.fileno(), lambda _events: reactor.stop())
+                    started.put((server.port, outbox))
+                    reactor.run()
+                    reactor.unwatch(inbox.fileno())
+
+    started = queue.Queue()
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    port, outbox = started.get(timeout=10)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        outbox.send(b"!")
+        thread.join(10)
 
 
 def unused_port():
@@ -150,7 +184,7 @@ def test_errors_end_the_run(simulator, tmp_path):
     report = run_shard(job_of(tmp_path, simulator, target=target, load={"concurrency": 1}, stop=stop))
     log = log_of(tmp_path)
     assert report.gave_up.endswith("stop.errors is 5")
-    assert sum(record.outcome == "status" for record in log.records) >= 5
+    assert sum(record.outcome == "status" for record in log.records) == 5
     assert [note.what for note in log.notes] == ["start", "gave up", "ended"]
 
 
@@ -162,6 +196,30 @@ def test_a_server_that_is_gone_is_given_up(tmp_path):
     assert len(log.records) >= HOPELESS
     assert {record.outcome for record in log.records} <= {"connect", "cancelled"}
     assert log.records[0].error == "Connection refused"
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(None, "connect"), (500, "status"), (200, "bad")])
+def test_answers_wait_for_a_quiet_moment_and_failures_do_not(loop, status, outcome):
+    """Where everything fails there is none, and a run that is hopeless must be seen to be."""
+    server = loop.serve(lambda _request, reply: reply.respond(status, b"{}"))
+    plan = Plan(target={"url": f"http://127.0.0.1:{server.port if status else unused_port()}"})
+    transport = HttpTransport(loop.reactor, plan, "m", ClockPair())
+    ended, done = [], []
+    ticket = Ticket(0, 0, 1, "default", 0, 0, now(), now())
+    transport.send(Request("x"), ticket, ended.append, lambda record, _text: done.append(record.outcome))
+    loop.until(lambda: ended)
+    assert done == ([] if status == 200 else [outcome])
+    transport.close()
+    assert done == [outcome]
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"{}"])
+def test_a_server_of_something_else_is_given_up(tmp_path, body):
+    """It answers quicker than sessions are made; its answers are read all the same."""
+    with pages(body) as url:
+        report = run_shard(job_of(tmp_path, url, load={"concurrency": 2}, stop={"duration": 60}))
+    assert report.gave_up.startswith("all of the first")
+    assert {record.outcome for record in log_of(tmp_path).records} <= {"bad", "cancelled"}
 
 
 def test_the_drain_deadline(simulator, tmp_path):

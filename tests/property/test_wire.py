@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from streams import HEAD, PLAIN_HEAD, chunked, cut, events, sse, texts, token_texts
 
@@ -57,13 +57,16 @@ def test_events_do_not_depend_on_chunks(made, at, extension, trailer):
 
 
 @given(st.lists(payloads, max_size=8), st.booleans())
+@example([b"a\na"], False)
+@example([b"a\ra", b"b"], False)
+@example([b"a\n"], False)
 def test_the_quick_way_through_chunks_reads_as_the_slow_one(parts, spoiled):
-    """One event per chunk, whatever stands in it; the same body in one chunk is read line by line."""
+    """One event per chunk, whatever stands in it; in one chunk with an extension it is read line by line."""
     pieces = [b"data: %b\n\n" % payload for payload in parts]
     if spoiled:
         pieces.append(b": a comment\n\n")
     raw, behind = chunked(pieces)
-    whole, all_behind = chunked([b"".join(pieces)] if pieces else [])
+    whole, all_behind = chunked([b"".join(pieces)] if pieces else [], b";slow")
     quick, slow = (events_of(HEAD + each, parse_head(HEAD + each)) for each in (raw, whole))
     assert quick[0] == slow[0]
     body_end = {raw_end: at for at, raw_end in enumerate(all_behind)}

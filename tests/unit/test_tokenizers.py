@@ -116,15 +116,27 @@ def test_a_broken_file_is_named(tmp_path, file, content):
         tokenizer_named(str(path))
 
 
-def test_without_a_network_a_name_on_the_hub_is_said_with_a_remedy(monkeypatch):
+@pytest.mark.parametrize("known, said", [(False, "and there is no network"), (True, "cannot be fetched: no route")])
+def test_without_a_network_a_name_on_the_hub_is_said_with_a_remedy(monkeypatch, known, said):
     import huggingface_hub
 
     def refuse(*_arguments, **_options):
         raise OSError("no route to host")
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", refuse)
-    with pytest.raises(PlanError, match=r"someone/some-model is not in the hub's cache .* no route to host"):
+    monkeypatch.setattr(tokenizers, "_is_reachable", lambda _endpoint: known)
+    with pytest.raises(PlanError, match=rf"someone/some-model is .*not in the hub's cache.* {said}"):
         tokenizer_named("someone/some-model")
+
+
+def test_a_model_in_the_hubs_cache_needs_no_network(monkeypatch, tmp_path):
+    import huggingface_hub
+
+    file = str(written_ranks(tmp_path / "qwen.tiktoken"))
+    monkeypatch.setattr(
+        huggingface_hub, "try_to_load_from_cache", lambda _name, wanted: file if "qwen" in wanted else None
+    )
+    assert tokenizer_named("someone/cached-model").name == file
 
 
 def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):

@@ -7,7 +7,9 @@ import orjson
 import pytest
 
 from inferometer.errors import TargetError
+from inferometer.wire import skeleton
 from inferometer.wire.api import APIS, api_of, error_text, read_events, read_whole
+from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import body_of, parse_head
 from inferometer.wire.origin import origin_of, tls_context
 from inferometer.wire.server import head
@@ -256,3 +258,17 @@ def test_a_shape_is_not_learned_where_it_cannot_be_proven():
     assert learn(b'{"choices":[{"text": "a"}]}', b'"text":"', deltas) is None
     assert learn(b'{"x":{"text":"a"},"choices":[{"text":"b"}]}', b'"text":"', deltas) is None
     assert learn(b'{"choices":[{"text":"a"}],"usage":{"completion_tokens":1}}', b'"text":"', deltas) is None
+
+
+@pytest.mark.parametrize("usage", [b"", b',"usage":{"total_tokens":9,"completion_tokens":4}'])
+@pytest.mark.parametrize("reader", [lambda: None, compiled], ids=["python", "compiled"])
+def test_an_event_with_more_in_it_is_parsed(monkeypatch, reader, usage):
+    """A key that the shape does not know may carry a token that only the parser sees."""
+    monkeypatch.setattr(skeleton, "compiled", reader)
+    plain = b'{"choices":[{"delta":{"content":"%b"%b}}]%b}'
+    shape = learn(plain % (b"a", b"", usage), b'"content":"', api_of("chat").deltas)
+    fits, empty = plain % (b"hello", b"", usage), plain % (b"", b"", usage)
+    more = plain % (b"", b',"reasoning":"hm"', usage)
+    bears, totals = shape.read_run([fits, empty, fits, more, fits], 1)
+    assert (bears, totals) == ([0, 1], [4, 4] if usage else [])
+    assert read_events(api_of("chat"), [fits, more]).tokens == ([4, 0] if usage else [1, 1])

@@ -6,44 +6,17 @@ server and, on a jumping clock, the simulator. No arrival is dropped or moved: u
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from inferometer.load.answer import new_record
 from inferometer.load.arrivals import Arrival
 from inferometer.load.clock import Clock, Ticket, Timer, Transport
 from inferometer.load.pace import Pace
+from inferometer.load.visit import Counts, Visit, answer_in_history
 from inferometer.record.record import CENSORED, Outcome, Record
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session, Workload
-
-
-@dataclass(slots=True)
-class Counts:
-    """What has happened so far."""
-
-    scheduled: int = 0
-    sent: int = 0
-    done: int = 0
-    failed: int = 0
-    in_flight: int = 0
-    output_tokens: int = 0
-
-
-class _Visit:
-    """A session under way: which turn is next, and since when it is wanted."""
-
-    __slots__ = ("answer", "index", "scheduled_at", "session", "stage", "turn")
-
-    def __init__(self, index: int, session: Session, stage: int, scheduled_at: int) -> None:
-        self.index = index
-        self.session = session
-        self.stage = stage
-        self.turn = 0
-        self.scheduled_at = scheduled_at
-        self.answer = ""
 
 
 class Drive:
@@ -70,15 +43,16 @@ class Drive:
         self._shard = shard
         self._cap: int | None = None
         self._stage = 0
-        self._waiting: deque[_Visit] = deque()  # turns that wait for a slot
-        self._lobby: deque[_Visit] = deque()  # sessions that wait until one under way is over
+        self._waiting: deque[Visit] = deque()  # turns that wait for a slot
+        self._lobby: deque[Visit] = deque()  # sessions that wait until one under way is over
         self._sessions = 0  # begun and not over
-        self._thinking: dict[_Visit, Timer] = {}
+        self._thinking: dict[Visit, Timer] = {}
+        self._opening = False
         self._filling = False
         self._fill_again = False  # is due as soon as the clock comes to it
         self._unkept = 0  # ended, but the record is not made yet
         self._under_way: dict[Callable[[Outcome], None], None] = {}
-        self._next: tuple[_Visit, int] | None = None
+        self._next: tuple[Visit, int] | None = None
         self._timer: Timer | None = None
         self._no_more = False  # no new session begins
         self._no_turns = False  # nor a further turn of one under way
@@ -199,7 +173,7 @@ class Drive:
             return
         (index, after_ns, stage), session = made
         at = self._start_at + after_ns
-        self._next = (_Visit(index, session, stage, at), at)
+        self._next = (Visit(index, session, stage, at), at)
         self._timer = self._clock.call_at(at, self._arrive)
 
     def _arrive(self) -> None:
@@ -220,7 +194,7 @@ class Drive:
         most = self._pace.sessions_at_once
         return most is not None and self._sessions >= most
 
-    def _admit(self, visit: _Visit, at: int) -> None:
+    def _admit(self, visit: Visit, at: int) -> None:
         """A turn whose time has come: send it, or let it wait for a slot."""
         if self._cap is not None and self.counts.in_flight >= self._cap:
             self._waiting.append(visit)
@@ -241,7 +215,7 @@ class Drive:
     def _warm(self, index: int, at: int) -> bool:
         return index < self._pace.warmup_requests or at < self._start_at + self._pace.warmup_ns
 
-    def _count(self, visit: _Visit) -> None:
+    def _count(self, visit: Visit) -> None:
         """A session that begins: its turns count once the warm-up is over."""
         self.counts.scheduled += len(visit.session.turns)
         if not self._warm(visit.index, visit.scheduled_at):
@@ -251,9 +225,12 @@ class Drive:
     # -- closed loop, and slots under a cap ------------------------------------------------------------------
 
     def _set_cap(self, slots: int, stage: int) -> None:
+        """New slots are opened one after the other, as fast as they can be: each is free from when its turn comes."""
         self._cap = slots
         self._stage = stage
+        self._opening = True
         self._fill(self._clock.now())
+        self._opening = False
 
     def _fill(self, at: int) -> None:
         """Use free slots. One that a request gives back at once is used from the clock: no recursion, no standstill."""
@@ -293,7 +270,9 @@ class Drive:
         if made is None or self._enough(made[0][0], at):
             self.stop()
             return False
-        visit = _Visit(made[0][0], made[1], self._stage, at)
+        if self._opening:
+            at = self._clock.now()
+        visit = Visit(made[0][0], made[1], self._stage, at)
         self._count(visit)
         self._sessions += 1
         self._launch(visit, at)
@@ -303,7 +282,7 @@ class Drive:
 
     # -- one request -----------------------------------------------------------------------------------------
 
-    def _launch(self, visit: _Visit, ready_at: int) -> None:
+    def _launch(self, visit: Visit, ready_at: int) -> None:
         request = self._request(visit)
         ticket = self._ticket(visit, max(ready_at, visit.scheduled_at))
         self.counts.sent += 1
@@ -330,20 +309,20 @@ class Drive:
             end = sent
             self._under_way[sent] = None
 
-    def _ticket(self, visit: _Visit, ready_at: int) -> Ticket:
+    def _ticket(self, visit: Visit, ready_at: int) -> Ticket:
         turns = len(visit.session.turns)
         live = visit.session.live and visit.turn + 1 < turns
         return Ticket(
             visit.index, visit.turn, turns, self.name, visit.stage, self._shard, visit.scheduled_at, ready_at, live
         )
 
-    def _request(self, visit: _Visit) -> Request:
+    def _request(self, visit: Visit) -> Request:
         request = visit.session.turns[visit.turn]
         if visit.session.live and visit.turn and isinstance(request.prompt, list):
-            _answer_in_history(request.prompt, visit.answer)
+            answer_in_history(request.prompt, visit.answer)
         return request
 
-    def _turn_over(self, visit: _Visit, at: int) -> None:
+    def _turn_over(self, visit: Visit, at: int) -> None:
         """The answer is over: the next turn follows after its think time, the slot is free."""
         visit.turn += 1
         if visit.turn < len(visit.session.turns) and not self._no_turns:
@@ -353,7 +332,7 @@ class Drive:
         self._fill(at)
         self._check_over()
 
-    def _think(self, visit: _Visit, at: int) -> None:
+    def _think(self, visit: Visit, at: int) -> None:
         """Without a pause the next turn is first in line for the slot that its predecessor leaves."""
         visit.scheduled_at = self._wanted_at(visit.session.turns[visit.turn], at)
         if visit.scheduled_at <= at:
@@ -368,7 +347,7 @@ class Drive:
             return at + round(turn.think_s * NANOSECONDS)
         return self._start_at + round(turn.at_s / speed * NANOSECONDS)
 
-    def _thought(self, visit: _Visit) -> None:
+    def _thought(self, visit: Visit) -> None:
         del self._thinking[visit]
         self._admit(visit, visit.scheduled_at)
         self._check_over()
@@ -382,7 +361,7 @@ class Drive:
         self._keep(record)
         self._check_over()
 
-    def _keep_unsent(self, visit: _Visit, outcome: Outcome) -> None:
+    def _keep_unsent(self, visit: Visit, outcome: Outcome) -> None:
         record = new_record(self._ticket(visit, visit.scheduled_at))
         record.ready_at = None
         record.outcome = outcome
@@ -403,13 +382,3 @@ class Drive:
 
 def _already_over(_outcome: Outcome) -> None:
     """What ends a request that has ended."""
-
-
-def _answer_in_history(messages: list[Any], answer: str) -> None:
-    """Put the live answer where the recorded one stands: in the last assistant message. The turns of a session share
-    their messages, so that it is in all later turns. A recorded tool call stays: what the tool said answers that."""
-    for message in reversed(messages):
-        if isinstance(message, dict) and message.get("role") == "assistant":
-            if not message.get("tool_calls"):
-                message["content"] = answer
-            return

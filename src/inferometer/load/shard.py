@@ -20,7 +20,7 @@ from inferometer.load.progress import Progress
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.log import LogWriter, Note
-from inferometer.record.record import Outcome, Record
+from inferometer.record.record import CENSORED, Outcome, Record
 from inferometer.record.sample import Sample
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.wire.clocks import ClockPair
@@ -177,9 +177,10 @@ class _Shard:
         self.log.add(Note("primed", now(), {"traffic": name, **msgspec.to_builtins(primer.primed)}))
 
     def _quiet(self) -> bool:
-        """One piece of the work that can wait: sessions where few are ready, then answers, then more sessions."""
+        """One piece of the work that can wait: where few sessions are ready one of each, else answers come first."""
         for drive in self.drives:
             if drive.short and drive.make_one():
+                self.transport.read_one()  # or a load that eats sessions as they are made would leave all unread
                 return True
         return self.transport.read_one() or any(drive.make_one() for drive in self.drives)
 
@@ -213,16 +214,24 @@ class _Shard:
         if record.read_at and record.sent_at is not None:
             first = int.from_bytes(record.read_at[:8], "little", signed=True)
             self._recent_ttft_s.append((first - record.sent_at) / 1e9)
+        if record.outcome != "ok" and record.outcome not in CENSORED:
+            self._check_errors()
 
     def _tick(self) -> None:
         moment = now()
         if moment >= self._housekeep_at:
             self._housekeep_at = moment + HOUSEKEEPING_NS
             self._housekeep(moment)
+        self._read_the_first()
         self._tell()
-        self._check_errors()
         if self._phase != "done":
             self.reactor.call_at(moment + PROGRESS_NS, self._tick)
+
+    def _read_the_first(self) -> None:
+        """Enough answers to know whether the run is hopeless are read even where no moment is quiet."""
+        done = sum(drive.counts.done for drive in self.drives)
+        for _ in range(min(HOPELESS - done, HOPELESS // 4)):
+            self.transport.read_one()
 
     def _housekeep(self, moment: int) -> None:
         try:
@@ -259,13 +268,13 @@ class _Shard:
         )
 
     def _check_errors(self) -> None:
+        for drive, traffic in zip(self.drives, self.plan.classes, strict=True):
+            if traffic.stop.errors is not None and drive.counts.failed >= traffic.stop.errors:
+                self._give_up(f"{drive.counts.failed} requests failed, stop.errors is {traffic.stop.errors}")
         failed = sum(drive.counts.failed for drive in self.drives)
         done = sum(drive.counts.done for drive in self.drives)
         if done >= HOPELESS and failed == done:
             self._give_up(f"all of the first {failed} requests failed")
-        for drive, traffic in zip(self.drives, self.plan.classes, strict=True):
-            if traffic.stop.errors is not None and drive.counts.failed >= traffic.stop.errors:
-                self._give_up(f"{drive.counts.failed} requests failed, stop.errors is {traffic.stop.errors}")
 
     def _give_up(self, why: str) -> None:
         if self.report.gave_up is None and self._phase == "load":

@@ -72,7 +72,7 @@ class HttpTransport:
                 ended(done_at)
                 return
             ended(stamp or exchange.ended_at or 0)
-            if not exchange.reads:  # nothing to read, and quiet moments may never come where everything is refused
+            if exchange.outcome != "ok":  # little to read, and no quiet moment may come where everything fails
                 self._finish(exchange, request, ticket, done)
                 return
             weight = EXCHANGE_BYTES + len(exchange.request) + sum(map(len, exchange.reads))

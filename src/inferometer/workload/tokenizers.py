@@ -6,11 +6,14 @@ All that is asked of one is in `Tokenizer`. The packages that read the files are
 import base64
 import binascii
 import re
+import socket
 from collections.abc import Callable
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import orjson
 
@@ -86,19 +89,40 @@ def _from_file(path: Path) -> Tokenizer:
 def _from_hub(name: str) -> Tokenizer:
     """The file from the local cache of the hub or from the hub itself."""
     hub = _package("huggingface_hub", f"the tokenizer of {name}")
-    why: Exception | None = None
+    kept = (hub.try_to_load_from_cache(name, file) for file in _HUB_FILES)
+    if found := next((path for path in kept if isinstance(path, str)), None):
+        return _from_file(Path(found))
+    return _from_file(_downloaded(name, hub))
+
+
+def _downloaded(name: str, hub: Any) -> Path:
+    """The first of the files that the hub has for this name."""
+    if not _is_reachable(hub.constants.ENDPOINT):
+        raise PlanError(f"tokenizer: {name} is no folder and not in the hub's cache, and there is no network", _REMEDY)
     for file in _HUB_FILES:
         try:
-            return _from_file(Path(hub.hf_hub_download(name, file)))
-        except hub.errors.EntryNotFoundError as error:
-            why = why or error
-        except PlanError:
-            raise
-        except Exception as error:  # no network, no such model, no permission: the hub has a class for each
-            raise PlanError(
-                f"tokenizer: {name} is not in the hub's cache and cannot be fetched: {_line(error)}", _REMEDY
-            ) from None
-    raise PlanError(f"tokenizer: {name} has none of {', '.join(_HUB_FILES)} on the hub", _REMEDY) from why
+            return Path(hub.hf_hub_download(name, file))
+        except hub.errors.LocalEntryNotFoundError as error:
+            raise _not_fetched(name, error) from None
+        except hub.errors.EntryNotFoundError:
+            continue
+        except Exception as error:  # no such model, no permission, a broken connection: the hub has a class for each
+            raise _not_fetched(name, error) from None
+    raise PlanError(f"tokenizer: {name} has none of {', '.join(_HUB_FILES)} on the hub", _REMEDY)
+
+
+def _not_fetched(name: str, error: Exception) -> PlanError:
+    return PlanError(f"tokenizer: {name} is not in the hub's cache and cannot be fetched: {_line(error)}", _REMEDY)
+
+
+def _is_reachable(endpoint: str) -> bool:
+    """Whether the hub's name is known here: without a network its own client tries for a minute and a half."""
+    if getproxies().get(urlsplit(endpoint).scheme):
+        return True  # the proxy knows
+    try:
+        return bool(socket.getaddrinfo(urlsplit(endpoint).hostname, None))
+    except OSError:
+        return False
 
 
 def _line(error: Exception) -> str:
