@@ -21,6 +21,7 @@ from inferometer.vocabulary import MEASURES
 SCHEMA = jsonschema.Draft202012Validator(json_schema())
 counts = st.integers(1, 10**7)
 rates = st.floats(1e-3, 1e6)
+at_once = st.integers(1, 1_000_000)
 durations = st.floats(1e-6, 1e6)
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 anything = st.recursive(
@@ -43,7 +44,7 @@ loads = st.one_of(
     st.fixed_dictionaries({"rate": rates}, optional={"max_concurrency": counts}),
     st.fixed_dictionaries({"type": st.just("constant"), "rate": rates}),
     st.fixed_dictionaries({"rate": rates, "cv": st.floats(0.1, 5)}),
-    st.fixed_dictionaries({"concurrency": counts}),
+    st.fixed_dictionaries({"concurrency": at_once}),
     st.fixed_dictionaries({"stages": stages}),
 )
 stops = some(requests=counts | st.none(), duration=durations | st.none(), errors=counts, drain=durations) | counts

@@ -9,6 +9,8 @@ from inferometer.plan import short
 from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Mistake, Number, Section
 
 DEFAULT_REQUESTS = 400  # enough for a p99 with an interval: 368 independent samples at 95% confidence
+MOST_PER_S = 1_000_000  # beyond what a thousand workers send: a slip of the keyboard, which would fill the memory
+MOST_AT_ONCE = 1_000_000
 _EXTENT: list[dict[str, Any]] = [
     {"type": "integer", "minimum": 0, "description": "so many requests"},
     {**DURATION_TEXT, "description": "so long (60s), or so many requests (2k)"},
@@ -19,9 +21,9 @@ class Stage(Section):
     """A stretch of load: a rate (or a ramp from one to another) or a concurrency, for a time."""
 
     duration: Duration = Field(gt=0, description="how long it lasts")
-    rate: Number | None = Field(None, ge=0, description="requests (sessions) per second; 0 is a pause")
-    to: Number | None = Field(None, ge=0, description="rate at the end: a linear ramp")
-    concurrency: Count | None = Field(None, ge=1, description="closed loop: requests in flight")
+    rate: Number | None = Field(None, ge=0, le=MOST_PER_S, description="requests (sessions) per second; 0 is a pause")
+    to: Number | None = Field(None, ge=0, le=MOST_PER_S, description="rate at the end: a linear ramp")
+    concurrency: Count | None = Field(None, ge=1, le=MOST_AT_ONCE, description="closed loop: requests in flight")
     process: Literal["constant", "poisson", "gamma"] = Field("poisson", description="how arrivals are spaced")
     cv: Number = Field(1.0, gt=0, description="coefficient of variation of gamma gaps")
 
@@ -40,13 +42,13 @@ class Load(Section):
     type: Literal["constant", "poisson", "gamma", "ramp", "concurrency", "stages", "replay"] = Field(
         "concurrency", description="when requests are sent; not needed where another field tells"
     )
-    rate: Number | None = Field(None, gt=0, description="requests (sessions) per second")
-    to: Number | None = Field(None, ge=0, description="for a ramp: the rate at its end")
+    rate: Number | None = Field(None, gt=0, le=MOST_PER_S, description="requests (sessions) per second")
+    to: Number | None = Field(None, ge=0, le=MOST_PER_S, description="for a ramp: the rate at its end")
     tokens_per_s: Number | None = Field(
         None, gt=0, description="input and output tokens per second, from which the rate follows"
     )
     cv: Number = Field(1.0, gt=0, description="for gamma: coefficient of variation of the gaps; 1 is Poisson")
-    concurrency: Count | None = Field(None, ge=1, description="closed loop: requests in flight")
+    concurrency: Count | None = Field(None, ge=1, le=MOST_AT_ONCE, description="closed loop: requests in flight")
     max_concurrency: Count | None = Field(None, ge=1, description="open loop: cap; arrivals wait, none is dropped")
     sessions_at_once: Count | None = Field(None, ge=1, description="cap on sessions under way; others wait")
     speed: Number = Field(1.0, gt=0, description="for replay: how many times as fast as recorded")
