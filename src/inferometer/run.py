@@ -49,8 +49,8 @@ def run(
     try:
         folder.write_plan(to_mapping(plan))
         state = _measure(plan, folder, nonce or new_nonce(), watch, say)
-    except BaseException:
-        folder.abandon()
+    except BaseException as error:
+        folder.abandon(error)
         raise
     finished = finish(plan, folder, state, load_curve(store))
     write_outputs(finished, plan.outputs)

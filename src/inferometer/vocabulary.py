@@ -97,7 +97,7 @@ def seconds(text: str | float) -> float:
     """`90`, `1.5s`, `500ms`, `1h30m` in seconds; a bare number is seconds already."""
     bare = _finite(text)
     if bare is not None:
-        return float(bare)
+        return _as_float(bare, text)
     unsigned = str(text).strip().removeprefix("-")
     sign = -1 if str(text).strip().startswith("-") else 1
     total, at = Decimal(0), 0
@@ -109,12 +109,12 @@ def seconds(text: str | float) -> float:
         at = part.end()
     if not unsigned or at < len(unsigned):
         raise ValueError(f"not a duration: {text!r} (write 500ms, 60s, 5min, 1h30m)")
-    return sign * float(total)
+    return sign * _as_float(total, text)
 
 
 def number(text: str | float) -> float:
     """`2.5`, `1e3`, `2k` as a number."""
-    return float(_scaled(text))
+    return _as_float(_scaled(text), text)
 
 
 def count(text: str | float) -> int:
@@ -133,6 +133,14 @@ def _scaled(text: str | float) -> Decimal:
     if match is None:
         raise ValueError(f"not a number: {text!r} (write 300, 2k, 1.5M, 4Ki)")
     return Decimal(match[1]) * _COUNT_UNITS[(match[2] or "").lower()]
+
+
+def _as_float(value: Decimal, text: str | float) -> float:
+    """A number with digits may still be larger than any that can be kept: `1e400`."""
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError(f"not a finite number: {text!r}")
+    return found
 
 
 def _finite(text: str | float) -> Decimal | None:
@@ -168,7 +176,7 @@ def percent(text: str) -> float:
     match = _NUMBER.fullmatch(text.strip().removesuffix("%"))
     if match is None or match[2] or not text.strip().endswith("%"):
         raise ValueError(f"not a percentage: {text!r} (write 1%)")
-    return float(Decimal(match[1]) / 100)
+    return _as_float(Decimal(match[1]) / 100, text)
 
 
 def _plain(value: Decimal) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from measure_rows import MS, closed_plan, failure, many, open_plan, row
 
-from inferometer.measure.facts import Facts
+from inferometer.measure.facts import CoreUse, Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import RULES, verdict
 from inferometer.plan.model import Plan
@@ -86,24 +86,43 @@ def test_shortfall(planned: int, word: str) -> None:
     assert judged(sound(), facts=Facts(start_at=0, planned={"default": planned}))["word"] == word
 
 
+def slack(position: int, by: float, every: int) -> Callable[[int, Record], object]:
+    def change(number: int, record: Record) -> None:
+        values = np.zeros(5, "<i8")
+        values[position] = by * MS if number % every == 0 else 0
+        record.read_slack = values.tobytes()
+
+    return change
+
+
 def test_uncertain_reads() -> None:
-    def slack(position: int, by: float, every: int) -> Callable[[int, Record], object]:
-        def change(number: int, record: Record) -> None:
-            values = np.zeros(5, "<i8")
-            values[position] = by * MS if number % every == 0 else 0
-            record.read_slack = values.tobytes()
-
-        return change
-
     assert codes(judged(changed(slack(0, 10, 50)))) == {"uncertain_reads"}
     assert codes(judged(changed(slack(0, 1, 1)))) == set()
     assert codes(judged(changed(slack(2, 8, 2)))) == {"uncertain_reads"}
     assert codes(judged(changed(slack(2, 8, 50)))) == set()
 
 
+def test_one_uncertain_read_makes_no_doubt() -> None:
+    assert "uncertain_reads" not in codes(judged(changed(slack(0, 10, 69), n=69)))
+
+
+def test_last_reads_come_with_the_end_and_are_told_apart() -> None:
+    """Every last token came with the usage and [DONE], so it may have come a gap of 10 ms earlier."""
+    rows = changed(slack(4, 10, 1))
+    assert codes(judged(rows)) == set()
+    found = summarize(many(rows), open_plan(RATE), START)["uncertainty"]
+    assert found["read"]["large"] == 0 and found["last_read"]["p50"] == pytest.approx(0.010)
+    ends = judged(changed(slack(4, 30, 1)))
+    assert codes(ends) == {"uncertain_ends"} and "longer answers" in ends["reasons"][0]["text"]
+
+
 def curve(ttft: float, read: float, ceiling: float = 1e6) -> Facts:
     point = {"streams": 100, "events_per_s": 1e4, "ttft_error_p99": ttft, "read_error_p99": read, "stamps": "read"}
     return Facts(start_at=0, calibration={"points": [point], "ceiling_events_per_s": ceiling})
+
+
+def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
+    return tuple(CoreUse(share, 1.0, shard) for share in shares)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +133,13 @@ def curve(ttft: float, read: float, ceiling: float = 1e6) -> Facts:
         (curve(0.050, 0.001), "invalid", {"own_error"}),
         (curve(0.001, 0.005), "doubtful", {"own_error"}),
         (curve(0.001, 0.001, ceiling=150), "doubtful", {"near_ceiling"}),
-        (Facts(start_at=0, cpu_shares=(0.2, 0.95, 0.97)), "doubtful", {"busy_client"}),
-        (Facts(start_at=0, cpu_shares=(0.95, *[0.3] * 30)), "valid", set()),
+        (Facts(start_at=0, core_use=used(0.2, 0.95, 0.97)), "doubtful", {"busy_client"}),
+        (Facts(start_at=0, core_use=used(0.95, *[0.3] * 30)), "valid", set()),
+        (Facts(start_at=0, core_use=(CoreUse(1.0, 0.345),)), "valid", set()),  # too short to say anything
+        (Facts(start_at=0, core_use=(CoreUse(1.0, 0.2), CoreUse(0.3, 5.0))), "valid", set()),  # half of them, 4% of it
+        (Facts(start_at=0, core_use=(*used(1.0), *used(*[0.1] * 30, shard="1"))), "doubtful", {"busy_client"}),
+        (Facts(start_at=0, gave_up="3 requests failed, stop.errors is 3"), "doubtful", {"ended_early"}),
+        (Facts(start_at=0, gave_up="x", planned={"default": 2000}), "doubtful", {"ended_early"}),
         (Facts(start_at=0, clock_steps_s=(0.5,), stamps="kernel"), "doubtful", {"clock_stepped"}),
         (Facts(start_at=0, clock_steps_s=(0.5,)), "valid", set()),
         (Facts(start_at=0, interrupted=True), "doubtful", {"interrupted"}),
@@ -135,6 +159,13 @@ def test_a_queue_without_bound() -> None:
     found = judged(rows)
     assert found["word"] == "invalid" and "unbounded_queue" in codes(found)
     assert any("lower the rate" in reason["text"] for reason in found["reasons"])
+
+
+def test_a_queue_of_which_nothing_left_is_not_known_to_be_without_bound() -> None:
+    """All still in flight at the drain deadline: slower than the run is long, which is not overload."""
+    rows = [row(t, reads=[], ended=45_000, outcome="unfinished") for t in arrivals()]
+    found = judged(rows)
+    assert found["word"] == "invalid" and codes(found) == {"nothing_answered"}
 
 
 def test_a_busy_queue_with_a_bound_is_not() -> None:
@@ -202,7 +233,7 @@ def test_each_class_is_judged_and_named() -> None:
 
 
 def test_worst_reasons_come_first_and_read_as_sentences() -> None:
-    facts = Facts(start_at=0, interrupted=True, cpu_shares=(1.0,), clock_steps_s=(1.0,), stamps="kernel")
+    facts = Facts(start_at=0, interrupted=True, core_use=used(1.0), clock_steps_s=(1.0,), stamps="kernel")
     found = judged([failure(t) for t in arrivals(10)], facts=facts)
     words = [reason["word"] for reason in found["reasons"]]
     assert words == sorted(words, key=["invalid", "doubtful"].index) and len(words) >= 3

@@ -32,6 +32,17 @@ def test_shares_are_since_the_sample_before():
     assert sampler.sample(first + 1_000_000_000_001) == []
 
 
+def test_a_moment_is_no_sample_and_what_came_before_the_load_is_not_counted():
+    sampler = ClientSampler()
+    until = time.process_time() + 0.1
+    while time.process_time() < until:
+        pass
+    sampler.begin()
+    begun = time.monotonic_ns()
+    assert sampler.sample(begun + 50_000_000) == []
+    assert by_name(sampler.sample(begun + 1_000_000_000))["cpu_share"].value < 0.05
+
+
 def test_lag_is_told_where_it_is_known():
     lags = iter([0.25, None])
     sampler = ClientSampler(lag_s=lambda: next(lags))

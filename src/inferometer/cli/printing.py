@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, say
+from inferometer.record.record import CENSORED
 from inferometer.record.run import Run, document
 
 
@@ -39,7 +40,7 @@ def exit_code(run: Run, *, shown: bool) -> int:
     if run.state == "interrupted":
         say("warning", "interrupted; what was measured until then is kept")
         return INTERRUPTED
-    if not run.summary["outcomes"].get("ok"):
+    if _none_answered(run.summary["outcomes"]):
         say("error", f"no request was answered completely{_first_error(run)}")
         return UNREACHABLE
     word = run.verdict["word"]
@@ -52,6 +53,12 @@ def exit_code(run: Run, *, shown: bool) -> int:
     if failed:
         say("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
     return LIMIT_FAILED if failed else 0
+
+
+def _none_answered(outcomes: dict[str, int]) -> bool:
+    """Requests that we ended ourselves say nothing against the target: they make the run invalid, no more."""
+    censored = sum(n for word, n in outcomes.items() if word in CENSORED)
+    return not outcomes.get("ok") and not 0 < censored == sum(outcomes.values())
 
 
 def _reasons(run: Run, shown: bool) -> str:

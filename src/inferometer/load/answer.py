@@ -12,6 +12,7 @@ from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
 from inferometer.wire.pieces import read_pieces
 from inferometer.wire.sse import events_of
+from inferometer.wire.stamps import stamp_ns
 
 Ints = NDArray[np.int64]
 FRAMING = 2  # bytes behind an event that belong to its chunk: a carriage return and a line feed
@@ -68,8 +69,7 @@ def last_stamp(exchange: Exchange, offset_ns: int) -> int | None:
     """The instant of the last read, if there was one."""
     if not exchange.stamps:
         return None
-    whole, fraction = np.frombuffer(exchange.stamps[-1], np.int64).tolist()
-    return int(whole * 1_000_000_000 + fraction - offset_ns)
+    return stamp_ns(exchange.stamps[-1]) - offset_ns
 
 
 def _note_exchange(record: Record, exchange: Exchange) -> None:
@@ -149,11 +149,11 @@ def _details(usage: Json, name: str) -> Json:
 
 def _note_reads(record: Record, exchange: Exchange, stamps: Ints, ends: Ints, answer: Answer) -> None:
     """Which read completed each event, the tokens that came with each read, and its uncertainty."""
-    read_ends = np.cumsum(np.fromiter(map(len, exchange.reads), np.int64, len(exchange.reads)))
-    completed_by = np.searchsorted(read_ends, ends)
+    read_ends = np.fromiter(map(len, exchange.reads), np.int64, len(exchange.reads)).cumsum()
+    completed_by = read_ends.searchsorted(ends)
     event_tokens = np.array(answer.tokens, np.int64)
     tokens = np.bincount(completed_by, event_tokens, len(stamps)).astype(np.int64)
-    bearing = np.flatnonzero(tokens)
+    bearing = tokens.nonzero()[0]
     record.read_at = stamps[bearing].tobytes()
     record.read_tokens = tokens[bearing].tobytes()
     bears = event_tokens > 0
@@ -169,8 +169,10 @@ def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, comple
     since the read before is possible. Our own stamps are uncertain back to the poll before.
     """
     assert exchange.sent_at is not None
-    before = np.concatenate([[exchange.sent_at], stamps[:-1]])
-    slack: Ints = np.maximum(stamps - before, 0)
+    slack = np.empty_like(stamps)
+    slack[0] = stamps[0] - exchange.sent_at
+    np.subtract(stamps[1:], stamps[:-1], out=slack[1:])
+    np.maximum(slack, 0, out=slack)
     last_end = np.zeros(len(stamps), np.int64)
     last_end[completed_by] = ends  # the last event of a read is written last
     slack[(np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING)] = 0

@@ -7,7 +7,7 @@ import numpy as np
 
 from inferometer.load.arrivals import length_s
 from inferometer.load.pace import arrivals_of, warmup_sessions
-from inferometer.measure.facts import Facts
+from inferometer.measure.facts import CoreUse, Facts
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records
 from inferometer.record.log import Note
@@ -33,12 +33,27 @@ def facts_of(
         warmup_end_at=None if start_at is None else _warmup_end_at(plan, records, start_at),
         stage_ends_at={} if start_at is None else {each.name: _stage_ends_at(each, start_at) for each in plan.classes},
         planned=_planned(plan),
-        interrupted=len(ends) < len(starts) or any(note.what in {"interrupted", "gave up"} for note in notes),
-        cpu_shares=tuple(sample.value for sample in samples if (sample.source, sample.name) == ("client", "cpu_share")),
+        interrupted=len(ends) < len(starts) or any(note.what == "interrupted" for note in notes),
+        gave_up=next((str(note.facts["why"]) for note in notes if note.what == "gave up"), None),
+        core_use=_core_use(samples, start_at),
         clock_steps_s=tuple(note.facts["by_s"] for note in notes if note.what == "clock stepped"),
         calibration=calibration,
         stamps=stamps,
     )
+
+
+def _core_use(samples: Sequence[Sample], start_at: int | None) -> tuple[CoreUse, ...]:
+    """Each sample of a load process covers the time since the one before it, the first since the load began."""
+    before: dict[str, int] = {}
+    found = []
+    for sample in sorted(samples, key=lambda sample: sample.at):
+        if (sample.source, sample.name) != ("client", "cpu_share"):
+            continue
+        shard = sample.labels.get("shard", "0")
+        begins_at = before.get(shard, sample.at if start_at is None else start_at)
+        found.append(CoreUse(sample.value, max(0, sample.at - begins_at) / NANOSECONDS, shard))
+        before[shard] = sample.at
+    return tuple(found)
 
 
 def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:

@@ -75,7 +75,9 @@ class HttpTransport:
             if exchange.outcome != "ok":  # little to read, and no quiet moment may come where everything fails
                 self._finish(exchange, request, ticket, done)
                 return
-            weight = EXCHANGE_BYTES + len(exchange.request) + sum(map(len, exchange.reads))
+            weight = (
+                EXCHANGE_BYTES + len(exchange.request) + len(exchange.reads) * len(max(exchange.reads[:3], key=len))
+            )
             self._backlog.append((weight, exchange, request, ticket, done))
             self._backlog_bytes += weight
             while self._backlog_bytes > BACKLOG_BYTES:

@@ -54,6 +54,7 @@ def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> di
         "arrivals": arrivals,
         "sent": sent,
         "unsent": len(records) - sent,
+        "resent": int((records.retry_ns > 0).sum()),  # the kept-alive connection turned out dead
         "shortfall": max(0, planned - arrivals) if planned is not None else None,
         "lateness": _lateness(answers),
     }

@@ -2,7 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+
+class CoreUse(NamedTuple):
+    """A sample of a load process: the CPU seconds it used per second, over how many seconds."""
+
+    share: float
+    over_s: float
+    shard: str = "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +23,13 @@ class Facts:
     last_arrival_at: Mapping[str, int] = field(default_factory=dict)  # as planned
     planned: Mapping[str, int] = field(default_factory=dict)  # sessions that were to arrive in an open loop
     interrupted: bool = False
-    cpu_shares: tuple[float, ...] = ()  # samples of the busiest load process: CPU seconds per second
+    gave_up: str | None = None  # why the run ended itself early: stop.errors, or nothing but failures
+    core_use: tuple[CoreUse, ...] = ()  # of all load processes
     clock_steps_s: tuple[float, ...] = ()  # by how much the real-time clock stepped, each time it did
     calibration: Mapping[str, Any] | None = None  # the instrument-error curve of this machine
     stamps: Literal["kernel", "read"] = "read"
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether less was sent than the plan asks for, and we know why."""
+        return self.interrupted or self.gave_up is not None

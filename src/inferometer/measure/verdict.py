@@ -29,11 +29,13 @@ SHORTFALL_INVALID = 0.10
 KS_SIGNIFICANT = 0.001  # one sound run in a thousand
 KS_DISTANCE = 0.03  # with many gaps any difference is significant; a smaller one changes no queue
 UNEVEN_GAPS = 0.10  # coefficient of variation of gaps that should all be equal
+READS_FEWEST = 3  # one read that waited says nothing of the others, however few they are
 READS_FIRST = 0.01  # share of TTFTs with a large uncertainty: more, and it reaches p99
 READS_LATER = 0.05  # share of gaps with a large uncertainty: more, and it reaches p95
 CEILING_DOUBTFUL = 0.80
 BUSY_SHARE = 0.90  # of a core: above it, queueing in the client is no longer small
-BUSY_SAMPLES = 0.10
+BUSY_TIME = 0.10
+BUSY_KNOWN_S = 1.0  # of samples: start and end of a shorter run weigh more than what lies between
 QUEUE_GROWTH = 0.05  # requests that join the backlog per request offered
 FEW_TURNOVERS = 2.0  # a window of fewer stays than this has not seen a steady state
 HELD_SHARE = 0.95
@@ -84,6 +86,9 @@ def _interrupted(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]
     if facts.interrupted:
         length = duration_text(summary["window"]["length_s"])
         yield _doubt("interrupted", f"The run was interrupted; its window is the {length} before that.")
+    elif facts.gave_up is not None:
+        length = duration_text(summary["window"]["length_s"])
+        yield _doubt("ended_early", f"The run ended early: {facts.gave_up}; its window is the {length} before that.")
 
 
 def _late_sends(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
@@ -99,7 +104,7 @@ def _late_sends(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
 def _shortfall(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     for name, _, part in _parts(summary, plan):
         planned, missing = part["delivery"]["planned"], part["delivery"]["shortfall"]
-        if facts.interrupted or not planned or missing / planned <= SHORTFALL_DOUBTFUL:
+        if facts.cut_short or not planned or missing / planned <= SHORTFALL_DOUBTFUL:
             continue
         word: Word = "invalid" if missing / planned > SHORTFALL_INVALID else "doubtful"
         text = f"Of {planned} planned arrivals {missing} never came: the offered load is not the one asked for."
@@ -119,13 +124,21 @@ def _not_the_process(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Rea
 
 
 def _uncertain_reads(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
-    first, later = summary["uncertainty"]["first_read"], summary["uncertainty"]["read"]
-    if (first["large_share"] or 0.0) > READS_FIRST:
+    first, later, last = (summary["uncertainty"][name] for name in ("first_read", "read", "last_read"))
+    if _many_uncertain(first, READS_FIRST):
         text = f"{first['large_share']:.1%} of first tokens may have come more than 5% of the median TTFT earlier"
         yield _doubt("uncertain_reads", f"{text} (p99 {duration_text(first['p99'])}); use more workers.")
-    if (later["large_share"] or 0.0) > READS_LATER:
+    if _many_uncertain(later, READS_LATER):
         text = f"{later['large_share']:.1%} of reads are uncertain by more than half a median gap"
         yield _doubt("uncertain_reads", f"{text}: do not rely on the tails of ICL and ITL; use more workers.")
+    if _many_uncertain(last, READS_LATER):
+        text = f"{last['large_share']:.0%} of last tokens came together with the end of the answer, and may have come"
+        text += " earlier by more than half of the time the answer took from its first token"
+        yield _doubt("uncertain_ends", f"{text}: do not rely on TPOT; ask for longer answers.")
+
+
+def _many_uncertain(reads: dict[str, Any], share: float) -> bool:
+    return reads["large"] >= READS_FEWEST and reads["large_share"] > share
 
 
 def _own_error(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
@@ -153,10 +166,18 @@ def _near_the_ceiling(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Re
 
 
 def _busy_client(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
-    busy = [share for share in facts.cpu_shares if share > BUSY_SHARE]
-    if facts.cpu_shares and len(busy) / len(facts.cpu_shares) > BUSY_SAMPLES:
-        text = f"The client's core was over {BUSY_SHARE:.0%} busy in {len(busy) / len(facts.cpu_shares):.0%} of samples"
+    busy = max((_busy_time(facts, shard) for shard in {use.shard for use in facts.core_use}), default=0.0)
+    if busy > BUSY_TIME:
+        text = f"The client's core was over {BUSY_SHARE:.0%} busy for {busy:.0%} of the time"
         yield _doubt("busy_client", f"{text}: what it reports as latency may be its own; use more workers.")
+
+
+def _busy_time(facts: Facts, shard: str) -> float:
+    """The share of a load process's time in which it left its core no rest; 0 where too little of it was seen."""
+    uses = [use for use in facts.core_use if use.shard == shard]
+    seen_s = sum(use.over_s for use in uses)
+    busy_s = sum(use.over_s for use in uses if use.share > BUSY_SHARE)
+    return busy_s / seen_s if seen_s >= BUSY_KNOWN_S else 0.0
 
 
 def _unbounded_queue(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
@@ -172,8 +193,9 @@ def _unbounded_queue(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Rea
 
 
 def _short_against_stay(backlog: dict[str, Any], length_s: float) -> bool:
+    """Also where nothing left the system: its stay is then longer than the window, we do not know by how much."""
     stay_s = backlog["time_in_system_s"]
-    return stay_s is not None and length_s < FEW_TURNOVERS * stay_s
+    return stay_s is None or length_s < FEW_TURNOVERS * stay_s
 
 
 def _not_steady(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:

@@ -114,7 +114,7 @@ def _open(arrivals: Ints, facts: Facts, name: str, begin_at: int) -> Window | No
     if not len(arrivals):
         return None
     end_at, last = int(arrivals.max()), "scheduled arrival"
-    if facts.interrupted and facts.last_arrival_at.get(name, end_at) > end_at:
+    if facts.cut_short and facts.last_arrival_at.get(name, end_at) > end_at:
         last = "arrival before the interrupt"
     return Window(begin_at, end_at, f"open loop: from the end of warm-up to the last {last}")
 

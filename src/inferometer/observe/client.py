@@ -11,6 +11,7 @@ from inferometer.record.sample import Sample
 
 SOURCE = "client"
 _STATM = Path("/proc/self/statm")
+LEAST_NS = 100_000_000  # a share of less time tells of one piece of work, not of how busy the process is
 _KIB = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes there
 
 
@@ -31,15 +32,19 @@ class ClientSampler:
     def __init__(self, shard: int = 0, lag_s: Callable[[], float | None] | None = None) -> None:
         self._labels = {"shard": str(shard)}
         self._lag_s = lag_s
+        self.begin()
+
+    def begin(self) -> None:
+        """The load begins now: what was used to get ready is no part of it."""
         self._before = _usage(time.monotonic_ns())
 
     def sample(self, at: int) -> list[Sample]:
-        """At least 1 ms after the one before: shares of less are noise, and nothing is returned."""
-        before, usage = self._before, _usage(at)
-        wall_s = (usage.at - before.at) / 1e9
-        if wall_s < 0.001:
+        """At least 100 ms after the one before, else nothing is returned and the next sample covers this time too."""
+        before = self._before
+        if at - before.at < LEAST_NS:
             return []
-        self._before = usage
+        self._before = usage = _usage(at)
+        wall_s = (usage.at - before.at) / 1e9
         values = {
             "cpu_share": (usage.cpu_s - before.cpu_s) / wall_s,  # of one core
             "waits_per_s": (usage.waits - before.waits) / wall_s,

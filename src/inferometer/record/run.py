@@ -48,7 +48,7 @@ def document(run: Run) -> dict[str, Any]:
     return {
         "schema": schema_of("run"),
         "run": {"id": run.id, "started": run.started_at, "folder": folder, "state": run.state},
-        "verdict": run.verdict,
+        "verdict": {name: run.verdict[name] for name in ("word", "reasons") if name in run.verdict},
         "summary": run.summary,
         "plan": run.plan,
         "environment": run.environment,

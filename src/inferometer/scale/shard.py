@@ -7,4 +7,11 @@ from inferometer.scale.frames import Start, Watch
 
 def observed_shard(job: ShardJob, watch: Watch, start: Start) -> ShardReport:
     """Run one shard to its end, with samples of its own process in its log."""
-    return run_shard(job, watch, start, ClientSampler(job.shard).sample)
+    sampler = ClientSampler(job.shard)
+
+    def begin() -> int:
+        start_at = start()
+        sampler.begin()
+        return start_at
+
+    return run_shard(job, watch, begin, sampler.sample)

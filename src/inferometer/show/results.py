@@ -32,6 +32,8 @@ def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str | Text]]:
     yield from _failures(summary)
     if summary.get("delivery"):
         yield "delivery", _delivery(summary)
+        if resent := summary["delivery"].get("resent"):
+            yield "", f"{resent:,} sent again: the kept-alive connection was dead"
     if summary.get("instrument"):
         yield "instrument", _instrument(summary["instrument"])
 

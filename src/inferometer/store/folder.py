@@ -15,10 +15,11 @@ import msgspec
 import orjson
 import yaml
 
-from inferometer.errors import StoreError
+from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told, write_text
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
+from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Run, State
 from inferometer.record.sample import Samples
@@ -87,9 +88,11 @@ class RunFolder:
                 log.unlink()
         return records, gathered
 
-    def abandon(self) -> None:
-        """The run ended by an error: keep what there is to look at, or leave nothing behind."""
-        if any(self.path.glob("*.bin")) or any(self.path.glob("*.log")):
+    def abandon(self, because: BaseException | None = None) -> None:
+        """The run ended by an error: keep what there is to look at, or leave nothing behind. What a server printed is
+        worth a look only where the server is to blame."""
+        blamed = isinstance(because, TargetError) and any(self.path.glob("*.log"))
+        if blamed or any(map(_has_entries, logs_of(self.path))):
             with suppress(StoreError):
                 self.write_state("failed")
         else:
@@ -188,6 +191,14 @@ def _records_of(path: Path) -> Any:
 def logs_of(path: Path) -> list[Path]:
     """The logs of the shards that are still there, in order."""
     return sorted(path.glob("log-*.bin"), key=lambda log: (len(log.name), log.name))
+
+
+def _has_entries(log: Path) -> bool:
+    """Whether a shard came as far as the load."""
+    try:
+        return next(iter(LogReader(log)), None) is not None
+    except StoreError:
+        return True  # broken, so something was written
 
 
 def _shards(gathered: Gathered) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from inferometer.record.files import told
 from inferometer.record.run import Run
 from inferometer.record.schema import VERSIONS
 from inferometer.store.entry import Entry, entry_at, entry_of
+from inferometer.store.folder import logs_of
 
 INDEX = "index.sqlite"
 BUSY_S = 20.0  # how long a writer waits for the others
@@ -66,7 +67,7 @@ class Index:
         if not entries:
             raise StoreError(f"{self.store}: no runs in it yet", "make one: inferometer run")
         if latest := _LATEST.fullmatch(wanted):
-            return _nth(entries, int(latest[1] or 0)).folder
+            return _nth([entry for entry in entries if _can_be_shown(entry)] or entries, int(latest[1] or 0)).folder
         return _matching(entries, wanted).folder
 
     def reindex(self) -> int:
@@ -195,6 +196,11 @@ def _run_folders(store: Path) -> dict[str, Path]:
         return {}
     with told(runs):
         return {path.name: path for path in runs.iterdir() if path.is_dir() and not path.name.startswith(".")}
+
+
+def _can_be_shown(entry: Entry) -> bool:
+    """A run that failed before anything was sent has no numbers and no logs."""
+    return entry.state != "failed" or entry.requests is not None or bool(logs_of(entry.folder))
 
 
 def _nth(entries: list[Entry], back: int) -> Entry:

@@ -9,6 +9,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <structmember.h>
+
 #include <errno.h>
 #include <math.h>
 #include <sys/epoll.h>
@@ -36,6 +38,7 @@ typedef struct {
     int epoll;
     Stream *streams; /* by descriptor */
     int size;
+    int taken; /* how many descriptors were ready at the last poll, those read here included */
 } Poller;
 
 static PyObject *failed(void) { return PyErr_SetFromErrno(PyExc_OSError); }
@@ -151,6 +154,7 @@ static PyObject *Poller_poll(Poller *self, PyObject *args) {
         if (PyErr_CheckSignals() < 0) return NULL;
         count = 0;
     }
+    self->taken = count;
     PyObject *ready = PyList_New(0);
     if (ready == NULL) return NULL;
     char buffer[READ_SIZE];
@@ -181,6 +185,7 @@ static PyObject *Poller_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     if (self == NULL) return NULL;
     self->streams = NULL;
     self->size = 0;
+    self->taken = 0;
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (self->epoll < 0) {
         Py_DECREF(self);
@@ -331,6 +336,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static PyMemberDef members[] = {
+    {"taken", T_INT, offsetof(Poller, taken), READONLY, "descriptors that were ready at the last poll"},
+    {NULL, 0, 0, 0, NULL},
+};
+
 static PyTypeObject PollerType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "inferometer.wire._reader.Poller",
     .tp_basicsize = sizeof(Poller),
@@ -339,6 +349,7 @@ static PyTypeObject PollerType = {
     .tp_new = Poller_new,
     .tp_dealloc = (destructor)Poller_dealloc,
     .tp_methods = methods,
+    .tp_members = members,
 };
 
 static PyMethodDef functions[] = {

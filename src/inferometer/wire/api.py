@@ -9,6 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import orjson
 
 from inferometer.wire.skeleton import Skeleton, learn
@@ -222,9 +223,9 @@ def _note_odd_event(answer: Answer, data: bytes) -> None:
 def _count_tokens(answer: Answer, bears: list[int], totals: list[int], places: list[int]) -> None:
     if len(totals) > 1 or (totals and sum(bears) <= 1):
         answer.running_usage = True
-        answer.tokens = [0] * len(bears)
-        for number, before, total in zip(places, [0, *totals], totals, strict=False):
-            answer.tokens[number] = max(total - before, 0)
+        tokens = np.zeros(len(bears), np.int64)
+        tokens[places] = np.maximum(np.diff(totals, prepend=0), 0)
+        answer.tokens = tokens.tolist()
         answer.counted = sum(answer.tokens)
         return
     answer.counted = sum(bears)

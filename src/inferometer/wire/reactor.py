@@ -5,6 +5,7 @@ does not offer, and because one dict look-up per event is all it may cost.
 
 import ctypes
 import errno
+import functools
 import heapq
 import os
 import select
@@ -31,6 +32,7 @@ BATCH = 1024  # events taken from one poll
 IDLE_NS = 500_000  # quiet work may take this long: none is begun when a timer is nearer
 NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
 FAR_NS = 1 << 62
+MANY = 12  # descriptors ready at once: a longer nap costs them no exactness and saves polls
 BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
 
 OnReady = Callable[[int], None]
@@ -91,7 +93,7 @@ class Reactor:
         if self._ready.pop(fd, None) is not None:
             self._poller.unregister(fd)
 
-    @property
+    @functools.cached_property
     def attach(self) -> Attach | None:
         """Where the compiled reader is there: have it read a descriptor into two lists, of bytes and of stamps. The
         descriptor's callback then hears `LOOK` or `UNSTAMPED` for reads that it must see; `unwatch` ends it."""
@@ -143,9 +145,9 @@ class Reactor:
         self._running = True
         ready = self._ready
         returned_at = self._returned_at = now()
-        events: list[tuple[int, int]] = []
+        self._taken = 0
         while self._running:
-            whole = len(events) < BATCH  # else that poll left something behind, which came before it
+            whole = self._taken < BATCH  # else that poll left something behind, which came before it
             events = self._wait()
             self.polled_at, returned_at = returned_at if whole else self.polled_at, self._returned_at
             for fd, what in events:
@@ -153,22 +155,25 @@ class Reactor:
                 if on_ready is not None:
                     on_ready(what)
             self._fire()
-            if self.nap_s and len(events) < BUSY_BATCH:
-                self._nap()
+            if self.nap_s and self._taken < BUSY_BATCH:
+                self._rest()
 
     def _wait(self) -> list[tuple[int, int]]:
         """Ready descriptors; blocks until there is one or a timer is due, unless quiet work is waiting."""
         left = self._time_left()
         if self.idle is not None and left > IDLE_NS:
-            events = self._poller.poll(0, BATCH)
-            self._returned_at = now()  # before the quiet work: what comes during it is not older than this
-            if events or self.idle():
+            events = self._poll(0)
+            if self._taken or self.idle():
                 return events
             left = self._time_left()  # the quiet work may have set a timer
         if not self._running:
             return []
-        events = self._poller.poll(self._patience(left), BATCH)
-        self._returned_at = now()
+        return self._poll(self._patience(left))
+
+    def _poll(self, timeout: float) -> list[tuple[int, int]]:
+        events = self._poller.poll(timeout, BATCH)
+        self._returned_at = now()  # before any quiet work: what comes during it is not older than this
+        self._taken = self._poller.taken if self.attach is not None else len(events)  # type: ignore[attr-defined]
         return events
 
     def _time_left(self) -> int:
@@ -197,9 +202,14 @@ class Reactor:
             if action is not None:
                 action()
 
-    def _nap(self) -> None:
-        if self._time_left() > self.nap_s * 1e9 + NAP_OVERRUN_NS:
-            time.sleep(self.nap_s)
+    def _rest(self) -> None:
+        """Let readiness collect: over quiet work where there is some, else over a nap, longer when much comes."""
+        left = self._time_left()
+        if left > IDLE_NS and self.idle is not None and self.idle():
+            return
+        nap_s = 2 * self.nap_s if self._taken >= MANY else self.nap_s
+        if left > nap_s * 1e9 + NAP_OVERRUN_NS:
+            time.sleep(nap_s)
 
 
 class _Poller(Protocol):

@@ -144,7 +144,7 @@ class SyntheticTape:
             tokens, output, random = self._opening(index, chosen)
             return output, random, 0.0, tokens
         again = self._choose(index, turn)
-        tokens, output = self._lengths.draw(again)
+        tokens, output = self._lengths.later(again)
         return output, self._fresh_text(index, turn, tokens), self._think(again.think), tokens + self.writer.between
 
     def _answer(self, index: int, turn: int, output: int | None) -> Numbers:
@@ -178,6 +178,9 @@ class _Lengths:
         apart = spec.prefix.suffix_tokens if spec.prefix else None
         self.suffix: Quantile | None = None if apart is None else quantile_of(apart)
         self.longest_input = max((pair.input for pair in spec.pairs), default=longest_of(spec.input_tokens))
+        added = spec.turn_tokens or apart
+        self._added: Quantile | None = None if added is None else quantile_of(added)
+        self.longest_added = self.longest_input if added is None else longest_of(added)
         outputs = spec.output_tokens
         self.longest_output = max((pair.output for pair in spec.pairs), default=longest_of(outputs) if outputs else 1)
 
@@ -186,13 +189,18 @@ class _Lengths:
             return self._pairs[self._pair(chosen.input)]
         return self._input(chosen.input), None if self._output is None else self._output(chosen.output)
 
+    def later(self, chosen: _Chosen) -> tuple[int, int | None]:
+        """What a later turn adds, and asks."""
+        tokens, output = self.draw(chosen)
+        return (tokens if self._added is None else self._added(chosen.input)), output
+
 
 def _check_context(spec: Synthetic, context: WorkloadContext) -> None:
     """Nothing is shortened: what the model's context cannot hold is a mistake of the plan."""
     room, lengths = context.max_model_len, _Lengths(spec)
     turns = longest_of(spec.turns)
     longest = longest_prompt(spec.prefix, lengths.longest_input)
-    whole = longest + lengths.longest_output + (turns - 1) * (lengths.longest_input + lengths.longest_output)
+    whole = longest + lengths.longest_output + (turns - 1) * (lengths.longest_added + lengths.longest_output)
     if room is not None and whole > room:
         several = f" in {turns} turns" if turns > 1 else ""
         raise PlanError(

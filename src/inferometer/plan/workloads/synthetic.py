@@ -99,6 +99,9 @@ class Synthetic(WorkloadSection):
     )
     prefix: Prefix | None = Field(None, description="beginnings that prompts share")
     turns: Lengths = Field(Lengths.of(1), description="requests of a session, each with all that was said before")
+    turn_tokens: Lengths | None = Field(
+        None, description="what each later turn adds; default: suffix_tokens, or without them input_tokens"
+    )
     history: Literal["live", "made"] = Field(
         "live", description="answers that later turns hold: those that came back, or made-up ones of the asked length"
     )
@@ -113,6 +116,8 @@ class Synthetic(WorkloadSection):
             yield Mistake(("models",), "must have weights greater than 0")
         if self.images is not None and self.prompt_as == "token_ids":
             yield Mistake(("images",), "stand beside text: prompt_as must be text")
+        if self.turn_tokens is not None and self.turns.most == 1:
+            yield Mistake(("turn_tokens",), "belong to later turns, but turns is 1")
         if self.prefix is not None:
             yield from self._of_prefix(self.prefix)
 
@@ -120,8 +125,8 @@ class Synthetic(WorkloadSection):
         if prefix.suffix_tokens is not None:
             if self.pairs or "input_tokens" in self.model_fields_set - _defaults(self):
                 yield Mistake(("prefix", "suffix_tokens"), "stand in place of input_tokens: give one or the other")
-        elif (longest := prefix.tokens and prefix.tokens.most) and longest > self._shortest_input:
-            text = f"must be at most the shortest prompt, {self._shortest_input}: input_tokens is the length of both"
+        elif (longest := prefix.tokens and prefix.tokens.most) and longest >= self._shortest_input:
+            text = f"must be less than the shortest prompt, {self._shortest_input}: input_tokens is the length of both"
             yield Mistake(("prefix", "tokens"), text)
         if prefix.hit_rate is not None and self.turns.most != 1:
             yield Mistake(("prefix", "hit_rate"), "is for single turns: later ones find their own history in the cache")
