@@ -88,7 +88,7 @@ _DURATION_UNITS = {
     "d": Decimal(86400),
 }
 _COUNT_UNITS = {"": 1, "k": 1000, "ki": 1024, "m": 1000**2, "mi": 1024**2, "g": 1000**3, "gi": 1024**3}
-_DIGITS = r"(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?"
+_DIGITS = r"(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?"
 _DURATION_PART = re.compile(rf"\s*({_DIGITS})\s*([a-zµ]+)\s*", re.IGNORECASE)
 _NUMBER = re.compile(rf"\s*([+-]?{_DIGITS})\s*(?:([kmg]i?)b?)?\s*", re.IGNORECASE)
 

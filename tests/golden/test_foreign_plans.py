@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import shlex
 
 import pytest
 
@@ -54,8 +55,10 @@ def test_every_flag_of_a_real_vllm_run_is_known_and_means_what_was_sent(data, na
 def test_a_real_inference_perf_configuration(data):
     """Its sweep is a search; the stages that the search found, put in its place, make it a plan."""
     path = str(data / "results/inference_perf/config.yaml")
-    with pytest.raises(PlanError, match="a search, not a plan"):
+    with pytest.raises(PlanError, match="a search, not a plan") as caught:
         open_plan([path])
+    (hinted,) = shlex.split(caught.value.hint.partition("-o ")[2])
+    assert open_plan([path], changes=[hinted]).plan.load.rate == 1
     stages = "load={type: constant, stages: [{rate: 2.5, duration: 60}, {rate: 5, duration: 60}]}"
     opened = open_plan([path], changes=[stages])
     workload = opened.plan.workload
@@ -69,7 +72,7 @@ def test_a_real_inference_perf_configuration(data):
 def test_the_configuration_of_a_real_guidellm_report(data):
     report = json.loads((data / "results/guidellm/guidellm_report_v2.json").read_text())
     plan = plan_from(guidellm.from_mapping(report["config"]).plan)
-    assert [(stage.rate, stage.duration) for stage in plan.load.stages] == [(2, 1), (4, 0.5)]
+    assert [(stage.rate, stage.duration) for stage in plan.load.stages] == [(1, 1), (2, 0.5)]  # of 2 turns
     assert str(plan.workload.prefix.suffix_tokens) == "normal ~32"
     assert (plan.workload.turns.value, plan.workload.prefix.groups, plan.workload.output_tokens.value) == (2, 4, 8)
     assert (plan.target.api, plan.seed) == ("chat", 42)

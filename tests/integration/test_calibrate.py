@@ -67,6 +67,28 @@ def test_the_ceiling_is_the_most_that_was_kept_up_with() -> None:
     assert curve_of([])["ceiling_events_per_s"] is None
 
 
+def test_a_late_metronome_is_no_limit_of_the_client() -> None:
+    def point(rate: float, error: float, late: float) -> dict[str, float | None]:
+        return {"events_per_s": rate, "read_error_p99": error, "interval": 0.005, "metronome_late_p99": late}
+
+    bounded = curve_of([point(90_000, 0.004, 0.0), point(150_000, 0.02, 0.001)])
+    assert (bounded["ceiling_events_per_s"], bounded["ceiling_is_at_least"]) == (90_000, False)
+    unbounded = curve_of([point(90_000, 0.004, 0.0), point(150_000, 0.02, 0.03)])
+    assert (unbounded["ceiling_events_per_s"], unbounded["ceiling_is_at_least"]) == (90_000, True)
+    assert [each["metronome_late"] for each in unbounded["points"]] == [False, True]
+
+
+def test_the_quick_curve_covers_ordinary_runs() -> None:
+    """A handful of streams of a model that takes 4 ms a token, and a hundred of one that takes 5.4."""
+    points = [
+        {"streams": point.streams, "events_per_s": point.streams / point.interval_s, "ttft_error_p99": 1e-4}
+        for point in module.QUICK
+    ]
+    for streams, interval_s in ((1, 0.004), (8, 0.0048), (32, 0.0054), (128, 0.0054), (512, 0.0054)):
+        found = error_at({"points": points}, streams, streams / interval_s)
+        assert found is not None and not found["extrapolated"], streams
+
+
 def test_points_fill_their_time() -> None:
     point = Point.lasting(8, 0.005, 2.0, rounds=2)
     assert point.rounds * (module.FIRST_S + point.tokens * point.interval_s) == pytest.approx(2.0, rel=0.02)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -205,11 +205,25 @@ def test_nobody_reads_the_rest(store: Path, kept: dict[str, Any]) -> None:
     assert said == b""
 
 
-def started_run(store: Path) -> tuple[subprocess.Popen[bytes], Path]:
+def started_run(store: Path, *more: str) -> tuple[subprocess.Popen[bytes], Path]:
     """A long run, once it has logged something."""
-    before = set((store / "runs").iterdir()) if (store / "runs").exists() else set()
+    (store / "runs").mkdir(exist_ok=True)
+    before = set((store / "runs").iterdir())
     process = subprocess.Popen(
-        [sys.executable, "-m", "inferometer", "run", *QUICK, "--rate", "200", "--duration", "60s", "--json", "-q"],
+        [
+            sys.executable,
+            "-m",
+            "inferometer",
+            "run",
+            *QUICK,
+            "--rate",
+            "200",
+            "--duration",
+            "60s",
+            "--json",
+            "-q",
+            *more,
+        ],
         env=environment(store),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -246,6 +260,25 @@ def test_a_killed_run_is_shown_as_far_as_it_came(store: Path) -> None:
     assert partial.returncode == 0, partial.stderr
     assert json.loads(partial.stdout)["summary"]["outcomes"]["ok"] > 0
     assert command(store, "show", folder.name, "--partial").stdout.count("partial") >= 1
+
+
+def test_a_killed_run_of_several_workers_has_no_failures_that_were_none(store: Path) -> None:
+    """The workers cancel what is in flight; the simulator, which lost the same parent, must not end before that."""
+    slow = ("--set", "server.args.speed=1", "--set", "server.args.step_time.base=20ms", "--output-tokens", "50")
+    process, folder = started_run(store, "--workers", "2", *slow)
+    process.kill()
+    process.communicate(timeout=60)  # the workers hold its stdout until they end
+    assert _awaited(lambda: all(b"ended" in log.read_bytes()[-2000:] for log in folder.glob("log-*.bin")))
+    outcomes = json.loads(command(store, "show", folder.name, "--partial", "--json").stdout)["summary"]["outcomes"]
+    assert outcomes.get("cancelled")
+    assert {word for word, n in outcomes.items() if n} <= {"ok", "cancelled"}
+
+
+def _awaited(done: Callable[[], bool], within_s: float = 15) -> bool:
+    deadline = time.monotonic() + within_s
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return done()
 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:

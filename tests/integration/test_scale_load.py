@@ -39,7 +39,7 @@ def entries(jobs):
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_shards_send_what_one_would(url, tmp_path, shards):
-    errands = jobs(url, tmp_path, shards, load={"type": "poisson", "rate": 200}, stop={"requests": 60})
+    errands = jobs(url, tmp_path, shards, load={"type": "poisson", "rate": 75}, stop={"requests": 60})
     phases = []
     end = run_shards(observed_shard, errands, lambda progress: phases.append(progress.phase))
     assert [report.shard for report in end.reports] == list(range(shards))
@@ -55,4 +55,4 @@ def test_shards_send_what_one_would(url, tmp_path, shards):
 
 
 def expected():
-    return [at for _, at, _ in islice(Arrivals(Load(type="poisson", rate=200), 0), 60)]
+    return [at for _, at, _ in islice(Arrivals(Load(type="poisson", rate=75), 0), 60)]

@@ -284,3 +284,18 @@ def test_a_proxy_that_refuses():
         port = listener.getsockname()[1]
     error = failure("http://model.test", proxy=f"http://me:{KEY}@127.0.0.1:{port}")
     assert error.message == f"the proxy http://***@127.0.0.1:{port} refused the connection"
+    assert error.hint == "is the proxy running there? (target.proxy)"
+
+
+def test_https_to_a_server_that_waits_for_a_line():
+    """It takes the greeting of TLS for the start of a request, and waits for the rest of it."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+        error = failure(f"https://127.0.0.1:{port}", timeout={"connect": 0.2})
+    assert error.message == f"https://127.0.0.1:{port} took the connection, but gave no TLS answer within 200 ms"
+    assert error.hint == f"is it a plain HTTP server? write http://127.0.0.1:{port}"
+
+
+def test_an_error_of_another_shape_is_not_shown_as_python():
+    with serving({"/v1/models": (422, {"detail": [{"loc": ["query"], "msg": "nope"}]})}) as (url, _):
+        assert failure(url).message.endswith('status 422: [{"loc":["query"],"msg":"nope"}]')

@@ -8,10 +8,11 @@ from contextlib import closing, suppress
 import pytest
 from loops import GET
 
-from inferometer.load.answer import read_answer, stamps_of
+from inferometer.load.answer import kernel_stamped, read_answer, read_ends_of, stamps_of
 from inferometer.record.record import Record
 from inferometer.wire.api import api_of
 from inferometer.wire.clocks import read_offset
+from inferometer.wire.connection import MARK
 from inferometer.wire.reactor import now
 from inferometer.wire.stamps import SO_TIMESTAMPNS, kernel_stamps
 
@@ -107,9 +108,10 @@ def test_answers_are_kept_byte_for_byte(loop):
     client = loop.client(loop.serve(stream(200)))
     exchange = loop.fetch(client)
     assert exchange.outcome == "ok"
-    assert b"".join(exchange.reads).endswith(b"\r\n0\r\n\r\n")
-    assert b"".join(exchange.reads).count(EVENT) == 200
-    assert len(exchange.stamps) == len(exchange.reads)
+    assert exchange.raw.endswith(b"\r\n0\r\n\r\n")
+    assert exchange.raw.count(EVENT) == 200
+    assert len(stamps_of(exchange, 0)) == len(read_ends_of(exchange))
+    assert read_ends_of(exchange)[-1] == len(exchange.raw)
 
 
 def test_a_connection_is_used_again(loop):
@@ -185,17 +187,20 @@ def test_stamps_that_stay_away(loop):
     ended = []
     exchange = client.fetch(GET, ended.append)
     for number in range(1, 5):
-        loop.until(lambda number=number: len(exchange.reads) == number)
+        loop.until(lambda number=number: exchange.reads_so_far == number)
         if number == 3:
             exchange.connection._socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 0)
         replies[0].write(EVENT)
-    loop.until(lambda: len(exchange.reads) == 5)
+    loop.until(lambda: exchange.reads_so_far == 5)
     replies[0].end()
     loop.until(lambda: ended)
     assert exchange.outcome == "ok"
-    assert len(exchange.stamps) == len(exchange.reads) == len(exchange.since) == 6
+    assert len(stamps_of(exchange, 0)) == len(read_ends_of(exchange)) == 6
     stamped = loop.kernel_stamps and kernel_stamps()
-    assert [bool(since) for since in exchange.since] == [not stamped] * 3 + [True] * 3
+    collected = [bool(own) for _, _, own in MARK.iter_unpack(exchange.bulk[1])] if exchange.bulk else []
+    mine = [bool(since) for since in exchange.since] or [False] * len(exchange.reads)
+    assert mine + collected == [not stamped] * 3 + [True] * 3
+    assert not kernel_stamped(exchange)
     record = Record(session=0, scheduled_at=0)
     read_answer(record, exchange, api_of("completions"), read_offset().ns)
     assert (record.outcome, record.counted_tokens) == ("ok", 4)

@@ -17,16 +17,32 @@ def judged(run: Run, word: str, *reasons: str) -> Run:
 
 VALID = judged(made_run(limits=["ttft p50 < 1s"]), "valid")
 MISSED = judged(made_run(limits=["ttft p50 < 1us", "failure_rate < 1%"]), "valid")
+UNTOLD = judged(made_run(requests=100, limits=["ttft p99.9 < 1s", "ttft p50 < 1s"]), "valid")
 
 CASES = [
     (VALID, 0, ""),
     (judged(VALID, "doubtful", "Not steady."), 0, "warning: doubtful as a measurement: Not steady.\n"),
     (MISSED, 1, "error: a limit failed: ttft p50 < 1us\n"),
+    (UNTOLD, 4, f"error: not valid as a measurement of a limit: {UNTOLD.summary['limits'][0]['text']}\n"),
     (judged(MISSED, "invalid", "Late.", "Short."), 4, "error: not valid as a measurement: Late. Short.\n"),
     (
         judged(made_run(requests=10, failed=1.0, error="503: busy"), "invalid", "Nothing."),
         3,
         "error: no request was answered completely: 503: busy\n",
+    ),
+    (
+        judged(
+            replace(VALID, summary=VALID.summary | {"outcomes": {"ok": 0, "unfinished": 10}}), "invalid", "None of 10."
+        ),
+        4,
+        "error: not valid as a measurement: None of 10.\n",
+    ),
+    (
+        judged(
+            replace(VALID, summary=VALID.summary | {"outcomes": {"ok": 0, "unfinished": 9, "cut": 1}}), "invalid", "x"
+        ),
+        3,
+        "error: no request was answered completely\n",
     ),
     (
         replace(MISSED, state="interrupted"),

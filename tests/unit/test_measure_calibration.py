@@ -35,6 +35,16 @@ def test_lookup(streams: int, events: float, error: float, extrapolated: bool) -
     assert found["ceiling_share"] == events / 200_000
 
 
+def test_fewer_streams_than_one_that_bore_the_rate_are_not_beyond_the_curve() -> None:
+    quick = {"points": [point(8, 1600, 1e-5), point(128, 23_700, 1e-4)]}
+    assert not error_at(quick, 32, 6400)["extrapolated"]
+    assert error_at(quick, 32, 30_000)["extrapolated"]
+
+
+def test_a_ceiling_that_is_only_a_lower_bound_has_no_share() -> None:
+    assert error_at(CURVE | {"ceiling_is_at_least": True}, 32, 1000)["ceiling_share"] is None
+
+
 def test_points_of_the_same_stamps_are_preferred() -> None:
     curve = {"points": [point(8, 100, 1e-5), point(8, 100, 1e-2, "read")]}
     assert error_at(curve, 8, 100, "read")["ttft_error_p99"] == 1e-2

@@ -87,6 +87,12 @@ def test_shortfall() -> None:
     assert arriving(poisson(10, 90), open_plan())["shortfall"] is None
 
 
+def test_what_was_sent_again_on_a_new_connection_is_counted() -> None:
+    rows = [row(t, retry_ns=t % 2) for t in range(10)]
+    plan = open_plan()
+    assert delivery(Answers.of(many(rows)), plan, plan.classes[0], Facts(start_at=0))["resent"] == 5
+
+
 def test_few_gaps_are_not_tested() -> None:
     found = arriving(poisson(10, 5), open_plan())
     assert found["gaps"] == 4 and found["ks"] is None and found["dispersion"] is None

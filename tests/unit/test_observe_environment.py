@@ -40,6 +40,20 @@ def test_it_is_plain_data_without_secrets(monkeypatch):
         (["i", "--set", f"target.headers.Authorization=Bearer {KEY}"], "i --set 'target.headers.Authorization=***'"),
         (["i", "--url", f"http://me:{KEY}@host:1/v1"], "i --url 'http://***@host:1/v1'"),
         (["i", f"--set=target.url=http://me:{KEY}@host"], "i '--set=target.url=http://***@host'"),
+        (
+            ["i", "--set", "target.headers={authorization: abc, x-team: blue}"],
+            "i --set 'target.headers={authorization: ***, x-team: blue}'",
+        ),
+        (
+            ["i", "--set", f'target.headers={{"x-team": "Bearer {KEY}"}}'],
+            """i --set 'target.headers={"x-team": "***"}'""",
+        ),
+        (["i", "--set", f"target.headers.x-team=Bearer {KEY}"], "i --set 'target.headers.x-team=***'"),
+        (
+            ["i", "--set", f'target.body={{"api_key": "{KEY}", "n": 1}}'],
+            """i --set 'target.body={"api_key": ***, "n": 1}'""",
+        ),
+        (["i", "--header", f"x-team={KEY}"], "i --header 'x-team=***'"),
         (["i", "--limit", "ttft p99 < 500ms"], "i --limit 'ttft p99 < 500ms'"),
     ],
 )

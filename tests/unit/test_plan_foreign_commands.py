@@ -168,7 +168,9 @@ def test_every_mistake_of_a_command_line_at_once():
 
 
 def test_what_has_no_place_is_said_and_not_dropped():
-    assert [note.partition(":")[0] for note in read(ONLINE).notes] == ["--disable-tqdm", "--metric-percentiles"]
+    assert [note.partition(":")[0] for note in read(ONLINE).notes] == [
+        *("--disable-tqdm", "--metric-percentiles", "--save-result")
+    ]
 
 
 def test_rays_benchmark_as_documented():
@@ -270,7 +272,9 @@ def test_the_rest_of_inferxs_flags():
     }
     assert found.plan["load"] == {"type": "poisson", "rate": 20, "max_concurrency": 4}
     assert found.plan["outputs"] == [{"format": "inferx", "path": "trials/run1"}]
-    assert {note.partition(":")[0] for note in found.notes} == {"--gpu-monitor", "--gpu-poll-interval", "--json-field"}
+    assert {note.partition(":")[0] for note in found.notes} == {
+        *("--gpu-monitor", "--gpu-poll-interval", "--json-field", "throughput_latency.png")
+    }
     assert mistakes("inferx_benchmark_framework.py") == ["inferx_benchmark_framework.py: --endpoint is missing"]
 
 

@@ -318,7 +318,7 @@ def test_fmperfs_profiles():
     plan = plan_from(found.plan)
     ours = read_plan(find_profile("fmperf/large_model_long_input", {}).path)
     assert (plan.workload, plan.load, plan.target.api) == (ours.workload, ours.load, ours.target.api)
-    assert "qps / 5" in found.notes[0]
+    assert "rates are of sessions of 5 turns: each is the rate of requests / 5" in found.notes
 
 
 def test_our_own_plans_are_nobody_elses():
@@ -338,7 +338,7 @@ def test_run_sh_by_flags_and_by_variables(template, monkeypatch, tmp_path):
     monkeypatch.setenv("INFEROMETER_PROFILES", str(tmp_path))
     monkeypatch.setenv("LLMDBENCH_HARNESS_EXPERIMENT_PROFILE", "mine.yaml")
     assert from_command(["run.sh", "-m", "a/b"]).plan["target"]["model"] == "a/b"
-    with pytest.raises(PlanError, match="our own of that name: inferometer run fmperf/dreams"):
+    with pytest.raises(PlanError, match="and no plan of ours of that name"):
         from_command(["run.sh", "-l", "fmperf", "-w", "dreams"])
 
 

@@ -187,3 +187,15 @@ def test_no_flags_change_nothing() -> None:
     filed = {"target": "http://a", "load": STAGES, "limits": "ttft p99 < 1s"}
     assert plan_from(filed, flags=Flags()) == plan_from(filed)
     assert plan_from({}, flags=Flags()) == plan_from({})
+
+
+@pytest.mark.parametrize("body", ['{"inputs": "{prompt}"}', '{"inputs": "{prompt}", "n": {max_tokens}}', "[{prompt}]"])
+def test_text_that_looks_like_yaml_stays_text(body: str) -> None:
+    plan = plan_from({}, ["target.api=template", "target.path=/x", f"target.body={body}"])
+    assert plan.target.body == body
+
+
+def test_text_may_be_quoted_missing_or_a_number() -> None:
+    assert plan_from({}, ["name='5'"]).name == "5"
+    assert plan_from({}, ["name=5"]).name == "5"
+    assert plan_from({"name": "x"}, ["name=null"]).name is None

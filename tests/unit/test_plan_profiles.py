@@ -11,6 +11,8 @@ from inferometer.plan.opening import open_plan
 from inferometer.plan.profiles import OURS, find_profile, folders, profiles
 from inferometer.plan.reading import read_plan
 from inferometer.simulator.rehearsal import rehearse
+from inferometer.workload.lengths import quantile_of
+from inferometer.workload.registry import workload_of
 
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
 USE_CASES = {  # input, output: short < 150 <= medium < 1500 <= long; what the limits are on
@@ -100,3 +102,23 @@ def test_the_command_lists_and_prints(monkeypatch):
         assert f"{name} " in listed.output
     printed = CliRunner().invoke(group, ["profiles", "chat"])
     assert printed.output == find_profile("chat", NOWHERE).path.read_text()
+
+
+@pytest.mark.parametrize("name", [each.name for each in profiles(NOWHERE) if "sharegpt" not in each.name])
+def test_no_profile_repeats_a_prompt_unless_it_says_so(name):
+    workload = read_plan(find_profile(name, NOWHERE).path).workload
+    if workload.images is not None:
+        workload = workload.model_copy(update={"images": None})  # 400 of them are slow; each is new
+    tape = workload_of(workload, 0, 0, "nonce")
+    prompts = {str(tape(index).turns[0].prompt) for index in range(400)}
+    prefix = workload.prefix
+    made = prefix.groups * prefix.prompts if prefix is not None and prefix.prompts else 400
+    assert len(prompts) == min(400, workload.count or 400, made)
+
+
+@pytest.mark.parametrize("name", ["chat", "rag", "code-completion", "code-generation"])
+def test_bounds_leave_the_mean_where_the_profile_says_it_is(name):
+    workload = read_plan(find_profile(name, NOWHERE).path).workload
+    draw = quantile_of(workload.input_tokens)
+    mean = sum(draw((at + 0.5) / 2000) for at in range(2000)) / 2000
+    assert mean == pytest.approx(workload.mean_input, rel=0.05)

@@ -1,5 +1,6 @@
 """What is written about a plan: the plan itself, without secrets, and the schema that editors read."""
 
+import json
 import re
 
 import jsonschema
@@ -12,7 +13,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.paths import known_paths, section_at
 from inferometer.plan.reading import plan_from
 from inferometer.plan.schema import editor_comment, json_schema
-from inferometer.plan.secrets import is_secret, redacted, redacted_url, resolve_headers
+from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, resolve_headers, secret_hider
 from inferometer.plan.text import parse_yaml
 from inferometer.plan.writing import to_yaml
 
@@ -76,6 +77,35 @@ def test_no_secret_is_written(full: bool) -> None:
     assert "hunter2" not in re.sub(r"url=\[[^]]*\]", "", repr(plan))
 
 
+KEYS = ["Bearer abcdef123456", "basic dXNlcjpwYXNz", "sk-proj-0123456789", "hf_abcdefghijkl", "eyJhbGci.eyJzdWIi.c2ln"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_what_looks_like_a_key_is_starred_under_any_name(key: str) -> None:
+    body = json.dumps({"inputs": "{prompt}", "meta": {"x": key}})
+    plan = plan_from(
+        {
+            "target": {"url": "http://h:1/?a=1", "headers": {"x-team": key}, "api": "template", "body": body},
+            "sampling": {"extra": {"deep": [{"x": key}]}},
+        }
+    )
+    assert key not in to_yaml(plan, True)
+    assert key not in str(redacted(plan).model_dump())
+    assert "{prompt}" in to_yaml(plan, True)
+    assert secret_hider(plan.target)(f"no such key: {key}") == "no such key: ***"
+
+
+def test_ordinary_text_is_not_starred() -> None:
+    kept = {
+        "a": "basic math for beginners",
+        "b": "Bearer ${KEY}",
+        "c": "sk-1",
+        "d": "bearer",
+        "e": "task-force-0123456",
+    }
+    assert redacted_fields(kept) == kept
+
+
 def test_a_redacted_plan_can_be_read_again() -> None:
     shown = redacted(plan_from(SECRET))
     assert plan_from(shown.model_dump(mode="json")) == shown
@@ -97,7 +127,9 @@ def test_urls(url: str, shown: str) -> None:
     assert redacted_url(url) == shown
 
 
-@pytest.mark.parametrize("name", ["Authorization", "x-api-key", "api_key", "Cookie", "X-Auth-Token", "key", "password"])
+@pytest.mark.parametrize(
+    "name", ["Authorization", "x-api-key", "api_key", "Cookie", "X-Auth-Token", "key", "password", "x-bearer"]
+)
 def test_secret_names(name: str) -> None:
     assert is_secret(name)
 

@@ -44,6 +44,12 @@ def test_the_document_is_what_json_prints(tmp_path: Path) -> None:
     }
 
 
+def test_the_verdict_has_one_shape_whether_it_was_kept_or_just_made() -> None:
+    made = a_run(verdict={"schema": "inferometer/verdict/1", "word": "valid", "reasons": []})
+    kept = a_run(verdict={"word": "valid", "reasons": []})
+    assert document(made)["verdict"] == document(kept)["verdict"] == {"word": "valid", "reasons": []}
+
+
 def test_a_run_without_records_says_so_and_one_with_reads_them_when_asked() -> None:
     assert a_run().records() is None
     assert a_run().samples() is None

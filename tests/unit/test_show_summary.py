@@ -2,6 +2,7 @@
 
 import io
 import json
+from typing import Any
 
 import pytest
 from made_runs import made_run
@@ -54,6 +55,13 @@ def test_failures_are_counted_and_shown_as_endlessly_late() -> None:
     assert "✓ failure_rate < 50%: met" in text
 
 
+def test_what_was_sent_again_is_said() -> None:
+    run = made_run()
+    run.summary["delivery"]["resent"] = 16
+    assert "16 sent again: the kept-alive connection was dead" in shown(run)
+    assert "sent again" not in shown(made_run())
+
+
 def test_nothing_answered_still_has_a_summary() -> None:
     text = shown(made_run(requests=20, failed=1.0))
     assert text.startswith("INVALID")
@@ -90,3 +98,24 @@ def test_no_colour_where_none_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None
     assert "\x1b[1;32m" in shown(made_run())
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[1;32m" not in shown(made_run())
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100])
+@pytest.mark.parametrize("plan", [{}, {"load": {"stages": [{"duration": "20s", "rate": 10}] * 2}, "stop": {}}])
+def test_no_number_is_ever_cut(width: int, plan: dict[str, Any]) -> None:
+    """Intervals and columns may go where there is no room; half a number is none."""
+    for requests, failed in ((60, 0.0), (500, 0.02)):
+        text = shown(made_run(requests=requests, failed=failed, **plan), width, measures=width >= 60)
+        assert "…" not in text
+        assert "p50" in text and "p99" in text
+
+
+def test_where_there_is_room_intervals_are_shown() -> None:
+    assert "±" in shown(made_run(), 80).split("rates")[0]
+    assert "±" not in shown(made_run(), 50).split("rates")[0]
+
+
+def test_without_answers_there_are_no_empty_tables() -> None:
+    text = shown(made_run(requests=20, failed=1.0, limits=["ttft < 1s"]))
+    assert "p90" not in text
+    assert "goodput" not in text and "- of the requests" not in text

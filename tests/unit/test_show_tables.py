@@ -71,6 +71,7 @@ def test_a_calibration_as_a_table() -> None:
     last = shown(curve_table(curve)).splitlines()[-1]
     assert last.split() == ["128", "22,759", "2.80", "µs", "-", "1.70", "µs", "8", "µs", "15.8", "kernel"]
     assert "58,079 events/s" in ceiling_text(curve)
+    assert "at least 58,079" in ceiling_text({**curve, "ceiling_is_at_least": True})
     assert "none of these loads" in ceiling_text({**curve, "ceiling_events_per_s": None})
 
 
@@ -105,3 +106,15 @@ def test_workload_warmup_and_classes_in_a_few_words() -> None:
     assert warmup_text(plan.warmup) == "20 requests and 5 s"
     assert workload_text(plan.traffic[0].workload) == "synthetic, 256 input tokens, output as the server likes"
     assert traffic_text(plan.traffic[1]).startswith("batch: synthetic, 256 input + 64 output tokens; 2 at once")
+
+
+def test_a_workload_says_what_is_shared_and_no_output_where_there_is_none():
+    def text(generates=True, **workload):
+        return workload_text(plan_from({"workload": workload}).workload, generates)
+
+    assert (
+        text(prefix={"hit_rate": 0.6, "groups": 8}) == "synthetic, 256 input + 64 output tokens, 60% shared in 8 groups"
+    )
+    assert text(prefix={"tokens": 100, "groups": 8}).endswith(", 100 shared of 8 groups")
+    assert text(generates=False, input_tokens=20) == "synthetic, 20 input tokens"
+    assert text(generates=False, type="table", path="a.csv", output_tokens=20) == "table from a.csv"

@@ -9,12 +9,13 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
+from inferometer.errors import PlanError
 from inferometer.simulator.asked import Asked, sequence_for
 from inferometer.simulator.bodies import Answering, TokenFrames, chunk
 from inferometer.simulator.faults import NAMES, Faults, FaultShares, parse_faults
 from inferometer.simulator.metrics import Histogram
 from inferometer.simulator.questions import RefusalError, read_question
-from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.tokens import answer_text, answer_words, fingerprint, natural_length, tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
 
@@ -184,3 +185,24 @@ def test_an_empty_truth_log_can_be_written(tmp_path: Path) -> None:
     TruthLog(5).write(tmp_path / "truth.npz")
     assert orjson.loads(TruthLog(5).to_json())["requests"] == []
     assert SimpleNamespace(**np.load(tmp_path / "truth.npz")).offsets.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("args", "mistake"),
+    [
+        (
+            {"faults": {"shares": {"cut=5": 2}}},
+            "server.args.faults: the share of 'cut=5' must be between 0 and 1, got 2",
+        ),
+        ({"faults": 5}, "server.args.faults must be settings by name, got 5"),
+        ({"blocks": "x"}, "server.args.blocks must be a whole number such as 300, 2k or 4Ki, got x"),
+        (
+            {"max_model_len": 10**9},
+            "server.args: max_model_len 1000000000 does not fit into the cache of 56916 blocks of 16 tokens",
+        ),
+    ],
+)
+def test_mistakes_in_settings_read_as_sentences(args: dict[str, object], mistake: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        settings_from(args)
+    assert caught.value.mistakes == [mistake]

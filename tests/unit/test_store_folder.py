@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from inferometer.errors import StoreError
+from inferometer.errors import PlanError, StoreError, TargetError
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
@@ -181,3 +181,34 @@ def test_a_nearly_full_disk_is_known_before_the_load(tmp_path: Path, monkeypatch
         check_writable(tmp_path)
     assert "free some space" in (raised.value.hint or "")
     assert [*(tmp_path / "runs").iterdir()] == []
+
+
+def test_a_run_refused_before_anything_was_sent_leaves_no_folder(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    (folder.path / "server.log").write_text("listening")
+    LogWriter(folder.log_path(0)).close()  # a worker that failed while it made itself ready
+    folder.abandon(PlanError("too long"))
+    assert not folder.path.exists()
+
+
+def test_the_log_of_a_server_that_failed_is_kept(tmp_path: Path) -> None:
+    folder = new_run(tmp_path)
+    (folder.path / "server.log").write_text("no GPU here")
+    folder.abandon(TargetError("ended before it was ready"))
+    assert folder.load().state == "failed"
+
+
+def test_what_was_logged_before_an_error_is_kept(tmp_path: Path) -> None:
+    folder = with_logs(new_run(tmp_path))
+    folder.abandon(PlanError("late"))
+    assert folder.load().state == "failed" and len(load_partial(folder.path)) == 2
+
+
+def test_a_store_that_cannot_be_made_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "no such file")  # as below /proc
+
+    monkeypatch.setattr(Path, "mkdir", nowhere)
+    with pytest.raises(StoreError) as caught:
+        check_writable(tmp_path / "x")
+    assert caught.value.hint and "--store" in caught.value.hint

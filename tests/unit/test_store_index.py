@@ -156,3 +156,14 @@ def test_an_index_of_an_older_version_is_made_anew(tmp_path: Path) -> None:
     db.close()
     kept(tmp_path)
     assert len(Index(tmp_path).runs()) == 1
+
+
+def test_the_latest_is_one_that_can_be_shown(tmp_path: Path) -> None:
+    """A server that did not start leaves its log and no numbers."""
+    good = kept(tmp_path, second=1)
+    broken = new_run(tmp_path, datetime(2026, 11, 15, 3, 12, 2, tzinfo=UTC))
+    broken.write_state("failed")
+    assert Index(tmp_path).find("latest") == good.path
+    assert Index(tmp_path).find(broken.id) == broken.path
+    killed = new_run(tmp_path, datetime(2026, 11, 15, 3, 12, 3, tzinfo=UTC))
+    assert Index(tmp_path).find("latest") == killed.path  # show --partial is for it

@@ -115,6 +115,17 @@ def test_number_text(value: float | None, text: str) -> None:
     assert vocabulary.number_text(value) == text
 
 
+@pytest.mark.parametrize("text", ["1e400", "1e400k", "1e99999", "1e99999999999999999999"])
+def test_a_number_too_large_to_keep_is_none(text: str) -> None:
+    for read in (vocabulary.number, vocabulary.count, vocabulary.seconds):
+        with pytest.raises(ValueError, match="not a"):
+            read(text)
+    with pytest.raises(ValueError, match="not a"):
+        vocabulary.seconds(f"{text}s")
+    with pytest.raises(ValueError, match="not a"):
+        vocabulary.percent(f"{text}%")
+
+
 @given(st.floats())
 def test_every_number_can_be_shown(value: float) -> None:
     assert vocabulary.number_text(value)

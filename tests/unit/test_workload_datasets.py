@@ -11,6 +11,7 @@ import pytest
 
 from inferometer.errors import DataError, MissingExtra, PlanError
 from inferometer.plan.reading import plan_from
+from inferometer.simulator.rehearsal import simulated_run
 from inferometer.workload import rows as rows_module
 from inferometer.workload.context import WorkloadContext
 from inferometer.workload.registry import workload_of
@@ -303,3 +304,58 @@ def test_a_dataset_of_the_hub_tells_its_schema(monkeypatch):
     assert prompts(sessions) == ["a?", "c?"] and asked == [(("owner/name", None), {"split": "test"})]
     with pytest.raises(DataError, match=r"owner/name \(train\): none of 2 rows is of type table"):
         made(type="huggingface", repo="owner/name", columns={"prompt": "text"})
+
+
+def test_tools_are_neither_counted_nor_sent_where_the_api_has_no_place_for_them(tmp_path):
+    tools = [{"name": "now", "parameters": {"type": "object", "properties": {"zone": {"type": "string"}}}}]
+    path = wrote(tmp_path / "chats.jsonl", {"messages": [{"role": "user", "content": "what time?"}], "tools": tools})
+    bare = wrote(tmp_path / "bare.jsonl", {"messages": [{"role": "user", "content": "what time?"}]})
+    asked, alone = (
+        made(type="messages", path=each, context=WorkloadContext(api="completions")) for each in (path, bare)
+    )
+    assert asked(0).turns[0].body == {}
+    assert statistics_of(asked)["input_tokens"] == statistics_of(alone)["input_tokens"]
+    assert any(
+        "tools of 1 sessions are neither sent nor counted" in line for line in statistics_text(statistics_of(asked))
+    )
+    chat_api = made(type="messages", path=path)
+    assert statistics_of(chat_api)["input_tokens"] > statistics_of(alone)["input_tokens"]
+    assert not any("tools of" in line for line in statistics_text(statistics_of(chat_api)))
+
+
+def test_the_first_broken_row_is_named_first_whatever_the_order(tmp_path):
+    rows = [{"prompt": "x"} if at % 10 else {"wrong": at} for at in range(1, 101)]
+    path = wrote(tmp_path / "rows.jsonl", *rows)
+    for seed in range(5):
+        examples = statistics_of(made(seed, type="table", path=path, shuffle=True))["examples"]
+        assert [example.split()[2] for example in examples] == ["10", "20", "30"]
+        with pytest.raises(DataError, match="line 10 "):
+            made(seed, type="table", path=path, shuffle=True, unusable="refuse")
+
+
+def test_an_array_that_breaks_off_says_after_which_row(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text('[{"prompt": "a"}, {"prompt": "b"}, {"prompt": "c')
+    with pytest.raises(DataError, match="after row 2 it breaks off"):
+        made(type="table", path=str(path))
+
+
+def test_a_broken_parquet_file_has_a_hint(tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(DataError, match="not a Parquet file") as caught:
+        made(type="table", path=str(path))
+    assert "PAR1" in caught.value.hint
+
+
+def test_a_dataset_is_counted_by_the_models_own_tokenizer_on_request(tmp_path):
+    path = wrote(tmp_path / "rows.jsonl", {"prompt": "x"})
+    with pytest.raises(PlanError, match="the model is not known"):
+        made(type="table", path=path, tokenizer="model")
+
+
+def test_a_simulation_tells_what_is_left_out(tmp_path):
+    path = wrote(tmp_path / "rows.jsonl", {"prompt": "x"}, {"wrong": 1})
+    told = []
+    simulated_run(plan_from({"workload": {"type": "table", "path": path}, "stop": {"requests": 2}}), told.append)
+    assert any("left out 1: 1 broken" in note for note in told)

@@ -112,7 +112,7 @@ def test_primes_ask_for_one_token_of_every_model():
     "workload, said",
     [
         ({"prefix": {}}, "tokens is missing: give the length"),
-        ({"input_tokens": 100, "prefix": {"tokens": 200}}, "prefix.tokens must be at most the shortest prompt, 100"),
+        ({"input_tokens": 100, "prefix": {"tokens": 200}}, "prefix.tokens must be less than the shortest prompt, 100"),
         ({"input_tokens": 100, "prefix": {"tokens": 50, "hit_rate": 0.8}}, "hit_rate cannot be reached"),
         ({"turns": 3, "prefix": {"hit_rate": 0.5}}, "hit_rate is for single turns"),
         ({"prefix": {"tokens": 9, "suffix_tokens": 9}, "input_tokens": 99}, "stand in place of input_tokens"),
@@ -141,6 +141,18 @@ def test_made_up_answers_have_the_asked_length():
     session = tape_of(input_tokens=20, output_tokens=5, turns=2, history="made")(0)
     assert not session.live
     assert len(session.turns[1].prompt[1]["content"].split()) == 5
+
+
+def test_later_turns_have_the_length_of_the_suffix_or_their_own():
+    shared = {"tokens": 100, "suffix_tokens": 10}
+    turns = tape_of(prefix=shared, output_tokens=5, turns=3)(0).turns
+    assert [turn.input_tokens for turn in turns] == [110, 125, 140]
+    turns = tape_of(prefix=shared, output_tokens=5, turns=3, turn_tokens=2)(0).turns
+    assert [turn.input_tokens for turn in turns] == [110, 117, 124]
+    with pytest.raises(ValueError, match="turn_tokens belong to later turns"):
+        tape_of(turn_tokens=2)
+    with pytest.raises(ValueError, match="less than the shortest prompt, 100"):
+        tape_of(input_tokens=100, prefix={"tokens": 100})
 
 
 def test_turns_of_token_ids_continue_each_other():

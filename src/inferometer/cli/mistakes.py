@@ -17,7 +17,7 @@ EXIT_CODES = {
     LIMIT_FAILED: "a limit failed",
     WRONG_USE: "wrong use, a wrong plan, or a store that cannot be used",
     UNREACHABLE: "the target could not be reached, does not speak the API, or answered no request",
-    INVALID: "the run is not valid as a measurement",
+    INVALID: "the run is not valid as a measurement, or not of one of its limits: it cannot be told",
     UNEXPECTED: "a mistake of ours; `--traceback` shows where",
     INTERRUPTED: "ended by Ctrl-C, the run is kept",
     BROKEN_PIPE: "whoever read our output has gone (`| head`)",

@@ -52,6 +52,7 @@ def show_plan(words: tuple[str, ...], changes: tuple[str, ...], overrides: tuple
     FILE may be a profile's name, another tool's file, or after `--` its command line: these are printed as the plan
     that a person would write, with what has no counterpart in comments.
     """
+    from inferometer.plan.foreign import shown
     from inferometer.plan.opening import open_plan
     from inferometer.plan.writing import to_yaml
 
@@ -60,7 +61,8 @@ def show_plan(words: tuple[str, ...], changes: tuple[str, ...], overrides: tuple
         click.echo(f"# {opened.tool}, as a plan")
     for note in opened.notes:
         click.echo(f"# {note}")
-    click.echo(to_yaml(opened.plan, full=full or opened.tool is None), nl=False)
+    whole = full or opened.tool is None
+    click.echo(to_yaml(opened.plan, full=True) if whole else shown.to_yaml(opened.plan, opened.said), nl=False)
 
 
 @plan.command()

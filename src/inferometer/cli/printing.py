@@ -49,10 +49,19 @@ def exit_code(run: Run, *, shown: bool) -> int:
         return INVALID
     if word == "doubtful":
         say("warning", f"doubtful as a measurement: {_reasons(run, shown)}")
-    failed = [limit["limit"] for limit in run.summary.get("limits", []) if limit["met"] is False]
+    return _limits_code(run.summary.get("limits", []))
+
+
+def _limits_code(limits: list[dict[str, Any]]) -> int:
+    """A limit that failed failed; one that cannot be told was not measured, which is neither."""
+    failed = [limit["limit"] for limit in limits if limit["met"] is False]
+    untold = [limit["text"] for limit in limits if limit["met"] is None]
     if failed:
         say("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
-    return LIMIT_FAILED if failed else 0
+    if untold:
+        what = "a limit" if len(untold) == 1 else "limits"
+        say("error", f"not valid as a measurement of {what}: {'; '.join(untold)}")
+    return LIMIT_FAILED if failed else INVALID if untold else 0
 
 
 def _none_answered(outcomes: dict[str, int]) -> bool:

@@ -46,7 +46,7 @@ def simulate(
 
     if plan.target.url:
         say("note", f"{', '.join(plan.target.url)} is not asked: this is a simulation")
-    run = simulated_run(plan)
+    run = simulated_run(plan, lambda text: say("note", text))
     print_run(run, as_json=as_json, slowest=slowest)
     return exit_code(run, shown=not as_json)
 

@@ -23,7 +23,7 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
 
     `offset_ns` is real time minus monotonic time: stamps come on the real-time clock.
     """
-    raw = b"".join(exchange.reads)
+    raw = exchange.raw
     _note_exchange(record, exchange)
     record.bytes_received = len(raw)
     stamps = stamps_of(exchange, offset_ns)
@@ -62,14 +62,35 @@ def new_record(ticket: Ticket) -> Record:
 def stamps_of(exchange: Exchange, offset_ns: int) -> Ints:
     """The instant of every read on the monotonic clock."""
     pairs = np.frombuffer(b"".join(exchange.stamps), np.int64).reshape(-1, 2)
-    return pairs[:, 0] * 1_000_000_000 + pairs[:, 1] - offset_ns
+    stamps = pairs[:, 0] * 1_000_000_000 + pairs[:, 1]
+    if exchange.bulk is not None:
+        stamps = np.concatenate([stamps, _marks(exchange.bulk)[:, 1]])
+    return stamps - offset_ns
+
+
+def read_ends_of(exchange: Exchange) -> Ints:
+    """How many bytes there were with every read."""
+    ends = np.fromiter(map(len, exchange.reads), np.int64, len(exchange.reads)).cumsum()
+    if exchange.bulk is None:
+        return ends
+    return np.concatenate([ends, _marks(exchange.bulk)[:, 0] + (ends[-1] if len(ends) else 0)])
 
 
 def last_stamp(exchange: Exchange, offset_ns: int) -> int | None:
     """The instant of the last read, if there was one."""
-    if not exchange.stamps:
-        return None
-    return stamp_ns(exchange.stamps[-1]) - offset_ns
+    if exchange.bulk is not None and exchange.bulk[1]:
+        return int(_marks(exchange.bulk)[-1, 1]) - offset_ns
+    return stamp_ns(exchange.stamps[-1]) - offset_ns if exchange.stamps else None
+
+
+def kernel_stamped(exchange: Exchange) -> bool:
+    """Whether every read has the kernel's stamp."""
+    return not exchange.since and (exchange.bulk is None or not _marks(exchange.bulk)[:, 2].any())
+
+
+def _marks(bulk: tuple[bytes, bytes]) -> Ints:
+    """What the compiled reader says of each read: bytes so far, stamp, whether that is our own."""
+    return np.frombuffer(bulk[1], np.int64).reshape(-1, 3)
 
 
 def _note_exchange(record: Record, exchange: Exchange) -> None:
@@ -149,7 +170,7 @@ def _details(usage: Json, name: str) -> Json:
 
 def _note_reads(record: Record, exchange: Exchange, stamps: Ints, ends: Ints, answer: Answer) -> None:
     """Which read completed each event, the tokens that came with each read, and its uncertainty."""
-    read_ends = np.fromiter(map(len, exchange.reads), np.int64, len(exchange.reads)).cumsum()
+    read_ends = read_ends_of(exchange)
     completed_by = read_ends.searchsorted(ends)
     event_tokens = np.array(answer.tokens, np.int64)
     tokens = np.bincount(completed_by, event_tokens, len(stamps)).astype(np.int64)
@@ -175,7 +196,10 @@ def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, comple
     np.maximum(slack, 0, out=slack)
     last_end = np.zeros(len(stamps), np.int64)
     last_end[completed_by] = ends  # the last event of a read is written last
-    slack[(np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING)] = 0
+    exact = (np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING)
+    if exchange.bulk is not None:
+        exact[len(exchange.reads) :] &= _marks(exchange.bulk)[:, 2] == 0
+    slack[exact] = 0
     for read, since in enumerate(exchange.since):
         if since:  # stamped by us
             slack[read] = max(int(stamps[read]) - since, 0)

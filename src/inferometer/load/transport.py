@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import orjson
 
-from inferometer.load.answer import last_stamp, new_record, read_answer
+from inferometer.load.answer import kernel_stamped, last_stamp, new_record, read_answer
 from inferometer.load.clock import Done, Ended, Ticket
 from inferometer.plan.model import Plan, Target, Traffic
 from inferometer.plan.secrets import redacted_url, resolve_headers, secret_hider
@@ -75,9 +75,9 @@ class HttpTransport:
             if exchange.outcome != "ok":  # little to read, and no quiet moment may come where everything fails
                 self._finish(exchange, request, ticket, done)
                 return
-            weight = (
-                EXCHANGE_BYTES + len(exchange.request) + len(exchange.reads) * len(max(exchange.reads[:3], key=len))
-            )
+            largest = max(map(len, exchange.reads[:3]))
+            collected = len(exchange.bulk[0]) if exchange.bulk else 0
+            weight = EXCHANGE_BYTES + len(exchange.request) + len(exchange.reads) * largest + collected
             self._backlog.append((weight, exchange, request, ticket, done))
             self._backlog_bytes += weight
             while self._backlog_bytes > BACKLOG_BYTES:
@@ -114,7 +114,7 @@ class HttpTransport:
         text = read_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
         if record.error is not None:  # servers like to echo a wrong key
             record.error = self._hide(" ".join(record.error.split()))[:300]
-        if exchange.since:
+        if not kernel_stamped(exchange):
             self.stamps = "read"
         if self._keep_prompts:
             record.prompt = request.prompt if isinstance(request.prompt, str) else orjson.dumps(request.prompt).decode()

@@ -1,7 +1,8 @@
 """The instrument's own error at a point of operation, looked up in the curve that calibration kept of this machine.
 
 A curve is {"schema", "machine", "points": [{"streams", "events_per_s", "ttft_error_p50", ..., "stamps"}],
-"ceiling_events_per_s"}. Errors and loads span decades, so the lookup is linear in their logarithms.
+"ceiling_events_per_s", "ceiling_is_at_least"}. Errors and loads span decades, so the lookup is linear in their
+logarithms.
 """
 
 import math
@@ -32,7 +33,7 @@ def error_at(
         fitting = [point for point in points if point.get(name) is not None]
         value, outside = _looked_up(fitting, name, streams, events_per_s) if fitting else (None, False)
         found[name], beyond = value, beyond or outside
-    ceiling = curve.get("ceiling_events_per_s")
+    ceiling = None if curve.get("ceiling_is_at_least") else curve.get("ceiling_events_per_s")
     return found | {"ceiling_share": events_per_s / ceiling if ceiling else None, "extrapolated": beyond}
 
 
@@ -49,7 +50,7 @@ def _looked_up(points: Points, name: str, streams: float, events_per_s: float) -
     nearest = _around(sorted(levels), streams)
     along = {level: _along(levels[level], events_per_s) for level in nearest}
     value, outside = _along([(level, along[level][0]) for level in nearest], streams)
-    return value, outside or any(beyond for _, beyond in along.values())
+    return value, outside or along[nearest[-1]][1]  # what more streams were tried with, fewer bear too
 
 
 def _around(levels: list[float], x: float) -> list[float]:

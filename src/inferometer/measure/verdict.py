@@ -138,7 +138,7 @@ def _uncertain_reads(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Rea
 
 
 def _many_uncertain(reads: dict[str, Any], share: float) -> bool:
-    return reads["large"] >= READS_FEWEST and reads["large_share"] > share
+    return bool(reads["large"] >= READS_FEWEST and reads["large_share"] > share)
 
 
 def _own_error(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.plan.model import Plan
-from inferometer.plan.secrets import REDACTED, is_secret, redacted_url
+from inferometer.plan.secrets import REDACTED, is_secret, redacted_text, redacted_url
 
 GIT_S = 2.0
 _PACKAGES = ("numpy", "msgspec", "orjson", "pydantic", "pyarrow")
+_INNER = re.compile(
+    r"""(?P<head>(?P<quote>["']?)(?P<name>[\w.-]+)(?P=quote)\s*:\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,}\]{[]+)"""
+)
 _SETTING = re.compile(r"(?P<name>[\w.\-]+)\s*[=:]\s*(?P<value>.+)", re.DOTALL)
 
 
@@ -93,12 +96,16 @@ def command_line(arguments: Sequence[str]) -> str:
 def _harmless(word: str, before: str) -> str:
     if is_secret(before.lstrip("-")):
         return REDACTED
-    if "://" in word:
-        return re.sub(r"\w+://\S+", lambda url: redacted_url(url[0]), word)
+    word = re.sub(r"\w+://\S+", lambda url: redacted_url(url[0]), word)
     match = _SETTING.fullmatch(word.lstrip("-"))
     if match is not None and is_secret(match["name"].rpartition(".")[2]):
         return word[: len(word) - len(match["value"])] + REDACTED
-    return word
+    return _INNER.sub(_starred_field, redacted_text(word)) if re.search(r"[{[]", word) else redacted_text(word)
+
+
+def _starred_field(match: re.Match[str]) -> str:
+    """A secret inside a mapping: `--set 'target.headers={x-api-key: ***}'`."""
+    return match["head"] + REDACTED if is_secret(match["name"]) else match[0]
 
 
 def cpu_model() -> str | None:

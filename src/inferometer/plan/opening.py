@@ -34,6 +34,7 @@ class Opened:
     plan: Plan
     tool: str | None
     notes: list[str]
+    said: dict[str, Any] = field(default_factory=dict)  # before our own flags changed it
 
 
 def open_plan(
@@ -48,13 +49,13 @@ def open_plan(
     if said.tool is None and changes:
         raise PlanError(f"-o {changes[0]}: changes another tool's file before it is read", "--set changes a plan")
     plan = plan_from(said.mapping, overrides, said.where, flags, also=said.twice)
-    return Opened(plan, said.tool, said.notes)
+    return Opened(plan, said.tool, said.notes, said.mapping)
 
 
 def _said(words: Sequence[str], changes: Sequence[str], environ: Mapping[str, str]) -> Said:
     if not words:
         return Said({}, "command line")
-    if len(words) > 1 or words[0].endswith((".sh", ".py")):
+    if len(words) > 1 or words[0].endswith((".sh", ".py")) or words[0].startswith("--"):
         from inferometer.plan.foreign.recognise import from_command
 
         found = from_command(words)
@@ -81,7 +82,6 @@ def _profile(name: str, environ: Mapping[str, str]) -> Said:
 
 def _file(name: str, changes: Sequence[str], environ: Mapping[str, str]) -> Said:
     from inferometer.plan.foreign import recognise
-    from inferometer.plan.foreign.templates import changed
 
     if recognise.is_template(name):
         found = recognise.from_template(file_text(Path(name)), name, changes, environ)
@@ -90,6 +90,5 @@ def _file(name: str, changes: Sequence[str], environ: Mapping[str, str]) -> Said
     where = "stdin" if name == "-" else name
     if not recognise.is_foreign(mapping):
         return Said(mapping, where, twice=twice)
-    mapping, differences = changed(mapping, changes, where)
-    found = recognise.from_mapping(mapping, where)
-    return Said(found.plan, where, found.tool, [*differences, *found.notes], twice)
+    found = recognise.from_mapping(mapping, where, changes, environ)
+    return Said(found.plan, where, found.tool, found.notes, twice)

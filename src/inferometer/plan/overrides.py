@@ -27,10 +27,23 @@ def parse_override(text: str) -> Override:
     path, at = _parse_path(text)
     if not path or text[at : at + 1] != "=":
         raise PlanError(f"--set {text}: must be path=value, such as load.rate=5")
-    value, twice = parse_yaml(text[at + 1 :], f"--set {text[:at]}")
+    return Override(path, _value(path, text[at + 1 :], f"--set {text[:at]}"), text[:at])
+
+
+def _value(path: paths.Path, text: str, where: str) -> Any:
+    """As YAML reads it; where the plan has nothing but text, what YAML would read as something else is the text."""
+    wants_text = paths.holds_text(tuple(0 if step == APPEND else step for step in path))
+    try:
+        value, twice = parse_yaml(text, where)
+    except PlanError:
+        if wants_text:
+            return text.strip()
+        raise
+    if wants_text and not isinstance(value, str | None):
+        return text.strip()
     if twice:
         raise PlanError(twice)
-    return Override(path, value, text[:at])
+    return value
 
 
 def _parse_path(text: str) -> tuple[paths.Path, int]:

@@ -87,6 +87,12 @@ def holds_list(path: Sequence[str | int]) -> bool:
     return any(kind is ANYTHING or typing.get_origin(kind) is list for kind in _kinds_at(path))
 
 
+def holds_text(path: Sequence[str | int]) -> bool:
+    """Whether text is at the end of a path, and nothing else can be."""
+    kinds = _kinds_at(path)
+    return bool(kinds) and all(kind is str for kind in kinds)
+
+
 def meant(path: Sequence[str | int], plan: Any = None) -> list[str]:
     """Paths that a person may have meant by one that the plan does not have, best first."""
     above, last = path[:-1], str(path[-1])

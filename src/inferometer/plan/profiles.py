@@ -48,7 +48,12 @@ def profiles(environ: Mapping[str, str] = os.environ) -> list[Profile]:
 def _walk(environ: Mapping[str, str]) -> Iterator[Profile]:
     for folder in folders(environ):
         yield from _in(folder, str(folder))
-    yield from _in(Path(str(files("inferometer.plan"))) / "profiles", OURS)
+    yield from _in(our_folder(), OURS)
+
+
+def our_folder() -> Path:
+    """Where the profiles are that came with the package."""
+    return Path(str(files("inferometer.plan"))) / "profiles"
 
 
 def _in(folder: Path, origin: str) -> Iterator[Profile]:
@@ -66,7 +71,8 @@ def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Profile:
     if len(below) == 1:
         return below[0]
     if below:
-        raise PlanError(f"{name}: several profiles have this name: {', '.join(each.name for each in below)}")
+        text = f"{name}: several profiles have this name: {', '.join(each.name for each in below)}"
+        raise PlanError(text, f"name one with its folder: inferometer run {below[0].name}")
     raise PlanError(f"{name}: there is no such profile", hint_of(name, known))
 
 

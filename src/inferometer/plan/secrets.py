@@ -16,8 +16,18 @@ REDACTED = "***"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ENDINGS = (
     *("authorization", "auth", "cookie", "token", "secret", "password", "passwd", "credential", "credentials"),
+    "bearer",
     *("apikey", "accesskey", "secretkey", "privatekey", "subscriptionkey", "functionskey", "signature"),
 )
+_LOOKS = (  # whatever name it stands under
+    r"(?:bearer|basic)\s+[\w.~+/=-]{6,}",
+    r"(?:sk|pk|rk|nvapi|gsk|xai|glpat|pplx)-[\w-]{8,}",
+    r"(?:hf|ghp|gho|github_pat)_\w{8,}",
+    r"AKIA[0-9A-Z]{16}",
+    r"eyJ[\w-]+\.[\w-]+\.[\w-]*",
+)
+_LOOKS_SECRET = re.compile("|".join(_LOOKS), re.IGNORECASE)
+_LOOKS_WITHIN = re.compile(rf"(?<![\w-])(?:{'|'.join(_LOOKS)})", re.IGNORECASE)
 _BODY_FIELD = re.compile(r'("([^"\\]+)"\s*:\s*)"((?:[^"\\]|\\.)*)"')
 
 
@@ -25,6 +35,16 @@ def is_secret(name: str) -> bool:
     """Whether a header, parameter or field of this name holds a secret."""
     bare = re.sub(r"[^a-z0-9]", "", name.lower())
     return bare in ("key", "sig", "pwd") or bare.endswith(_ENDINGS)
+
+
+def looks_secret(text: str) -> bool:
+    """Whether a text is a key by its own looks: `Bearer ...`, `sk-...`."""
+    return bool(_LOOKS_SECRET.fullmatch(text.strip()))
+
+
+def redacted_text(text: str) -> str:
+    """A text of any kind, with what looks like a key starred."""
+    return _LOOKS_WITHIN.sub(REDACTED, text)
 
 
 def redacted(plan: Plan) -> Plan:
@@ -62,13 +82,15 @@ def _redacted_extra(sampling: Any) -> Any:
 
 
 def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping, however deep, with the texts under secret names starred."""
+    """A mapping, however deep, with the texts starred that are under secret names or look secret themselves."""
     return {name: _starred(value) if is_secret(name) else _within(value) for name, value in fields.items()}
 
 
 def _within(value: Any) -> Any:
     if isinstance(value, Mapping):
         return redacted_fields(value)
+    if isinstance(value, str):
+        return REDACTED if looks_secret(value) else value
     return [_within(each) for each in value] if isinstance(value, list) else value
 
 
@@ -84,7 +106,8 @@ def _only_points(text: str) -> bool:
 
 
 def _starred_field(match: re.Match[str]) -> str:
-    return f'{match[1]}"{REDACTED}"' if is_secret(match[2]) and match[3] and "{prompt}" not in match[3] else match[0]
+    secret = (is_secret(match[2]) and match[3] and "{prompt}" not in match[3]) or looks_secret(match[3])
+    return f'{match[1]}"{REDACTED}"' if secret else match[0]
 
 
 def redacted_url(url: str) -> str:
@@ -96,9 +119,10 @@ def redacted_url(url: str) -> str:
     user, at, host = parts.netloc.rpartition("@")
     netloc = f"{user if _VARIABLE.fullmatch(user) else REDACTED}@{host}" if at else host
     query = parts.query
-    if any(is_secret(name) for name, _ in parse_qsl(query, keep_blank_values=True)):
-        pairs = parse_qsl(query, keep_blank_values=True)
-        query = urlencode([(n, REDACTED if is_secret(n) else v) for n, v in pairs], quote_via=quote, safe="*${}")
+    pairs = parse_qsl(query, keep_blank_values=True)
+    starred = [(name, REDACTED if is_secret(name) or looks_secret(value) else value) for name, value in pairs]
+    if starred != pairs:
+        query = urlencode(starred, quote_via=quote, safe="*${}")
     return parts._replace(netloc=netloc, query=query).geturl()
 
 
@@ -122,7 +146,7 @@ def secret_hider(target: Target, *more: Mapping[str, str]) -> Callable[[str], st
     secrets: set[str] = set()
     for headers in (target.headers, *more):
         own = resolve_headers(headers, os.environ)
-        secrets |= {value for name, value in own.items() if is_secret(name) or value != headers[name]}
+        secrets |= {value for name, value in own.items() if _hides(name, value) or value != headers[name]}
     secrets |= {secret.partition(" ")[2] for secret in secrets}  # what follows Bearer
     secrets |= {urlsplit(url).password or "" for url in [*target.url, target.proxy or ""]}
     secrets.add(os.environ.get(target.key_env, ""))
@@ -134,6 +158,10 @@ def secret_hider(target: Target, *more: Mapping[str, str]) -> Callable[[str], st
         return text
 
     return hide
+
+
+def _hides(name: str, value: str) -> bool:
+    return is_secret(name) or looks_secret(value)
 
 
 def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,12 +1,14 @@
 """Where a person reads: a console that is plain in a pipe, honours NO_COLOR, and is never too wide to read."""
 
 import sys
+from collections.abc import Iterable
 from typing import TextIO
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 WIDEST = 100
+ENDLESS = 10_000
 
 
 class _Console(Console):
@@ -32,6 +34,15 @@ def emit(thing: RenderableType, to: Console) -> None:
     with to.capture() as captured:
         to.print(thing)
     to.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+
+
+def first_that_fits(tables: Iterable[Table], width: int) -> Table:
+    """The first table that needs no more than the width; of none, the last. A number that is cut is a wrong one."""
+    endless = Console(width=ENDLESS)
+    for table in tables:
+        if endless.measure(table).maximum <= width:
+            break
+    return table
 
 
 def plain_table(*columns: str, right: tuple[str, ...] = (), wrap: str | None = None, gap: int = 2) -> Table:

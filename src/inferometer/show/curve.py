@@ -18,7 +18,7 @@ def curve_table(curve: Mapping[str, Any]) -> Table:
     for point in curve["points"]:
         table.add_row(
             number_text(point["streams"]),
-            number_text(point["events_per_s"]),
+            number_text(point["events_per_s"]) + ("*" if point.get("metronome_late") else ""),
             *(duration_text(point[f"{what}_error_{q}"]) for what in ("ttft", "read") for q in ("p50", "p99")),
             number_text(point["cpu_s_per_million"]),
             point["stamps"],
@@ -31,4 +31,7 @@ def ceiling_text(curve: Mapping[str, Any]) -> str:
     ceiling = curve["ceiling_events_per_s"]
     if ceiling is None:
         return "it kept up with none of these loads: is something else busy on this machine?"
-    return f"it kept up with {number_text(ceiling)} events/s: errors stayed within a token interval"
+    least = "at least " if curve.get("ceiling_is_at_least") else ""
+    late = any(point.get("metronome_late") for point in curve["points"])
+    mark = "\n* the server itself was late there: no limit of the client" if late else ""
+    return f"it kept up with {least}{number_text(ceiling)} events/s: errors stayed within a token interval{mark}"

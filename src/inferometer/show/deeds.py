@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from inferometer.plan.model import Load, Stage, Stop, Synthetic, Traffic, Warmup, Workload
+from inferometer.plan.workloads.synthetic import Prefix
 from inferometer.vocabulary import duration_text, number_text
 
 
@@ -50,30 +51,45 @@ def _extent(stop: Stop) -> str:
     return f"for {' or '.join(known)}" if known else ""
 
 
-def workload_text(workload: Workload) -> str:
-    """What is sent."""
+def workload_text(workload: Workload, generates: bool = True) -> str:
+    """What is sent. An API that generates nothing is asked for no output."""
     if not isinstance(workload, Synthetic):
-        return " ".join(filter(None, [workload.type, _place(workload), _asked(workload)]))
+        return " ".join(filter(None, [workload.type, _place(workload), _asked(workload) if generates else ""]))
     more = "".join(_more(workload))
+    if not generates:
+        return f"{workload.type}, {_inputs(workload)} input tokens{more}"
     if workload.pairs:
         pairs = ", ".join(f"{pair.input:,}:{pair.output:,}" for pair in workload.pairs)
         return f"{workload.type}, {pairs} input:output tokens{more}"
-    inputs = str(workload.input_tokens)
-    if workload.prefix is not None and workload.prefix.suffix_tokens is not None:
-        inputs = f"{workload.prefix.tokens} + {workload.prefix.suffix_tokens}"
+    inputs = _inputs(workload)
     if workload.output_tokens is None:
         return f"{workload.type}, {inputs} input tokens, output as the server likes{more}"
     return f"{workload.type}, {inputs} input + {workload.output_tokens} output tokens{more}"
 
 
+def _inputs(workload: Synthetic) -> str:
+    if workload.pairs:
+        return "/".join(f"{pair.input:,}" for pair in workload.pairs)
+    if workload.prefix is not None and workload.prefix.suffix_tokens is not None:
+        return f"{workload.prefix.tokens} + {workload.prefix.suffix_tokens}"
+    return str(workload.input_tokens)
+
+
 def _more(workload: Synthetic) -> Iterator[str]:
     if workload.prefix is not None:
-        groups = f" of {workload.prefix.groups:,} groups" if workload.prefix.groups > 1 else ""
-        yield f", {workload.prefix.tokens} shared{groups}"
+        yield f", {_shared(workload.prefix)}"
     if workload.turns.short() != 1:
         yield f", {workload.turns} turns"
     if workload.images is not None:
         yield f", {workload.images.count} images of {workload.images.width}x{workload.images.height}"
+
+
+def _shared(prefix: Prefix) -> str:
+    """`128 shared of 8 groups`; with a hit rate the share of all tokens, `60% shared`."""
+    if prefix.tokens is None:
+        return f"{prefix.hit_rate or 0:.0%} shared" + (f" in {prefix.groups:,} groups" if prefix.groups > 1 else "")
+    groups = f" of {prefix.groups:,} groups" if prefix.groups > 1 else ""
+    return f"{prefix.tokens} shared{groups}" + (f", {prefix.hit_rate:.0%} of all" if prefix.hit_rate else "")
 
 
 def _place(workload: Workload) -> str:
@@ -94,6 +110,6 @@ def warmup_text(warmup: Warmup) -> str:
     return " and ".join(part for part in parts if part)
 
 
-def traffic_text(traffic: Traffic) -> str:
+def traffic_text(traffic: Traffic, generates: bool = True) -> str:
     """One traffic class of several on one line."""
-    return f"{traffic.name}: {workload_text(traffic.workload)}; {load_text(traffic.load, traffic.stop)}"
+    return f"{traffic.name}: {workload_text(traffic.workload, generates)}; {load_text(traffic.load, traffic.stop)}"

@@ -1,35 +1,65 @@
 """The table of measures: rows are measures, columns are mean and quantiles, each with how well it is known."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.show.console import plain_table
+from inferometer.show.console import first_that_fits, plain_table
 from inferometer.show.values import count_text, interval_text, spread_text, value_text
 from inferometer.vocabulary import MEASURES
 
 STATS = ("mean", "p50", "p90", "p99")
 ALL_STATS = ("count", "mean", "std", "min", "p50", "p90", "p95", "p99", "max")
-ALL_STATS_WIDTH = 95
 
 
-def headline_table(measures: Mapping[str, Any], names: Iterable[str]) -> Table:
-    """The measures that matter most, with intervals in muted form; where anything failed, the first of them once
-    more with failures as endlessly late, as limits see it."""
-    table = plain_table("", *STATS, right=STATS)
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How much of the headline is shown; where it gets narrow, intervals go first, then columns, never digits."""
+
+    stats: tuple[str, ...] = STATS
+    spread: bool = True
+    short: bool = False  # titles
+    gap: int = 2
+
+
+_LOOKS = (
+    _Look(),
+    _Look(gap=1),
+    _Look(short=True, gap=1),
+    _Look(spread=False),
+    _Look(spread=False, short=True, gap=1),
+    _Look(STATS[1:], spread=False, short=True, gap=1),
+    _Look(("p50", "p99"), spread=False, short=True, gap=1),
+)
+
+
+def headline_table(measures: Mapping[str, Any], names: Iterable[str], width: int) -> Table | None:
+    """The measures that matter most, with intervals in muted form where there is room; where anything failed, the
+    first of them once more with failures as endlessly late, as limits see it. None where there is nothing to show."""
     shown = [name for name in names if (measures.get(name) or {}).get("count")]
+    return first_that_fits((_headline(measures, shown, look) for look in _LOOKS), width) if shown else None
+
+
+def _headline(measures: Mapping[str, Any], shown: list[str], look: _Look) -> Table:
+    table = plain_table("", *look.stats, right=look.stats, gap=look.gap)
     for name in shown:
-        table.add_row(title(name), *(cell(measures[name], stat) for stat in STATS))
+        words = title(name).replace(", scheduled", ", sched.") if look.short else title(name)
+        table.add_row(words, *(cell(measures[name], stat, look.spread) for stat in look.stats))
         if name == shown[0] and measures[name].get("adjusted"):
-            table.add_row(*_adjusted_row(measures[name]))
+            table.add_row(*_adjusted_row(measures[name], look.stats, look.spread))
     return table
 
 
 def full_table(measures: Mapping[str, Any], width: int) -> Table:
     """Every measure that has a value, every statistic that has room; failures as endlessly late below each."""
-    stats = ALL_STATS if width >= ALL_STATS_WIDTH else tuple(stat for stat in ALL_STATS if stat not in ("std", "min"))
+    fewer = tuple(stat for stat in ALL_STATS if stat not in ("std", "min"))
+    return first_that_fits((_full(measures, stats) for stats in (ALL_STATS, fewer, STATS, ("p50", "p99"))), width)
+
+
+def _full(measures: Mapping[str, Any], stats: tuple[str, ...]) -> Table:
     table = plain_table("", *stats, right=stats, gap=1)
     for name, measure in measures.items():
         if measure["count"]:
@@ -44,42 +74,51 @@ def adjusted_table(measures: Mapping[str, Any]) -> Table:
     table = plain_table("failed as ∞", *STATS[1:], right=STATS)
     for name, measure in measures.items():
         if measure.get("adjusted"):
-            table.add_row(title(name), *_adjusted_row(measure)[2:])
+            table.add_row(title(name), *_adjusted_row(measure, STATS[1:])[1:])
     return table
 
 
-def interval_table(measures: Mapping[str, Any], confidence: float) -> Table:
+def interval_table(measures: Mapping[str, Any], confidence: float, width: int) -> Table:
     """Where each number lies with the plan's confidence."""
-    table = plain_table(f"{confidence:.0%} interval", *STATS, right=STATS, gap=1)
+    tables = (_intervals(measures, confidence, stats) for stats in (STATS, STATS[1:], ("p50", "p99"), ("p50",)))
+    return first_that_fits(tables, width)
+
+
+def _intervals(measures: Mapping[str, Any], confidence: float, stats: tuple[str, ...]) -> Table:
+    table = plain_table(f"{confidence:.0%} interval", *stats, right=stats, gap=1)
     for name, measure in measures.items():
         if measure["count"]:
             intervals, unit = measure.get("intervals", {}), measure["unit"]
             unit = "" if unit == "tokens/s" else unit
-            table.add_row(title(name), *(interval_text(intervals.get(stat), unit) for stat in STATS))
+            table.add_row(title(name), *(interval_text(intervals.get(stat), unit) for stat in stats))
     return table
 
 
-def cell(measure: Mapping[str, Any], stat: str) -> Text:
-    """`412 ms ±9`, or `- (needs 368)` where there are too few values to know."""
+def cell(measure: Mapping[str, Any], stat: str, spread: bool = True) -> Text:
+    """`412 ms ±9`, or `- (needs 368)` where there are too few values to know; without what is beside the value
+    where that has no room."""
     value, unit = measure.get(stat), measure["unit"]
+    if not spread:
+        return Text(_short(value, unit))
     if value is None and (needed := measure.get("unknown", {}).get(stat)):
         return Text.assemble("- ", (f"(needs {count_text(needed)})", "dim"))
-    spread = spread_text(value, measure.get("intervals", {}).get(stat), unit)
-    return Text.assemble(_short(value, unit), (f" {spread}" if spread else "", "dim"))
+    beside = spread_text(value, measure.get("intervals", {}).get(stat), unit)
+    return Text.assemble(_short(value, unit), (f" {beside}" if beside else "", "dim"))
 
 
-def _adjusted_row(measure: Mapping[str, Any]) -> list[Text]:
-    cells = (_adjusted_cell(measure["adjusted"], measure["unit"], stat) for stat in STATS)
+def _adjusted_row(measure: Mapping[str, Any], stats: tuple[str, ...], needs: bool = True) -> list[Text]:
+    cells = (_adjusted_cell(measure["adjusted"], measure["unit"], stat, needs) for stat in stats)
     return [Text("  failed as ∞", style="dim"), *cells]
 
 
-def _adjusted_cell(adjusted: Mapping[str, Any], unit: str, stat: str) -> Text:
+def _adjusted_cell(adjusted: Mapping[str, Any], unit: str, stat: str, needs: bool) -> Text:
     """Of a mean nothing can be said when a part is endless; a quantile that is none is endless too."""
     if stat not in adjusted:
         return Text("")
     if adjusted[stat] is None:
         needed = adjusted["unknown"].get(stat)
-        return Text(f"- (needs {count_text(needed)})" if needed else "∞", style="dim")
+        unknown = f"- (needs {count_text(needed)})" if needed and needs else "-"
+        return Text(unknown if needed else "∞", style="dim")
     return Text(_short(adjusted[stat], unit), style="dim")
 
 

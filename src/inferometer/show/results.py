@@ -25,7 +25,7 @@ def results_table(summary: Mapping[str, Any]) -> Table:
 def _facts(summary: Mapping[str, Any]) -> Iterator[tuple[str, str | Text]]:
     yield "rates", _rates(summary["rates"])
     yield "in flight", _in_flight(summary["concurrency"])
-    if summary.get("goodput"):
+    if summary.get("goodput") and summary["outcomes"].get("ok"):
         yield "goodput", _goodput(summary["goodput"])
     if text := _cached(summary["tokens"]["cached"]):
         yield "cache", text

@@ -10,7 +10,7 @@ from rich.text import Text
 from inferometer.measure.summary import slowest
 from inferometer.plan.model import Plan
 from inferometer.record.run import STATES, Run
-from inferometer.show.console import emit, facts_table, plain_table
+from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.deeds import stage_text
 from inferometer.show.done import done_table
 from inferometer.show.headline import adjusted_table, cell, full_table, headline_table, interval_table
@@ -20,11 +20,13 @@ from inferometer.show.slowest import slowest_table
 from inferometer.show.values import VERDICT_STYLES
 from inferometer.vocabulary import number_text
 
+LEAST_NAME = 8  # letters of a name on one line
+
 
 def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool = False, slow: int = 0) -> None:
     """Everything worth a glance, in the order a person asks for it; and what else was asked for."""
     plan = Plan.model_validate(run.plan)
-    for section in _sections(run, plan):
+    for section in _sections(run, plan, to.width):
         emit(section, to)
         to.print()
     if measures:
@@ -40,23 +42,24 @@ def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool
         to.print(line, soft_wrap=True)
 
 
-def _sections(run: Run, plan: Plan) -> Iterator[RenderableType]:
+def _sections(run: Run, plan: Plan, width: int) -> Iterator[RenderableType]:
     summary = run.summary
     yield verdict_table(run)
     yield done_table(run, plan)
-    yield headline_table(summary["measures"], _without_doubles(summary))
+    if table := headline_table(summary["measures"], _without_doubles(summary), width):
+        yield table
     if summary.get("limits"):
         yield limits_table(summary["limits"])
     yield results_table(summary)
     if summary["stages"]:
-        yield stages_table(summary["stages"], plan)
+        yield stages_table(summary["stages"], plan, width)
     if summary["traffic"]:
-        yield traffic_table(summary["traffic"])
+        yield traffic_table(summary["traffic"], width)
 
 
 def _print_measures(run: Run, to: Console) -> None:
     measures = run.summary["measures"]
-    tables = [full_table(measures, to.width), interval_table(measures, run.summary["confidence"])]
+    tables = [full_table(measures, to.width), interval_table(measures, run.summary["confidence"], to.width)]
     if any(measure.get("adjusted") for measure in measures.values()):
         tables.append(adjusted_table(measures))
     for table in tables:
@@ -93,33 +96,47 @@ def _mark(met: bool | None) -> Text:
     return Text("?", "yellow") if met is None else Text("✓", "green") if met else Text("✗", "bold red")
 
 
-def stages_table(stages: list[Mapping[str, Any]], plan: Plan) -> Table:
+def stages_table(stages: list[Mapping[str, Any]], plan: Plan, width: int) -> Table:
     """One line per stage."""
     levels = plan.classes[0].load.stages
     names = (f"{stage['stage'] + 1}: {stage_text(levels[stage['stage']])}" for stage in stages)
-    return _compact_table("stage", dict(zip(names, stages, strict=True)))
+    return _compact_table("stage", dict(zip(names, stages, strict=True)), width)
 
 
-def traffic_table(traffic: Mapping[str, Mapping[str, Any]]) -> Table:
+def traffic_table(traffic: Mapping[str, Mapping[str, Any]], width: int) -> Table:
     """One line per traffic class."""
-    return _compact_table("traffic", traffic)
+    return _compact_table("traffic", traffic, width)
 
 
-def _compact_table(what: str, parts: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Requests, failures where there are any, and the headline of each part; TTFT as the part's loop counts it."""
-    failed = ["failed"] if any(part["failures"]["failed"] for part in parts.values()) else []
+def _compact_table(what: str, parts: Mapping[str, Mapping[str, Any]], width: int) -> Table:
+    """With intervals where there is room for them; names are broken over lines, numbers never."""
+    failed = ("failed",) if any(part["failures"]["failed"] for part in parts.values()) else ()
     columns = ("sent", *failed, "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s")
+    looks = ((columns, True), (columns, False), (("sent", "TTFT p50", "TTFT p99"), False))
+    room = width + max(0, max(map(len, parts)) - LEAST_NAME)
+    return first_that_fits((_compact(what, parts, *look) for look in looks), room)
+
+
+def _compact(what: str, parts: Mapping[str, Mapping[str, Any]], columns: tuple[str, ...], spread: bool) -> Table:
+    """Requests, failures where there are any, and the headline of each part."""
     table = plain_table(what, *columns, right=columns, wrap=what, gap=1)
     for name, part in parts.items():
-        ttft, tpot = part["measures"][part["headline"][0]], part["measures"]["tpot"]
-        table.add_row(
-            name,
-            f"{part['window']['requests']:,}",
-            *(f"{part['failures']['failed']:,}" for _ in failed),
-            *(cell(ttft, "p50"), cell(ttft, "p99"), cell(tpot, "p50")),
-            number_text(part["rates"]["output_rate"]["window"]),
-        )
+        cells = _compact_cells(part, spread)
+        table.add_row(name, *(cells[column] for column in columns))
     return table
+
+
+def _compact_cells(part: Mapping[str, Any], spread: bool) -> dict[str, str | Text]:
+    """TTFT as the part's loop counts it."""
+    ttft, tpot = part["measures"][part["headline"][0]], part["measures"]["tpot"]
+    return {
+        "sent": f"{part['window']['requests']:,}",
+        "failed": f"{part['failures']['failed']:,}",
+        "TTFT p50": cell(ttft, "p50", spread),
+        "TTFT p99": cell(ttft, "p99", spread),
+        "TPOT p50": cell(tpot, "p50", spread),
+        "tokens/s": number_text(part["rates"]["output_rate"]["window"]),
+    }
 
 
 def _without_doubles(summary: Mapping[str, Any]) -> list[str]:

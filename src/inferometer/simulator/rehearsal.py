@@ -1,5 +1,6 @@
 """A whole plan on virtual time: the same drive loop, workload and pace, against the simulated engine."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from inferometer.judge.limits import judge_plan
@@ -20,19 +21,20 @@ from inferometer.record.run import Run
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.virtual import VirtualTransport
 from inferometer.vocabulary import NANOSECONDS
-from inferometer.workload.context import WorkloadContext
+from inferometer.workload.context import NOWHERE, WorkloadContext
 from inferometer.workload.registry import new_nonce, workload_of
 from inferometer.workload.session import Workload
 
 START_AT = NANOSECONDS  # not 0, so that no instant can be mistaken for a missing one
 
 
-def simulated_run(plan: Plan) -> Run:
-    """A run that was never sent: measured and judged like any other, not kept. A target's address is left out."""
+def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run:
+    """A run that was never sent: measured and judged like any other, not kept. A target's address is left out; `note`
+    is told what a person should know of the workload."""
     started = datetime.now(UTC)
     plan = plan.model_copy(update={"target": plan.target.model_copy(update={"url": [], "model": None})})
     settings = settings_of(plan)
-    records, facts = rehearse(plan, settings)
+    records, facts = rehearse(plan, settings, note)
     summary = summarize(records, plan, facts)
     summary["limits"] = judge_plan(plan, summary)
     judged = verdict(summary, facts, plan)
@@ -48,13 +50,15 @@ def simulated_run(plan: Plan) -> Run:
     )
 
 
-def rehearse(plan: Plan, settings: SimulatorSettings | None = None) -> tuple[Records, Facts]:
+def rehearse(
+    plan: Plan, settings: SimulatorSettings | None = None, note: Callable[[str], None] = NOWHERE.note
+) -> tuple[Records, Facts]:
     """Every record of the plan as the simulator would answer it, and what is known beside them."""
     records: list[Record] = []
     settings = settings or settings_of(plan)
     clock = VirtualClock(START_AT)
     transport = VirtualTransport(clock, settings)
-    workloads = _workloads(plan, settings)
+    workloads = _workloads(plan, settings, note)
     for traffic, workload in zip(plan.classes, workloads, strict=True):
         _prime(traffic.name, workload, clock, transport)
     start_at = clock.now()
@@ -72,11 +76,9 @@ def settings_of(plan: Plan) -> SimulatorSettings:
     return settings_from(plan.server.args if plan.server else {})
 
 
-def _workloads(plan: Plan, settings: SimulatorSettings) -> list[Workload]:
-    nonce, context = (
-        new_nonce(),
-        WorkloadContext(settings.model, api=plan.target.api, max_model_len=settings.max_model_len),
-    )
+def _workloads(plan: Plan, settings: SimulatorSettings, note: Callable[[str], None]) -> list[Workload]:
+    nonce, room = new_nonce(), settings.max_model_len
+    context = WorkloadContext(settings.model, api=plan.target.api, max_model_len=room, note=note)
     return [workload_of(each.workload, plan.seed, number, nonce, context) for number, each in enumerate(plan.classes)]
 
 

@@ -44,6 +44,8 @@ _DIALECTS: dict[str, tuple[Read, type[Answering]]] = {
     "/rerank": (asks.read_rerank, dialects.RerankAnswering),
 }
 _JSON = {"content-type": "application/json"}
+LINGER_NS = 2_000_000_000  # load processes that lost their parent too need half a second to cancel what they sent
+LOOK_AGAIN_NS = 20_000_000
 
 
 class SimulatorServer:
@@ -67,6 +69,7 @@ class SimulatorServer:
         self._process = secrets.token_hex(4)
         self._number = 0
         self._started = int(time.time())
+        self.answering = 0  # requests for tokens that are not over
         self._doomed: set[object] = set()  # connections that will be closed at their next request
         self._routes = self._all_routes()
         self.http = Server(reactor, self._handle, host, port, stamps=True)
@@ -192,6 +195,7 @@ class SimulatorServer:
             answering.id, answering.reasoning = name, question.reasoning
         truth = TruthOfRequest(answering.id, request.received_at)
         self.truth.add(truth)
+        self.answering += 1
         if faults == Faults():
             return Answer(question, answering, reply, truth, self._answer_over)
         return FaultyAnswer(question, answering, reply, truth, self._answer_over, faults, self.reactor)
@@ -234,6 +238,7 @@ class SimulatorServer:
         if answer.truth.ending:
             return
         self.truth.ended(answer.truth, ending)
+        self.answering -= 1
         if ending != "ok":
             for part in answer.parts:
                 self.loop.abort(part.sequence)
@@ -261,7 +266,7 @@ def run_server(
     server = SimulatorServer(reactor, settings, host, port)
     undo = [reactor.on_signal(number, reactor.stop) for number in (signal.SIGTERM, signal.SIGINT)]
     if until_stdin_closes:
-        _stop_with_stdin(reactor)
+        _stop_with_stdin(reactor, server)
     gc.freeze()  # a full collection must not stop every stream while it looks at what was imported
     try:
         on_ready(server)
@@ -275,12 +280,20 @@ def run_server(
         reactor.close()
 
 
-def _stop_with_stdin(reactor: Reactor) -> None:
-    """Whoever started us holds the other end: when it dies, so do we."""
+def _stop_with_stdin(reactor: Reactor, server: SimulatorServer) -> None:
+    """Whoever started us holds the other end: when it dies, so do we; but not before those who still read answers
+    left, or they would record cut answers that were none."""
     fd = sys.stdin.fileno()
 
     def readable(_events: int) -> None:
         if not os.read(fd, 4096):
+            reactor.unwatch(fd)
+            stop_when_quiet(now() + LINGER_NS)
+
+    def stop_when_quiet(latest_at: int) -> None:
+        if server.answering and now() < latest_at:
+            reactor.call_at(now() + LOOK_AGAIN_NS, lambda: stop_when_quiet(latest_at))
+        else:
             reactor.stop()
 
     try:

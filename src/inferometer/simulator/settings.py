@@ -8,6 +8,7 @@ from pydantic_core import ErrorDetails
 
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Duration, Section
+from inferometer.plan.text import as_written
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.faults import FaultShares
 from inferometer.simulator.steptime import StepTime
@@ -90,5 +91,9 @@ def _mistake(error: ErrorDetails, above: str) -> str:
     if error["type"] == "extra_forbidden":
         return f"{where} is not a setting of the simulator"
     said = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
-    got = f", got {error['input']}" if error["loc"] else ""
+    if error["type"] == "value_error" and not said.startswith("must "):
+        return f"{where}: {said}"  # a sentence of its own, which says what it got
+    if error["type"] == "model_type":
+        return f"{where} must be settings by name, got {as_written(error['input'])}"
+    got = f", got {as_written(error['input'])}" if error["loc"] else ""
     return f"{where} {'must ' if error['msg'].startswith('Input should ') else ''}{said}{got}"

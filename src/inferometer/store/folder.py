@@ -118,16 +118,23 @@ def default_store() -> Path:
 
 def check_writable(store: Path) -> None:
     """Whether a run could be kept there, to be known before the load starts and not after it."""
+    try:
+        disk = _tried(store)
+    except StoreError as error:
+        raise StoreError(error.message, error.hint or "keep runs where a folder can be made: --store FOLDER") from error
+    free = disk.f_bavail * disk.f_frsize
+    if free < LEAST_FREE:
+        hint = "free some space, or keep runs elsewhere: --store FOLDER"
+        raise StoreError(f"{store}: only {free / 2**20:.1f} MiB of disk left, a run needs 16 and more", hint)
+
+
+def _tried(store: Path) -> os.statvfs_result:
     with told(store):
         runs = store / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=runs) as probe:
             probe.write(bytes(4096))  # a full disk still makes empty files
-        disk = os.statvfs(runs)
-    free = disk.f_bavail * disk.f_frsize
-    if free < LEAST_FREE:
-        hint = "free some space, or keep runs elsewhere: --store FOLDER"
-        raise StoreError(f"{store}: only {free / 2**20:.1f} MiB of disk left, a run needs 16 and more", hint)
+        return os.statvfs(runs)
 
 
 def new_run(store: Path, started: datetime | None = None) -> RunFolder:

@@ -67,12 +67,26 @@ class Asker:
         return self._hide(" ".join(text.split()))[:300]
 
     def _exchange(self, connection: http.client.HTTPConnection, path: str) -> Reply:
-        connection.connect()
+        self._connect(connection)
         connection.sock.settimeout(self._answer_s)
         connection.request("GET", self._origin.request_target(path), headers=self._all_headers())
         with self._answer_awaited(), connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
             return Reply(response.status, headers, response.read(LARGEST_ANSWER))
+
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        """Also through the handshake. A socket that is there after a timeout was taken, and then nothing was said."""
+        try:
+            connection.connect()
+        except TimeoutError:
+            if connection.sock is None or self._origin.tls is None:
+                raise
+            if self._origin.proxy is not None:
+                what, hint = "got no TLS answer through the proxy", "does the proxy reach the server? (target.proxy)"
+            else:
+                plain = self.where.replace("https://", "http://", 1)
+                what, hint = "took the connection, but gave no TLS answer", f"is it a plain HTTP server? write {plain}"
+            raise TargetError(f"{self.where} {what} within {duration_text(self._connect_s)}", hint) from None
 
     def _all_headers(self) -> dict[str, str]:
         via = self._origin.proxy is not None and not self._origin.tunnelled and self._origin.proxy_key
@@ -109,7 +123,8 @@ class Asker:
                     "check the spelling, or the name server of this machine",
                 )
             case ConnectionRefusedError():
-                return TargetError(f"{where} refused the connection", START_ONE)
+                hint = START_ONE if self._origin.proxy is None else "is the proxy running there? (target.proxy)"
+                return TargetError(f"{where} refused the connection", hint)
             case TimeoutError():
                 return TargetError(
                     f"{where} did not take the connection within {duration_text(self._connect_s)}",

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import orjson
+
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target
 from inferometer.target.ask import START_ONE, Asker, Reply
@@ -145,7 +147,7 @@ def _message(reply: Reply) -> str:
     error = document.get("error", document)
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or ""
-    return str(error)
+    return error if isinstance(error, str) else orjson.dumps(error).decode()
 
 
 def _engine(asker: Asker, reply: Reply, card: dict[str, Any], url: str) -> tuple[str | None, str | None]:

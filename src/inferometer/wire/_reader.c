@@ -1,9 +1,9 @@
 /* The compiled part of the wire. Optional: everything here exists in Python too, with the same results and more CPU
  * time (wire/reactor.py, wire/sse.py, wire/skeleton.py; a property test holds the two together).
  *
- * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which what arrives on a descriptor is read
- * here, stamped by the kernel, and appended to two lists. Python hears of a read only when it may be the last of an
- * answer.
+ * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which the event stream that arrives on a
+ * descriptor is collected here, each read with its kernel stamp. Python hears of it when the stream is complete (`take`
+ * hands everything over at once), or when a read may be an end that only Python can tell.
  */
 #define _GNU_SOURCE /* memmem */
 #define PY_SSIZE_T_CLEAN
@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -20,8 +21,9 @@
 
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
-#define LOOK (1 << 16)      /* read already: look whether the answer is complete */
-#define UNSTAMPED (1 << 17) /* read already, but without a stamp */
+#define COMPLETE (1 << 16) /* the last chunk of the stream is here */
+#define LOOK (1 << 17)     /* a read that ends as a last chunk might: take it, and look */
+#define LAST_CHUNK "\n\r\n0\r\n\r\n"
 
 #ifndef SO_TIMESTAMPNS
 #define SO_TIMESTAMPNS 35
@@ -29,8 +31,17 @@
 #define SCM_STAMP SO_TIMESTAMPNS
 
 typedef struct {
-    PyObject *reads;
-    PyObject *stamps;
+    int64_t end;   /* bytes of the stream up to and including this read */
+    int64_t stamp; /* nanoseconds of the real-time clock */
+    int64_t own;   /* 1 where the kernel gave no stamp and this is our own, taken after the read */
+} Mark;
+
+typedef struct {
+    int attached;
+    char *data; /* kept from one answer to the next, so that it is allocated once per connection */
+    size_t used, room;
+    Mark *marks;
+    size_t count, space;
 } Stream;
 
 typedef struct {
@@ -48,11 +59,15 @@ static int control(Poller *self, int operation, int fd, unsigned int events) {
     return epoll_ctl(self->epoll, operation, fd, &event);
 }
 
+static Stream *stream_of(Poller *self, int fd) {
+    return fd >= 0 && fd < self->size && self->streams[fd].attached ? &self->streams[fd] : NULL;
+}
+
 static void forget(Poller *self, int fd) {
-    if (fd >= 0 && fd < self->size) {
-        Py_CLEAR(self->streams[fd].reads);
-        Py_CLEAR(self->streams[fd].stamps);
-    }
+    if (fd < 0 || fd >= self->size) return;
+    PyMem_Free(self->streams[fd].data);
+    PyMem_Free(self->streams[fd].marks);
+    memset(&self->streams[fd], 0, sizeof(Stream));
 }
 
 static PyObject *Poller_register(Poller *self, PyObject *args) {
@@ -79,10 +94,9 @@ static PyObject *Poller_unregister(Poller *self, PyObject *number) {
     Py_RETURN_NONE;
 }
 
-static PyObject *Poller_attach(Poller *self, PyObject *args) {
-    int fd;
-    PyObject *reads, *stamps;
-    if (!PyArg_ParseTuple(args, "iO!O!", &fd, &PyList_Type, &reads, &PyList_Type, &stamps)) return NULL;
+static PyObject *Poller_attach(Poller *self, PyObject *number) {
+    int fd = (int)PyLong_AsLong(number);
+    if (fd == -1 && PyErr_Occurred()) return NULL;
     if (fd < 0) {
         PyErr_SetString(PyExc_ValueError, "a descriptor is not negative");
         return NULL;
@@ -95,17 +109,29 @@ static PyObject *Poller_attach(Poller *self, PyObject *args) {
         self->streams = streams;
         self->size = size;
     }
-    forget(self, fd);
-    self->streams[fd].reads = Py_NewRef(reads);
-    self->streams[fd].stamps = Py_NewRef(stamps);
+    Stream *stream = &self->streams[fd];
+    stream->attached = 1;
+    stream->used = stream->count = 0;
     Py_RETURN_NONE;
 }
 
-static PyObject *Poller_detach(Poller *self, PyObject *number) {
+/* take(fd) -> (data, marks): all that was read since `attach`, which ends; marks are Mark as int64. */
+static PyObject *Poller_take(Poller *self, PyObject *number) {
     int fd = (int)PyLong_AsLong(number);
     if (fd == -1 && PyErr_Occurred()) return NULL;
-    forget(self, fd);
-    Py_RETURN_NONE;
+    Stream *stream = stream_of(self, fd);
+    if (stream == NULL) return Py_BuildValue("y#y#", "", (Py_ssize_t)0, "", (Py_ssize_t)0);
+    stream->attached = 0;
+    return Py_BuildValue("y#y#", stream->data ? stream->data : "", (Py_ssize_t)stream->used,
+                         stream->marks ? (char *)stream->marks : "", (Py_ssize_t)(stream->count * sizeof(Mark)));
+}
+
+/* heard(fd) -> how many reads there were since `attach`. */
+static PyObject *Poller_heard(Poller *self, PyObject *number) {
+    int fd = (int)PyLong_AsLong(number);
+    if (fd == -1 && PyErr_Occurred()) return NULL;
+    Stream *stream = stream_of(self, fd);
+    return PyLong_FromSize_t(stream == NULL ? 0 : stream->count);
 }
 
 static int append_new(PyObject *list, PyObject *item) {
@@ -115,13 +141,53 @@ static int append_new(PyObject *list, PyObject *item) {
     return result;
 }
 
+/* Room for one more read; -1 where there is no memory. */
+static int make_room(Stream *stream) {
+    if (stream->room - stream->used < READ_SIZE) {
+        size_t room = stream->room * 2 + 2 * READ_SIZE;
+        char *data = PyMem_Realloc(stream->data, room);
+        if (data == NULL) return -1;
+        stream->data = data;
+        stream->room = room;
+    }
+    if (stream->count == stream->space) {
+        size_t space = stream->space * 2 + 64;
+        Mark *marks = PyMem_Realloc(stream->marks, space * sizeof(Mark));
+        if (marks == NULL) return -1;
+        stream->marks = marks;
+        stream->space = space;
+    }
+    return 0;
+}
+
+static int ends_as(Stream *stream, const char *end, size_t size) {
+    return stream->used >= size && memcmp(stream->data + stream->used - size, end, size) == 0;
+}
+
+/* The kernel's stamp of a read, or our own. */
+static void mark_read(Stream *stream, struct msghdr *message) {
+    struct timespec at;
+    struct cmsghdr *head = CMSG_FIRSTHDR(message);
+    int own = head == NULL || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_STAMP;
+    if (own)
+        clock_gettime(CLOCK_REALTIME, &at);
+    else
+        memcpy(&at, CMSG_DATA(head), sizeof at);
+    int64_t stamp = (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+    stream->marks[stream->count++] = (Mark){(int64_t)stream->used, stamp, own};
+}
+
 /* Read what waits on an attached descriptor. Returns the events that Python must hear of, 0 for none, -1 for an error. */
-static int read_stream(Stream *stream, int fd, char *buffer, unsigned int events) {
+static int read_stream(Stream *stream, int fd, unsigned int events) {
+    if (make_room(stream) < 0) {
+        PyErr_NoMemory();
+        return -1;
+    }
     union {
         char room[CMSG_SPACE(sizeof(struct timespec))];
         struct cmsghdr align;
     } ancillary;
-    struct iovec space = {.iov_base = buffer, .iov_len = READ_SIZE};
+    struct iovec space = {.iov_base = stream->data + stream->used, .iov_len = READ_SIZE};
     struct msghdr message = {.msg_iov = &space,
                              .msg_iovlen = 1,
                              .msg_control = ancillary.room,
@@ -129,13 +195,12 @@ static int read_stream(Stream *stream, int fd, char *buffer, unsigned int events
     ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return (int)(events & ~(unsigned)EPOLLIN);
     if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
-    if (append_new(stream->reads, PyBytes_FromStringAndSize(buffer, got)) < 0) return -1;
-    struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-    if (head == NULL || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_STAMP) return UNSTAMPED;
-    if (append_new(stream->stamps, PyBytes_FromStringAndSize((char *)CMSG_DATA(head), sizeof(struct timespec))) < 0)
-        return -1;
-    int last = got < 4 || memcmp(buffer + got - 4, "\r\n\r\n", 4) == 0;
-    return (last ? LOOK : 0) | (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+    stream->used += (size_t)got;
+    mark_read(stream, &message);
+    int rest = (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+    if (ends_as(stream, LAST_CHUNK, sizeof LAST_CHUNK - 1)) return COMPLETE;
+    int tells_nothing = got < 4 || stream->used < sizeof LAST_CHUNK; /* the end may have begun before `attach` */
+    return tells_nothing || ends_as(stream, "\r\n\r\n", 4) ? LOOK : rest;
 }
 
 static PyObject *Poller_poll(Poller *self, PyObject *args) {
@@ -157,12 +222,12 @@ static PyObject *Poller_poll(Poller *self, PyObject *args) {
     self->taken = count;
     PyObject *ready = PyList_New(0);
     if (ready == NULL) return NULL;
-    char buffer[READ_SIZE];
     for (int i = 0; i < count; i++) {
         int fd = events[i].data.fd;
         int what = (int)events[i].events;
-        if (fd < self->size && self->streams[fd].reads != NULL && what & EPOLLIN) {
-            what = read_stream(&self->streams[fd], fd, buffer, events[i].events);
+        Stream *stream = what & EPOLLIN ? stream_of(self, fd) : NULL;
+        if (stream != NULL) {
+            what = read_stream(stream, fd, events[i].events);
             if (what == 0) continue;
         }
         if (what < 0 || append_new(ready, Py_BuildValue("ii", fd, what)) < 0) {
@@ -328,9 +393,10 @@ error:
 static PyMethodDef methods[] = {
     {"register", (PyCFunction)Poller_register, METH_VARARGS, "register(fd, events)"},
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
-    {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): detaches it too"},
-    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, reads, stamps): read it here from now on"},
-    {"detach", (PyCFunction)Poller_detach, METH_O, "detach(fd)"},
+    {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): what was collected is lost"},
+    {"attach", (PyCFunction)Poller_attach, METH_O, "attach(fd): collect what arrives on it from now on"},
+    {"take", (PyCFunction)Poller_take, METH_O, "take(fd) -> (data, marks): what was collected; ends it"},
+    {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> reads collected so far"},
     {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most) -> [(fd, events), ...]"},
     {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},
     {NULL, NULL, 0, NULL},
@@ -364,7 +430,7 @@ PyMODINIT_FUNC PyInit__reader(void) {
     if (PyType_Ready(&PollerType) < 0) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made == NULL) return NULL;
-    if (PyModule_AddIntConstant(made, "LOOK", LOOK) < 0 || PyModule_AddIntConstant(made, "UNSTAMPED", UNSTAMPED) < 0 ||
+    if (PyModule_AddIntConstant(made, "LOOK", LOOK) < 0 || PyModule_AddIntConstant(made, "COMPLETE", COMPLETE) < 0 ||
         PyModule_AddObjectRef(made, "Poller", (PyObject *)&PollerType) < 0) {
         Py_DECREF(made);
         return NULL;

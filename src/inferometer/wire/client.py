@@ -113,8 +113,8 @@ class Client:
         assert self._idle_timeout_ns is not None
         moment = now()
         for exchange in list(self._in_flight):
-            if len(exchange.reads) != exchange.heard or not exchange.quiet_since:
-                exchange.heard = len(exchange.reads)
+            if exchange.reads_so_far != exchange.heard or not exchange.quiet_since:
+                exchange.heard = exchange.reads_so_far
                 exchange.quiet_since = moment
             elif moment - exchange.quiet_since >= self._idle_timeout_ns:
                 exchange.end("timeout", f"silent for {self._idle_timeout_ns / 1e9:g} s")

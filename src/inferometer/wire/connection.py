@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -15,9 +16,11 @@ from typing import Protocol
 from inferometer.wire.exchange import Exchange, Owner
 from inferometer.wire.http1 import chunks_complete, parse_head
 from inferometer.wire.origin import Address
-from inferometer.wire.reactor import BROKEN, LOOK, READ, UNSTAMPED, WRITE, Reactor, Timer, now
+from inferometer.wire.reactor import BROKEN, COMPLETE, READ, WRITE, Reactor, Timer, now
 from inferometer.wire.stamps import ANCILLARY_SIZE, STAMP, ask_for_stamps
 from inferometer.wire.tls import READ_SIZE, Tls
+
+MARK = struct.Struct("=qqq")
 
 
 class Pool(Owner, Protocol):
@@ -266,8 +269,7 @@ class Connection:
         return self._read_kernel if self._kernel else self._read_plain
 
     def _read_kernel(self, events: int) -> None:
-        if events >= LOOK:
-            self._was_read(events)
+        if self._attached and self._collected_all(events):
             return
         try:
             data, ancillary, _flags, _address = self._recvmsg(READ_SIZE, ANCILLARY_SIZE)
@@ -287,14 +289,41 @@ class Connection:
         elif data.endswith(b"\r\n\r\n") or len(data) < 4:
             self._look_for_end(exchange)
 
-    def _was_read(self, events: int) -> None:
-        """The compiled reader has read: see to the stamp it did not get, and to the end."""
+    def _collected_all(self, events: int) -> bool:
+        """Hear the compiled reader out: whether there is nothing left to read here. A complete stream is taken as it
+        is; else what it collected becomes reads like any, and we go on reading by ourselves."""
         exchange = self._exchange
         if exchange is None:
-            return
-        if events & UNSTAMPED:
-            exchange.stamps.append(self._own_stamp(exchange))
+            return True
+        if events & COMPLETE:
+            exchange.bulk = self._reactor.take(self._fd)
+            self._attached = False
+            self._complete(exchange)
+            return True
+        self._give_back(exchange)
+        if events < COMPLETE:
+            return False
         self._look_for_end(exchange)
+        return True
+
+    def _give_back(self, exchange: Exchange) -> None:
+        """What the compiled reader collected, as reads and stamps."""
+        if not self._attached:
+            return
+        self._attached = False
+        data, marks = self._reactor.take(self._fd)
+        start = 0
+        for end, stamp, own in MARK.iter_unpack(marks):
+            exchange.reads.append(data[start:end])
+            if own:
+                self._own_stamp(exchange)
+            exchange.stamps.append(STAMP.pack(*divmod(stamp, 1_000_000_000)))
+            start = end
+
+    @property
+    def collected(self) -> int:
+        """Reads that the compiled reader holds."""
+        return self._reactor.heard(self._fd) if self._attached else 0
 
     def _read_plain(self, _events: int) -> None:
         try:
@@ -368,18 +397,20 @@ class Connection:
         exchange.head_read = len(exchange.reads) - 1
         got = len(raw) - head.end
         if head.chunked:
-            self._attach(exchange)
             self._look_for_end(exchange)
+            self._attach(exchange)
         elif head.length is not None:
             exchange.left = head.length - got
             if exchange.left <= 0:
                 self._complete(exchange)
 
     def _attach(self, exchange: Exchange) -> None:
-        """Leave the reading of a stamped, unencrypted stream to the compiled reader, where there is one."""
-        attach = self._reactor.attach
-        if attach is not None and self._kernel and self._tls is None and not self._outbox:
-            attach(self._fd, exchange.reads, exchange.stamps)
+        """Leave a stamped, unencrypted event stream to the compiled reader, where there is one."""
+        attach, head = self._reactor.attach, exchange.head
+        if attach is None or head is None or not head.sse or not self._kernel or self._tls or self._outbox:
+            return
+        if exchange.outcome is None and self._exchange is exchange:
+            attach(self._fd)
             self._attached = True
 
     def _look_for_end(self, exchange: Exchange) -> None:
@@ -395,9 +426,6 @@ class Connection:
         """The answer is whole: the connection rests, or closes when the server said so."""
         assert exchange.head is not None
         self._exchange = None
-        if self._attached:
-            self._reactor.detach(self._fd)
-            self._attached = False
         if exchange.head.keep_alive and not self._outbox:
             self._client.rest(self)
         else:
@@ -415,6 +443,8 @@ class Connection:
     def _broken(self, error: str) -> None:
         """The connection is gone: what it carried fails, is cut, or gets a second one."""
         exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            self._give_back(exchange)
         self.drop()
         if exchange is None:
             return
@@ -432,6 +462,8 @@ class Connection:
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
+        if self._exchange is not None:
+            self._give_back(self._exchange)
         self._exchange = None  # so that a failure still on its way is not told of what is over
         self._client.forget(self)
         if self._fd >= 0:

@@ -23,6 +23,7 @@ class Exchange:
     """One request and the bytes of its answer, each read with its stamp."""
 
     __slots__ = (
+        "bulk",
         "client",
         "connect_ns",
         "connection",
@@ -68,10 +69,23 @@ class Exchange:
         self.reads: list[bytes] = []
         self.stamps: list[bytes] = []  # kernel: struct timespec; otherwise packed by us in the same form
         self.since: list[int] = []  # without kernel stamps: what was read cannot have come before this instant
+        self.bulk: tuple[bytes, bytes] | None = (
+            None  # what the compiled reader collected behind `reads`, with its marks
+        )
         self.kernel = False
         self.head: Head | None = None
         self.head_read = -1  # index of the read that completed the headers
         self.left = 0  # bytes of a body of known length still to come
+
+    @property
+    def raw(self) -> bytes:
+        """All bytes of the answer that came."""
+        return b"".join(self.reads) + (self.bulk[0] if self.bulk else b"")
+
+    @property
+    def reads_so_far(self) -> int:
+        """Reads there have been, those included that the compiled reader still holds."""
+        return len(self.reads) + (self.connection.collected if self.connection is not None else 0)
 
     def end(self, outcome: str, error: str | None = None) -> None:
         """Give it up: cancel, time out, or report a failure. Nothing happens when it is over already."""

@@ -25,8 +25,8 @@ from inferometer.wire.compiled import compiled
 READ = 1  # the values of EPOLLIN and EPOLLOUT, used on every platform
 WRITE = 4
 BROKEN = 8 | 16  # EPOLLERR, EPOLLHUP
-LOOK = 1 << 16  # an attached descriptor was read already: look whether that was the last read
-UNSTAMPED = 1 << 17  # likewise, but without a kernel stamp
+COMPLETE = 1 << 16  # the event stream of an attached descriptor is complete: take it
+LOOK = 1 << 17  # it may be, but the bytes do not tell by themselves
 
 BATCH = 1024  # events taken from one poll
 IDLE_NS = 500_000  # quiet work may take this long: none is begun when a timer is nearer
@@ -36,7 +36,6 @@ MANY = 12  # descriptors ready at once: a longer nap costs them no exactness and
 BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
 
 OnReady = Callable[[int], None]
-Attach = Callable[[int, list[bytes], list[bytes]], None]
 now = time.monotonic_ns
 
 
@@ -94,14 +93,20 @@ class Reactor:
             self._poller.unregister(fd)
 
     @functools.cached_property
-    def attach(self) -> Attach | None:
-        """Where the compiled reader is there: have it read a descriptor into two lists, of bytes and of stamps. The
-        descriptor's callback then hears `LOOK` or `UNSTAMPED` for reads that it must see; `unwatch` ends it."""
+    def attach(self) -> Callable[[int], None] | None:
+        """Where the compiled reader is there: have it collect the event stream that arrives on a descriptor. The
+        descriptor's callback then hears `COMPLETE` or `LOOK`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
-    def detach(self, fd: int) -> None:
-        """The callback reads an attached descriptor itself again."""
-        self._poller.detach(fd)  # type: ignore[attr-defined]
+    def take(self, fd: int) -> tuple[bytes, bytes]:
+        """What was collected on an attached descriptor: the bytes, and for each read three int64: how many bytes there
+        were with it, its stamp on the real-time clock, and whether that is our own. The callback reads again."""
+        taken: tuple[bytes, bytes] = self._poller.take(fd)  # type: ignore[attr-defined]
+        return taken
+
+    def heard(self, fd: int) -> int:
+        """Reads on an attached descriptor so far."""
+        return int(self._poller.heard(fd))  # type: ignore[attr-defined]
 
     def on_signal(self, number: int, action: Callable[[], None]) -> Callable[[], None]:
         """Call `action` inside the loop for each time the signal arrives; returns a function that undoes it. Only the

@@ -7,6 +7,7 @@ from inferometer.wire.api import CHARACTERS_PER_TOKEN, tokens_by_length
 from inferometer.workload.context import WorkloadContext
 from inferometer.workload.served import ServerTokenizer
 from inferometer.workload.tokenizers import tokenizer_named
+from inferometer.workload.writer import model_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ def token_count(tokenizer: str | None, context: WorkloadContext) -> TokenCount:
         server = ServerTokenizer(context)
         around = server.count("")  # what the server puts around every prompt, such as a chat template
         return TokenCount(lambda text: server.count(text) - around, f"by /tokenize of {context.url}", added=around)
-    named = tokenizer_named(tokenizer)
+    named = tokenizer_named(model_named(tokenizer, context))
     return TokenCount(lambda text: len(named.encode(text)), f"by {named.name}", added=named.added)
 
 

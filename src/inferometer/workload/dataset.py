@@ -13,7 +13,7 @@ from inferometer.workload.draws import Draws, Purpose
 from inferometer.workload.files import open_rows
 from inferometer.workload.formats import looks_like, reader_of
 from inferometer.workload.lengths import longest_of
-from inferometer.workload.recorded import MESSAGE_APIS, RecordedSessions, is_live
+from inferometer.workload.recorded import MESSAGE_APIS, TOOLS_API, RecordedSessions, is_live
 from inferometer.workload.rows import Rows
 from inferometer.workload.scan import Ints
 from inferometer.workload.statistics import statistics_of, statistics_text
@@ -63,6 +63,7 @@ def wanted_of(spec: Dataset, kind: str, context: WorkloadContext) -> Wanted:
         output_tokens=None if spec.output_tokens is None else longest_of(spec.output_tokens),
         prefix_chars=100 if several is None else several.prefix_chars,
         refuse=spec.unusable == "refuse",
+        tools=context.api == TOOLS_API,
         named=context.api not in MESSAGE_APIS and not is_live(spec, kind),
     )
 

@@ -125,7 +125,8 @@ def _write_lines(path: Path, place: Path) -> None:
             for batch in source.iter_batches(_BATCH):
                 file.writelines(_line(row) for row in batch.to_pylist())
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: is not a Parquet file that can be read: {error}") from None
+        hint = "is it complete? Parquet begins and ends with PAR1; CSV and JSONL have endings of their own"
+        raise DataError(f"{path}: is not a Parquet file that can be read: {error}", hint) from None
 
 
 def _line(row: dict[str, Any]) -> bytes:

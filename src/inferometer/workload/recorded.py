@@ -16,6 +16,7 @@ from inferometer.workload.session import Prompt, Request, Session
 from inferometer.workload.survey import NONE, Survey, Wanted, is_alone, parts_of, prefix_number
 
 MESSAGE_APIS = ("chat", "responses", "anthropic")
+TOOLS_API = "chat"  # the only one whose body is given the tools of a row
 
 
 def is_live(spec: Dataset, kind: str) -> bool:
@@ -96,7 +97,7 @@ class RecordedSessions:
             output_tokens=output,
             input_tokens=tokens if self.exact and isinstance(prompt, str) and not self._templated else None,
             think_s=pause,
-            body={"tools": conversation.tools} if conversation.tools and self.context.api == "chat" else {},
+            body={"tools": conversation.tools} if conversation.tools and self.context.api == TOOLS_API else {},
             headers=self._headers(messages),
         )
 

@@ -104,7 +104,8 @@ def _escaped(backslashes: Ints) -> Ints:
 
 def _checked(file: IO[bytes], starts: Ints, ends: Ints, unfinished: int | bool) -> tuple[Ints, Ints]:
     if unfinished or len(starts) != len(ends):
-        raise NotAnArrayError("the array is not closed: it breaks off, or a quote or bracket is missing")
+        text = f"the array is not closed: after row {len(ends):,} it breaks off, or a quote or bracket is missing"
+        raise NotAnArrayError(text)
     if len(starts) == 1:
         file.seek(int(starts[0]))
         if not file.read(int(ends[0] - starts[0])).strip():

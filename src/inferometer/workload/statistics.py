@@ -34,6 +34,8 @@ def statistics_of(sessions: RecordedSessions) -> Statistics:
         "tokens": sessions.counted_by,
         "left_out": dict(survey.left_out),
         "examples": list(survey.examples),
+        "without_tools": survey.without_tools,
+        "api": sessions.context.api,
     }
 
 
@@ -67,6 +69,11 @@ def _lines(numbers: Statistics) -> Iterator[str]:
         also = f", {numbers['without_output']:,} left to the server" if numbers["without_output"] else ""
         yield f"  output tokens {numbers['output_tokens']:,}, mean {numbers['mean_output']:.1f}{also}"
     yield f"  unique prefixes {numbers['prefixes']:,}, prompts per prefix {numbers['prompts_per_prefix']:.2f}"
+    if numbers["without_tools"]:
+        yield (
+            f"  tools of {numbers['without_tools']:,} sessions are neither sent nor counted: api {numbers['api']} "
+            "has no place for them here, api chat has"
+        )
     yield from _left_out(numbers)
     yield f"  beyond {numbers['sessions']:,} sessions they come again, and a prefix cache may know them"
 

@@ -23,7 +23,7 @@ from inferometer.workload.formats import looks_like
 from inferometer.workload.rows import RowError, Rows, each
 from inferometer.workload.scan import Ints
 
-VERSION = 1  # of what a survey means; a new one makes old ones in caches unused
+VERSION = 2  # of what a survey means; a new one makes old ones in caches unused
 EXAMPLES = 3  # rows left out that are named
 SAY_EVERY_S = 5.0
 NONE = -1  # no length is asked
@@ -47,6 +47,7 @@ class Wanted:
     output_tokens: int | None = None  # the most that is asked of an answer; None: what the row says
     prefix_chars: int = 100
     refuse: bool = False
+    tools: bool = True  # whether the API has a place for them
     named: bool = False  # where only text goes, messages have the names of their roles before them
 
 
@@ -64,6 +65,7 @@ class Survey:
     rows_read: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
     examples: list[str] = field(default_factory=list)
+    without_tools: int = 0  # sessions whose tools are not sent
 
     def __len__(self) -> int:
         return len(self.row)
@@ -109,7 +111,7 @@ _COLUMNS = ("row", "part", "first", "inputs", "outputs", "prefix")
 
 
 def _arrays(survey: Survey) -> dict[str, Any]:
-    notes = orjson.dumps([survey.rows_read, survey.left_out, survey.examples])
+    notes = orjson.dumps([survey.rows_read, survey.left_out, survey.examples, survey.without_tools])
     return {name: getattr(survey, name) for name in _COLUMNS} | {"notes": np.frombuffer(notes, np.uint8)}
 
 
@@ -117,9 +119,8 @@ def _kept(place: Path) -> Survey | None:
     kept = kept_arrays(place)
     if kept is None:
         return None
-    rows_read, left_out, examples = orjson.loads(kept["notes"].tobytes())
     columns: dict[str, Any] = {name: kept[name] for name in _COLUMNS}
-    return Survey(**columns, rows_read=rows_read, left_out=left_out, examples=examples)
+    return Survey(*columns.values(), *orjson.loads(kept["notes"].tobytes()))
 
 
 class _Surveyor:
@@ -132,7 +133,8 @@ class _Surveyor:
         self._first = [0]
         self._conversations = 0
         self._left_out: Counter[str] = Counter()
-        self._examples: list[str] = []
+        self._examples: list[tuple[int, str]] = []  # the first rows of the file, whatever the order
+        self._without_tools = 0
         self._kinds: Counter[str | None] = Counter()  # what broken rows look like
 
     def survey(self, order: Ints) -> Survey:
@@ -142,14 +144,17 @@ class _Surveyor:
             self._take(number, row)
             if self._enough():
                 break
+        if self._wanted.refuse and self._examples:
+            hint = "correct the row, or leave such rows out: workload.unusable: skip"
+            raise DataError(self._examples[0][1], hint)
         if not self._sessions:
             raise self._nothing(read)
         sessions = np.array(self._sessions, np.int64).T
         turns = np.array(self._turns, np.int64).T
         first = np.array(self._first, np.int64)
-        return Survey(
-            sessions[0], sessions[1], first, turns[0], turns[1], sessions[2], read, dict(self._left_out), self._examples
-        )
+        columns = (sessions[0], sessions[1], first, turns[0], turns[1], sessions[2])
+        examples = [text for _, text in self._examples]
+        return Survey(*columns, read, dict(self._left_out), examples, self._without_tools)
 
     def _told(self, rows: Iterable[tuple[int, Any]], total: int) -> Iterator[tuple[int, Any]]:
         said_at = time.monotonic()
@@ -197,14 +202,16 @@ class _Surveyor:
                 self._sessions.append((number, part + at, self._prefix(conversation, asks[0])))
                 self._turns += turns
                 self._first.append(len(self._turns))
+                self._without_tools += bool(conversation.tools) and not self._wanted.tools
                 taken += 1
         return taken
 
     def _lengths(self, conversation: Conversation) -> list[int]:
-        """Tokens before each message; tools, which are sent with every turn, are before the first."""
+        """Tokens before each message; tools, where they are sent with every turn, are before the first."""
         count = self._count.count
         text = line_of if self._wanted.named and not is_alone(conversation, self._wanted.turns) else said_in
-        tools = count(orjson.dumps(conversation.tools).decode()) if conversation.tools else 0
+        sent = conversation.tools if self._wanted.tools else []
+        tools = count(orjson.dumps(sent).decode()) if sent else 0
         before = [self._count.added + tools]
         for message in conversation.messages:
             before.append(before[-1] + count(text(message)))
@@ -242,15 +249,8 @@ class _Surveyor:
 
     def _leave(self, number: int, why: str, example: str = "", broken: bool = False) -> None:
         self._left_out[why] += 1
-        if not broken:
-            return
-        if self._wanted.refuse:
-            raise DataError(
-                f"{self._rows.where(number)} {example}",
-                "correct the row, or leave such rows out: workload.unusable: skip",
-            )
-        if len(self._examples) < EXAMPLES:
-            self._examples.append(f"{self._rows.where(number)} {example}")
+        if broken:
+            self._examples = sorted([*self._examples, (number, f"{self._rows.where(number)} {example}")])[:EXAMPLES]
 
     def _nothing(self, read: int) -> DataError:
         """No row can be used: a wrong type, a wrong column, or bounds that nothing meets."""
@@ -262,10 +262,10 @@ class _Surveyor:
             hint = "workload.columns names the fields where a file has others"
             if likely is not None and likely != kind:
                 hint = f"the rows look like workload.type: {likely}"
-            first = self._examples[0].removeprefix(f"{name}: ")
+            first = self._examples[0][1].removeprefix(f"{name}: ")
             return DataError(f"{name}: none of {read:,} rows is of type {kind}: {first}", hint)
         why = ", ".join(f"{count:,} {reason}" for reason, count in self._left_out.items())
-        example = f" ({self._examples[0]})" if self._examples else ""
+        example = f" ({self._examples[0][1]})" if self._examples else ""
         return DataError(f"{name}: nothing is left to send: {why}{example}", "widen the bounds of the workload")
 
 

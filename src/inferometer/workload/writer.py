@@ -38,14 +38,15 @@ class Writer:
 def writer_of(prompt_as: str, vocabulary: int, tokenizer: str | None, context: WorkloadContext) -> Writer:
     """The writer that a plan asks for. `tokenizer` is `server`, `model` (the target's own name), a folder or a name."""
     if prompt_as == "token_ids":
-        size = vocabulary if tokenizer in (None, SERVER) else tokenizer_named(_named(tokenizer, context)).size
+        size = vocabulary if tokenizer in (None, SERVER) else tokenizer_named(model_named(tokenizer, context)).size
         return Writer(ids_writer(size), exact=True)
     if tokenizer is None:
         return Writer(text_writer(plain_lexicon()))
-    return _by_server(context) if tokenizer == SERVER else _by_file(_named(tokenizer, context), context)
+    return _by_server(context) if tokenizer == SERVER else _by_file(model_named(tokenizer, context), context)
 
 
-def _named(tokenizer: str | None, context: WorkloadContext) -> str:
+def model_named(tokenizer: str | None, context: WorkloadContext) -> str:
+    """The tokenizer's name; `model` stands for that of the target's model."""
     if tokenizer != MODEL:
         return tokenizer or ""
     if context.model is None:

@@ -24,7 +24,7 @@ def inference_perf(words: Sequence[str]) -> Foreign:
         raise PlanError(f"{config.TOOL}: --config_file {name}: there is no such file")
     said, twice = parse_yaml(path.read_text(encoding="utf-8-sig"), name)
     changes = [f"{key.replace('-', '_')}={value}" for key, value in given.values.items() if key != "config-file"]
-    said, notes = changed(said, changes, name)
+    said, notes = changed(said, changes, name, config.may_have)
     given.mistakes += twice
     given.settle()
     found = config.from_mapping(said)

@@ -8,7 +8,7 @@ from typing import Any
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import bell, tidy
+from inferometer.plan.foreign.shapes import bell, of_sessions, tidy
 
 TOOL = "guidellm"
 _THROUGHPUT = 512  # requests at once where guidellm sends as many as it can, its own cap
@@ -124,7 +124,7 @@ def from_words(words: Sequence[str]) -> Foreign:
         "seed": given.count("random-seed") or None,
     }
     given.settle()
-    return Foreign(TOOL, without_missing(plan), notes)
+    return Foreign(TOOL, of_sessions(without_missing(plan), notes), notes)
 
 
 def _target(given: Given, notes: list[str]) -> dict[str, Any]:
@@ -180,7 +180,10 @@ def _settings(text: str) -> dict[str, Any] | None:
 def _synthetic(given: Given, said: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     inputs = _lengths(given, said, "prompt_tokens")
     groups, shared = said.pop("prefix_count", None), said.pop("prefix_tokens", None)
-    for bucket in said.pop("prefix_buckets", None) or []:
+    buckets = said.pop("prefix_buckets", None) or []
+    if len(buckets) > 1:
+        given.wrong("data", "must have one of prefix_buckets: beginnings of several kinds are several traffic classes")
+    for bucket in buckets:
         groups, shared = bucket.get("prefix_count", 1), bucket.get("prefix_tokens")
     outputs, turns, samples = (
         _lengths(given, said, "output_tokens"),
@@ -252,7 +255,8 @@ def _when(given: Given, ends: dict[str, Any]) -> dict[str, Any]:
         case "synchronous":
             return {"load": {"type": "concurrency", "concurrency": 1}, "stop": ends}
         case "throughput":
-            at_once = int(rates[0]) if rates else _THROUGHPUT
+            most = min(_THROUGHPUT, given.count("max-requests") or _THROUGHPUT)
+            at_once = int(rates[0]) if rates else most
             return {"load": {"type": "concurrency", "concurrency": at_once}, "stop": ends}
         case "concurrent" | "constant" | "poisson" | "async" if rates:
             return _at_rates(given, "constant" if profile == "async" else profile, rates, ends)
@@ -299,4 +303,6 @@ def _outputs(given: Given, notes: list[str]) -> list[dict[str, str]]:
             found.append({"format": ending, "path": f"{folder.rstrip('/')}/{name}" if folder else name})
         else:
             notes.append(f"{name}: files of this kind are not written")
+    if found:
+        notes.append(f"{', '.join(each['path'] for each in found)}: has our own schema, not guidellm's")
     return found

@@ -1,12 +1,12 @@
 """inference-perf's YAML: `load`, `api`, `server`, `tokenizer`, `data`, `report`, `storage` as a plan."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import bell, tidy
+from inferometer.plan.foreign.shapes import ESTIMATED, bell, of_sessions, tidy, together
 
 TOOL = "inference-perf"
 SECTIONS = ("load", "api", "server", "tokenizer", "data", "report", "storage", "metrics", "circuit_breakers")
@@ -46,8 +46,9 @@ def from_mapping(said: Mapping[str, Any]) -> Foreign:
         "seed": reading.section("load").get("base_seed"),
     }
     if reading.mistakes:
-        raise PlanError([f"{TOOL}: {each}" for each in reading.mistakes])
-    return Foreign(TOOL, without_missing(plan), reading.notes)
+        raise PlanError([f"{TOOL}: {each}" for each in reading.mistakes], reading.hint)
+    reading.notes += [f"{path}: is not known here, and has no effect" for path in unread(said)]
+    return Foreign(TOOL, of_sessions(without_missing(plan), reading.notes), reading.notes)
 
 
 class _Reading:
@@ -56,6 +57,7 @@ class _Reading:
     def __init__(self, said: Mapping[str, Any]) -> None:
         self.said = said
         self.mistakes: list[str] = []
+        self.hint: str | None = None
         self.notes = [f"{name}: {text}" for name, text in _ELSEWHERE.items() if said.get(name)]
 
     def section(self, name: str) -> dict[str, Any]:
@@ -109,7 +111,10 @@ class _Reading:
 
     def tokenizer(self, kind: str) -> str | None:
         name = self.section("tokenizer").get("pretrained_model_name_or_path")
-        return None if name == self.section("server").get("model_name") and kind != "shareGPT" else name
+        if name != self.section("server").get("model_name") or kind == "shareGPT":
+            return name
+        self.notes.append(ESTIMATED)
+        return None
 
     def lengths(self, said: Any, where: str) -> Any:
         """inference-perf's distribution: normal by default, 10 to 1024 about 512."""
@@ -181,23 +186,26 @@ class _Reading:
         said = dict(data.get("conversation_replay") or {})
         where = "data.conversation_replay"
         pause = said.get("tool_call_latency_sec")
-        self.notes.append(f"{where}: the shared and the dynamic system prompt are one beginning of each first turn")
+        asked = self.lengths(said.get("input_tokens_per_turn", {}), f"{where}.input_tokens_per_turn")
+        first = self._first_turn(said, asked, where)
+        shared = said.get("shared_system_prompt_len") or None
+        turns = self.lengths(said.get("turns_per_conversation", {}), f"{where}.turns_per_conversation")
         return {
-            "prefix": {"tokens": said.get("shared_system_prompt_len")},
-            "input_tokens": self._first_turn(said, where),
+            **({"prefix": {"tokens": shared, "suffix_tokens": first}} if shared else {"input_tokens": first}),
+            "turn_tokens": None if first == asked or turns == 1 else asked,
             "output_tokens": self.lengths(said.get("output_tokens_per_turn", {}), f"{where}.output_tokens_per_turn"),
-            "turns": self.lengths(said.get("turns_per_conversation", {}), f"{where}.turns_per_conversation"),
+            "turns": turns,
             "think": _pause(pause) if pause is not None else None,
             "count": said.get("num_conversations"),
         }
 
-    def _first_turn(self, said: Mapping[str, Any], where: str) -> Any:
-        dynamic = said.get("dynamic_system_prompt_len")
-        if not isinstance(dynamic, Mapping):
-            return self.lengths(said.get("input_tokens_per_turn", {}), f"{where}.input_tokens_per_turn")
-        shared = said.get("shared_system_prompt_len", 0)
-        shifted = {name: value + shared for name, value in dynamic.items() if name in ("min", "max", "mean")}
-        return self.lengths({**dynamic, **shifted}, f"{where}.dynamic_system_prompt_len")
+    def _first_turn(self, said: Mapping[str, Any], asked: Any, where: str) -> Any:
+        """Behind what is shared: the system prompt of a conversation's own, and its first question."""
+        if not said.get("dynamic_system_prompt_len") or asked is None:
+            return asked
+        own = self.lengths(said["dynamic_system_prompt_len"], f"{where}.dynamic_system_prompt_len")
+        self.notes.append(f"{where}: the dynamic system prompt and the first question are drawn together")
+        return None if own is None else together(own, asked)
 
     # ---- when it is sent
 
@@ -207,6 +215,7 @@ class _Reading:
         kind, stages = load.get("type", "constant"), load.get("stages") or []
         if load.get("sweep"):
             self.mistakes.append("load.sweep looks for the load that a server bears: that is a search, not a plan")
+            self.hint = "name the rates: -o 'load.sweep=null,load.stages=[{rate: 1, duration: 60}]'"
             return {}
         if not stages:
             self.mistakes.append("load.stages is missing")
@@ -268,3 +277,51 @@ _DATA: dict[str, Callable[[_Reading, Mapping[str, Any]], dict[str, Any]]] = {
     "shareGPT": _Reading.sharegpt,
     "conversation_replay": _Reading.conversations,
 }
+
+
+_DISTRIBUTION = dict.fromkeys(("type", "min", "max", "mean", "std", "std_dev", "variance", "total_count"))
+_SHARED = (
+    *("num_groups", "num_prompts_per_group", "num_unique_system_prompts", "num_users_per_system_prompt"),
+    "enable_multi_turn_chat",
+)
+_SHARED_LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
+_REPLAY_LENGTHS = (
+    *("dynamic_system_prompt_len", "input_tokens_per_turn", "output_tokens_per_turn", "turns_per_conversation"),
+    "tool_call_latency_sec",
+)
+_STAGE = dict.fromkeys(("rate", "duration", "num_requests", "concurrency_level"))
+_KNOWN: dict[str, Any] = {  # what is read or has a note; nothing below what is None
+    **dict.fromkeys(_ELSEWHERE),
+    "load": dict.fromkeys((*_LOAD_ELSEWHERE, "type", "sweep", "base_seed", "request_timeout"))
+    | {"stages": _STAGE, "lora_traffic_split": dict.fromkeys(("name", "split"))},
+    "api": dict.fromkeys(("type", "streaming", "headers", "response_format")),
+    "server": dict.fromkeys(("type", "model_name", "base_url", "ignore_eos", "api_key", "cert_path", "key_path")),
+    "tokenizer": dict.fromkeys(("pretrained_model_name_or_path", "trust_remote_code", "token")),
+    "data": {
+        **dict.fromkeys(("type", "path", "multimodal")),
+        **dict.fromkeys(("input_distribution", "output_distribution"), _DISTRIBUTION),
+        "shared_prefix": dict.fromkeys(_SHARED) | dict.fromkeys(_SHARED_LENGTHS, _DISTRIBUTION),
+        "conversation_replay": dict.fromkeys(("shared_system_prompt_len", "num_conversations"))
+        | dict.fromkeys(_REPLAY_LENGTHS, _DISTRIBUTION),
+    },
+}
+
+
+def unread(said: Any, known: Any = _KNOWN, above: str = "") -> Iterator[str]:
+    """The settings that nobody reads, by their path."""
+    if isinstance(said, list):
+        for at, each in enumerate(said):
+            yield from unread(each, known, f"{above}{at}.")
+    for name, value in said.items() if isinstance(said, Mapping) and known is not None else ():
+        if name in known:
+            yield from unread(value, known[name], f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def may_have(path: Sequence[str | int]) -> Collection[str]:
+    """The settings that the section at a path can have, whether a file says them or not."""
+    known: Any = _KNOWN
+    for step in path:
+        known = known if isinstance(step, int) else (known or {}).get(step)
+    return list(known or ())

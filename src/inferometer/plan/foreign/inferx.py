@@ -41,6 +41,7 @@ def from_words(words: Sequence[str]) -> Foreign:
         "outputs": [{"format": "inferx", "path": outdir}],
     }
     given.settle()
+    notes.append("throughput_latency.png: is not written, metrics.csv has its numbers; charts come later")
     whole = without_missing(plan)
     if "path" not in whole["workload"]:
         whole["workload"]["output_tokens"] = None  # the body says how long answers may be

@@ -45,17 +45,26 @@ def from_text(text: str, where: str, changes: Sequence[str], environ: Mapping[st
     """The plan that a template means, with `-o` and LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES made."""
     said, left_out = templates.rendered(text, environ, where)
     also = environ.get(f"{_PREFIX}EXPERIMENT_PROFILE_OVERRIDES", "")
-    said, differences = templates.changed(said, [each for each in (also, *changes) if each], where)
+    said, differences = changed(said, [each for each in (also, *changes) if each], where)
     if not isinstance(said, dict):
         raise PlanError(f"{where}: must be settings by name")
-    found = from_mapping(said, where)
+    found = from_mapping(said, where, environ)
     found.notes = [*differences, *left_out, *found.notes]
     return found
 
 
-def from_mapping(said: dict[str, Any], where: str) -> Foreign:
+def changed(said: Any, changes: Sequence[str], where: str) -> tuple[Any, list[str]]:
+    """A harness's file with each `-o` made; a new setting must be one that the harness knows."""
+    if isinstance(said, dict) and reader_of(said) is inference_perf.from_mapping:
+        return templates.changed(said, changes, where, inference_perf.may_have)
+    return templates.changed(said, changes, where)
+
+
+def from_mapping(said: dict[str, Any], where: str, environ: Mapping[str, str] = os.environ) -> Foreign:
     """A harness's own file as a plan."""
     read = reader_of(said)
+    if read is fmperf.from_mapping:
+        return fmperf.from_mapping(said, environ)
     if read is None:
         raise PlanError(f"{where}: is no profile of inference-perf, guidellm, vllm-benchmark or fmperf")
     return read(said)
@@ -81,35 +90,58 @@ def _vllm(said: Mapping[str, Any]) -> Foreign:
         words.append(f"--{name}")
         if value != "none":
             words.append(str(value).replace("____", " "))
-    return vllm_bench.from_words(words)
+    found = vllm_bench.from_words(words)
+    if not {"--base-url", "--host", "--port"} & set(words):  # of the harness, not of a template without its endpoint
+        found.plan["target"].pop("url", None)
+    return found
 
 
 def from_words(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
     """The plan of `run.sh`: the profile named by -w, or by the variables that stand for the flags."""
     given, notes = parse(TOOL, words, FLAGS, _SHORT)
-    path = _profile(given, environ)
-    given.settle()
-    assert path is not None
     model = given.text("models")
     known = {**environ, "LLMDBENCH_DEPLOY_CURRENT_MODEL": model.split(",")[0]} if model else environ
-    found = from_text(path.read_text(encoding="utf-8-sig"), str(path), given.several("overrides"), known)
+    place = _profile(given, environ)
+    given.settle()
+    if isinstance(place, Path):
+        found = from_text(place.read_text(encoding="utf-8-sig"), str(place), given.several("overrides"), known)
+    else:
+        found = _ours(place, known)
     return Foreign(found.tool, found.plan, notes + found.notes)
 
 
-def _profile(given: Given, environ: Mapping[str, str]) -> Path | None:
-    """A file by its path, or `HARNESS/NAME.yaml.in` below the folders that are searched for profiles."""
-    from inferometer.plan.profiles import folders
+def _ours(name: str, environ: Mapping[str, str]) -> Foreign:
+    """Our own plan of a profile, aimed as llm-d's variables say."""
+    from inferometer.plan.profiles import find_profile
+    from inferometer.plan.reading import read_mapping
+
+    plan = read_mapping(find_profile(name, environ).path)[0]
+    aim = {
+        "url": templates.variable("LLMDBENCH_HARNESS_STACK_ENDPOINT_URL", environ),
+        "model": templates.variable("LLMDBENCH_DEPLOY_CURRENT_MODEL", environ),
+    }
+    target = {**(plan.get("target") or {}), **{key: value for key, value in aim.items() if value}}
+    note = f"there is no template of that name here: our own plan {name} is taken"
+    return Foreign(name.partition("/")[0], {**plan, "target": target}, [note])
+
+
+def _profile(given: Given, environ: Mapping[str, str]) -> Path | str:
+    """A file by its path, `HARNESS/NAME.yaml.in` below the folders that are searched for profiles, or the name of a
+    plan of ours."""
+    from inferometer.plan.profiles import folders, our_folder, profiles
 
     name = given.text("workload") or environ.get(f"{_PREFIX}EXPERIMENT_PROFILE", "sanity_random.yaml")
     harness = given.text("harness") or environ.get(f"{_PREFIX}NAME", "inference-perf")
     bare = name.removesuffix(".in").removesuffix(".yaml")
     places = [Path(name), Path(f"{bare}.yaml.in")]
-    for folder in [Path("workload/profiles"), *folders(environ)]:
+    for folder in [Path("workload/profiles"), *folders(environ), our_folder()]:
         places += [folder / harness / f"{bare}.yaml.in", folder / f"{bare}.yaml.in"]
     if here := [place for place in places if place.is_file()]:
         return here[0]
-    given.mistakes.append(
-        f"{TOOL}: -w {name}: no such template here or in the folders of profiles; "
-        f"our own of that name: inferometer run {harness}/{bare}"
-    )
-    return None
+    ours = f"{harness}/{bare}"
+    text = f"{TOOL}: -w {name}: no such template here or in the folders of profiles"
+    if ours not in [each.name for each in profiles(environ)]:
+        given.mistakes.append(f"{text}, and no plan of ours of that name; inferometer profiles lists them")
+    elif "overrides" in given:
+        given.mistakes.append(f"{text}, where -o could change it; our own takes --set: inferometer run {ours}")
+    return ours

@@ -6,7 +6,7 @@ from typing import Any
 
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import load_of, tidy, url_of
+from inferometer.plan.foreign.shapes import ESTIMATED, load_of, tidy, url_of
 
 TOOL = "benchmark.py"
 _PORTS = {
@@ -53,10 +53,14 @@ _ALIASES = {
 def from_words(words: Sequence[str]) -> Foreign:
     """The plan that a command line after the script's name means."""
     given, notes = parse(TOOL, words, FLAGS, _ALIASES)
-    requests = given.count("num-prompts", 1000) or 1000
+    requests = _requests(given, notes)
     warm = given.on("with-warmup")
     if warm:
         notes.append("--with-warmup: the same requests are sent twice, the second time counts")
+    if "output-file" in given:
+        notes.append("--output-file: the file has our own schema, not the script's")
+    if "tokenizer" not in given:
+        notes.append(ESTIMATED)
     plan = {
         "target": _target(given),
         "workload": _workload(given, requests, notes),
@@ -71,6 +75,18 @@ def from_words(words: Sequence[str]) -> Foreign:
     }
     given.settle()
     return Foreign(TOOL, without_missing(plan), notes)
+
+
+def _requests(given: Given, notes: list[str]) -> int:
+    """Of generated prefixes every prompt is sent, whatever --num-prompts says."""
+    asked = given.count("num-prompts", 1000) or 1000
+    if given.text("dataset-name") != "generated-shared-prefix":
+        return asked
+    prefix = _shared_prefix(given)["prefix"]
+    made = int(prefix["groups"] * prefix["prompts"])
+    if "num-prompts" in given and made != asked:
+        notes.append(f"--num-prompts: all of the groups x prompts are sent, {made}, as the script does")
+    return made
 
 
 def _target(given: Given) -> dict[str, Any]:

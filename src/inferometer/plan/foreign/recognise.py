@@ -35,8 +35,20 @@ def from_command(words: Sequence[str]) -> Foreign:
             module, _, function = place.partition(":")
             found: Foreign = getattr(import_module(module), function)(bare[len(steps) :])
             return found
+    if words and words[0].startswith("-"):
+        raise PlanError(f"-- {' '.join(words)[:60]}: flags without the name of their tool", _whose(words))
     known = ", ".join(dict.fromkeys(COMMANDS))
     raise PlanError(f"-- {' '.join(words)[:60]}: no command line that is known here", f"there are {known}")
+
+
+def _whose(words: Sequence[str]) -> str:
+    """The tool that knows most of the flags; of several the first that is a script of its own."""
+    given = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in words if word.startswith("--")}
+    names = {"ray_bench": "benchmark.py", "vllm_bench": "vllm bench serve", "guidellm": "guidellm benchmark run"}
+    names |= {"inferx": "inferx_benchmark_framework.py"}
+    known = {name: set(import_module(f"inferometer.plan.foreign.{module}").FLAGS) for module, name in names.items()}
+    best = max(known, key=lambda name: len(given & known[name]))
+    return f"begin with its name: -- {best} {' '.join(words[:2])} ..."
 
 
 def _without_launcher(words: list[str]) -> list[str]:
@@ -66,11 +78,15 @@ def is_foreign(said: Mapping[str, Any]) -> bool:
     return llmd.reader_of(said) is not None
 
 
-def from_mapping(said: dict[str, Any], where: str) -> Foreign:
-    """The plan that another tool's file means."""
+def from_mapping(
+    said: dict[str, Any], where: str, changes: Sequence[str] = (), environ: Mapping[str, str] = os.environ
+) -> Foreign:
+    """The plan that another tool's file means, changed in its own words."""
     from inferometer.plan.foreign import llmd
 
-    return llmd.from_mapping(said, where)
+    said, differences = llmd.changed(said, changes, where)
+    found = llmd.from_mapping(said, where, environ)
+    return Foreign(found.tool, found.plan, [*differences, *found.notes])
 
 
 def is_template(path: str) -> bool:

@@ -3,6 +3,13 @@
 import math
 from typing import Any
 
+from inferometer.plan.workloads.lengths import Lengths
+
+ESTIMATED = (
+    "lengths are estimated where the tool counts with the model's tokenizer; "
+    "--set workload.tokenizer=model makes them exact, server asks the server"
+)
+
 
 def load_of(rate: float | None, cap: int | None, requests: int, cv: float = 1.0) -> dict[str, Any]:
     """Poisson (or gamma) arrivals under a cap; an endless rate is a closed loop: as many at once as the cap lets, or
@@ -43,3 +50,42 @@ def bell(mean: float, std: float | None, least: float | None, most: float | None
 def tidy(value: float) -> float:
     """2.0 as 2."""
     return int(value) if float(value).is_integer() else value
+
+
+def of_sessions(plan: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """The plan with its rates divided by the turns of a session: elsewhere they are of requests, here of sessions."""
+    turns = Lengths.of(plan.get("workload", {}).get("turns") or 1).mean_value or 1.0
+    load = plan.get("load", {})
+    if turns == 1 or not ("rate" in load or any("rate" in stage for stage in load.get("stages", ()))):
+        return plan
+    notes.append(f"rates are of sessions of {turns:g} turns: each is the rate of requests / {turns:g}")
+    divided = _slower(load, turns)
+    if "stages" in load:
+        divided["stages"] = [_slower(stage, turns) for stage in load["stages"]]
+    return {**plan, "load": divided}
+
+
+def _slower(level: dict[str, Any], turns: float) -> dict[str, Any]:
+    return level | {name: tidy(round(level[name] / turns, 6)) for name in ("rate", "to") if level.get(name)}
+
+
+def together(first: Any, second: Any) -> Any:
+    """The lengths of two drawn parts as one: means and bounds added, deviations as those of independent draws."""
+    both = [Lengths.of(first), Lengths.of(second)]
+    mean = sum(each.mean_value or 0.0 for each in both)
+    if all(each.type == "fixed" for each in both):
+        return tidy(mean)
+    most = [each.most for each in both]
+    return bell(
+        mean,
+        round(math.sqrt(sum(_deviation(each) ** 2 for each in both)), 3),
+        sum(each.least for each in both),
+        None if None in most else sum(each or 0 for each in most),
+        "lognormal" if "lognormal" in {each.type for each in both} else "normal",
+    )
+
+
+def _deviation(lengths: Lengths) -> float:
+    if lengths.type == "uniform":
+        return ((lengths.max or 1) - (lengths.min or 1)) / math.sqrt(12)
+    return lengths.std or 0.0

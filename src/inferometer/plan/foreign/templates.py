@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from inferometer.errors import PlanError
@@ -31,7 +31,7 @@ def rendered(text: str, environ: Mapping[str, str], where: str) -> tuple[Any, li
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
-        found = _variable(name, environ)
+        found = variable(name, environ)
         if found is None and default is None:
             missing[name] = None
         return "null" if found is None and default is None else (found if found is not None else default) or ""
@@ -49,10 +49,10 @@ def _unquoted(text: str) -> str:
     return re.sub(r"([\"'])(REPLACE_ENV_[A-Z0-9_]+(?:\+\+\+\+default=[^\"']*)?)\1", r"\2", text)
 
 
-def _variable(name: str, environ: Mapping[str, str]) -> str | None:
+def variable(name: str, environ: Mapping[str, str]) -> str | None:
     if environ.get(name):
         return environ[name]
-    if name in _STANDS_FOR and (other := _variable(_STANDS_FOR[name], environ)):
+    if name in _STANDS_FOR and (other := variable(_STANDS_FOR[name], environ)):
         return other.replace(",", " ").split()[0]
     return None
 
@@ -82,18 +82,21 @@ def _split(text: str) -> list[str]:
     return [part for part in [*parts, text[start:]] if part.strip()]
 
 
-def changed(said: Any, texts: Sequence[str], where: str) -> tuple[Any, list[str]]:
+def changed(
+    said: Any, texts: Sequence[str], where: str, may_have: Callable[[Path], Collection[str]] = lambda _path: ()
+) -> tuple[Any, list[str]]:
     """The settings with each `-o` made, and each difference. A dotted path means one place; a bare key every place of
-    that name, as llm-d's does; one that is nowhere is a mistake."""
+    that name, as llm-d's does; one that is nowhere is a mistake, but for a path to what its section may have."""
     notes, mistakes = [], []
     for key, value in changes_in(texts):
         steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", key.rstrip("]")))
         named = [path for path in _paths(said) if path == steps or (len(steps) == 1 and path[-1] == steps[0])]
         places = [path for path in named if not any(path[: len(each)] == each for each in named if each != path)]
-        if not places and len(steps) > 1 and isinstance(_at(said, steps[:-1]), dict):
+        allowed = may_have(steps[:-1]) if isinstance(_at(said, steps[:-1]), dict) else ()
+        if not places and len(steps) > 1 and steps[-1] in allowed:
             places = [steps]
         if not places:
-            mistakes.append(f"-o {key}: {where} has no such setting{_meant(key, said)}")
+            mistakes.append(f"-o {key}: {where} has no such setting{_meant(key, said, steps, allowed)}")
         for place in places:
             before = _at(said, place)
             said = _with(said, place, value)
@@ -134,8 +137,10 @@ def _written(path: Path) -> str:
     return ".".join(str(step) for step in path)
 
 
-def _meant(key: str, said: Any) -> str:
+def _meant(key: str, said: Any, steps: Path, allowed: Collection[str]) -> str:
     known = [_written(path) for path in _paths(said)]
+    if len(steps) > 1:
+        known += [_written((*steps[:-1], name)) for name in allowed]
     close = difflib.get_close_matches(key, known, n=2, cutoff=0.6)
     last = {name.rpartition(".")[2]: name for name in reversed(known)}
     close += [last[each] for each in difflib.get_close_matches(key.rpartition(".")[2], list(last), n=1, cutoff=0.6)]

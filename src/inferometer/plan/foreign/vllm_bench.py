@@ -94,7 +94,7 @@ def from_words(words: Sequence[str]) -> Foreign:
 
 def from_flags(given: Given, notes: list[str]) -> Foreign:
     """The plan that its flags mean; an llm-d profile has the same in a file."""
-    requests = given.count("num-prompts", 1000) or 1000
+    requests = _requests(given)
     api = _api(given)
     plan = {
         "name": given.text("label"),
@@ -105,11 +105,20 @@ def from_flags(given: Given, notes: list[str]) -> Foreign:
         "stop": _stop(given, requests),
         "warmup": given.count("num-warmups") or None,
         "limits": _limits(given),
-        "outputs": _outputs(given),
+        "outputs": _outputs(given, notes),
         "seed": given.count("seed") or None,
     }
     given.settle()
     return Foreign(TOOL, without_missing(plan), notes)
+
+
+def _requests(given: Given) -> int:
+    """Each prefix of prefix_repetition has as many prompts as any other: what is left over is not sent."""
+    asked = given.count("num-prompts", 1000) or 1000
+    if given.text("dataset-name") != "prefix_repetition":
+        return asked
+    groups = given.count("prefix-repetition-num-prefixes", 10) or 10
+    return max(1, asked // groups) * groups
 
 
 def _api(given: Given) -> str:
@@ -190,7 +199,7 @@ def _prefix_repetition(given: Given, requests: int, notes: list[str]) -> dict[st
         "tokens": given.count("prefix-repetition-prefix-len", 256),
         "suffix_tokens": given.count("prefix-repetition-suffix-len", 256),
         "groups": groups,
-        "prompts": max(1, requests // groups),
+        "prompts": requests // groups,
     }
     return {"prefix": prefix, "output_tokens": _output(given, "prefix-repetition-output-len", 128)}
 
@@ -330,8 +339,9 @@ def _limits(given: Given) -> list[str]:
     return limits
 
 
-def _outputs(given: Given) -> list[dict[str, str]]:
+def _outputs(given: Given, notes: list[str]) -> list[dict[str, str]]:
     if not given.on("save-result") and not given.on("append-result"):
         return []
+    notes.append("--save-result: the file has our own schema, not vLLM's")
     folder, name = given.text("result-dir"), given.text("result-filename") or "inferometer.json"
     return [{"format": "json", "path": f"{folder.rstrip('/')}/{name}" if folder else name}]
