@@ -21,7 +21,7 @@ def blocks(language: str, after: str) -> str:
 
 
 COMMANDS = [line.partition("#")[0].strip() for line in blocks("sh", "## What to type").splitlines()]
-SHORTER = {"10s": "1s", "200": "40", "1h": "1min", "stop.requests=100": "stop.requests=10"}  # for less time
+SHORTER = {"10s": "1s", "200": "40", "1h": "1min", "stop.requests=500": "stop.requests=10"}  # for less time
 
 
 @pytest.fixture(scope="module")

@@ -20,16 +20,17 @@ def done_table(run: Run, plan: Plan) -> Table:
 
 
 def _facts(run: Run, plan: Plan) -> Iterator[tuple[str, str]]:
+    generates = api_of(plan.target.api).generates
     if plan.name:
         yield "plan", plan.name
     yield "target", _target(run, plan)
     if len(plan.classes) == 1:
         only = plan.classes[0]
-        yield "workload", workload_text(only.workload)
+        yield "workload", workload_text(only.workload, generates)
         yield "load", f"{load_text(only.load, only.stop)} ({'open' if only.load.open_loop else 'closed'} loop)"
     else:
         for traffic in plan.classes:
-            yield "traffic", traffic_text(traffic)
+            yield "traffic", traffic_text(traffic, generates)
     yield "window", _window(run, plan)
 
 

@@ -276,5 +276,6 @@ def error_text(body: bytes) -> str:
     """The message of an error body, whatever its shape; ValueError where it is not JSON."""
     document = orjson.loads(body)
     error = document.get("error", document) if isinstance(document, dict) else document
-    message = error.get("message", error) if isinstance(error, dict) else error
-    return str(message)[:300]
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail") or error
+    return (error if isinstance(error, str) else orjson.dumps(error).decode())[:300]
