@@ -224,7 +224,8 @@ def _count_tokens(answer: Answer, bears: list[int], totals: list[int], places: l
     if len(totals) > 1 or (totals and sum(bears) <= 1):
         answer.running_usage = True
         tokens = np.zeros(len(bears), np.int64)
-        tokens[places] = np.maximum(np.diff(totals, prepend=0), 0)
+        running = np.array([0, *totals])
+        tokens[places] = np.maximum(running[1:] - running[:-1], 0)
         answer.tokens = tokens.tolist()
         answer.counted = sum(answer.tokens)
         return
