@@ -235,8 +235,8 @@ def test_whole_answers():
         ({"error": {"message": "no such model", "code": 404}}, "no such model"),
         ({"object": "error", "message": "too long"}, "too long"),
         ({"error": "boom"}, "boom"),
-        ({"detail": "Not Found"}, "{'detail': 'Not Found'}"),
-        (["odd"], "['odd']"),
+        ({"detail": "Not Found"}, "Not Found"),
+        (["odd"], '["odd"]'),
     ],
 )
 def test_the_message_of_an_error(body, text):
