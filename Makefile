@@ -10,7 +10,7 @@ ARGS ?=
 .PHONY: run test check bench docs clean
 
 run: .venv/core
-	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS)
+	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
 
 test: .venv/test
 	$(BIN)/python -m pytest $(ARGS)
