@@ -10,6 +10,15 @@ from inferometer.record.sample import Samples
 from inferometer.record.schema import schema_of
 
 State = Literal["complete", "partial", "interrupted", "failed"]
+Kind = Literal["serving", "latency", "throughput", "startup", "benchmark"]
+
+KINDS: dict[Kind, str] = {
+    "serving": "requests driven at a server",
+    "latency": "batches of one size through an engine in this process",
+    "throughput": "a whole dataset through an engine in this process",
+    "startup": "a server from its start to its first answer",
+    "benchmark": "a command or function of somebody's own that says what it measured",
+}
 
 STATES: dict[State, str] = {
     "complete": "ended as planned",
@@ -30,6 +39,8 @@ class Run:
     summary: dict[str, Any]
     verdict: dict[str, Any]
     state: State = "complete"
+    kind: Kind = "serving"
+    source: str | None = None  # the format that it was imported from; None: measured by us
     folder: Path | None = None
     read_records: Callable[[], Records] | None = field(default=None, repr=False, compare=False)
     read_samples: Callable[[], Samples] | None = field(default=None, repr=False, compare=False)
@@ -45,9 +56,10 @@ class Run:
 def document(run: Run) -> dict[str, Any]:
     """What `--json` prints: one document with everything but records and samples."""
     folder = str(run.folder) if run.folder else None
+    about = {"id": run.id, "started": run.started_at, "folder": folder, "state": run.state, "kind": run.kind}
     return {
         "schema": schema_of("run"),
-        "run": {"id": run.id, "started": run.started_at, "folder": folder, "state": run.state},
+        "run": about if run.source is None else about | {"source": run.source},
         "verdict": {name: run.verdict[name] for name in ("word", "reasons") if name in run.verdict},
         "summary": run.summary,
         "plan": run.plan,

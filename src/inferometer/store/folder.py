@@ -21,7 +21,7 @@ from inferometer.record.files import replacing, told, write_text
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
-from inferometer.record.run import Run, State
+from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.store.names import run_id
@@ -37,6 +37,8 @@ class RunFolder:
 
     path: Path
     started_at: str
+    kind: Kind = "serving"
+    source: str | None = None
 
     @property
     def id(self) -> str:
@@ -66,7 +68,8 @@ class RunFolder:
 
     def write_state(self, state: State) -> None:
         """`partial` until the run says how it ended."""
-        self._write("run", {"started": self.started_at, "state": state})
+        imported = {} if self.source is None else {"source": self.source}
+        self._write("run", {"started": self.started_at, "state": state, "kind": self.kind, **imported})
 
     def gather(self) -> tuple[Records, Gathered]:
         """Turn the shards' logs into columns: read once and written from memory, or streamed where they are large.
@@ -137,11 +140,13 @@ def _tried(store: Path) -> os.statvfs_result:
         return os.statvfs(runs)
 
 
-def new_run(store: Path, started: datetime | None = None) -> RunFolder:
+def new_run(
+    store: Path, started: datetime | None = None, kind: Kind = "serving", source: str | None = None
+) -> RunFolder:
     """A folder of its own for a run that starts now."""
     check_writable(store)
     started = started or datetime.now(UTC)
-    folder = RunFolder(_made_folder(store, started), started.isoformat(timespec="milliseconds"))
+    folder = RunFolder(_made_folder(store, started), started.isoformat(timespec="milliseconds"), kind, source)
     folder.write_state("partial")
     return folder
 
@@ -160,6 +165,8 @@ def load_run(path: Path) -> Run:
         summary=_read(path, "summary"),
         verdict=_read(path, "verdict"),
         state=about.get("state", "partial"),
+        kind=about.get("kind", "serving"),
+        source=about.get("source"),
         folder=path,
         read_records=_records_of(path),
         read_samples=functools.cache(lambda: read_samples(path / SAMPLES)) if (path / SAMPLES).exists() else None,
