@@ -41,6 +41,7 @@ def test_the_document_is_what_json_prints(tmp_path: Path) -> None:
         "started": "2026-11-15T03:12:07+00:00",
         "folder": str(tmp_path),
         "state": "interrupted",
+        "kind": "serving",
     }
 
 
