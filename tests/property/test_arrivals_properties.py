@@ -103,13 +103,14 @@ def test_gaps_have_the_asked_mean_and_spread(rate, cv, process, seed):
     assert gaps.std() == pytest.approx(spread, rel=0.25, abs=1e-4)
     if process != "constant":
         shape = 1 / spread**2
-        assert stats.kstest(gaps[gaps > 1e-5], _law(shape)).pvalue > 1e-7
+        least = max(1e-5, 100 * rate / NS)  # instants are whole nanoseconds: smaller gaps are rounded
+        assert stats.kstest(gaps[gaps > least], _law(shape, least)).pvalue > 1e-7
 
 
-def _law(shape):
-    """The gamma law above 1e-5: instants are whole nanoseconds, so that smaller gaps are rounded."""
+def _law(shape, least):
+    """The gamma law of what is above the least."""
     law = stats.gamma(shape, scale=1 / shape)
-    low = law.cdf(1e-5)
+    low = law.cdf(least)
     return lambda x: (law.cdf(x) - low) / (1 - low)
 
 

@@ -154,15 +154,40 @@ def test_a_full_device_is_a_store_error(tmp_path: Path) -> None:
     if not full.exists():
         pytest.skip("no /dev/full here")
     writer = LogWriter(tmp_path / "log")
-    whole, writer._file = writer._file, log_room.os.open(full, log_room.os.O_WRONLY)
+    pen = writer._pen
+    assert pen is not None
+    whole, pen._file = pen._file, log_room.os.open(full, log_room.os.O_WRONLY)
     writer.append(record(1))
     with pytest.raises(StoreError, match="no space left") as raised:
         writer.flush()
     assert "--store" in (raised.value.hint or "")
-    log_room.os.close(writer._file)
-    writer._file = whole
+    log_room.os.close(pen._file)
+    pen._file = whole
     writer.close()  # space came back: nothing was lost
     assert read_log(tmp_path / "log").records == [record(1)]
+
+
+def test_a_log_written_in_the_background_is_whole_once_closed(tmp_path: Path) -> None:
+    with LogWriter(tmp_path / "log", in_background=True) as log:
+        for session in range(3000):
+            log.append(record(session))
+            if session % 100 == 0:
+                log.flush()
+    read = read_log(tmp_path / "log")
+    assert (read.truncated, [each.session for each in read.records]) == (False, [*range(3000)])
+
+
+def test_a_full_device_is_told_even_from_the_background(tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    writer = LogWriter(tmp_path / "log", in_background=True)
+    pen = writer._pen
+    assert pen is not None
+    whole, pen._file = pen._file, log_room.os.open("/dev/full", log_room.os.O_WRONLY)
+    writer.append(record(1))
+    with pytest.raises(StoreError, match="no space left"):
+        writer.close()
+    log_room.os.close(whole)
 
 
 def test_a_reader_streams(tmp_path: Path) -> None:

@@ -90,7 +90,8 @@ class _Shard:
         self.plan = Plan.model_validate(job.plan)
         self.clocks = ClockPair()
         self.reactor = Reactor(nap_s=NAP_S if kernel_stamps() else 0.0)
-        self.log = LogWriter(Path(job.log), job.shard, {"real_minus_monotonic_ns": self.clocks.offset_ns})
+        clock = {"real_minus_monotonic_ns": self.clocks.offset_ns}
+        self.log = LogWriter(Path(job.log), job.shard, clock, in_background=True)
         self.transport = HttpTransport(self.reactor, self.plan, job.model, self.clocks)
         self.reactor.idle = self._quiet
         context = context_of(self.plan.target, job.model, job.models, job.max_model_len)

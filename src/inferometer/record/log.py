@@ -7,10 +7,12 @@ counts the payload, the checksum covers kind and payload, payloads are msgpack
 
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import Queue
 from typing import Any, Self
 from zlib import crc32
 
@@ -23,7 +25,8 @@ from inferometer.record.sample import Sample
 from inferometer.record.schema import check_schema, schema_of
 
 MAGIC = b"inflog\r\n"  # the line end shows a file that went through a text conversion
-FLUSH_BYTES = 64 * 1024  # written in about 20 us, so that no timer waits for it
+FLUSH_BYTES = 64 * 1024
+MOST_QUEUED = 1024  # pieces of 64 KiB that wait for a disk that stands still; then we wait with them
 _FRAME = struct.Struct("<IIB")
 _CHUNK = 1 << 20
 LARGEST_FRAME = 1 << 30  # a length beyond this is damage, not to be believed and allocated
@@ -52,16 +55,70 @@ _HEADER_KIND, _RECORD_KIND = _KINDS[Header], _KINDS[Record]
 _SEEDS = [crc32(bytes([kind])) for kind in range(256)]  # the checksum so far, once the kind is in it
 
 
+class _Pen:
+    """Writes bytes to a new file: at once, or in a thread, for a system that writes back to its disk can hold up a
+    writer for a quarter of a second. An error in the thread is raised by the next call."""
+
+    def __init__(self, path: Path, in_background: bool) -> None:
+        self._path = path
+        self._error: OSError | None = None
+        with told(path):
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._queue: Queue[bytes | None] | None = Queue(MOST_QUEUED) if in_background else None
+        self._thread = threading.Thread(target=self._write_queued, name="log", daemon=True)
+        if in_background:
+            self._thread.start()
+
+    def write(self, buffer: bytearray) -> None:
+        """All of the buffer, which is then empty. After an error the rest stays, to be tried again."""
+        self._raise()
+        try:
+            if self._queue is not None:
+                self._queue.put(bytes(buffer))
+                buffer.clear()
+            while buffer:
+                del buffer[: os.write(self._file, buffer)]
+        except OSError as error:
+            raise store_error(self._path, error) from error
+
+    def close(self) -> None:
+        """Wait until it is on disk."""
+        try:
+            if self._queue is not None:
+                self._queue.put(None)
+                self._thread.join()
+            self._raise()
+            with told(self._path):
+                os.fsync(self._file)
+        finally:
+            os.close(self._file)
+
+    def _write_queued(self) -> None:
+        assert self._queue is not None
+        while (piece := self._queue.get()) is not None:
+            rest = memoryview(piece)
+            try:
+                while rest and self._error is None:  # behind a gap nothing could be read
+                    rest = rest[os.write(self._file, rest) :]
+            except OSError as error:
+                self._error = error
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise store_error(self._path, self._error) from self._error
+
+
 class LogWriter:
     """Writes one shard's log. Call `flush` on a timer: what is buffered is lost with the process."""
 
-    def __init__(self, path: Path, shard: int = 0, clock: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, path: Path, shard: int = 0, clock: dict[str, Any] | None = None, *, in_background: bool = False
+    ) -> None:
         self.path = path
         self.records = 0
         self._encoder = msgspec.msgpack.Encoder()
         self._buffer = bytearray(MAGIC)
-        with told(path):
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self._pen: _Pen | None = _Pen(path, in_background)
         self._add(_HEADER_KIND, Header(shard=shard, clock=clock or {}))
         self.flush()
 
@@ -75,24 +132,19 @@ class LogWriter:
 
     def flush(self) -> None:
         """Hand all that is buffered to the system. After an error the rest stays, to be tried again."""
-        buffer = self._buffer
-        try:
-            while buffer:
-                del buffer[: os.write(self._file, buffer)]
-        except OSError as error:
-            raise store_error(self.path, error) from error
+        assert self._pen is not None, f"{self.path} is closed"
+        if self._buffer:
+            self._pen.write(self._buffer)
 
     def close(self) -> None:
         """Flush, and wait until it is on disk."""
-        if self._file < 0:
+        if self._pen is None:
             return
         try:
             self.flush()
-            with told(self.path):
-                os.fsync(self._file)
         finally:
-            os.close(self._file)
-            self._file = -1
+            pen, self._pen = self._pen, None
+            pen.close()
 
     def __enter__(self) -> Self:
         return self

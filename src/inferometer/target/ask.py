@@ -56,7 +56,7 @@ class Asker:
     def get(self, path: str) -> Reply:
         """The answer, whatever its status; a `TargetError` where there is none."""
         with self._told():
-            connection = _connection(self._origin, self._connect_s)
+            connection = self._origin.connection(self._connect_s)
             try:
                 return self._exchange(connection, path)
             finally:
@@ -180,17 +180,6 @@ def request_headers(target: Target) -> dict[str, str]:
         credentials = api_of(target.api).credentials(key)
         headers |= {name: word for name, word in credentials.items() if name.lower() not in names}
     return headers | own
-
-
-def _connection(origin: Origin, timeout_s: float) -> http.client.HTTPConnection:
-    peer = origin.proxy or origin
-    if origin.tls is None:
-        return http.client.HTTPConnection(peer.host, peer.port, timeout=timeout_s)
-    connection = http.client.HTTPSConnection(peer.host, peer.port, timeout=timeout_s, context=origin.tls)
-    if origin.tunnelled:
-        key = {"Proxy-Authorization": origin.proxy_key} if origin.proxy_key else {}
-        connection.set_tunnel(origin.host, origin.port, headers=key)
-    return connection
 
 
 def _speaks_tls(origin: Origin, timeout_s: float) -> bool:

@@ -1,6 +1,7 @@
 """Where requests go: the parts of a URL, its TLS settings and the proxy in between."""
 
 import base64
+import http.client
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -38,6 +39,17 @@ class Origin:
         if self.proxy is not None and self.tls is None:
             return f"http://{self.authority}{path}"
         return path
+
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A blocking connection, not open yet, for the few questions before and beside the load."""
+        peer = self.proxy or self
+        if self.tls is None:
+            return http.client.HTTPConnection(peer.host, peer.port, timeout=timeout_s)
+        secured = http.client.HTTPSConnection(peer.host, peer.port, timeout=timeout_s, context=self.tls)
+        if self.tunnelled:
+            key = {"Proxy-Authorization": self.proxy_key} if self.proxy_key else {}
+            secured.set_tunnel(self.host, self.port, headers=key)
+        return secured
 
     def addresses(self) -> list[Address]:
         """The socket addresses to try, in order; a proxy's where there is one."""

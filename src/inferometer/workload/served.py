@@ -6,7 +6,7 @@ from typing import Any, Self
 import orjson
 
 from inferometer.errors import TargetError
-from inferometer.wire.origin import Origin, origin_of, tls_context
+from inferometer.wire.origin import origin_of, tls_context
 from inferometer.workload.context import WorkloadContext
 
 ANSWER_S = 30.0
@@ -81,19 +81,8 @@ class ServerTokenizer:
     def _open(self) -> http.client.HTTPConnection:
         """Kept open between counts; one that the server has closed is opened anew by http.client."""
         if self._connection is None:
-            self._connection = _connection(self._origin)
+            self._connection = self._origin.connection(ANSWER_S)
         return self._connection
 
     def _refused(self, why: str) -> TargetError:
         return TargetError(f"{self._context.url}: /tokenize cannot be used, {why}", _REMEDY)
-
-
-def _connection(origin: Origin) -> http.client.HTTPConnection:
-    peer = origin.proxy or origin
-    if origin.tls is None:
-        return http.client.HTTPConnection(peer.host, peer.port, timeout=ANSWER_S)
-    secured = http.client.HTTPSConnection(peer.host, peer.port, timeout=ANSWER_S, context=origin.tls)
-    if origin.tunnelled:
-        key = {"Proxy-Authorization": origin.proxy_key} if origin.proxy_key else {}
-        secured.set_tunnel(origin.host, origin.port, headers=key)
-    return secured
