@@ -62,6 +62,20 @@ def _each(limit: Limit, summary: dict[str, Any]) -> Judgement:
     return _judgement(limit, finite, met, said + _close_call(limit, value, low, high))
 
 
+def certainly_missed(limit: Limit, summary: dict[str, Any]) -> str | None:
+    """A sentence where even the near end of the interval misses the limit; None where it may still be kept."""
+    name = judged_measure(limit.measure, summary["loop"] != "closed")
+    described = None if MEASURES[limit.measure].scalar or limit.stat is None else _described(name, summary)
+    if described is None or limit.stat is None:
+        return None
+    _, (low, high), _ = _statistic(described, limit.stat, MEASURES[name].direction)
+    near = low if limit.op[0] == "<" else high
+    if near is None or limit.met_by(near):
+        return None
+    least = "at least" if limit.op[0] == "<" else "at most"
+    return f"{limit} is missed: {name} {limit.stat} is {least} {_shown(near, name)}"
+
+
 def _described(name: str, summary: dict[str, Any]) -> dict[str, Any] | None:
     of = (summary["sessions"] or {}) if name.startswith("session_") else summary["measures"]
     found: dict[str, Any] | None = of.get(name)

@@ -1,13 +1,17 @@
 """What the logs of a run say of it beside its records, in the form in which `measure` wants to know it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Literal
 
 import numpy as np
 
-from inferometer.load.arrivals import length_s
+from inferometer.load.arrivals import Arrivals, Replay, length_s
 from inferometer.load.pace import arrivals_of, warmup_sessions
+from inferometer.measure.answers import Answers
 from inferometer.measure.facts import CoreUse, Facts
+from inferometer.measure.precision import settled_at
+from inferometer.measure.window import of_class
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records
 from inferometer.record.log import Note
@@ -26,13 +30,15 @@ def facts_of(
     starts = [note.at for note in notes if note.what == "start" and note.at is not None]
     ends = [note.facts for note in notes if note.what == "ended"]
     start_at = min(starts, default=None)
+    goals = {str(note.facts["traffic"]): {**note.facts, "at": note.at} for note in notes if note.what == "goal"}
     kernel = bool(ends) and all(end.get("stamps") == "kernel" for end in ends)
     stamps: Literal["kernel", "read"] = "kernel" if kernel else "read"
     return Facts(
         start_at=start_at,
         warmup_end_at=None if start_at is None else _warmup_end_at(plan, records, start_at),
         stage_ends_at={} if start_at is None else {each.name: _stage_ends_at(each, start_at) for each in plan.classes},
-        planned=_planned(plan),
+        planned=_planned(plan, start_at, goals),
+        goals=goals,
         interrupted=len(ends) < len(starts) or any(note.what == "interrupted" for note in notes),
         gave_up=next((str(note.facts["why"]) for note in notes if note.what == "gave up"), None),
         core_use=_core_use(samples, start_at),
@@ -57,8 +63,9 @@ def _core_use(samples: Sequence[Sample], start_at: int | None) -> tuple[CoreUse,
 
 
 def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
-    """After the warm-up's time and after its requests, whichever is later."""
-    by_time = start_at + round(plan.warmup.duration * NANOSECONDS)
+    """After the warm-up's time and after its requests, whichever is later; where a precision is asked for, not before
+    the run has settled."""
+    by_time = max(start_at + round(plan.warmup.duration * NANOSECONDS), _settled_at(plan, records, start_at))
     if not plan.warmup.requests or not len(records):
         return by_time
     behind = records.session >= plan.warmup.requests
@@ -66,23 +73,38 @@ def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
     return max(by_time, int(first))
 
 
+def _settled_at(plan: Plan, records: Records, start_at: int) -> int:
+    """When the last of the classes with a precision has settled; one that has not yet counts from the start."""
+    if not any(each.stop.precision for each in plan.classes):
+        return start_at
+    answers = Answers.of(records)
+    found = [settled_at(of_class(answers, plan, each.name), each) for each in plan.classes]
+    return max((at for at in found if at is not None), default=start_at)
+
+
 def _stage_ends_at(traffic: Traffic, start_at: int) -> tuple[int, ...]:
     lengths = [stage.duration for stage in traffic.load.stages]
     return tuple(start_at + round(float(after_s) * NANOSECONDS) for after_s in np.cumsum(lengths))
 
 
-def _planned(plan: Plan) -> dict[str, int]:
+def _planned(plan: Plan, start_at: int | None, goals: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
     """Sessions that each open-loop class was to start, where that can be known beforehand."""
     planned = {}
     for number, traffic in enumerate(plan.classes):
         if not traffic.load.open_loop:
             continue
         asked = traffic.stop.sessions or traffic.stop.requests
-        length = length_s(traffic.load, traffic.stop, plan.warmup)
-        ends = length is not None or traffic.load.type == "replay"
-        arrivals = arrivals_of(plan, number).count() if ends else None
         counts = [asked + warmup_sessions(plan, number)] if asked else []
-        counts += [arrivals] if arrivals is not None else []
+        ended_at = goals.get(traffic.name, {}).get("at")
+        if ended_at is not None and start_at is not None:
+            counts.append(_arrived(arrivals_of(plan, number), ended_at - start_at))
+        elif length_s(traffic.load, traffic.stop, plan.warmup) is not None or traffic.load.type == "replay":
+            arrivals = arrivals_of(plan, number).count()
+            counts += [arrivals] if arrivals is not None else []
         if counts:
             planned[traffic.name] = min(counts)
     return planned
+
+
+def _arrived(arrivals: Arrivals | Replay, until_ns: int) -> int:
+    return sum(1 for _ in takewhile(lambda arrival: arrival[1] <= until_ns, arrivals))

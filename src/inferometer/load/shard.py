@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from inferometer.load.drive import Drive
+from inferometer.load.goals import read_goals
 from inferometer.load.pace import pace_of, replay_starts
 from inferometer.load.prime import Primed, Primer, primes_of
 from inferometer.load.progress import Progress
@@ -51,6 +52,7 @@ class ShardJob(msgspec.Struct, frozen=True):
     shards: int = 1
     max_model_len: int | None = None
     models: list[str] = []
+    goals: str | None = None  # file that names the classes whose goal is reached, once there are any
 
 
 class ShardReport(msgspec.Struct):
@@ -108,6 +110,7 @@ class _Shard:
         self._failure: BaseException | None = None
         self._housekeep_at = 0
         self._primer: Primer | None = None
+        self._reached: set[str] = set()  # classes whose goal is
         self._undo_signals = [
             self.reactor.on_signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
         ]
@@ -242,9 +245,19 @@ class _Shard:
                 self.log.add(Note("clock stepped", step.at, {"by_s": step.by_ns / 1e9}))
             for sample in self._sampler(moment) if self._sampler else ():
                 self.log.add(sample)
+            self._heed_goals(moment)
             self.log.flush()
         except Exception as error:
             self._fail(error)
+
+    def _heed_goals(self, moment: int) -> None:
+        """End the classes whose goal is reached, as if their time were up."""
+        reached = read_goals(self.job.goals)
+        for drive in self.drives:
+            if drive.name in reached and drive.name not in self._reached:
+                self._reached.add(drive.name)
+                self.log.add(Note("goal", moment, {"traffic": drive.name, **reached[drive.name]}))
+                drive.end()
 
     def _tell(self) -> None:
         counts = [drive.counts for drive in self.drives]

@@ -23,6 +23,9 @@ class Facts:
     last_arrival_at: Mapping[str, int] = field(default_factory=dict)  # as planned
     planned: Mapping[str, int] = field(default_factory=dict)  # sessions that were to arrive in an open loop
     interrupted: bool = False
+    goals: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # classes that ended because theirs was reached
     gave_up: str | None = None  # why the run ended itself early: stop.errors, or nothing but failures
     core_use: tuple[CoreUse, ...] = ()  # of all load processes
     clock_steps_s: tuple[float, ...] = ()  # by how much the real-time clock stepped, each time it did

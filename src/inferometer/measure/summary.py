@@ -15,6 +15,7 @@ from inferometer.measure.describe import describe, per_request_names
 from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import goodput, stalls
 from inferometer.measure.inflight import InFlight
+from inferometer.measure.precision import precision_of
 from inferometer.measure.rates import block_edges, block_means, concurrency, rates
 from inferometer.measure.registry import REGISTRY, each_of
 from inferometer.measure.sessions import sessions
@@ -84,7 +85,8 @@ def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: W
     scope = Scope(window, run, traffic.limits, _loop([traffic]), _asked(traffic), plan.confidence)
     cuts = stage_windows(answers, plan, facts, name, window) if traffic.load.type == "stages" else []
     stages = [_stage_summary(answers, scope, traffic, stage, window) for stage, window in cuts]
-    return {**_section(answers, scope), "delivery": delivery(answers, plan, traffic, facts), "stages": stages}
+    goals = {"precision": precision_of(answers, plan, facts, traffic), "goal": facts.goals.get(name)}
+    return {**_section(answers, scope), **goals, "delivery": delivery(answers, plan, traffic, facts), "stages": stages}
 
 
 def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[str, Any]:
@@ -92,7 +94,7 @@ def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> d
     asked = [_asked(traffic) for traffic in plan.classes]
     total = sum(n for n in asked if n is not None) if None not in asked else None
     scope = Scope(whole_window(answers, plan, facts), run, [], _loop(plan.classes), total, plan.confidence)
-    return {**_section(answers, scope), "delivery": None, "stages": []}
+    return {**_section(answers, scope), "precision": None, "goal": None, "delivery": None, "stages": []}
 
 
 def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int, window: Window) -> dict[str, Any]:

@@ -89,16 +89,17 @@ def _checked(said: dict[str, Any]) -> dict[str, Any]:
     """The parts of a limit in the measure's terms; parts of a wrong type are left for pydantic to name."""
     if not isinstance(said.get("measure"), str):
         return said
-    measure = _measure(said["measure"])
+    measure = measure_named(said["measure"])
     checked = {**said, "measure": measure.name}
     if isinstance(said.get("stat"), str):
-        checked["stat"] = _stat(said["stat"], measure)
+        checked["stat"] = stat_named(said["stat"], measure)
     if "value" in said:
         checked["value"] = _value(said["value"], measure)
     return checked
 
 
-def _measure(text: str) -> MeasureName:
+def measure_named(text: str) -> MeasureName:
+    """A measure as people write its name."""
     name = text.lower().replace("-", "_")
     if name in MEASURES:
         return MEASURES[name]
@@ -107,7 +108,8 @@ def _measure(text: str) -> MeasureName:
     raise ValueError(f"names an unknown measure {text}; {known}")
 
 
-def _stat(text: str, measure: MeasureName) -> str:
+def stat_named(text: str, measure: MeasureName) -> str:
+    """A statistic of a measure as people write it."""
     stat = {"median": "p50", "avg": "mean", "average": "mean"}.get(text.lower(), text.lower())
     if measure.scalar:
         raise ValueError(f"takes no {text}: {measure.name} is one number of a run")

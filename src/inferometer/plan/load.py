@@ -7,10 +7,12 @@ from pydantic import Field, model_validator
 
 from inferometer.plan import short
 from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Mistake, Number, Section
+from inferometer.plan.precision import Precision
 
 DEFAULT_REQUESTS = 400  # enough for a p99 with an interval: 368 independent samples at 95% confidence
 MOST_PER_S = 1_000_000  # beyond what a thousand workers send: a slip of the keyboard, which would fill the memory
 MOST_AT_ONCE = 1_000_000
+AT_MOST_S = 600.0  # for a precision that may never be reached
 _EXTENT: list[dict[str, Any]] = [
     {"type": "integer", "minimum": 0, "description": "so many requests"},
     {**DURATION_TEXT, "description": "so long (60s), or so many requests (2k)"},
@@ -126,6 +128,9 @@ class Stop(Section):
     duration: Duration | None = Field(None, gt=0, description="send for so long, warm-up apart")
     sessions: Count | None = Field(None, ge=1, description="start so many sessions, warm-up apart")
     errors: Count | None = Field(None, ge=1, description="end after so many failed requests")
+    precision: Precision | None = Field(None, description="end when a number is known so well: ttft p99 within 5%")
+    at_most: Duration | None = Field(None, gt=0, description="end a precision that is not reached; 10min if not said")
+    lost: bool = Field(False, description="end as soon as a limit is certainly missed")
     drain: Duration = Field(30.0, ge=0, description="how long to wait for answers after the last was sent")
 
     @model_validator(mode="before")
@@ -133,8 +138,21 @@ class Stop(Section):
     def _short(cls, value: Any) -> Any:
         return short.extent(value)
 
+    def disagreements(self) -> Iterator[Mistake]:
+        if self.at_most is not None and self.precision is None:
+            yield Mistake(("at_most",), "belongs to a precision; duration ends any other run")
+        if self.precision is not None and self.duration not in (None, self.longest):
+            yield Mistake(("duration",), "must be left out: a precision is ended by at_most")
+
+    @property
+    def longest(self) -> float | None:
+        """How long a precision may take."""
+        return None if self.precision is None else self.at_most or AT_MOST_S
+
     def ending(self, load: Load) -> Self:
         """Itself, with an end where nothing else ends the load."""
+        if self.precision is not None:
+            return self.model_copy(update={"duration": self.longest})
         if self.minutes is not None and load.rate is not None:
             return self.model_copy(update={"requests": max(1, round(self.minutes * 60 * load.rate))})
         endless = self.requests is None and self.duration is None and self.sessions is None
@@ -143,7 +161,8 @@ class Stop(Section):
         return self.model_copy(update={"requests": DEFAULT_REQUESTS})
 
     def derived(self) -> frozenset[str]:
-        return frozenset() if self.minutes is None else frozenset({"requests"})
+        made = {"requests": self.minutes, "duration": self.precision}
+        return frozenset(name for name, source in made.items() if source is not None)
 
 
 class Warmup(Section):

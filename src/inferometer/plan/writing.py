@@ -7,6 +7,7 @@ import yaml
 from inferometer.plan import short
 from inferometer.plan.fields import HUMAN, Section
 from inferometer.plan.model import Load, Plan, Server, Traffic, WorkloadSection
+from inferometer.plan.precision import Precision
 from inferometer.plan.secrets import redacted
 from inferometer.plan.text import Dumper
 from inferometer.plan.workloads import Lengths, TraceFile
@@ -56,7 +57,7 @@ def _written(section: Section, name: str, value: Any, default: Any) -> Any:
         return {"type": value.type, **_lean(value, None)}
     if isinstance(value, WorkloadSection) and type(value) is not type(default):
         return {"type": value.type, **_lean(value, None)}
-    if isinstance(value, Section) and not isinstance(value, Lengths | Pause):  # these write themselves
+    if isinstance(value, Section) and not isinstance(value, Lengths | Pause | Precision):  # these write themselves
         return _lean(value, default if type(default) is type(value) else None)
     if name == "stages":
         return [_lean(stage, None) for stage in value]

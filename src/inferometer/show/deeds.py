@@ -42,6 +42,8 @@ def stage_text(stage: Stage) -> str:
 
 
 def _extent(stop: Stop) -> str:
+    if stop.precision is not None:
+        return f"until {stop.precision}, at most {duration_text(stop.longest)}"
     ends = [
         f"{stop.requests:,} requests" if stop.requests else "",
         f"{stop.sessions:,} sessions" if stop.sessions else "",

@@ -1,0 +1,122 @@
+"""A process beside the load that reads the logs as they grow and says when a class's goal is reached: a number known
+well enough, or a limit that is certainly missed. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
+
+It looks again when there is a tenth more to see: so all looks together cost a constant times the last one, and an
+interval that is narrow by chance has few chances.
+"""
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from inferometer.judge.limits import certainly_missed
+from inferometer.load.facts import facts_of
+from inferometer.load.goals import GOALS, Goals, write_goals
+from inferometer.measure.answers import Answers
+from inferometer.measure.precision import decided, settled_at
+from inferometer.measure.summary import summarize
+from inferometer.measure.window import of_class
+from inferometer.plan.model import Plan, Traffic
+from inferometer.record.gather import read_logs
+from inferometer.vocabulary import percent_written
+
+LOOK_S = 0.5
+GROWN = 1.1
+FEWEST = 50  # requests: with fewer, no interval is worth a look
+LEAST_PRECISE = 200  # requests: in fewer, blocks are too short to show how requests hang together
+
+Why = dict[str, Any]
+
+
+def has_goals(plan: Plan) -> bool:
+    return any(each.stop.precision or each.stop.lost for each in plan.classes)
+
+
+@contextmanager
+def watched_goals(plan: Plan, folder: Path) -> Iterator[None]:
+    """Reached goals are named in `goals.json` of the folder, for as long as the load lasts."""
+    if not has_goals(plan):
+        yield
+        return
+    command = [sys.executable, "-m", "inferometer.scale.goal", str(folder)]
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    assert watcher.stdin is not None
+    try:
+        watcher.stdin.write(orjson.dumps(plan.model_dump(mode="json")) + b"\n")
+        watcher.stdin.flush()
+        yield
+    finally:
+        watcher.stdin.close()
+        watcher.kill()  # it holds nothing that could be lost
+        watcher.wait()
+
+
+def main(folder: Path) -> None:
+    os.nice(5)  # the load goes first
+    plan = Plan.model_validate(orjson.loads(sys.stdin.buffer.readline()))
+    goals: Goals = {}
+    before: Goals = {}  # one look may be luck: a goal is reached when two in a row say so
+    seen = 0
+    while not _parent_gone():
+        logs = sorted(folder.glob("log-*.bin"))
+        size = sum(log.stat().st_size for log in logs)
+        if size < seen * GROWN:
+            continue
+        seen = size
+        found = reached_goals(plan, logs)
+        again = {name: why for name, why in found.items() if name in before and name not in goals}
+        before = found
+        if again:
+            goals |= again
+            write_goals(folder / GOALS, goals)
+        if len(goals) == len(plan.classes):
+            return
+
+
+def reached_goals(plan: Plan, logs: list[Path]) -> Goals:
+    """By class, what it was that is reached; of classes without one, or not there yet, nothing."""
+    records, gathered = read_logs(logs)
+    sure = decided(records)
+    if len(sure) < FEWEST:
+        return {}
+    facts = facts_of(plan, sure, gathered.notes)
+    summary, answers = summarize(sure, plan, facts), Answers.of(sure)
+    found = {}
+    for each in plan.classes:
+        part = summary["traffic"].get(each.name, summary)
+        why = _precise(part, of_class(answers, plan, each.name), each) or _lost(part, each)
+        found |= {each.name: why} if why else {}
+    return found
+
+
+def _precise(part: dict[str, Any], answers: Answers, traffic: Traffic) -> Why | None:
+    """A narrow interval counts once the run has settled and nothing drifts any more."""
+    precision = part["precision"]
+    if precision is None or not precision["met"] or part["window"]["requests"] < LEAST_PRECISE:
+        return None
+    if part["window"]["steady"]["word"] == "drifting" or settled_at(answers, traffic) is None:
+        return None
+    known = percent_written(round(precision["within"], 4))
+    return {"why": f"{precision['measure']} {precision['stat']} is known within {known}", "word": "precise"}
+
+
+def _lost(part: dict[str, Any], traffic: Traffic) -> Why | None:
+    said = (certainly_missed(limit, part) for limit in traffic.limits) if traffic.stop.lost else ()
+    return next(({"why": text, "word": "lost"} for text in said if text), None)
+
+
+def _parent_gone() -> bool:
+    """Wait for the next look; the end of stdin means that nobody wants to know any more."""
+    readable, _, _ = select.select([sys.stdin], [], [], LOOK_S)
+    return bool(readable)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
