@@ -14,7 +14,7 @@ from typing import Any
 from _common import counted, parser, print_rows
 from inferometer.plan.model import Plan, Server
 from inferometer.simulator.rehearsal import rehearse
-from inferometer.target.server import started
+from inferometer.target.server import running
 from wire import compiled_floor
 
 STEP_S = 0.01  # of every step, so that the event rate is streams / STEP_S
@@ -64,7 +64,7 @@ def serving(streams: int, floor: Path, folder: Path) -> dict[str, Any]:
     """The server alone, read by the C reader. Lateness is from a step's deadline to its first and last write."""
     step_time = {"base": STEP_S, "prefill_token": 0, "decode_sequence": 0, "context_token": 0}
     settings = Server(args={"model": "metronome", "step_time": step_time, "truth_events": 100_000})
-    with started(settings, folder) as server:
+    with running(settings, folder) as server:
         port = server.url.rpartition(":")[2]
         before_s = cpu_of(server.pid)
         said = counted([str(floor), port, str(streams), str(streams * ROUNDS), str(TOKENS)])

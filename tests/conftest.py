@@ -2,9 +2,19 @@
 `INFEROMETER_EXPLORE=1` draws new ones."""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("steady", derandomize=True)
 if not os.environ.get("INFEROMETER_EXPLORE"):
     settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Locks and traces of started servers of these tests alone: those of another process must not stop them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

@@ -1,7 +1,6 @@
 """The conductor of one run: a plan is driven at a target, measured, judged and kept."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,53 +10,71 @@ from inferometer.errors import StoreError
 from inferometer.exchange.outputs import write_outputs
 from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of
+from inferometer.load.goals import GOALS
 from inferometer.load.shard import ShardJob, ShardReport, Watch
 from inferometer.measure.facts import Facts
+from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
+from inferometer.measure.window import start_of
 from inferometer.observe.environment import environment
+from inferometer.observe.job import job_of
+from inferometer.observe.observing import observing
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
 from inferometer.record.columns import Records
 from inferometer.record.gather import Gathered, read_logs
 from inferometer.record.run import STATES, Run, State
+from inferometer.record.sample import Samples
+from inferometer.scale.goal import has_goals, watched_goals
 from inferometer.scale.processes import ShardsEnd, run_shards
 from inferometer.scale.shard import observed_shard
-from inferometer.store.folder import RunFolder, default_store, logs_of, new_run
-from inferometer.store.index import Index
+from inferometer.store.folder import RunFolder, logs_of
+from inferometer.store.opening import Place, open_store
+from inferometer.target.aim import Aim, aiming
+from inferometer.target.ask import request_headers
 from inferometer.target.probe import TargetFacts, probe
-from inferometer.target.server import started
+from inferometer.target.server import StartedServer
 from inferometer.workload.context import context_of
 from inferometer.workload.registry import new_nonce, workload_of
 
 Notes = Callable[[str], None]
+Derive = Callable[[dict[str, Any]], dict[str, Any]]  # of a summary: more `values` for it
 
 
 def run(
     plan: Plan,
     *,
-    store: Path | None = None,
+    store: Place = None,
     watch: Watch | None = None,
     notes: Notes | None = None,
     nonce: str | None = None,
+    server: StartedServer | None = None,
+    wait_for_target_s: float = 0.0,
+    derive: Derive | None = None,
 ) -> Run:
-    """Do what the plan says and keep the run. A run that fails half way is kept as far as it came."""
+    """Do what the plan says and keep the run. A run that fails half way is kept as far as it came.
+
+    `server` is one that runs already, for many runs; a target that another run uses is waited for so long. `derive`
+    makes values of the summary that the plan alone cannot, such as what tokens cost.
+    """
     say = notes or (lambda _text: None)
-    store = store or default_store()
-    folder = new_run(store)
+    kept_in = open_store(store)
+    folder = kept_in.new_run()
     try:
         folder.write_plan(to_mapping(plan))
-        state = _measure(plan, folder, nonce or new_nonce(), watch, say)
+        with aiming(plan, folder.path, say, server, wait_for_target_s) as aim:
+            state = _measure(aim, folder, nonce or new_nonce(), watch, say)
     except BaseException as error:
         folder.abandon(error)
         raise
-    finished = finish(plan, folder, state, load_curve(store))
+    finished = finish(plan, folder, state, load_curve(kept_in.home), kept_in, say, derive)
     write_outputs(finished, plan.outputs)
     return finished
 
 
-def partial_run(kept: Run, store: Path | None = None) -> Run:
+def partial_run(kept: Run, store: Place = None) -> Run:
     """A run that was killed, or still runs, with the summary and verdict of what its logs hold so far; nothing on
     disk is changed."""
     logs = logs_of(kept.folder) if kept.folder else []
@@ -69,39 +86,57 @@ def partial_run(kept: Run, store: Path | None = None) -> Run:
     records, gathered = read_logs(logs)
     if not len(records):
         raise StoreError(f"{kept.id}: no request was over when it ended, so there is nothing to show")
-    summary, facts = measured(plan, records, gathered, load_curve(store or default_store()))
+    summary, facts = measured(plan, records, gathered, load_curve(open_store(store).home))
     return replace(kept, summary=summary, verdict=verdict(summary, facts, plan), read_records=lambda: records)
 
 
-def _measure(plan: Plan, folder: RunFolder, nonce: str, watch: Watch | None, say: Notes) -> State:
-    """The load and its target, from the target's start to its end."""
-    with _target(plan, folder, say) as aimed:
-        facts = probe(aimed.target)
-        for note in facts.notes:
-            say(note)
-        _calibrate_once(folder.store, say)
-        folder.write_environment(environment(aimed, facts) | {"nonce": nonce})
-        _check_workloads(aimed, facts, nonce, say)
-        end = _drive(aimed, facts, folder, nonce, watch)
+def _measure(aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: Notes) -> State:
+    """The load on its target."""
+    plan = aim.plan
+    facts = probe(plan.target)
+    for note in facts.notes:
+        say(note)
+    _calibrate_once(folder.store, say)
+    known = environment(plan, facts) | {"nonce": nonce}
+    folder.write_environment(known | aim.facts)
+    _check_workloads(plan, facts, nonce, say)
+    with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), say):
+        end = _drive(plan, facts, folder, nonce, watch)
+    if death := aim.death():
+        say(death)
+        folder.write_environment(known | aim.facts)
     for lost in end.lost:
         say(f"worker {lost.shard} was lost, what it had logged is kept: {lost.why}")
     for report in end.reports:
         if report.gave_up:
             say(f"ended early: {report.gave_up}")
-    return _state(end)
+    return "failed" if death else _state(end)
 
 
-def finish(plan: Plan, folder: RunFolder, state: State, curve: dict[str, Any] | None = None) -> Run:
+def finish(
+    plan: Plan,
+    folder: RunFolder,
+    state: State,
+    curve: dict[str, Any] | None = None,
+    store: Place = None,
+    notes: Notes | None = None,
+    derive: Derive | None = None,
+) -> Run:
     """Turn the logs of a run into columns, numbers and a verdict, and enter it in the index."""
     records, gathered = folder.gather()
     summary, facts = measured(plan, records, gathered, curve)
+    if derive is not None:
+        summary["values"] = {**summary.get("values", {}), **derive(summary)}
     folder.write_summary(summary)
     folder.write_verdict(verdict(summary, facts, plan))
     folder.write_state(state)
     finished = folder.load()
-    with suppress(StoreError):  # the index follows the folders by itself, when it can be written again
-        Index(folder.store).add(finished)
-    return finished
+    say = notes or (lambda _text: None)
+    try:
+        return open_store(store or folder.store).add(finished)
+    except StoreError as error:  # the index follows the folders by itself, when it can be written again
+        say(f"kept in {folder.path}, but not entered: {error.message}; inferometer store reindex tries again")
+        return finished
 
 
 def measured(
@@ -110,6 +145,8 @@ def measured(
     """The summary of records, its limits judged, and the facts it was made with."""
     facts = facts_of(plan, records, gathered.notes, gathered.samples, curve)
     summary = summarize(records, plan, facts)
+    samples, start_at = Samples.of(gathered.samples), start_of(records, facts)
+    summary |= observed(samples, gathered.notes, records, plan, summary, start_at)
     summary["limits"] = judge_plan(plan, summary)
     return summary, facts
 
@@ -119,17 +156,6 @@ def _calibrate_once(store: Path, say: Notes) -> None:
     if load_curve(store) is None:
         say("first run on this machine: a short calibration of the instrument itself (inferometer calibrate does more)")
         calibrate(quick=True, store=store)
-
-
-@contextmanager
-def _target(plan: Plan, folder: RunFolder, say: Notes) -> Iterator[Plan]:
-    """The plan with an address to measure: its own, or that of the server it asks to start."""
-    if plan.server is None:
-        yield plan
-        return
-    with started(plan.server, folder.path) as server:
-        say(f"started {server.name} at {server.url}")
-        yield plan.model_copy(update={"target": plan.target.model_copy(update={"url": [server.url]})})
 
 
 def _check_workloads(plan: Plan, facts: TargetFacts, nonce: str, say: Notes) -> None:
@@ -153,10 +179,12 @@ def _drive(
             models=facts.models,
             shard=shard,
             shards=plan.workers,
+            goals=str(folder.path / GOALS) if has_goals(plan) else None,
         )
         for shard in range(plan.workers)
     ]
-    return run_shards(observed_shard, jobs, watch or (lambda _progress: None))
+    with watched_goals(plan, folder.path):
+        return run_shards(observed_shard, jobs, watch or (lambda _progress: None))
 
 
 def _state(end: ShardsEnd[ShardReport]) -> State:

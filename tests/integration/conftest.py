@@ -48,3 +48,9 @@ def simulator():
     """A quick simulator for all tests: 1 ms a step."""
     with simulator_process(frontend=0, step_time={"base": 0.001, "prefill_token": 0, "decode_sequence": 0}) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def start_simulator():
+    """`with start_simulator(**settings) as url`: one of a test's own."""
+    return simulator_process

@@ -232,7 +232,7 @@ def started_run(store: Path, *more: str) -> tuple[subprocess.Popen[bytes], Path]
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
         new = set((store / "runs").iterdir()) - before
-        if new and any(log.stat().st_size > 20_000 for log in next(iter(new)).glob("log-*.bin")):
+        if new and any(log.stat().st_size > 20_000 for log in next(iter(new)).glob("log-[0-9]*.bin")):
             return process, new.pop()
         time.sleep(0.05)
     process.kill()
@@ -268,7 +268,7 @@ def test_a_killed_run_of_several_workers_has_no_failures_that_were_none(store: P
     process, folder = started_run(store, "--workers", "2", *slow)
     process.kill()
     process.communicate(timeout=60)  # the workers hold its stdout until they end
-    assert _awaited(lambda: all(b"ended" in log.read_bytes()[-2000:] for log in folder.glob("log-*.bin")))
+    assert _awaited(lambda: all(b"ended" in log.read_bytes()[-2000:] for log in folder.glob("log-[0-9]*.bin")))
     outcomes = json.loads(command(store, "show", folder.name, "--partial", "--json").stdout)["summary"]["outcomes"]
     assert outcomes.get("cancelled")
     assert {word for word, n in outcomes.items() if n} <= {"ok", "cancelled"}

@@ -13,12 +13,12 @@ from inferometer.record.record import Record
 from inferometer.record.sample import Sample
 from inferometer.scale.processes import run_shards
 from inferometer.scale.shard import observed_shard
-from inferometer.target.server import started
+from inferometer.target.server import running
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    with started(Server(args={"speed": 20}), tmp_path_factory.mktemp("server")) as server:
+    with running(Server(args={"speed": 20}), tmp_path_factory.mktemp("server")) as server:
         yield server.url
 
 

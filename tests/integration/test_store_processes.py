@@ -10,14 +10,14 @@ import pytest
 
 from inferometer.record.gather import read_logs
 from inferometer.store.folder import load_partial, load_run
-from inferometer.store.index import Index
+from inferometer.store.opening import open_store
 
 KEEP_RUNS = """
 import sys
 from pathlib import Path
 from datetime import UTC, datetime
 from inferometer.store.folder import new_run
-from inferometer.store.index import Index
+from inferometer.store.opening import open_store
 
 store = Path(sys.argv[1])
 print("ready", flush=True)
@@ -25,8 +25,8 @@ sys.stdin.readline()
 for _ in range(15):
     folder = new_run(store, datetime(2026, 11, 15, tzinfo=UTC))
     folder.write_state("complete")
-    Index(store).add(folder.load())
-    Index(store).runs(3)
+    open_store(store).add(folder.load())
+    open_store(store).runs(3)
 """
 
 RUN_UNTIL_KILLED = """
@@ -63,10 +63,28 @@ except StoreError as error:
 LIST_WITH_NO_ROOM = """
 import resource, sys
 from pathlib import Path
-from inferometer.store.index import Index
+from inferometer.store.opening import open_store
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-print([entry.state for entry in Index(Path(sys.argv[1])).runs()])
+print([entry.state for entry in open_store(Path(sys.argv[1])).runs()])
+"""
+
+
+KILLED_WHILE_ENTERING = """
+import os, signal, sys
+from pathlib import Path
+from inferometer.store import index
+from inferometer.store.keeping import keep
+from inferometer.store.opening import open_store
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+summary = {"rates": {"output_rate": {"window": 1}}}
+made = dict(kind="benchmark", plan={"a": 1}, environment={}, summary=summary, verdict={})
+keep(Path(sys.argv[1]), **made)
+index._enter_details = die  # the row of the run is written, its numbers are not, and nothing is committed
+keep(Path(sys.argv[1]), **made)
 """
 
 
@@ -96,7 +114,7 @@ def test_writers_at_once_lose_nothing_and_share_nothing(tmp_path: Path) -> None:
     for writer in writers:
         writer.communicate(timeout=60)
     assert [writer.returncode for writer in writers] == [0, 0, 0]
-    entries = Index(tmp_path).runs()
+    entries = open_store(tmp_path).runs()
     assert len(entries) == 45
     assert {entry.state for entry in entries} == {"complete"}
 
@@ -106,7 +124,16 @@ def test_a_killed_run_is_reported_up_to_its_last_flush(tmp_path: Path) -> None:
     assert load_partial(folder).session.tolist() == [*range(500)]
     run = load_run(folder)
     assert (run.state, run.plan) == ("partial", {"name": "killed"})
-    assert [(entry.id, entry.state) for entry in Index(tmp_path).runs()] == [(folder.name, "partial")]
+    assert [(entry.id, entry.state) for entry in open_store(tmp_path).runs()] == [(folder.name, "partial")]
+
+
+def test_a_writer_killed_in_the_middle_of_entering_a_run_loses_nothing(tmp_path: Path) -> None:
+    process = started(KILLED_WHILE_ENTERING, tmp_path)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    entries = open_store(tmp_path).runs(where=["output_rate=1"])
+    assert [entry.state for entry in entries] == ["complete", "complete"]
+    assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
 def test_columns_that_do_not_fit_on_the_disk_leave_the_logs(tmp_path: Path) -> None:
@@ -122,7 +149,7 @@ def test_columns_that_do_not_fit_on_the_disk_leave_the_logs(tmp_path: Path) -> N
 def test_a_store_on_a_full_disk_can_be_read(tmp_path: Path, indexed: bool) -> None:
     killed_run(tmp_path)
     if indexed:
-        Index(tmp_path).runs()
+        open_store(tmp_path).runs()
     out, _ = started(LIST_WITH_NO_ROOM, tmp_path).communicate(timeout=30)
     assert out == "['partial']\n"
 
@@ -133,7 +160,7 @@ def test_a_read_only_store_can_be_read(tmp_path: Path) -> None:
     try:
         if os.access(tmp_path, os.W_OK):
             pytest.skip("this user may write everywhere")
-        assert len(Index(tmp_path).runs()) == 1
+        assert len(open_store(tmp_path).runs()) == 1
         assert not [*tmp_path.glob("index*")]
     finally:
         tmp_path.chmod(0o755)

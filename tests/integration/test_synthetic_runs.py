@@ -14,7 +14,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import parse_yaml
 from inferometer.record.log import read_log
-from inferometer.target.server import started
+from inferometer.target.server import running
 from inferometer.wire.origin import origin_of
 from inferometer.workload.context import WorkloadContext
 from inferometer.workload.session import Request
@@ -27,7 +27,7 @@ PRIORITY = {"sampling": {"extra": {"priority": 10}}, "headers": {"X-Class": "bat
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
     args = {"speed": 20, "adapters": ["lora"]}
-    with started(Plan(server={"args": args}).server, tmp_path_factory.mktemp("server")) as server:
+    with running(Plan(server={"args": args}).server, tmp_path_factory.mktemp("server")) as server:
         yield server.url
 
 

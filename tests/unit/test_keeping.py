@@ -4,8 +4,8 @@ from pathlib import Path
 
 from inferometer.record.run import document
 from inferometer.store.folder import load_run
-from inferometer.store.index import Index
 from inferometer.store.keeping import keep
+from inferometer.store.opening import open_store
 
 
 def test_a_run_in_one_piece_is_kept_with_its_kind_source_and_files(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_run_in_one_piece_is_kept_with_its_kind_source_and_files(tmp_path: Pat
     )
     assert (kept.folder / "source.json").read_bytes() == b"{}"
     assert document(again)["run"]["kind"] == "latency"
-    assert Index(tmp_path).find("latest") == kept.folder
+    assert open_store(tmp_path).find("latest") == kept.folder
 
 
 def test_a_run_of_before_there_were_kinds_served(tmp_path: Path) -> None:

@@ -272,9 +272,8 @@ def test_the_rest_of_inferxs_flags():
     }
     assert found.plan["load"] == {"type": "poisson", "rate": 20, "max_concurrency": 4}
     assert found.plan["outputs"] == [{"format": "inferx", "path": "trials/run1"}]
-    assert {note.partition(":")[0] for note in found.notes} == {
-        *("--gpu-monitor", "--gpu-poll-interval", "--json-field", "throughput_latency.png")
-    }
+    assert found.plan["observe"] == {"gpu": "on", "interval": 0.5}
+    assert {note.partition(":")[0] for note in found.notes} == {"--json-field", "throughput_latency.png"}
     assert mistakes("inferx_benchmark_framework.py") == ["inferx_benchmark_framework.py: --endpoint is missing"]
 
 

@@ -84,7 +84,7 @@ def mistakes_of(tmp_path: Path, text: str, name: str = "plan.yaml") -> list[str]
         ({"outputs": {"format": "csv"}}, "outputs[0].path is missing"),
         ({"sampling": {"extra": 5}}, "sampling.extra must be settings by name (name: value), got 5"),
         ({"traffic": [5]}, "traffic[0] must be settings by name such as name, workload, load, got 5"),
-        ({"server": "vllm"}, "server.type must be simulator, got vllm"),
+        ({"server": "vllm"}, "server.model is missing: vllm needs to know what to serve"),
     ],
 )
 def test_a_mistake_is_said_in_words(mapping: dict[str, Any], mistake: str) -> None:

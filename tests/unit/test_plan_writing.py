@@ -194,7 +194,7 @@ def test_the_schema_takes_what_the_reader_takes(plan: dict[str, object]) -> None
         {"confidence": 1},
         {"stop": {"duration": "soon"}},
         {"workload": {"input_tokens": 0}},
-        {"server": "vllm"},
+        {"server": "vlm"},
         {"target": {"api": "chatt"}},
         {"load": {"stages": [{"rate": 5}]}},
         {"limits": [{"measure": "tfft", "value": 1}]},

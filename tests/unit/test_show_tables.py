@@ -31,14 +31,14 @@ def entry(**fields: Any) -> Entry:
         "model": "llama-8b",
         "target": "http://x",
         "requests": 400,
-        "headline": {"ttft p50": 0.05, "ttft_scheduled p50": 0.06, "ttft_scheduled p99": 0.09, "output_rate": 1234.0},
+        "values": {"ttft.p50": 0.05, "ttft_scheduled.p50": 0.06, "ttft_scheduled.p99": 0.09, "output_rate": 1234.0},
         "folder": Path("runs"),
     }
     return Entry(**usual | fields)
 
 
 def test_a_run_is_one_line_with_its_whole_id() -> None:
-    text = shown(runs_table([entry(), entry(verdict=None, state="partial", headline={}, requests=None)], 80))
+    text = shown(runs_table([entry(), entry(verdict=None, state="partial", values={}, requests=None)], 80))
     good, killed = text.splitlines()[1:]
     assert good.split() == ["20261115-031207-plum-otter", "llama-8b", "60", "ms", "90", "ms", "1,234", "valid"]
     assert killed.split() == ["20261115-031207-plum-otter", "llama-8b", "-", "-", "-", "partial"]

@@ -17,12 +17,12 @@ from inferometer.store import folder as folder_room
 from inferometer.store.folder import (
     RunFolder,
     check_writable,
-    default_store,
     load_partial,
     load_run,
     load_shards,
     new_run,
 )
+from inferometer.store.opening import open_store
 
 PLAN = {"name": "übung", "target": {"url": ["http://h:1"]}, "load": {"type": "poisson", "rate": 2.5}}
 
@@ -69,7 +69,15 @@ def test_a_complete_run_comes_back(tmp_path: Path) -> None:
     assert records is not None and samples is not None
     assert records.session.tolist() == [1, 0]
     assert len(samples) == 2
-    names = ["environment.json", "plan.yaml", "records.parquet", "run.json", "samples.parquet", "shards.json"]
+    names = [
+        "environment.json",
+        "manifest.json",
+        "plan.yaml",
+        "records.parquet",
+        "run.json",
+        "samples.parquet",
+        "shards.json",
+    ]
     assert sorted(path.name for path in folder.path.iterdir()) == [*names, "summary.json", "verdict.json"]
 
 
@@ -155,13 +163,13 @@ def test_a_folder_of_something_else_is_no_run(tmp_path: Path) -> None:
 
 def test_the_store_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INFEROMETER_STORE", str(tmp_path / "mine"))
-    assert default_store() == tmp_path / "mine"
+    assert open_store().home == tmp_path / "mine"
     monkeypatch.delenv("INFEROMETER_STORE")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    assert default_store() == tmp_path / "inferometer"
+    assert open_store().home == tmp_path / "inferometer"
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_store() == tmp_path / ".local/share/inferometer"
+    assert open_store().home == tmp_path / ".local/share/inferometer"
 
 
 def test_a_store_that_cannot_keep_a_run_is_known_before_the_load(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> No
     from inferometer.show.curve import ceiling_text, curve_table
     from inferometer.show.progress import ProgressLine
 
-    place, line = store_of(store), ProgressLine()
+    place, line = store_of(store).home, ProgressLine()
     try:
         curve = measure_curve(quick=quick, progress=None if quiet else line.message, store=place)
     finally:

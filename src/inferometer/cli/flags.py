@@ -17,7 +17,7 @@ change_option = click.option(
 )
 _TARGET = (
     click.option("--url", multiple=True, metavar="URL", help="Server to measure; several take turns."),
-    click.option("--server", metavar="KIND", help="Start a server for the run: simulator."),
+    click.option("--server", metavar="KIND", help="Start a server for the run: simulator, vllm, sglang, ..."),
     click.option("--model", metavar="NAME", help="Model to ask for. [default: what the server offers]"),
     click.option(
         "--api",

@@ -1,31 +1,87 @@
-"""`inferometer list`: the kept runs."""
+"""`inferometer list`: the kept runs, filtered and sorted by anything that is known of them."""
 
-from pathlib import Path
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from inferometer.cli.options import json_option, store_of, store_option
 
+if TYPE_CHECKING:
+    from inferometer.store.entry import Entry
 
-@click.command("list")
+EXAMPLES = """\b
+Examples:
+  inferometer list --where model=~llama --where 'ttft p99 < 500ms'
+      both must hold; =~ finds a pattern anywhere, small or capital
+  inferometer list --where plan.load.rate=10 --sort -output_rate
+      by a setting of the plan, the most tokens per second first
+  inferometer list --where tag=nightly --where 'started>2026-11-01'
+  inferometer list --columns id,model,ttft.p99,output_rate,plan.load.rate --csv > runs.csv
+"""
+
+
+def _print_table(entries: "Sequence[Entry]", columns: list[str]) -> None:
+    """Chosen columns are never cut: where they do not fit, lines are longer than the terminal is wide."""
+    from inferometer.show.console import console, emit
+    from inferometer.show.runs import chosen_table, runs_table
+
+    to = console()
+    table = chosen_table(entries, columns) if columns else runs_table(entries, to.width)
+    if columns:
+        to.width = max(to.width, console(width=10_000).measure(table).maximum)
+    emit(table, to)
+
+
+@click.command("list", epilog=EXAMPLES)
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only runs for which this holds: NAME, then one of = != < <= > >= =~ !~, then a value. Repeatable.",
+)
+@click.option("--sort", metavar="NAME", help="By any name; -NAME has the largest first. [default: the newest first]")
+@click.option("--columns", metavar="NAME,...", help="What to show of each run, instead of the usual.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
 )
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values; seconds and per second.")
 @json_option
 @store_option
-def list_runs(limit: int, as_json: bool, store: Path | None) -> None:
-    """List the kept runs, newest first."""
+def list_runs(
+    conditions: tuple[str, ...],
+    sort: str | None,
+    columns: str | None,
+    limit: int,
+    as_csv: bool,
+    as_json: bool,
+    store: str | None,
+) -> None:
+    """List the kept runs, newest first.
+
+    A NAME is a column (id, started, state, kind, source, verdict, name, model, target, engine, engine_version, commit,
+    hardware, requests, tag, baseline, experiment, case), a measure with its statistic (ttft.p99, output_rate), or a
+    setting of the plan (plan.load.rate).
+    """
     from inferometer.cli.printing import print_json
     from inferometer.record.schema import schema_of
-    from inferometer.show.console import console, emit
-    from inferometer.show.runs import entry_document, runs_table
-    from inferometer.store.index import Index
+    from inferometer.show.runs import csv_rows, entry_document
 
-    entries = Index(store_of(store)).runs(limit)
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json are two ways to print: choose one")
+    kept_in = store_of(store)
+    named = [name.strip() for name in (columns or "").split(",") if name.strip()]
+    entries = kept_in.runs(limit, where=conditions, sort=sort, columns=named)
     if as_json:
-        print_json({"schema": schema_of("index"), "runs": [entry_document(entry) for entry in entries]})
+        print_json({"schema": schema_of("index"), "runs": [entry_document(entry, named) for entry in entries]})
+    elif as_csv:
+        from csv import writer
+
+        writer(sys.stdout, lineterminator="\n").writerows(csv_rows(entries, named))
     elif entries:
-        to = console()
-        emit(runs_table(entries, to.width), to)
+        _print_table(entries, named)
     else:
-        click.echo(f"no runs in {store_of(store)} yet; make one: inferometer run")
+        held = " for which this holds" if conditions else f" in {kept_in} yet; make one: inferometer run"
+        click.echo(f"no runs{held}", err=bool(conditions))

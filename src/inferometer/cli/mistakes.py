@@ -14,7 +14,7 @@ UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells say it
 EXIT_CODES = {
     0: "fine; a doubtful run is warned of on stderr",
-    LIMIT_FAILED: "a limit failed",
+    LIMIT_FAILED: "a limit failed, or a run is worse than what it is compared with",
     WRONG_USE: "wrong use, a wrong plan, or a store that cannot be used",
     UNREACHABLE: "the target could not be reached, does not speak the API, or answered no request",
     INVALID: "the run is not valid as a measurement, or not of one of its limits: it cannot be told",

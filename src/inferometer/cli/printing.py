@@ -1,5 +1,6 @@
 """What commands print: a run as a summary or as one JSON document, and the exit code it means."""
 
+from importlib import import_module
 from typing import Any
 
 import click
@@ -7,6 +8,12 @@ import click
 from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, say
 from inferometer.record.record import CENSORED
 from inferometer.record.run import Run, document
+
+VIEWS = {  # of runs without requests: who prints them
+    "latency": "inferometer.show.offline:print_offline",
+    "throughput": "inferometer.show.offline:print_offline",
+    "startup": "inferometer.show.startup:print_startup",
+}
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -23,9 +30,32 @@ def print_run(run: Run, *, as_json: bool, slowest: int, measures: bool = False, 
         print_json(document(run) | _slowest(run, slowest))
         return
     from inferometer.show.console import console
+
+    if run.source is not None:
+        from inferometer.show.imported import print_imported
+
+        print_imported(run, console(), measures=measures, slices=slices, slow=slowest)
+        return
+    if run.kind in VIEWS:
+        module, _, attribute = VIEWS[run.kind].partition(":")
+        getattr(import_module(module), attribute)(run, console())
+        return
     from inferometer.show.summary import print_summary
 
     print_summary(run, console(), measures=measures, slices=slices, slow=slowest)
+
+
+def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
+    """The run by another tool's definitions, ours beside them."""
+    from inferometer.show.rosetta import print_rosetta, rosetta
+
+    found = rosetta(run, tool)
+    if as_json:
+        print_json(found)
+        return
+    from inferometer.show.console import console
+
+    print_rosetta(found, console())
 
 
 def _slowest(run: Run, most: int) -> dict[str, Any]:

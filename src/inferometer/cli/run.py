@@ -7,7 +7,15 @@ import click
 
 from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
 from inferometer.cli.mistakes import say
-from inferometer.cli.options import json_option, quiet_option, slowest_option, store_of, store_option
+from inferometer.cli.options import (
+    json_option,
+    quiet_option,
+    slowest_option,
+    store_of,
+    store_option,
+    wait_of,
+    wait_option,
+)
 
 EXAMPLES = """\b
 Examples:
@@ -32,6 +40,7 @@ Examples:
 @plan_argument
 @all_flags
 @click.option("--dry-run", is_flag=True, help="Print the plan and its first request as curl; send nothing.")
+@wait_option
 @slowest_option
 @json_option
 @quiet_option
@@ -39,6 +48,7 @@ Examples:
 def run(
     plan_words: tuple[str, ...],
     dry_run: bool,
+    wait_for_target: str | None,
     slowest: int,
     as_json: bool,
     quiet: bool,
@@ -50,6 +60,7 @@ def run(
     PLAN is a YAML file (`-` for stdin), a profile's name, another tool's file, or after `--` its command line.
     Without --url and --server the built-in simulator is started and measured.
     """
+    wait_s = wait_of(wait_for_target)
     asked = plan_of(plan_words, quiet=quiet, **flags)
     plan = aimed(asked)
     if dry_run:
@@ -61,4 +72,4 @@ def run(
 
     if plan is not asked and not quiet:
         say("note", "no --url and no --server: measuring the built-in simulator")
-    return conduct(plan, store_of(store), as_json=as_json, slowest=slowest, quiet=quiet)
+    return conduct(plan, store_of(store), as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)

@@ -12,6 +12,12 @@ from inferometer.cli.options import json_option, run_argument, slowest_option, s
 @click.option("--partial", is_flag=True, help="Compute what the logs of a killed or running run hold so far.")
 @click.option("--measures", is_flag=True, help="Every measure with every statistic and interval.")
 @click.option("--slices", is_flag=True, help="How it went over time.")
+@click.option(
+    "--as",
+    "tool",
+    metavar="TOOL",
+    help="The records as vllm, sglang, guidellm, inference-perf, aiperf or mlperf would count them, beside ours.",
+)
 @slowest_option
 @json_option
 @store_option
@@ -20,6 +26,7 @@ def show(
     partial: bool,
     measures: bool,
     slices: bool,
+    tool: str | None,
     slowest: int,
     as_json: bool,
     store: Path | None,
@@ -31,15 +38,19 @@ def show(
     from inferometer.cli.printing import print_run
     from inferometer.errors import StoreError
     from inferometer.record.run import STATES
-    from inferometer.store.folder import load_run
-    from inferometer.store.index import Index
 
-    kept = load_run(Index(store_of(store)).find(run or "latest"))
+    kept_in = store_of(store)
+    kept = kept_in.load(run or "latest")
     if partial:
         from inferometer.run import partial_run
 
-        kept = partial_run(kept, store_of(store))
+        kept = partial_run(kept, kept_in)
     elif not kept.summary:
         hint = f"inferometer show {kept.id} --partial computes what its logs hold"
         raise StoreError(f"{kept.id}: {STATES[kept.state]}", hint)
+    if tool is not None:
+        from inferometer.cli.printing import print_rosetta
+
+        print_rosetta(kept, tool, as_json=as_json)
+        return
     print_run(kept, as_json=as_json, slowest=slowest, measures=measures, slices=slices)

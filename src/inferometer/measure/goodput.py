@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from inferometer.measure.answers import Answers
-from inferometer.measure.quantiles import Floats
+from inferometer.measure.quantiles import Floats, share_interval
 from inferometer.measure.registry import REGISTRY, each_of
 from inferometer.measure.window import Window
 from inferometer.plan.limit import Limit
@@ -68,6 +68,34 @@ def _goodput_values(counts: dict[str, int], window: Window) -> dict[str, Any]:
         "window": counts["met"] / window.length_s if window.length_s > 0 else None,
         "share": counts["met"] / decided if decided else None,
     }
+
+
+def attainments(
+    answers: Answers, chosen: Mask, limits: list[Limit], open_loop: bool, confidence: float
+) -> list[dict[str, Any]]:
+    """For each limit that a request can keep: the share of requests that did, with its interval, and the share that
+    the limit asks for. A failure is a miss."""
+    return [
+        _attainment(answers, chosen & ~answers.censored, limit, open_loop, confidence)
+        for limit in limits
+        if REGISTRY[limit.measure].each is not None and (limit.stat is None or limit.stat[0] == "p")
+    ]
+
+
+def _attainment(answers: Answers, judged: Mask, limit: Limit, open_loop: bool, confidence: float) -> dict[str, Any]:
+    values = each_of(judged_measure(limit.measure, open_loop), answers)
+    defined = ~np.isnan(values)
+    kept = (defined & _meets(limit, values) & ~answers.failed)[judged & (defined | answers.failed)]
+    share, interval = share_interval(kept.astype(np.float64), confidence)
+    return {"limit": str(limit), "share": share, "interval": list(interval), "required": _required(limit)}
+
+
+def _required(limit: Limit) -> float:
+    """`p99 < v` asks that 99% are below; `p1 > v` that 99% are above; without a quantile all are asked to."""
+    if limit.stat is None:
+        return 1.0
+    share = float(limit.stat[1:]) / 100
+    return share if limit.op[0] == "<" else 1 - share
 
 
 def _meets(limit: Limit, values: Floats) -> Mask:

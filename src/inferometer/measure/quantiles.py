@@ -231,6 +231,23 @@ def mean_interval(of: Sample, confidence: float = 0.95) -> Interval:
     return (middle - half, middle + half)
 
 
+def share_interval(hits: Floats, confidence: float = 0.95) -> tuple[float | None, Interval]:
+    """The share of ones among zeros and ones in time order, with Wilson's interval at the number of independent
+    values that spread as much as the blocks do."""
+    of = sample(hits)
+    share = mean(of)
+    if share is None:
+        return None, (None, None)
+    middle, variance, degrees = _block_mean(of, _by_block(of.block, of.values, of.blocks))
+    n = float(len(of))
+    effective = min(n, middle * (1 - middle) / variance) if variance > 0 else n
+    effective = max(effective * _few_blocks(confidence, degrees), 1.0)
+    z = float(normal_quantile(0.5 + confidence / 2))
+    centre = (share + z * z / (2 * effective)) / (1 + z * z / effective)
+    half = z / (1 + z * z / effective) * math.sqrt(share * (1 - share) / effective + (z / (2 * effective)) ** 2)
+    return share, (max(0.0, centre - half), min(1.0, centre + half))
+
+
 def _block_mean(of: Sample, sums: Floats) -> tuple[float, float, int]:
     """Of something summed by block: its mean, that mean's variance (a ratio estimator), degrees of freedom."""
     weights = of.block_weights

@@ -14,6 +14,14 @@ from inferometer.measure.formulas import Each, GapSeries, amount, span, spent
 from inferometer.measure.quantiles import Floats
 from inferometer.vocabulary import MEASURES, MeasureName
 
+# A change for the worse in these fails a check; in all others it is told, and no more.
+_ALERTING = {
+    *("ttft", "ttft_scheduled", "ttfo", "ttfo_scheduled", "tpot", "itl", "icl", "ntpot", "e2e", "e2e_scheduled"),
+    *("done", "done_scheduled", "stall", "user_speed", "session_time", "session_last_answer"),
+    *("request_rate", "input_rate", "output_rate", "total_rate"),
+    *("goodput", "goodput_share", "failure_rate", "stall_share"),
+}
+
 # Of whom a measure has values: answered requests; all that were sent; gaps between reads; sessions; the whole run.
 Kind = Literal["answered", "sent", "gap", "session", "scalar"]
 
@@ -29,6 +37,11 @@ class Measure:
     sentence: str
     each: Each | None = None
     gaps: Callable[[Answers], GapSeries] | None = None
+
+    @property
+    def alerts(self) -> bool:
+        """Its class: a measure alerts, or is only observed."""
+        return self.name.name in _ALERTING
 
     @property
     def failure_value(self) -> float | None:

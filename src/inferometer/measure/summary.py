@@ -13,7 +13,7 @@ from inferometer.measure.calibration import error_at
 from inferometer.measure.delivery import delivery
 from inferometer.measure.describe import describe, per_request_names
 from inferometer.measure.facts import Facts
-from inferometer.measure.goodput import goodput, stalls
+from inferometer.measure.goodput import attainments, goodput, stalls
 from inferometer.measure.inflight import InFlight
 from inferometer.measure.precision import precision_of
 from inferometer.measure.rates import block_edges, block_means, concurrency, rates
@@ -136,6 +136,7 @@ def _section(answers: Answers, scope: Scope) -> dict[str, Any]:
         "rates": rates(answers, window, scope.run),
         "concurrency": concurrency(answers, window, scope.asked),
         "goodput": goodput(answers, chosen, window, limits, scope.loop != "closed"),
+        "attainment": attainments(answers, chosen, limits, scope.loop != "closed", scope.confidence),
         "stalls": stalls(answers, chosen, limits),
         "outcomes": outcomes(answers, np.ones(len(answers), np.bool_)),
         "failures": _failures(answers, chosen),

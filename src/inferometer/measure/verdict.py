@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from inferometer.measure.cache import hit_rate_finding
+from inferometer.measure.conservation import findings
 from inferometer.measure.describe import named_quantiles, share_of
 from inferometer.measure.facts import Facts
+from inferometer.measure.host import scarcity
 from inferometer.measure.quantiles import needed_for
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.schema import schema_of
@@ -91,6 +93,16 @@ def _interrupted(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]
         yield _doubt("ended_early", f"The run ended early: {facts.gave_up}; its window is the {length} before that.")
 
 
+def _not_precise(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    for name, _, part in _parts(summary, plan):
+        precision, goal = part.get("precision"), part.get("goal") or {}
+        if precision is None or precision["met"] or goal.get("word") == "precise":
+            continue
+        found = "is unknown" if precision["within"] is None else f"is known within {precision['within']:.1%}"
+        text = f"Asked for {precision['asked']}, but {precision['measure']} {precision['stat']} {found}"
+        yield _doubt("not_precise", f"{text}; raise stop.at_most.", name)
+
+
 def _late_sends(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     for name, _, part in _parts(summary, plan):
         late, middle = part["delivery"]["lateness"]["p99"], part["measures"]["ttft"]["p50"]
@@ -98,7 +110,23 @@ def _late_sends(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
             continue
         word: Word = "invalid" if late > max(LATE_INVALID_S, ERROR_INVALID * middle) else "doubtful"
         text = f"We sent late: 1 request in 100 by more than {duration_text(late)}, where the median TTFT is"
-        yield _reason(word, "late_sends", f"{text} {duration_text(middle)}; use more workers or less load.", name)
+        remedy = _remedy(summary, "use more workers or less load")
+        yield _reason(word, "late_sends", f"{text} {duration_text(middle)}; {remedy}.", name)
+
+
+def _remedy(summary: Summary, usual: str) -> str:
+    """What to do against our own lateness, or its cause where more workers are no help: `_scarce_cores` says more."""
+    return usual if scarcity(summary.get("host")) is None else "its likely cause are missing cores, see below"
+
+
+def _scarce_cores(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    """Where we were late or uncertain and others had the cores: the cause. By itself that does no harm."""
+    cause = scarcity(summary.get("host"))
+    suffered = (_late_sends, _not_the_process, _uncertain_reads)
+    if cause is not None and any(True for rule in suffered for _ in rule(summary, facts, plan)):
+        code, text = cause
+        remedy = "more workers are no help, use a machine with cores of its own, or less load"
+        yield _doubt(code, f"{text[0].upper()}{text[1:]}: {remedy}.")
 
 
 def _shortfall(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
@@ -117,20 +145,22 @@ def _not_the_process(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Rea
         named = part["delivery"].get("process")
         if ks and ks["p"] < KS_SIGNIFICANT and ks["statistic"] > KS_DISTANCE:
             text = f"The gaps between arrivals are not {named}: Kolmogorov-Smirnov distance {ks['statistic']:.3f}"
-            yield _doubt("not_the_process", f"{text}, p = {ks['p']:.1g}; use more workers or less load.", name)
+            remedy = _remedy(summary, "use more workers or less load")
+            yield _doubt("not_the_process", f"{text}, p = {ks['p']:.1g}; {remedy}.", name)
         if part["delivery"].get("gap_cv_named") == 0.0 and cv is not None and cv > UNEVEN_GAPS:
             text = f"The constant rate was not even: its gaps vary by {cv:.0%} of their mean"
-            yield _doubt("not_the_process", f"{text}; use more workers or less load.", name)
+            yield _doubt("not_the_process", f"{text}; {_remedy(summary, 'use more workers or less load')}.", name)
 
 
 def _uncertain_reads(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     first, later, last = (summary["uncertainty"][name] for name in ("first_read", "read", "last_read"))
+    remedy = _remedy(summary, "use more workers")
     if _many_uncertain(first, READS_FIRST):
         text = f"{first['large_share']:.1%} of first tokens may have come more than 5% of the median TTFT earlier"
-        yield _doubt("uncertain_reads", f"{text} (p99 {duration_text(first['p99'])}); use more workers.")
+        yield _doubt("uncertain_reads", f"{text} (p99 {duration_text(first['p99'])}); {remedy}.")
     if _many_uncertain(later, READS_LATER):
         text = f"{later['large_share']:.1%} of reads are uncertain by more than half a median gap"
-        yield _doubt("uncertain_reads", f"{text}: do not rely on the tails of ICL and ITL; use more workers.")
+        yield _doubt("uncertain_reads", f"{text}: do not rely on the tails of ICL and ITL; {remedy}.")
     if _many_uncertain(last, READS_LATER):
         text = f"{last['large_share']:.0%} of last tokens came together with the end of the answer, and may have come"
         text += " earlier by more than half of the time the answer took from its first token"
@@ -311,6 +341,12 @@ def _hit_rate_off(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason
             yield _reason(found[0], "hit_rate_off", found[1], name)
 
 
+def _not_conserved(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    """Where the server's counters were read: they tell of the same requests and tokens as our records."""
+    for code, text in findings(summary["server"]) if summary.get("server") else ():
+        yield _doubt(code, text)
+
+
 def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     if facts.clock_steps_s and facts.stamps == "kernel":
         largest = max(facts.clock_steps_s, key=abs)
@@ -321,10 +357,12 @@ def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reaso
 RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
     _nothing_answered,
     _interrupted,
+    _not_precise,
     _late_sends,
     _shortfall,
     _not_the_process,
     _uncertain_reads,
+    _scarce_cores,
     _own_error,
     _near_the_ceiling,
     _busy_client,
@@ -337,5 +375,6 @@ RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
     _tokens_disagree,
     _cached_by_accident,
     _hit_rate_off,
+    _not_conserved,
     _clock_stepped,
 )

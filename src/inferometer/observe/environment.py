@@ -8,6 +8,7 @@ import platform
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from inferometer.observe import gpu, nvidia_smi
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import REDACTED, is_secret, redacted_text, redacted_url
 
@@ -35,6 +37,7 @@ def environment(plan: Plan, facts: object = None) -> dict[str, Any]:
         "inferometer": _version("inferometer"),
         "command": command_line(sys.argv),
         "machine": machine(),
+        "gpu": gpu_facts(),
         "system": system(),
         "python": python(),
         "git": git_state(Path.cwd()),
@@ -60,6 +63,8 @@ def machine() -> dict[str, Any]:
         "usable_cores": usable_cores(),
         "cpu_limit": cpu_limit(),
         "memory_bytes": _memory_bytes(),
+        "memory_limit_bytes": memory_limit(),
+        "hypervisor": hypervisor(),
         "load_1min": _load(),
     }
 
@@ -133,6 +138,27 @@ def cpu_limit() -> float | None:
     old_quota = _read("/sys/fs/cgroup/cpu/cpu.cfs_quota_us") or ""
     old_period = _read("/sys/fs/cgroup/cpu/cpu.cfs_period_us") or ""
     return int(old_quota) / int(old_period) if old_quota.isdigit() and old_period.isdigit() else None
+
+
+def memory_limit() -> int | None:
+    """What the control group grants; None when there is no limit."""
+    limit = _read("/sys/fs/cgroup/memory.max") or _read("/sys/fs/cgroup/memory/memory.limit_in_bytes") or ""
+    return int(limit) if limit.isdigit() and int(limit) < 1 << 60 else None  # the old kind says no limit as a huge one
+
+
+def hypervisor() -> str | None:
+    """What this machine runs on where it is a virtual one: its cores may be taken away."""
+    words = (_read("/proc/cpuinfo") or "").split("\nflags")[1:2]
+    if not any("hypervisor" in each.partition("\n")[0].split() for each in words):
+        return None
+    return _read("/sys/class/dmi/id/sys_vendor") or "unknown"
+
+
+def gpu_facts() -> dict[str, Any] | None:
+    """The GPUs of this machine and their driver; None where there are none."""
+    if not Path("/dev/nvidiactl").exists() and shutil.which(nvidia_smi.COMMAND) is None:
+        return None
+    return gpu.gpu_facts() or nvidia_smi.gpu_facts()
 
 
 def container() -> str | None:

@@ -11,7 +11,9 @@ from inferometer.plan import short
 from inferometer.plan.fields import Count, Headers, Mistake, Number, Section, one_or_several
 from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
-from inferometer.plan.target import Api, Server, Target, Timeouts, Tls
+from inferometer.plan.observe import Observe
+from inferometer.plan.server import Server
+from inferometer.plan.target import Api, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
 
 __all__ = [
@@ -19,6 +21,7 @@ __all__ = [
     "Lengths",
     "Limit",
     "Load",
+    "Observe",
     "Output",
     "Plan",
     "Sampling",
@@ -38,6 +41,21 @@ __all__ = [
 
 
 TAKE_IDS = ("completions", "embeddings")  # APIs
+OutputFormat = Literal[
+    "json",
+    "csv",
+    "parquet",
+    "vllm",
+    "llm-d",
+    "github-action-benchmark",
+    "ci-bench",
+    "nm-vllm",
+    "ray-sweep",
+    "inferx",
+    "pytorch-hud",
+    "openmetrics",
+    "opentelemetry",
+]
 
 
 class Sampling(Section):
@@ -54,9 +72,7 @@ class Sampling(Section):
 class Output(Section):
     """A file that is written when the run ends."""
 
-    format: Literal["json", "csv", "parquet", "inferx"] = Field(
-        description="how it is written; inferx is a folder with metrics.csv"
-    )
+    format: OutputFormat = Field(description="how it is written: a format of `inferometer export`, some are folders")
     path: str = Field(min_length=1, description="where")
 
 
@@ -106,6 +122,7 @@ class Plan(Section):
     )
     outputs: Annotated[list[Output], one_or_several(Output)] = Field([], description="files written when the run ends")
     save: Save = Field(Save(), description="texts to keep")
+    observe: Observe = Field(Observe(), description="what is sampled beside the load")
     seed: Count = Field(0, ge=0, description="the same seed sends the same requests at the same times")
     workers: Count = Field(1, ge=1, description="processes that share the load")
     confidence: Number = Field(0.95, gt=0.5, lt=1, description="of the intervals")
@@ -141,6 +158,8 @@ class Plan(Section):
         if not self.traffic:
             yield from _of_class(self)
             yield from _of_sharing(self, self)
+        if self.server is not None:
+            yield from self.server.needs_of(self.target)
         if self.warmup.tape and _tape(self) is None:
             text = "needs an end by sessions (or by requests of one turn each), the same in every traffic class"
             yield Mistake(("warmup", "tape"), text, ("warmup", "stop"))

@@ -5,7 +5,7 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -60,10 +60,37 @@ def redacted(plan: Plan) -> Plan:
     )
     update: dict[str, Any] = {"target": shown, "sampling": _redacted_extra(plan.sampling)}
     update["workload"] = _redacted_place(plan.workload)
+    if isinstance(plan.observe.metrics, list):
+        metrics = [redacted_url(url) for url in plan.observe.metrics]
+        update["observe"] = plan.observe.model_copy(update={"metrics": metrics})
     if plan.server is not None:
-        update["server"] = plan.server.model_copy(update={"args": redacted_fields(plan.server.args)})
+        update["server"] = _redacted_server(plan.server)
     update["traffic"] = [_redacted_class(each) for each in plan.traffic]
     return plan.model_copy(update=update)
+
+
+def _redacted_server(server: Any) -> Any:
+    prepare = [each.model_copy(update={"run": _redacted_command(each.run)}) for each in server.prepare]
+    own = {"args": redacted_fields(server.args), "env": redacted_fields(server.env), "prepare": prepare}
+    words = {name: redacted_words(getattr(server, name)) for name in ("command", "flags")}
+    return server.model_copy(update=own | words | {"url": server.url and redacted_url(server.url)})
+
+
+def _redacted_command(command: str | list[str]) -> str | list[str]:
+    return redacted_text(command) if isinstance(command, str) else redacted_words(command)
+
+
+def redacted_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line, with the values of flags that hold secrets starred: `--api-key ***`."""
+    return [_redacted_word(word, before) for before, word in zip(["", *words], words, strict=False)]
+
+
+def _redacted_word(word: str, before: str) -> str:
+    name, equals, value = word.partition("=")
+    if equals and is_secret(name) and value and not _only_points(value):
+        return f"{name}={REDACTED}"
+    follows_secret = before.startswith("-") and "=" not in before and is_secret(before) and not word.startswith("-")
+    return REDACTED if follows_secret and not _only_points(word) else redacted_text(word)
 
 
 def _redacted_class(traffic: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is measured and how it is spoken to: the `target` and `server` of a plan."""
+"""What is measured and how it is spoken to: the `target` of a plan."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
@@ -74,6 +74,7 @@ class Target(Section):
     proxy: Url | None = Field(None, description="HTTP proxy, http://host:port", repr=False)
     timeout: Timeouts = Field(Timeouts(), description="when to give up")
     preconnect: bool = Field(True, description="open connections before the load starts")
+    exclusive: bool = Field(True, description="refuse to measure a server while another run of this machine does")
 
     @model_validator(mode="before")
     @classmethod
@@ -89,17 +90,3 @@ class Target(Section):
             yield Mistake(("body",), f"belongs to api template, but api is {self.api}")
         if self.path is not None and not self.path.startswith("/"):
             yield Mistake(("path",), "must start with /")
-
-
-class Server(Section):
-    """A server to start for the run. More kinds than the simulator come with `target`."""
-
-    short_forms: ClassVar[list[dict[str, Any]]] = [{"enum": ["simulator"], "description": "its type"}]
-
-    type: Literal["simulator"] = Field("simulator", description="which server to start")
-    args: dict[str, Any] = Field({}, description="settings of the server, by name", repr=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short(cls, value: Any) -> Any:
-        return short.server(value)

@@ -41,7 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         with told(path):
             yield draft
-            _sync(draft)
+            sync(draft)
             draft.replace(path)
     finally:
         with suppress(OSError):
@@ -53,7 +53,7 @@ def write_text(path: Path, text: str) -> None:
         draft.write_text(text, encoding="utf-8")
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -12,7 +12,13 @@ VERSIONS = {
     "summary": 1,
     "verdict": 1,
     "shards": 1,
-    "index": 1,
+    "index": 2,  # the list of runs
+    "marks": 1,
+    "manifest": 1,
+    "comparison": 1,
+    "check": 1,
+    "experiment": 1,
+    "rosetta": 1,  # a run by another tool's definitions
 }
 
 

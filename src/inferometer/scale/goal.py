@@ -65,7 +65,7 @@ def main(folder: Path) -> None:
     before: Goals = {}  # one look may be luck: a goal is reached when two in a row say so
     seen = 0
     while not _parent_gone():
-        logs = sorted(folder.glob("log-*.bin"))
+        logs = sorted(folder.glob("log-[0-9]*.bin"))
         size = sum(log.stat().st_size for log in logs)
         if size < seen * GROWN:
             continue
@@ -88,7 +88,7 @@ def reached_goals(plan: Plan, logs: list[Path]) -> Goals:
         return {}
     facts = facts_of(plan, sure, gathered.notes)
     summary, answers = summarize(sure, plan, facts), Answers.of(sure)
-    found = {}
+    found: Goals = {}
     for each in plan.classes:
         part = summary["traffic"].get(each.name, summary)
         why = _precise(part, of_class(answers, plan, each.name), each) or _lost(part, each)

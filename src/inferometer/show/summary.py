@@ -13,9 +13,11 @@ from inferometer.record.run import STATES, Run
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.deeds import stage_text
 from inferometer.show.done import done_table
+from inferometer.show.gpu import energy_table, gpu_table
 from inferometer.show.headline import adjusted_table, cell, full_table, headline_table, interval_table
 from inferometer.show.over_time import slices_table
 from inferometer.show.results import results_table
+from inferometer.show.server import server_table
 from inferometer.show.slowest import slowest_table
 from inferometer.show.values import VERDICT_STYLES
 from inferometer.vocabulary import number_text
@@ -51,10 +53,21 @@ def _sections(run: Run, plan: Plan, width: int) -> Iterator[RenderableType]:
     if summary.get("limits"):
         yield limits_table(summary["limits"])
     yield results_table(summary)
+    yield from _observed(summary, width)
     if summary["stages"]:
         yield stages_table(summary["stages"], plan, width)
     if summary["traffic"]:
         yield traffic_table(summary["traffic"], width)
+
+
+def _observed(summary: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
+    """What was sampled beside the load."""
+    if table := server_table(summary):
+        yield table
+    if gpu := summary.get("gpu"):
+        yield gpu_table(gpu, width)
+        if table := energy_table(summary.get("values") or {}, gpu):
+            yield table
 
 
 def _print_measures(run: Run, to: Console) -> None:

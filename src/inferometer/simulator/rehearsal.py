@@ -72,8 +72,8 @@ def rehearse(
 
 
 def settings_of(plan: Plan) -> SimulatorSettings:
-    """What the plan sets on its server."""
-    return settings_from(plan.server.args if plan.server else {})
+    """What the plan sets on its server, where that is the simulator."""
+    return settings_from(plan.server.args if plan.server and plan.server.type == "simulator" else {})
 
 
 def _workloads(plan: Plan, settings: SimulatorSettings, note: Callable[[str], None]) -> list[Workload]:

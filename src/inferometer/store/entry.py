@@ -1,15 +1,23 @@
-"""`Entry`: a run as one line of a list."""
+"""`Entry`: a run as one line of a list, with everything that the index knows it by."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from inferometer.errors import StoreError
+from inferometer.judge.identity import Identity, identity_of
+from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 from inferometer.store.folder import load_run
+from inferometer.store.marks import Marks, read_marks
+from inferometer.vocabulary import number, percent, seconds
 
+UNREADABLE = "unreadable"
+CHANGING = (UNREADABLE, "partial")  # states in which a run is looked at again each time
 _MEASURES = ("ttft", "ttft_scheduled", "tpot", "itl", "e2e", "e2e_scheduled")
+HEADLINE = tuple(f"{name}.{statistic}" for name in _MEASURES for statistic in ("p50", "p99"))
 
 
 @dataclass(frozen=True)
@@ -17,53 +25,157 @@ class Entry:
     id: str
     started_at: str
     state: str  # of the run, or "unreadable"
-    verdict: str | None
-    name: str | None
-    model: str | None
-    target: str | None
-    requests: int | None
-    headline: dict[str, float]  # "ttft p50": 0.12, and the rates of the window; seconds and per second
-    folder: Path
+    folder: Path  # where it is, or will be once it is fetched
+    kind: str = "serving"
+    source: str | None = None
+    verdict: str | None = None
+    name: str | None = None
+    model: str | None = None
+    target: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    commit: str | None = None
+    hardware: str | None = None  # as people say it
+    requests: int | None = None
+    workload_id: str | None = None
+    stack_id: str | None = None
+    hardware_id: str | None = None
+    values: dict[str, float] = field(default_factory=dict)  # "ttft.p50": 0.12; the headline, and what was asked for
+    parameters: dict[str, str] = field(default_factory=dict)  # of the plan, those that were asked for
+    tags: tuple[str, ...] = ()
+    experiment: str | None = None
+    case: str | None = None
+    location: str = ""  # `runs/<id>` in the store, file://host/path, s3://bucket/path
+
+    @property
+    def identity(self) -> str | None:
+        """The key of `judge.identity`: entries with the same one are one line of history."""
+        parts = (self.workload_id, self.stack_id, self.hardware_id)
+        return None if None in parts else "-".join(map(str, parts))
 
 
-def entry_of(run: Run, folder: Path) -> Entry:
-    outcomes = run.summary.get("outcomes")
-    return Entry(
-        id=run.id,
-        started_at=run.started_at,
-        state=run.state,
-        verdict=run.verdict.get("word"),
-        name=run.plan.get("name"),
-        model=_section(run.plan, "target").get("model") or _section(run.environment, "target").get("model"),
-        target=_target(run.plan),
-        requests=None if outcomes is None else sum(outcomes.values()),
-        headline=_headline(run.summary),
-        folder=folder,
-    )
+@dataclass(frozen=True)
+class Listing:
+    """All that the index keeps of a run."""
+
+    row: dict[str, Any]  # of the table of runs
+    quantities: dict[str, Quantity]
+    parameters: dict[str, str]
+    marks: Marks
 
 
-def entry_at(folder: Path) -> Entry | None:
-    """The entry of a run folder. None for a folder that was just made, and has nothing in it yet."""
+def listing_of(run: Run, location: str) -> Listing:
+    """Raises `StoreError` where the numbers of a run are not what they should be."""
     try:
-        return entry_of(load_run(folder), folder)
+        found = quantities(run.summary)
+        identity = identity_of(run.plan, run.environment, run.kind)
+        row = _row(run, identity, found) | {"location": location}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreError(f"{run.folder or run.id}: cannot be read as a run: {error}") from error
+    return Listing(row, found, flat(run.plan), read_marks(run.folder) if run.folder else Marks())
+
+
+def unreadable(id_: str, location: str) -> Listing:
+    """Something is there, and it is not lost: it is listed as what it is."""
+    row = dict.fromkeys(_COLUMNS) | {"id": id_, "started": "", "started_as": "", "kind": "serving"}
+    return Listing(row | {"state": UNREADABLE, "headline": {}, "location": location}, {}, {}, Marks())
+
+
+def listing_at(folder: Path, location: str) -> Listing | None:
+    """Of a run folder. None for a folder that was just made, and has nothing in it yet."""
+    try:
+        return listing_of(load_run(folder), location)
     except StoreError:
-        if not any(folder.glob("[!.]*")):
-            return None
-        return Entry(folder.name, "", "unreadable", None, None, None, None, None, {}, folder)
+        return unreadable(folder.name, location) if any(folder.glob("[!.]*")) else None
+
+
+def flat(plan: Any, path: tuple[str | int, ...] = ()) -> dict[str, str]:
+    """A plan as paths and what is written at their ends: `{"load.rate": "10"}`."""
+    from inferometer.plan.paths import written  # brings the whole plan along, which a list can do without
+
+    if isinstance(plan, Mapping):
+        return {at: text for name, part in plan.items() for at, text in flat(part, (*path, str(name))).items()}
+    if isinstance(plan, list | tuple):
+        return {at: text for each, part in enumerate(plan) for at, text in flat(part, (*path, each)).items()}
+    return {} if plan is None else {written(path): text_of(plan)}
+
+
+def text_of(value: object) -> str:
+    """As YAML says it: `true`, and 10 for 10.0."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def number_of(text: str) -> float | None:
+    """A setting as a number where it is one: `10`, `60s`, `2k`, `1%`."""
+    if text[:1] not in "0123456789.+-":
+        return None
+    for read in (seconds, number, percent):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return None
+
+
+def utc_text(started: str) -> str:
+    """An instant so that texts sort as times do; empty where there is none."""
+    try:
+        return datetime.fromisoformat(started).astimezone(UTC).isoformat(timespec="milliseconds")
+    except ValueError:
+        return ""
+
+
+_COLUMNS = (
+    *("source", "verdict", "name", "model", "target", "engine", "engine_version", "commit", "hardware"),
+    *("requests", "workload_id", "stack_id", "hardware_id"),
+)
+
+
+def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[str, Any]:
+    outcomes = run.summary.get("outcomes")
+    return {
+        "id": run.id,
+        "started": utc_text(run.started_at),
+        "started_as": run.started_at,
+        "state": run.state,
+        "kind": run.kind,
+        "source": run.source,
+        "verdict": run.verdict.get("word"),
+        "name": _text(run.plan.get("name")),
+        "model": _text(identity.parts["stack"].get("model")),
+        "target": _target(run.plan),
+        "engine": _text(identity.parts["stack"].get("engine")),
+        "engine_version": identity.axes["engine_version"],
+        "commit": identity.axes["commit"],
+        "hardware": _hardware(identity.parts["hardware"]),
+        "requests": None if outcomes is None else sum(outcomes.values()),
+        "workload_id": identity.workload,
+        "stack_id": identity.stack,
+        "hardware_id": identity.hardware,
+        "headline": {key: each.value for key, each in found.items() if each.statistic is None or key in HEADLINE},
+    }
 
 
 def _target(plan: Mapping[str, Any]) -> str | None:
     urls = _section(plan, "target").get("url") or []
     if urls:
         return urls if isinstance(urls, str) else ", ".join(urls)
-    return _section(plan, "server").get("type")
+    return _text(_section(plan, "server").get("type"))
 
 
-def _headline(summary: Mapping[str, Any]) -> dict[str, float]:
-    measures, rates = _section(summary, "measures"), _section(summary, "rates")
-    values = {f"{name} {q}": _section(measures, name).get(q) for name in _MEASURES for q in ("p50", "p99")}
-    values |= {name: rate.get("window") if isinstance(rate, Mapping) else rate for name, rate in rates.items()}
-    return {name: float(value) for name, value in values.items() if isinstance(value, int | float)}
+def _hardware(parts: Mapping[str, Any]) -> str | None:
+    """Accelerators, counted; else the machine, else the host."""
+    gpus = parts.get("gpus")
+    if isinstance(gpus, list):
+        return ", ".join(f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus))
+    said = gpus or parts.get("said") or parts.get("cpu") or ", ".join(parts.get("hosts", []))
+    return _text(said) or None
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:

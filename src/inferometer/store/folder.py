@@ -4,7 +4,7 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,16 +17,20 @@ import yaml
 
 from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
-from inferometer.record.files import replacing, told, write_text
+from inferometer.record.files import replacing, told
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
+from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of
 from inferometer.store.names import run_id
 
 PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
+OBSERVER_LOG = "log-observer.bin"
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C: five times as fast
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_IN_MEMORY = 2 * 2**30  # bytes of logs: some 80 million reads
 LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
 
@@ -52,10 +56,14 @@ class RunFolder:
     def log_path(self, shard: int) -> Path:
         return self.path / f"log-{shard}.bin"
 
+    @property
+    def observer_log(self) -> Path:
+        """What is sampled beside the load; read with the logs of the shards."""
+        return self.path / OBSERVER_LOG
+
     def write_plan(self, plan: Mapping[str, Any]) -> None:
         """As a plan that can be run again; the schema version is a comment, for a plan has no field for it."""
-        text = yaml.safe_dump(dict(plan), sort_keys=False, allow_unicode=True)
-        write_text(self.path / PLAN, f"# schema: {schema_of('plan')}\n{text}")
+        self._write_file(PLAN, plan_bytes(plan))
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         self._write("environment", environment)
@@ -68,8 +76,9 @@ class RunFolder:
 
     def write_state(self, state: State) -> None:
         """`partial` until the run says how it ended."""
-        imported = {} if self.source is None else {"source": self.source}
-        self._write("run", {"started": self.started_at, "state": state, "kind": self.kind, **imported})
+        self._write("run", about_run(self.started_at, state, self.kind, self.source))
+        if state != "partial":
+            self._write_file(MANIFEST, manifest_bytes(manifest_of(self.path)))
 
     def gather(self) -> tuple[Records, Gathered]:
         """Turn the shards' logs into columns: read once and written from memory, or streamed where they are large.
@@ -95,7 +104,8 @@ class RunFolder:
         """The run ended by an error: keep what there is to look at, or leave nothing behind. What a server printed is
         worth a look only where the server is to blame."""
         blamed = isinstance(because, TargetError) and any(self.path.glob("*.log"))
-        if blamed or any(map(_has_entries, logs_of(self.path))):
+        loaded = [log for log in logs_of(self.path) if log.name != OBSERVER_LOG]
+        if blamed or any(map(_has_entries, loaded)):
             with suppress(StoreError):
                 self.write_state("failed")
         else:
@@ -105,16 +115,33 @@ class RunFolder:
         return load_run(self.path)
 
     def _write(self, kind: str, content: Mapping[str, Any]) -> None:
-        """JSON, with NaN as null: missing is never a number."""
-        options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-        with replacing(self.path / f"{kind}.json") as draft:
-            draft.write_bytes(orjson.dumps({"schema": schema_of(kind), **content}, option=options))
+        self._write_file(f"{kind}.json", json_bytes(kind, content))
+
+    def _write_file(self, name: str, content: bytes) -> None:
+        with told(self.path):
+            (self.path / MANIFEST).unlink(missing_ok=True)  # it will be another run: the manifest is written at its end
+        with replacing(self.path / name) as draft:
+            draft.write_bytes(content)
 
 
-def default_store() -> Path:
-    """`$INFEROMETER_STORE`, else `inferometer` in the user's data folder."""
-    if chosen := os.environ.get("INFEROMETER_STORE"):
-        return Path(chosen).expanduser()
+def plan_bytes(plan: Mapping[str, Any]) -> bytes:
+    text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return f"# schema: {schema_of('plan')}\n{text}".encode()
+
+
+def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
+    """With NaN as null: missing is never a number."""
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+    return orjson.dumps({"schema": schema_of(kind), **content}, option=options)
+
+
+def about_run(started_at: str, state: State, kind: Kind, source: str | None) -> dict[str, Any]:
+    imported = {} if source is None else {"source": source}
+    return {"started": started_at, "state": state, "kind": kind, **imported}
+
+
+def data_folder() -> Path:
+    """`inferometer` in the user's data folder."""
     data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(data).expanduser() / "inferometer"
 
@@ -146,16 +173,17 @@ def new_run(
     """A folder of its own for a run that starts now."""
     check_writable(store)
     started = started or datetime.now(UTC)
-    folder = RunFolder(_made_folder(store, started), started.isoformat(timespec="milliseconds"), kind, source)
+    folder = RunFolder(made_folder(store, started), started.isoformat(timespec="milliseconds"), kind, source)
     folder.write_state("partial")
     return folder
 
 
-def load_run(path: Path) -> Run:
+def load_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run:
     """A run from its folder, as far as it was written; records are read when asked for. The folder's name is the
-    id, so that a copy is a run of its own."""
+    id, so that a copy is a run of its own. Files that are kept elsewhere too may be missing here."""
     if not path.is_dir() or not any((path / name).exists() for name in ("run.json", PLAN, "summary.json")):
         raise StoreError(f"{path}: not the folder of a run", "inferometer list shows the runs there are")
+    check_whole(path, files_elsewhere)
     about = _read(path, "run")
     return Run(
         id=path.resolve().name,
@@ -168,8 +196,7 @@ def load_run(path: Path) -> Run:
         kind=about.get("kind", "serving"),
         source=about.get("source"),
         folder=path,
-        read_records=_records_of(path),
-        read_samples=functools.cache(lambda: read_samples(path / SAMPLES)) if (path / SAMPLES).exists() else None,
+        **readers(path),
     )
 
 
@@ -188,12 +215,18 @@ def load_shards(path: Path) -> dict[str, Any]:
     return _shards(read_logs(logs_of(path))[1])
 
 
-def _made_folder(store: Path, started: datetime) -> Path:
+def made_folder(store: Path, started: datetime) -> Path:
     while True:
         path = store / "runs" / run_id(started)
         with told(path), suppress(FileExistsError):  # drawn by somebody else in this second: draw again
             path.mkdir()
             return path
+
+
+def readers(path: Path) -> dict[str, Any]:
+    """What reads records and samples when they are asked for."""
+    samples = functools.cache(lambda: read_samples(path / SAMPLES)) if (path / SAMPLES).exists() else None
+    return {"read_records": _records_of(path), "read_samples": samples}
 
 
 def _records_of(path: Path) -> Any:
@@ -203,7 +236,7 @@ def _records_of(path: Path) -> Any:
 
 
 def logs_of(path: Path) -> list[Path]:
-    """The logs of the shards that are still there, in order."""
+    """The logs of the shards, and of the observer, that are still there, in order."""
     return sorted(path.glob("log-*.bin"), key=lambda log: (len(log.name), log.name))
 
 
@@ -216,7 +249,7 @@ def _has_entries(log: Path) -> bool:
 
 
 def _shards(gathered: Gathered) -> dict[str, Any]:
-    shards = [{"shard": log.shard, "clock": log.clock} for log in gathered.headers]
+    shards = [{"shard": log.shard, "clock": log.clock} for log in gathered.headers if log.shard >= 0]
     broken = [log.name for log in gathered.truncated]
     return {
         "shards": shards,
@@ -242,7 +275,7 @@ def _read_plan(file: Path) -> dict[str, Any]:
     try:
         with told(file):
             text = file.read_text(encoding="utf-8")
-        plan = yaml.safe_load(text) or {}
+        plan = yaml.load(text, Loader=_Loader) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise StoreError(f"{file}: not YAML: {error}") from error
     first_line = text.partition("\n")[0]

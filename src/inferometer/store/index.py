@@ -1,232 +1,184 @@
-"""The index of a store: what `list` shows and `show` finds, in SQLite.
+"""The index of a store: what `list` shows and `show` finds, in SQLite or PostgreSQL.
 
-It holds nothing that the run folders do not: it follows them, and is made anew where it is missing or broken.
+It holds nothing that the run folders do not say; who follows them is `store.store`.
 """
 
-import difflib
-import os
-import re
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import orjson
+from sqlalchemy import Connection, RowMapping, Table, delete, func, insert, select, text
 
-from inferometer.errors import StoreError
-from inferometer.record.files import told
-from inferometer.record.run import Run
-from inferometer.record.schema import VERSIONS
-from inferometer.store.entry import Entry, entry_at, entry_of
-from inferometer.store.folder import logs_of
+from inferometer.store.entry import Entry, Listing, number_of
+from inferometer.store.marks import Marks
+from inferometer.store.query import Clause, Name
+from inferometer.store.tables import baselines, experiments, parameters, quantities, runs, tags
 
-INDEX = "index.sqlite"
-BUSY_S = 20.0  # how long a writer waits for the others
-
-_TABLE = """
-create table runs (
-    id text primary key, started text not null, state text not null, verdict text, name text, model text,
-    target text, requests integer, headline text not null, folder text not null
-)"""
-_COLUMNS = "id, started, state, verdict, name, model, target, requests, headline, folder"
-_UPSERT = f"insert or replace into runs ({_COLUMNS}) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_NEWEST = f"select {_COLUMNS} from runs order by id desc limit ?"
-_LATEST = re.compile(r"latest(?:~([0-9]+))?")
+AT_ONCE = 200  # runs that are entered by one statement, and ids that are asked for by name
+_LOCK = 0x1F0E7E13
 
 
-class Index:
-    """Opened for each question, so that any number of processes can use the store at once."""
-
-    def __init__(self, store: Path) -> None:
-        self.store = store
-
-    def add(self, run: Run) -> None:
-        """Enter a run, or what is new about it."""
-        with self._opened() as db:
-            db.execute(_UPSERT, self._row(entry_of(run, run.folder or self.store / "runs" / run.id)))
-
-    def runs(self, limit: int | None = None) -> list[Entry]:
-        """The newest first."""
-        try:
-            with self._opened() as db:
-                return self._newest(db, limit)
-        except StoreError as error:
-            if not _is_unwritable(error.__cause__):
-                raise
-        with closing(_in_memory()) as db:  # a full disk is no reason not to look at what is on it
-            return self._newest(db, limit)
-
-    def find(self, wanted: str) -> Path:
-        """The folder of the run that is meant by an id, the start or the name of one, `latest`, `latest~2` or a
-        path."""
-        path = Path(wanted).expanduser()
-        if os.sep in wanted or (path / "run.json").exists():
-            return path
-        entries = self.runs()
-        if not entries:
-            raise StoreError(f"{self.store}: no runs in it yet", "make one: inferometer run")
-        if latest := _LATEST.fullmatch(wanted):
-            return _nth([entry for entry in entries if _can_be_shown(entry)] or entries, int(latest[1] or 0)).folder
-        return _matching(entries, wanted).folder
-
-    def reindex(self) -> int:
-        """Make the index anew from the run folders; how many runs there are."""
-        with self._opened() as db:
-            db.execute("delete from runs")
-            self._follow_folders(db)
-            (count,) = db.execute("select count(*) from runs").fetchone()
-        return int(count)
-
-    def _newest(self, db: sqlite3.Connection, limit: int | None) -> list[Entry]:
-        self._follow_folders(db)
-        return [self._entry(row) for row in db.execute(_NEWEST, (-1 if limit is None else limit,))]
-
-    def _follow_folders(self, db: sqlite3.Connection) -> None:
-        """Enter runs that are not there yet or were not done, forget those whose folder is gone."""
-        known = dict(db.execute("select id, state from runs"))
-        folders = _run_folders(self.store)
-        changing = [folders[id_] for id_ in folders if known.get(id_, "unreadable") in ("unreadable", "partial")]
-        entries = [entry for folder in changing if (entry := entry_at(folder))]
-        gone = [(id_,) for id_ in known if id_ not in folders]
-        with _writing(db):
-            db.executemany(_UPSERT, map(self._row, entries))
-            db.executemany("delete from runs where id = ?", gone)
-
-    def _row(self, entry: Entry) -> tuple[object, ...]:
-        """Folders relative to the store, so that it can be moved."""
-        folder = entry.folder.relative_to(self.store) if entry.folder.is_relative_to(self.store) else entry.folder
-        return (
-            *(entry.id, entry.started_at, entry.state, entry.verdict, entry.name, entry.model, entry.target),
-            *(entry.requests, orjson.dumps(entry.headline).decode(), str(folder)),
-        )
-
-    def _entry(self, row: tuple[Any, ...]) -> Entry:
-        *plain, headline, folder = row
-        values = [*plain, orjson.loads(headline), self.store / folder]
-        return Entry(*values)
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        file = self.store / INDEX
-        try:
-            with closing(_connect(file)) as db:
-                yield db
-        except sqlite3.Error as error:
-            raise StoreError(f"{file}: {error}", "it can be deleted: it is made anew from the runs") from error
+def one_writer(db: Connection) -> None:
+    """In PostgreSQL as in SQLite writers take turns: entering a run is deleting and inserting it."""
+    if db.dialect.name != "sqlite":
+        db.execute(text("select pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
 
 
-def _connect(file: Path) -> sqlite3.Connection:
-    """The index file; in memory where there is no store yet or it is read-only, so that reading always works."""
-    if not (file.parent / "runs").is_dir() or not os.access(file.parent, os.W_OK):
-        return _in_memory()
-    try:
-        return _prepared(sqlite3.connect(file, timeout=BUSY_S, isolation_level=None))
-    except sqlite3.OperationalError:
-        raise  # locked or full: the file itself is fine
-    except sqlite3.DatabaseError:
-        _set_aside(file)
-        return _prepared(sqlite3.connect(file, timeout=BUSY_S, isolation_level=None))
+def enter(db: Connection, listings: Iterable[Listing]) -> None:
+    """Enter runs, or what is new about them. Their tags stay, those in their folders are added."""
+    one_writer(db)
+    for part in _parts(listings):
+        forget(db, [each.row["id"] for each in part])
+        rows = [each.row | {"headline": orjson.dumps(each.row["headline"]).decode()} for each in part]
+        made = db.execute(insert(runs).returning(runs.c.id, runs.c.number), rows)
+        numbers: dict[str, int] = dict(made.all())
+        _enter_details(db, [(numbers[each.row["id"]], each) for each in part])
+        for each in part:
+            enter_marks(db, each.row["id"], each.marks)
 
 
-def _in_memory() -> sqlite3.Connection:
-    return _prepared(sqlite3.connect(":memory:", isolation_level=None))
+def _enter_details(db: Connection, numbered: Sequence[tuple[int, Listing]]) -> None:
+    found = [
+        (number, key, each.value, *(each.interval or (None, None)))
+        for number, listing in numbered
+        for key, each in listing.quantities.items()
+    ]
+    settings = [
+        (number, path, said, number_of(said))
+        for number, listing in numbered
+        for path, said in listing.parameters.items()
+    ]
+    _insert_many(db, quantities, found)
+    _insert_many(db, parameters, settings)
 
 
-def _is_unwritable(error: BaseException | None) -> bool:
-    """Whether SQLite could not write: the disk is full, read-only or broken. A lock is another matter."""
-    codes = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
-    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
+def _insert_many(db: Connection, table: Table, rows: list[tuple[Any, ...]]) -> None:
+    """Whole rows as the driver takes them: a run has 150 of them, and dictionaries would take twice as long."""
+    if rows:
+        mark = "?" if db.dialect.name == "sqlite" else "%s"
+        marks = ", ".join([mark] * len(table.columns))
+        db.exec_driver_sql(f"insert into {table.name} ({', '.join(table.columns.keys())}) values ({marks})", rows)
 
 
-def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
-    try:
-        if _version(db) < VERSIONS["index"]:
-            with suppress(sqlite3.OperationalError):  # locked: somebody else is just switching it on
-                db.execute("pragma journal_mode = wal")
-            _make_tables(db)
-    except BaseException:
-        db.close()
-        raise
-    return db
+def enter_marks(db: Connection, run: str, marks: Marks) -> None:
+    """Add what a folder says to what is known; a baseline goes to whom it was given last."""
+    if not (marks.tags or marks.baselines or marks.experiment):
+        return
+    for tag in sorted(marks.tags - set(tags_of(db, run))):
+        db.execute(insert(tags), {"run": run, "tag": tag})
+    for name, set_at in marks.baselines.items():
+        _, known_at = baseline_of(db, name) or (None, "")
+        if set_at > known_at:
+            set_baseline(db, name, run, set_at)
+    if marks.experiment is not None:
+        db.execute(delete(experiments).where(experiments.c.run == run))
+        db.execute(insert(experiments), {"run": run, "experiment": marks.experiment, "case": marks.case})
 
 
-def _version(db: sqlite3.Connection) -> int:
-    version = int(db.execute("pragma user_version").fetchone()[0])
-    if version > VERSIONS["index"]:
-        raise StoreError(
-            f"the index of the store has version {version}, this Inferometer knows {VERSIONS['index']}",
-            "update Inferometer: pip install --upgrade inferometer",
-        )
-    return version
+def set_baseline(db: Connection, name: str, run: str, set_at: str) -> None:
+    db.execute(delete(baselines).where(baselines.c.name == name))
+    db.execute(insert(baselines), {"name": name, "run": run, "set_at": set_at})
 
 
-def _make_tables(db: sqlite3.Connection) -> None:
-    """Of an older version nothing is taken over: the folders have it all."""
-    with _writing(db):
-        if _version(db) < VERSIONS["index"]:  # nobody else did it while we waited for our turn
-            db.execute("drop table if exists runs")
-            db.execute(_TABLE)
-            db.execute(f"pragma user_version = {VERSIONS['index']}")
+def baseline_of(db: Connection, name: str) -> tuple[str, str] | None:
+    """The run, and when it became the baseline."""
+    row = db.execute(select(baselines.c.run, baselines.c.set_at).where(baselines.c.name == name)).first()
+    return None if row is None else (row.run, row.set_at)
 
 
-def _set_aside(file: Path) -> None:
-    """Keep a broken index for whoever wonders; everything in it is in the folders too."""
-    with told(file):
-        file.replace(file.with_name(f"{file.name}.broken"))
-        for tail in ("-wal", "-shm"):
-            file.with_name(file.name + tail).unlink(missing_ok=True)
+def tags_of(db: Connection, run: str) -> list[str]:
+    return list(db.execute(select(tags.c.tag).where(tags.c.run == run).order_by(tags.c.tag)).scalars())
 
 
-@contextmanager
-def _writing(db: sqlite3.Connection) -> Iterator[None]:
-    """One transaction that takes its turn among the writers at once, instead of failing half way."""
-    db.execute("begin immediate")
-    try:
-        yield
-    except BaseException:
-        db.execute("rollback")
-        raise
-    db.execute("commit")
+def forget(db: Connection, ids: Sequence[str]) -> None:
+    """The runs; what was said of them stays until it is said that they are gone."""
+    for part in _parts(ids):
+        db.execute(delete(runs).where(runs.c.id.in_(part)))
 
 
-def _run_folders(store: Path) -> dict[str, Path]:
-    runs = store / "runs"
-    if not runs.is_dir():
-        return {}
-    with told(runs):
-        return {path.name: path for path in runs.iterdir() if path.is_dir() and not path.name.startswith(".")}
+def forget_marks(db: Connection, ids: Sequence[str]) -> None:
+    for part in _parts(ids):
+        for table in (tags, experiments):
+            db.execute(delete(table).where(table.c.run.in_(part)))
 
 
-def _can_be_shown(entry: Entry) -> bool:
-    """A run that failed before anything was sent has no numbers and no logs."""
-    return entry.state != "failed" or entry.requests is not None or bool(logs_of(entry.folder))
+def known_runs(db: Connection) -> dict[str, tuple[str, str]]:
+    """Of each run its state and its location."""
+    return {row.id: (row.state, row.location) for row in db.execute(select(runs.c.id, runs.c.state, runs.c.location))}
 
 
-def _nth(entries: list[Entry], back: int) -> Entry:
-    if back >= len(entries):
-        raise StoreError(f"latest~{back}: there are only {len(entries)} runs")
-    return entries[back]
+def count(db: Connection) -> int:
+    return int(db.execute(select(func.count()).select_from(runs)).scalar_one())
 
 
-def _matching(entries: list[Entry], wanted: str) -> Entry:
-    """By whole id, start of the id, or its name (`plum-otter`), whichever fits first."""
-    by_id = {entry.id: entry for entry in entries}
-    starts = [id_ for id_ in by_id if id_.startswith(wanted)]
-    names = [id_ for id_ in by_id if id_.endswith(f"-{wanted}")]
-    fitting = [wanted] if wanted in by_id else starts or names
-    if len(fitting) == 1:
-        return by_id[fitting[0]]
-    if fitting:
-        raise StoreError(f"{wanted!r} fits {len(fitting)} runs: {_listed(fitting)}", "write more of the id")
-    near = difflib.get_close_matches(wanted, [*by_id, *map(_name, by_id)], n=1, cutoff=0.0)
-    raise StoreError(f"no run {wanted!r}; the nearest is {near[0]}", "inferometer list shows them all")
+def entries(
+    db: Connection, home: Path, clauses: Sequence[Clause], order: Sequence[Any], limit: int | None
+) -> list[tuple[int, Entry]]:
+    """With their numbers in the index."""
+    rows = db.execute(select(runs).where(*clauses).order_by(*order).limit(limit)).mappings().all()
+    names = [row["id"] for row in rows]
+    known_tags, cases = _tags(db, names), _cases(db, names)
+    return [(row["number"], _entry(row, home, known_tags, cases)) for row in rows]
 
 
-def _name(id_: str) -> str:
-    return "-".join(id_.split("-")[2:])
+def _entry(
+    row: RowMapping, home: Path, known_tags: dict[str, list[str]], cases: dict[str, tuple[str, str | None]]
+) -> Entry:
+    plain = {name: value for name, value in row.items() if name not in _NOT_PLAIN}
+    experiment, case = cases.get(row["id"], (None, None))
+    return Entry(
+        **plain,
+        started_at=row["started_as"],
+        values=orjson.loads(row["headline"]),
+        tags=tuple(sorted(known_tags.get(row["id"], ()))),
+        experiment=experiment,
+        case=case,
+        folder=folder_at(row["location"], row["id"], home),
+    )
 
 
-def _listed(ids: list[str]) -> str:
-    rest = len(ids) - 5
-    return ", ".join(ids[:5]) + (f" and {rest} more" if rest > 0 else "")
+_NOT_PLAIN = {"number", "started", "started_as", "headline"}
+
+
+def folder_at(location: str, id_: str, home: Path) -> Path:
+    """Where the folder is; of a run in an object store, where it is once it is fetched."""
+    if location.startswith("file://"):
+        return Path("/" + location.removeprefix("file://").partition("/")[2])
+    return home / "cache" / id_ if "://" in location else home / location
+
+
+def values_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Quantities and settings that were asked for beside the headline, by the number of the run."""
+    found: dict[int, dict[str, Any]] = {number: {} for number in numbers}
+    keys = [name.name for name in names if name.kind == "quantity"]
+    paths = [name.name for name in names if name.kind == "parameter"]
+    chosen = select(quantities.c.run, quantities.c.key, quantities.c.value).where(quantities.c.key.in_(keys))
+    settings = select(parameters.c.run, parameters.c.path, parameters.c.text).where(parameters.c.path.in_(paths))
+    for asked, question, run in ((keys, chosen, quantities.c.run), (paths, settings, parameters.c.run)):
+        few = question.where(run.in_(numbers)) if len(numbers) <= AT_ONCE else question
+        for number, name, value in db.execute(few) if asked else ():
+            if number in found:
+                found[number][name] = value
+    return found
+
+
+def _tags(db: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
+    question = select(tags.c.run, tags.c.tag)
+    found: dict[str, list[str]] = {}
+    for run, tag in db.execute(question.where(tags.c.run.in_(ids)) if len(ids) <= AT_ONCE else question):
+        found.setdefault(run, []).append(tag)
+    return found
+
+
+def _cases(db: Connection, ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    question = select(experiments.c.run, experiments.c.experiment, experiments.c.case)
+    few = question.where(experiments.c.run.in_(ids)) if len(ids) <= AT_ONCE else question
+    return {run: (experiment, case) for run, experiment, case in db.execute(few)}
+
+
+def _parts(things: Iterable[Any]) -> Iterator[list[Any]]:
+    rest = iter(things)
+    while part := list(islice(rest, AT_ONCE)):
+        yield part

@@ -40,7 +40,7 @@ class Reply:
 
 
 class Asker:
-    """GETs to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
+    """Questions to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
 
     def __init__(self, target: Target, url: str) -> None:
         tls = target.tls
@@ -55,10 +55,17 @@ class Asker:
 
     def get(self, path: str) -> Reply:
         """The answer, whatever its status; a `TargetError` where there is none."""
+        return self._ask("GET", path)
+
+    def post(self, path: str) -> Reply:
+        """The same for a POST without a body."""
+        return self._ask("POST", path)
+
+    def _ask(self, method: str, path: str) -> Reply:
         with self._told():
             connection = self._origin.connection(self._connect_s)
             try:
-                return self._exchange(connection, path)
+                return self._exchange(connection, method, path)
             finally:
                 connection.close()
 
@@ -66,10 +73,10 @@ class Asker:
         """The text on one line, without any secret of the plan in it: servers like to echo a wrong key."""
         return self._hide(" ".join(text.split()))[:300]
 
-    def _exchange(self, connection: http.client.HTTPConnection, path: str) -> Reply:
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str) -> Reply:
         self._connect(connection)
         connection.sock.settimeout(self._answer_s)
-        connection.request("GET", self._origin.request_target(path), headers=self._all_headers())
+        connection.request(method, self._origin.request_target(path), headers=self._all_headers())
         with self._answer_awaited(), connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
             return Reply(response.status, headers, response.read(LARGEST_ANSWER))

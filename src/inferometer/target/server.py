@@ -1,156 +1,277 @@
 """Starts the server that a plan asks for, awaits it, and ends it with all its children, whatever happens."""
 
 import os
+import secrets
+import shlex
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from importlib import import_module
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO
+from typing import Any, Protocol
 
-from inferometer.errors import PlanError, TargetError
-from inferometer.plan.model import Server
-from inferometer.record.files import told
+from inferometer.errors import TargetError
+from inferometer.plan.model import Server, Target
+from inferometer.plan.secrets import redacted_fields, redacted_text, redacted_url, redacted_words
+from inferometer.target.ask import Asker
+from inferometer.target.container import Container
+from inferometer.target.diagnosis import meaning
+from inferometer.target.launch import Launch, Place, launch_of, model_of, variables_of
+from inferometer.target.lock import gpu_claims, held
+from inferometer.target.orphans import Registration, end_orphans, registered
+from inferometer.target.ports import reserved_port
+from inferometer.target.prepare import prepare
+from inferometer.target.process import Process, not_started, tail
+from inferometer.target.ready import NotReadyError, await_ready, matching
+from inferometer.target.reset import Reset, reset_prefix_cache
 from inferometer.vocabulary import duration_text
 
-READY_S = 60.0
-ENDING_S = 5.0
-TAIL_LINES = 10
-
-SERVERS = {  # from a section of the plan to how it is launched
-    "simulator": "inferometer.target.simulator:launch",
-}
+LOG = "server.log"
+Notes = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How to start a server, and how its output says that it is ready: the URL, once a line says so."""
+class Body(Protocol):
+    """What runs: a process or a container."""
 
-    name: str
-    argv: list[str]
-    ready: Callable[[bytes], str | None]
+    def ended(self) -> str | None: ...
+    def end(self, grace_s: float) -> list[Any]: ...
 
 
 class StartedServer:
-    """A running server. Its output goes to the log; its group is its own, so that Ctrl-C here does not reach it."""
+    """A server that was started, or awaited where it runs elsewhere. `facts` is what a run keeps of it."""
 
-    def __init__(self, launch: Launch, log: Path) -> None:
-        self.name, self.log = launch.name, log
-        self.url = ""
-        self._settled = threading.Event()  # ready, or ended before it was
-        with told(log):
-            self._file = log.open("ab", buffering=0)
-        self._process = self._spawn(launch)
-        self._pump = threading.Thread(target=self._read, args=(launch.ready,), daemon=True)
-        self._pump.start()
+    def __init__(
+        self, server: Server, launch: Launch, log: Path, body: Body | None, target: Target, began: float
+    ) -> None:
+        self.server, self.launch, self.target = server, launch, target
+        self.name, self.url, self.log = launch.name, launch.url, log
+        self.model: str | None = None  # as it is served
+        self.ready_s: float | None = None
+        self.runs = 0  # that it has served so far
+        self.version: str | None = None
+        self.image: dict[str, Any] = {}
+        self.reset: Reset | None = None
+        self._body = body
+        self._began = began  # on the monotonic clock
+        self._started_at = datetime.now(UTC) - timedelta(seconds=time.monotonic() - began)
+        self._over: str | None = None
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def pid(self) -> int | None:
+        return self._body.pid if isinstance(self._body, Process) else None
 
-    def await_ready(self, deadline_s: float = READY_S) -> None:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For a run's environment; without secrets."""
+        server = self.server
+        return {
+            "type": server.type,
+            "name": self.name,
+            "url": redacted_url(self.url),
+            "model": self.model,
+            "argv": redacted_words(self.launch.argv),
+            "args": redacted_fields(server.args),
+            "env": redacted_fields(server.env),
+            "version": self.version,
+            **self.image,
+            "pid": self.pid,
+            "started": self._started_at.isoformat(timespec="milliseconds"),
+            "ready_s": self.ready_s,
+            "log": str(self.log) if self._body else None,
+            "run_number": self.runs or None,  # of those it served
+            "prefix_cache_reset": self.reset.done if self.reset else None,
+            "ended": self.ended(),
+        }
+
+    def await_ready(self) -> None:
         """Wait until it can be asked; a `TargetError` with the end of its log when that does not come."""
-        if not self._settled.wait(deadline_s):
-            raise self._failure(f"was not ready within {duration_text(deadline_s)}")
-        if not self.url:
-            raise self._failure(f"ended {self._how_it_ended()} before it was ready")
+        deadline = self._began + self.launch.ready_s
+        try:
+            served = await_ready(self.launch, self.target, self.server.ready.path, self.ended, deadline)
+        except NotReadyError as error:
+            raise self._not_ready(error) from None
+        self.ready_s = time.monotonic() - self._began if self._body else None
+        self.model = _served_as(self.launch, self.target, served)
+        self.version = _version(self.launch, self.target)
+        if isinstance(self._body, Container) and self.server.image:
+            self.image = self._body.facts(self.server.image)
+
+    def ended(self) -> str | None:
+        """How it ended, None while it runs; of a server elsewhere that is not known."""
+        return self._over or (self._body.ended() if self._body else None)
 
     def check(self) -> None:
-        """A `TargetError` if it is not running any more."""
-        if self._process.poll() is not None:
-            raise self._failure(f"ended {self._how_it_ended()}")
+        """A `TargetError` with the end of its log, if it is not running any more."""
+        if how := self.ended():
+            raise self.failure(f"ended {how}")
 
-    def end(self) -> None:
-        """Ask it to end, then make it; its children too."""
-        self._signal(signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(ENDING_S)
-        self._signal(signal.SIGKILL)
-        self._process.wait()
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        self._pump.join(ENDING_S)
-        self._file.close()
+    def serve_run(self) -> Iterator[str]:
+        """Before each run: is it there, and is its prefix cache that of a fresh server? Notes of what was done."""
+        self.check()
+        wanted = self.server.reset_cache
+        if wanted or (wanted is None and self.runs and self._body):
+            self.reset = reset_prefix_cache(self.launch, self.target)
+            yield self.reset.note
+        self.runs += 1
 
-    def _spawn(self, launch: Launch) -> subprocess.Popen[bytes]:
-        try:
-            return subprocess.Popen(
-                launch.argv,
-                stdin=subprocess.PIPE,  # a server of ours ends when this closes, even if we are killed
-                stdout=subprocess.PIPE,
-                stderr=self._file,
-                start_new_session=True,
-            )
-        except OSError as error:
-            self._file.close()
-            raise TargetError(f"{self.name} could not be started: {error.strerror}: {launch.argv[0]}") from None
+    def end(self) -> list[Any]:
+        """End it and all its children; returns who could not be ended."""
+        if self._body is None or self._over:
+            return []
+        self._over = self._body.ended() or "by us"
+        return self._body.end(self.server.grace)
 
-    def _read(self, ready: Callable[[bytes], str | None]) -> None:
-        """Copy the output to the log, for ever: a full pipe would stop the server."""
-        output: IO[bytes] | None = self._process.stdout
-        assert output is not None
-        with output:
-            for line in output:
-                with suppress(OSError, ValueError):  # a full disk must not stop it either
-                    self._file.write(line)
-                if not self.url and (url := ready(line)):
-                    self.url = url
-                    self._settled.set()
-        self._settled.set()
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
-
-    def _how_it_ended(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)  # its output ended: so will it
-        code = self._process.returncode
-        if code is None:
-            return "its output"
-        return f"with exit status {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
-
-    def _failure(self, what: str) -> TargetError:
-        end = "".join(f"\n  {line}" for line in tail(self.log))
+    def failure(self, what: str, hint: str | None = None) -> TargetError:
+        """What happened to it, with the end of its log and what that means."""
+        if self._body is None:
+            return TargetError(f"{self.name} at {redacted_url(self.url)} {what}", hint)
+        if self.ended():
+            self.end()  # its children too; and only then is all of its log written
+        end = "".join(f"\n  {redacted_text(line)}" for line in tail(self.log))
         said = f", the end of its log:{end}" if end else ", its log is empty"
-        return TargetError(f"{self.name} {what}{said}", f"the whole log: {self.log}")
+        remedy = hint or meaning(tail(self.log, 200))
+        whole = f"the whole log: {self.log}"
+        return TargetError(f"{self.name} {what}{said}", f"{remedy}; {whole}" if remedy else whole)
+
+    def _not_ready(self, error: NotReadyError) -> TargetError:
+        """Told before it is ended: what it says while it ends would hide what it said before."""
+        if error.in_time:
+            return self.failure(error.what, error.hint)
+        waited = f"was not ready within {duration_text(self.launch.ready_s)}"
+        return self.failure(f"{waited} ({error.what})", error.hint)
 
 
 @contextmanager
-def started(server: Server, folder: Path, deadline_s: float = READY_S) -> Iterator[StartedServer]:
-    """The plan's server, ready to be asked, for as long as the context lasts; its log is kept in the folder."""
-    running = StartedServer(launch_of(server), folder / "server.log")
+def running(
+    server: Server,
+    folder: Path,
+    *,
+    target: Target | None = None,
+    say: Notes = lambda _text: None,
+    holder: str = "inferometer",
+    wait_s: float = 0.0,
+    echo: bool = False,
+    log: Path | None = None,
+) -> Iterator[StartedServer]:
+    """The plan's server, ready to be asked, for as long as the context lasts; over many runs if need be.
+
+    Its log and those of its preparation are kept in the folder. `holder` is what others are told who want the same
+    GPUs; they are waited for up to `wait_s`.
+    """
+    target = target or Target()
+    with ExitStack() as stack:
+        stack.enter_context(_ended_by_signals())
+        if server.type != "external":
+            end_orphans(say)
+        if server.exclusive:
+            claims = gpu_claims(server, {**os.environ, **server.env})
+            stack.enter_context(held(claims, holder, wait_s, say))
+        port = 0 if server.type == "external" else stack.enter_context(reserved_port(server.host, server.port, holder))
+        place = Place(server.host, port, model_of(server, target))
+        started = stack.enter_context(_started(server, place, target, folder, log or folder / LOG, say, echo))
+        started.await_ready()
+        yield started
+
+
+@contextmanager
+def _started(
+    server: Server, place: Place, target: Target, folder: Path, log: Path, say: Notes, echo: bool
+) -> Iterator[StartedServer]:
+    """Prepared, started and written down; not ready yet."""
+    launch = launch_of(server, place)
+    if not launch.argv:
+        yield StartedServer(server, launch, log, None, target, time.monotonic())
+        return
+    token = secrets.token_hex(8)
+    command = shlex.join(redacted_words(launch.argv))
+    with registered(token, launch.name, command, launch.argv[0] if launch.is_container else None) as registration:
+        launch = _prepared(server, launch, place, folder, token, say, echo)
+        called = time.monotonic()
+        body = _body(server, launch, log, token, registration, echo)
+        began = time.monotonic() if launch.is_container else called  # its image may have had to be fetched
+        started = StartedServer(server, launch, log, body, target, began)
+        try:
+            yield started
+        finally:
+            for left in started.end():
+                say(f"process {left.pid} of {launch.name} could not be ended")
+
+
+def _prepared(server: Server, launch: Launch, place: Place, folder: Path, token: str, say: Notes, echo: bool) -> Launch:
+    if not server.prepare:
+        return launch
+    env = {**launch.env, **variables_of(server, place)}
+    handed = prepare(server.prepare, folder, token, env, launch.folder, say, echo)
+    return replace(launch, env={**launch.env, **handed})
+
+
+def _body(
+    server: Server, launch: Launch, log: Path, token: str, registration: Registration, echo: bool
+) -> Process | Container:
+    if launch.is_container:
+        container = _container(server, launch, log, token, echo)
+        registration.runs_in(container.id)
+        return container
     try:
-        running.await_ready(deadline_s)
-        yield running
+        process = Process(
+            launch.argv,
+            log,
+            token,
+            env=launch.env,
+            folder=launch.folder,
+            limit=server.log_limit,
+            echo=echo,
+            held_by_stdin=launch.held_by_stdin,
+        )
+    except OSError as error:
+        raise not_started(launch.name, launch.argv, error, launch.missing) from None
+    registration.runs_as(process.pid)
+    return process
+
+
+def _container(server: Server, launch: Launch, log: Path, token: str, echo: bool) -> Container:
+    try:
+        return Container(launch, log, token, server.log_limit, echo)
+    except TargetError as error:
+        raise TargetError(error.message, meaning([error.message]) or error.hint) from None
+
+
+def _served_as(launch: Launch, target: Target, served: list[str] | None) -> str | None:
+    """The name to ask for: the target's own where that is served, for it may be an adapter."""
+    if served is None:
+        return target.model
+    return target.model if target.model in served else matching(launch.names, served)
+
+
+def _version(launch: Launch, target: Target) -> str | None:
+    if launch.version is None:
+        return None
+    path, field = launch.version
+    with suppress(TargetError):
+        document = Asker(target, launch.url).get(path).json()
+        found = document.get(field) if isinstance(document, Mapping) else None
+        return found if isinstance(found, str) else None
+    return None
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """TERM and HUP end us like Ctrl-C, through every `finally`, while a server of ours is there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, leave)
+    try:
+        yield
     finally:
-        running.end()
-
-
-def launch_of(server: Server) -> Launch:
-    """How the kind of server that a plan names is launched."""
-    place = SERVERS.get(server.type)
-    if place is None:
-        raise PlanError(f"server.type must be one of {', '.join(SERVERS)}, got {server.type}")
-    module, _, attribute = place.partition(":")
-    made: Callable[[Server], Launch] = getattr(import_module(module), attribute)
-    return made(server)
-
-
-def python_module(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module of ours in this Python."""
-    return [sys.executable, "-m", module, *arguments]
-
-
-def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:
-    """The last lines of a log."""
-    try:
-        text = log.read_bytes()[-64 * 1024 :].decode("utf-8", "replace")
-    except OSError:
-        return []
-    return [line.rstrip()[:300] for line in text.splitlines() if line.strip()][-lines:]
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

@@ -15,8 +15,8 @@ FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("choices-tokens", "request-body-template", "sample-prompts-file", "outdir", "timeout"), _ONE),
     "header": Flag("many"),
     "json-field": Flag("one", "any text that comes back is the answer; the framework does not use it either"),
-    "gpu-monitor": Flag("none", "the GPU is not sampled: no gpu_memory.csv is written"),
-    "gpu-poll-interval": Flag("one", "the GPU is not sampled"),
+    "gpu-monitor": Flag("none"),
+    "gpu-poll-interval": _ONE,
 }
 
 
@@ -39,6 +39,7 @@ def from_words(words: Sequence[str]) -> Foreign:
         "load": load_of(given.number("rate", 10.0), given.count("concurrency", 8), 1000),
         "stop": {"duration": tidy(given.number("duration", 60.0) or 60.0)},
         "outputs": [{"format": "inferx", "path": outdir}],
+        "observe": _observe(given),
     }
     given.settle()
     notes.append("throughput_latency.png: is not written, metrics.csv has its numbers; charts come later")
@@ -46,6 +47,12 @@ def from_words(words: Sequence[str]) -> Foreign:
     if "path" not in whole["workload"]:
         whole["workload"]["output_tokens"] = None  # the body says how long answers may be
     return Foreign(TOOL, whole, notes)
+
+
+def _observe(given: Given) -> dict[str, Any] | None:
+    """The GPU is polled every half second where that is asked for."""
+    every = tidy(given.number("gpu-poll-interval", 0.5) or 0.5)
+    return {"gpu": "on", "interval": every} if "gpu-monitor" in given else None
 
 
 def _workload(given: Given) -> dict[str, Any]:

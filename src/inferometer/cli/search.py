@@ -1,0 +1,108 @@
+"""`inferometer search`: the most load that keeps the limits."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
+from inferometer.cli.mistakes import LIMIT_FAILED, say
+from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+
+EXAMPLES = """\b
+Examples:
+  inferometer search --url http://localhost:8000 --limit 'ttft p99 < 500ms' --limit 'tpot p90 < 50ms'
+      the highest request rate that keeps both limits
+  inferometer search chat --url http://localhost:8000 --concurrency 32 --over concurrency
+      a ready plan and its limits; over the number of requests in flight, starting at 32
+  inferometer search --limit 'ttft p90 < 200ms' --step 10s --budget 2min
+      quickly, on the built-in simulator
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@plan_argument
+@all_flags
+@click.option(
+    "--over", type=click.Choice(["rate", "concurrency"]), default="rate", show_default=True, help="What varies."
+)
+@click.option("--step", default="60s", show_default=True, metavar="TIME", help="How long each load is tried.")
+@click.option("--within", default="3%", show_default=True, metavar="SHARE", help="How close the answer is to be.")
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=12, show_default=True, metavar="N", help="At most so many."
+)
+@click.option("--budget", metavar="TIME", help="For the whole search; what is found by then is said.")
+@click.option("--least", metavar="N", help="Nothing below is tried. [default: a thousandth of the start, or 1 request]")
+@click.option("--most", metavar="N", help="Nothing above is tried. [default: a thousand times the start]")
+@json_option
+@quiet_option
+@store_option
+def search(
+    plan_words: tuple[str, ...],
+    over: Any,
+    step: str,
+    within: str,
+    steps: int,
+    budget: str | None,
+    least: str | None,
+    most: str | None,
+    as_json: bool,
+    quiet: bool,
+    store: Path | None,
+    **flags: Any,
+) -> int:
+    """Find the most load that keeps the limits of PLAN.
+
+    Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is a run of its
+    own, kept like any other. The search starts at the plan's rate (or concurrency), else at 1 per second (8 at once).
+    """
+    plan = plan_of(plan_words, quiet=quiet, **flags)
+    from inferometer.cli.printing import print_json
+    from inferometer.errors import PlanError
+    from inferometer.judge.search import Bounds
+    from inferometer.search import search as find_most
+    from inferometer.show.console import console
+    from inferometer.show.search import print_progress, print_searched
+    from inferometer.vocabulary import number, percent, seconds
+
+    start = float((plan.load.rate or 1.0) if over == "rate" else (plan.load.concurrency or 8))
+    try:
+        bounds = Bounds(
+            start=start,
+            least=number(least) if least else (start / 1000 if over == "rate" else 1.0),
+            most=number(most) if most else start * 1000,
+            within=percent(within),
+            steps=steps,
+            budget_s=seconds(budget) if budget else float("inf"),
+            whole=over == "concurrency",
+        )
+        step_s = seconds(step)
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+    searched = find_most(
+        aimed(plan),
+        bounds,
+        axis=over,
+        step_s=step_s,
+        store=store_of(store),
+        notes=None if quiet else _said_once(),
+        on_step=None if quiet else (lambda step: print_progress(step, over)),
+    )
+    if as_json:
+        print_json(searched.document())
+    else:
+        print_searched(searched.found, searched.steps, over, searched.experiment, console())
+    return 0 if searched.found.low is not None else LIMIT_FAILED
+
+
+def _said_once() -> Callable[[str], None]:
+    """What every step would say again is said once."""
+    said: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say("note", text)
+
+    return note

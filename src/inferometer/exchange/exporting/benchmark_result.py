@@ -1,0 +1,118 @@
+"""nm-vllm's BenchmarkResult, schema 0.0.0: every metric with its unit and whether bigger or smaller is better. Times
+are milliseconds, tails are observed only. Fields: neuralmagic/nm-vllm, neuralmagic/benchmarks/scripts/logging."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from inferometer.exchange.exporting.facts import (
+    duration_of,
+    engine_of,
+    gpu_text,
+    gpus_of,
+    model_of,
+    rate_of,
+    section,
+    started,
+    traffic_of,
+    version_of,
+)
+from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind
+from inferometer.measure.values import Quantity, quantities
+from inferometer.record.run import Run
+
+MS = 1000.0
+BIGGER, SMALLER, OBSERVED = "BiggerIsBetter", "SmallerIsBetter", "Observation"
+RATES = {
+    "request_throughput": ("request_rate", "prompts/s"),
+    "input_throughput": ("input_rate", "tokens/s"),
+    "output_throughput": ("output_rate", "tokens/s"),
+}
+OFFLINE = {"request_throughput": ("request_rate", "prompts/s"), "token_throughput": ("total_rate", "tokens/s")}
+TIMES = {"request_latency": "e2e", "ttft_ms": "ttft", "tpot_ms": "tpot"}
+WORDS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
+STEADY = ("mean", "median")  # the others differ by themselves: they are no reason for an alert
+
+
+def export(asked: Asked) -> list[Piece]:
+    kinds = {"serving": "benchmark_serving", "throughput": "benchmark_throughput"}
+    return [json_piece(file_name(run), result(run, of_kind(run, kinds, "nm-vllm's result"))) for run in asked.runs]
+
+
+def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
+    when = started(run)
+    return {
+        "json_schema_version": "0.0.0",
+        "vllm_version": version_of(run),
+        "benchmarking_context": _context(run),
+        "description": run.plan.get("about") or run.plan.get("name"),
+        "gpu_description": gpu_text(run),
+        "date": when.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        "epoch_time": when.timestamp(),
+        "script_name": script,
+        "tensor_parallel_size": section(run.plan, "server", "args").get("tensor_parallel_size"),
+        "model": model_of(run),
+        "tokenizer": section(traffic_of(run), "workload").get("tokenizer") or model_of(run),
+        "dataset": _dataset(run),
+        "script_args": json.loads(json.dumps(dict(run.plan), default=str)),
+        "metadata": _metadata(run),
+        "metrics": {metric["key"]: metric for metric in _metrics(run)},
+    }
+
+
+def _context(run: Run) -> dict[str, Any]:
+    gpus = gpus_of(run)
+    return {
+        "vllm_version": version_of(run),
+        "python_version": section(run.environment, "python").get("version"),
+        "torch_version": None,
+        "torch_cuda_version": None,
+        "cuda_devices": str(len(gpus)),
+        "cuda_device_names": gpus,
+    }
+
+
+def _dataset(run: Run) -> str:
+    return str(section(traffic_of(run), "workload").get("type") or "synthetic")
+
+
+def _metadata(run: Run) -> dict[str, Any]:
+    """Lengths as they were served; an endless rate is the text `inf`."""
+    outcomes = dict(run.summary.get("outcomes") or {})
+    done = outcomes.get("ok", run.summary.get("requests"))
+    rate, values = rate_of(run), quantities(run.summary)
+    return {
+        "completed": done,
+        "duration": duration_of(run),
+        "total_input": _total(values.get("input_tokens.mean"), done),
+        "total_output": _total(values.get("output_tokens.mean"), done),
+        "num_prompts": sum(outcomes.values()) or done,
+        "request_rate": "inf" if rate is None else rate,
+    }
+
+
+def _total(mean: Quantity | None, done: int | None) -> int | None:
+    return None if mean is None or done is None else round(mean.value * done)
+
+
+def _metrics(run: Run) -> Iterator[dict[str, Any]]:
+    values = quantities(run.summary)
+    for key, (ours, unit) in (OFFLINE if run.kind == "throughput" else RATES).items():
+        if found := values.get(ours):
+            yield {"key": key, "unit": unit, "value": found.value, "type": BIGGER}
+    for key, ours in TIMES.items():
+        for word, statistic in WORDS.items():
+            if found := values.get(f"{ours}.{statistic}"):
+                kind = SMALLER if word in STEADY else OBSERVED
+                yield {"key": f"{word}_{key}", "unit": "ms", "value": found.value * MS, "type": kind}
+
+
+def file_name(run: Run) -> str:
+    """As the scripts name it: `benchmark_serving-vllm-2.5qps-opt-125m-20240326-101112.json`."""
+    when, model = started(run).strftime("%Y%m%d-%H%M%S"), model_of(run) or "unknown"
+    backend = (engine_of(run) or "vllm").lower()
+    if run.kind == "throughput":
+        return f"benchmark_throughput-{backend}-{model.replace('/', '_')}-{when}.json"
+    rate = rate_of(run)
+    pace = "inf" if rate is None else f"{rate:g}"
+    return f"benchmark_serving-{backend}-{pace}qps-{model.rsplit('/', 1)[-1]}-{when}.json"

@@ -1,0 +1,140 @@
+"""The files of a CI benchmark that keeps its history as JSON beside its pages: data points and a table of latencies by
+batch size, and three databases, appended to: latencies, serving by length pair, the trade-off over concurrency.
+
+Latencies are seconds and carry no unit in their name; what is named `_ms` is milliseconds. The layout is that of
+cquil11/cam-ci-challenge; its databases are one file each, read whole by a page.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from inferometer.errors import StoreError
+from inferometer.exchange.exporting.facts import asked_lengths, concurrency_of, rate_of, served_lengths, started
+from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind, text_piece
+from inferometer.exchange.exporting.vllm import serve_document
+from inferometer.exchange.vllm_latency import latency_document
+from inferometer.measure.values import quantities
+from inferometer.record.run import Run
+
+LATENCY, SERVING, TRADE_OFF = (
+    f"fake_db/{name}.json" for name in ("data", "e2e_benchmark_data", "max_concurrency_benchmark_data")
+)
+COLUMNS = ("batch_size", "avg_latency", "p50", "p90", "p99")
+STATISTICS = ("mean", "median", "std", "p25", "p50", "p75", "p90", "p99", "p99.9")
+HISTORY = (
+    *("total_token_throughput", "request_throughput", "output_throughput"),
+    *(f"{word}_{name}_ms" for name in ("ttft", "tpot", "itl") for word in STATISTICS),
+)
+
+
+def export(asked: Asked) -> list[Piece]:
+    kinds = {"latency": "latency", "serving": "serving"}
+    groups: dict[str, list[Run]] = {"latency": [], "serving": []}
+    for run in asked.runs:
+        groups[of_kind(run, kinds, "the CI benchmark")].append(run)
+    return [*_latency(groups["latency"], asked), *_serving(groups["serving"], asked)]
+
+
+def data_point(run: Run) -> dict[str, Any]:
+    """Of one run, a row per batch size; the timestamp is when it was measured, not when it was exported."""
+    rows = [_row(case) for case in run.summary.get("cases") or [] if case.get("latencies")]
+    if not rows:
+        raise StoreError(f"{run.id}: no latencies by batch size in it")
+    return {"timestamp": started(run).isoformat(), "results": sorted(rows, key=lambda row: row["batch_size"])}
+
+
+def _row(case: dict[str, Any]) -> dict[str, Any]:
+    said = latency_document(case["latencies"])
+    quantiles = {f"p{share}": said["percentiles"][str(share)] for share in (50, 90, 99)}
+    return {"batch_size": case["batch_size"], "avg_latency": said["avg_latency"], **quantiles}
+
+
+def _latency(runs: Sequence[Run], asked: Asked) -> list[Piece]:
+    if not runs:
+        return []
+    points = sorted((data_point(run) for run in runs), key=lambda point: point["timestamp"])
+    names = [f"benchmark_history/data_point_{point['timestamp'].replace(':', '-')}.json" for point in points]
+    known = _database(asked, LATENCY, list)
+    fresh = [point for point in points if point not in known]
+    return [
+        *(json_piece(name, point) for name, point in zip(names, points, strict=True)),
+        json_piece(LATENCY, known + fresh),
+        text_piece("table_markdown.md", markdown_table(points[-1]["results"])),
+    ]
+
+
+def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
+    """With the colons that set numbers to the right."""
+    cells = [[str(row["batch_size"]), *(f"{row[name]:.6g}" for name in COLUMNS[1:])] for row in rows]
+    widths = [max(len(name), *(len(line[at]) for line in cells)) for at, name in enumerate(COLUMNS)]
+    ruler = "|".join(f"{'-' * (width + 1)}:" for width in widths)
+    lines = [_line(COLUMNS, widths), f"|{ruler}|", *(_line(line, widths) for line in cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+
+
+def _serving(runs: Sequence[Run], asked: Asked) -> list[Piece]:
+    """A rate makes a point of a length pair's history, a concurrency one of the trade-off."""
+    open_loop = [run for run in runs if rate_of(run) is not None or concurrency_of(run) is None]
+    closed = [run for run in runs if run not in open_loop]
+    pieces = []
+    if open_loop:
+        pieces.append(json_piece(SERVING, _history(open_loop, _database(asked, SERVING, dict))))
+    if closed:
+        known = _database(asked, TRADE_OFF, list)
+        points = [trade_off_point(run) for run in closed]
+        pieces.append(json_piece(TRADE_OFF, known + [point for point in points if point not in known]))
+    return pieces
+
+
+def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
+    """A pair is named by the lengths that were asked for, else by those served: it is what stays the same. The numbers
+    are of what was served."""
+    for run in runs:
+        inputs, outputs = (ask or got or 0 for ask, got in zip(asked_lengths(run), served_lengths(run), strict=True))
+        pair = {"input_len": inputs, "output_len": outputs, "total_tokens": inputs + outputs, "history": []}
+        history = database.setdefault(f"{inputs}_{outputs}", pair)["history"]
+        said = serve_document(run)
+        point = {"timestamp": _stamp(run)} | {name: said[name] for name in HISTORY if said.get(name) is not None}
+        if point not in history:
+            history.append(point)
+    return database
+
+
+def trade_off_point(run: Run) -> dict[str, Any]:
+    """Throughput against the speed of one user, 1 / TPOT; the cost only where the run has a price."""
+    said = serve_document(run)
+    pace = said.get("mean_tpot_ms")
+    cost = quantities(run.summary).get("cost_per_million_tokens")
+    return {
+        "timestamp": _stamp(run),
+        "max_concurrency": concurrency_of(run),
+        "total_token_throughput": said.get("total_token_throughput"),
+        "tokens_per_sec_user": 1000 / pace if pace else None,
+        "mean_tpot_ms": pace,
+        "mean_ttft_ms": said.get("mean_ttft_ms"),
+        "cost_per_million_toks": None if cost is None else cost.value,
+    }
+
+
+def _stamp(run: Run) -> str:
+    return started(run).replace(tzinfo=None).isoformat() + "Z"
+
+
+def _database(asked: Asked, name: str, form: type) -> Any:
+    """What is there already; something else under its name is not overwritten."""
+    content = asked.there(name)
+    if not content:
+        return form()
+    try:
+        found = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, form):
+        raise StoreError(f"{name}: not a database of the CI benchmark, so nothing was added to it", "move it away")
+    return found

@@ -1,0 +1,164 @@
+"""What exporters ask of a run beside its numbers: model, engine, rate, lengths, accelerators. A run of another tool may
+have none of it: then None, never a default."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from inferometer.errors import PlanError
+from inferometer.measure.deltas import Series, all_series
+from inferometer.measure.facts import Facts
+from inferometer.measure.rosetta.seen import Seen
+from inferometer.measure.values import quantities
+from inferometer.measure.window import warmup_end
+from inferometer.plan.model import Lengths, Plan
+from inferometer.plan.reading import plan_from
+from inferometer.record.columns import Records
+from inferometer.record.run import Run
+
+
+def section(content: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """A part of plain data by its path, empty where it is missing."""
+    for name in names:
+        found = content.get(name)
+        content = found if isinstance(found, Mapping) else {}
+    return content
+
+
+def model_of(run: Run) -> str | None:
+    said = section(run.plan, "target").get("model") or section(run.environment, "target").get("model")
+    said = said or run.plan.get("model") or run.environment.get("model")
+    return str(said) if said else None
+
+
+def engine_of(run: Run) -> str | None:
+    """`vLLM`, `SGLang`, as far as the target showed itself or the plan names it."""
+    facts = section(run.environment, "target")
+    said = facts.get("server") or facts.get("engine") or section(run.plan, "engine").get("type")
+    return str(said) if said else section(run.plan, "server").get("type")
+
+
+def version_of(run: Run) -> str | None:
+    said = section(run.environment, "target").get("version") or run.environment.get("engine_version")
+    return str(said) if said else None
+
+
+def gpus_of(run: Run) -> list[str]:
+    """Names of the accelerators, one per device."""
+    machine = section(run.environment, "machine")
+    said = run.environment.get("gpus") or run.environment.get("accelerators") or machine.get("gpus") or []
+    found = said if isinstance(said, list) else []
+    return [
+        str(each.get("name") or each.get("model") or "?") if isinstance(each, Mapping) else str(each) for each in found
+    ]
+
+
+def gpu_text(run: Run) -> str | None:
+    """`NVIDIA H200 x 1`; a mix is spelled out."""
+    names = gpus_of(run)
+    parts = [f"{name} x {names.count(name)}" for name in dict.fromkeys(names)]
+    return ", ".join(parts) or None
+
+
+def address_of(run: Run) -> str | None:
+    urls = section(run.environment, "target").get("urls") or section(run.plan, "target").get("url") or []
+    return urls if isinstance(urls, str) else str(urls[0]) if urls else None
+
+
+def traffic_of(run: Run) -> Mapping[str, Any]:
+    """The plan of the one class, or of the first of several: with its defaults if it is ours, for they were used."""
+    plan = _plan(run) if run.source is None and run.kind == "serving" else None
+    if plan is not None:
+        return plan.classes[0].model_dump(mode="json")
+    several = run.plan.get("traffic")
+    return several[0] if isinstance(several, list) and several and isinstance(several[0], Mapping) else run.plan
+
+
+def load_of(run: Run) -> Mapping[str, Any]:
+    return section(traffic_of(run), "load")
+
+
+def rate_of(run: Run) -> float | None:
+    """Requests per second asked for; None in a closed loop."""
+    said = load_of(run).get("rate")
+    return float(said) if isinstance(said, int | float) else None
+
+
+def concurrency_of(run: Run) -> int | None:
+    """Requests in flight asked for, or the cap of an open loop."""
+    load = load_of(run)
+    said = load.get("concurrency") or load.get("max_concurrency")
+    return int(said) if isinstance(said, int | float) else None
+
+
+def api_of(run: Run) -> str:
+    return str(section(run.plan, "target").get("api") or "completions")
+
+
+def started(run: Run) -> datetime:
+    """When the run began, in UTC; a run that does not say it began in 1970."""
+    try:
+        found = datetime.fromisoformat(run.started_at)
+    except ValueError:
+        return datetime.fromtimestamp(0, UTC)
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+
+
+def duration_of(run: Run) -> float | None:
+    """Seconds from start to end of the whole run; of an imported one as its tool counted them."""
+    reported = section(run.summary, "reported", "rates", "request_rate").get("window")
+    answered = section(run.summary, "outcomes").get("ok")
+    if reported and answered:
+        return float(answered) / float(reported)
+    said = section(run.summary, "window").get("run_s") or section(run.summary, "values", "duration").get("value")
+    return float(said) if isinstance(said, int | float) else None
+
+
+def served_lengths(run: Run) -> tuple[int | None, int | None]:
+    """Mean input and output tokens as they were *served*; what was asked for is another number."""
+    values = quantities(run.summary)
+    found = (values.get("input_tokens.mean"), values.get("output_tokens.mean"))
+    inputs, outputs = (None if each is None else round(each.value) for each in found)
+    return inputs, outputs
+
+
+def lengths_of(run: Run, side: str) -> Lengths | None:
+    """What the plan asks for as `input_tokens` or `output_tokens`; None where a dataset decides."""
+    said = section(traffic_of(run), "workload").get(side)
+    try:
+        return None if said is None else Lengths.model_validate(said)
+    except ValidationError:
+        return None
+
+
+def asked_lengths(run: Run) -> tuple[int | None, int | None]:
+    """Mean input and output tokens that the plan asks for."""
+    found = (lengths_of(run, "input_tokens"), lengths_of(run, "output_tokens"))
+    inputs, outputs = (None if each is None or each.mean_value is None else round(each.mean_value) for each in found)
+    return inputs, outputs
+
+
+def seen_by_others(run: Run, records: Records) -> Seen:
+    """The records as other tools would have had them: behind the warm-up, which they do not report either."""
+    plan = _plan(run)
+    warm = plan is not None and (plan.warmup.requests or plan.warmup.duration)
+    begin_at = warmup_end(records, plan, Facts()) if plan is not None and warm else None
+    known_s = None if warm or run.source is None else duration_of(run)
+    return Seen.of(records, api_of(run), begin_at, known_s)
+
+
+def _plan(run: Run) -> Plan | None:
+    """The plan as ours; a run of another tool may have something else in its place."""
+    try:
+        return plan_from(dict(run.plan), where=run.id)
+    except PlanError:
+        return None
+
+
+def server_series(run: Run) -> list[Series]:
+    """What the servers told of themselves during the run; empty where nobody asked them."""
+    samples = run.samples()
+    sources = [] if samples is None else [word for word in samples.source.words if "://" in word]
+    return all_series(samples, sources) if samples is not None and sources else []

@@ -1,0 +1,217 @@
+"""llm-d's benchmark report, v0.2.1: seconds with their unit beside them, percentiles under the schema's own names. The
+numbers are ours, by our definitions, over our window."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import yaml
+
+from inferometer.exchange.exporting.facts import (
+    concurrency_of,
+    duration_of,
+    engine_of,
+    gpus_of,
+    lengths_of,
+    model_of,
+    rate_of,
+    section,
+    served_lengths,
+    started,
+    traffic_of,
+    version_of,
+)
+from inferometer.exchange.exporting.pieces import Asked, Piece, text_piece
+from inferometer.exchange.exporting.spread import spreads
+from inferometer.judge.identity import identity
+from inferometer.measure.values import Quantity, quantities
+from inferometer.plan.model import Lengths
+from inferometer.record.record import CENSORED
+from inferometer.record.run import Run
+
+VERSION = "0.2.1"
+LATENCIES = {  # ours, and its unit
+    "time_to_first_token": ("ttft", "s"),
+    "time_per_output_token": ("tpot", "s/token"),
+    "inter_token_latency": ("itl", "s/token"),
+    "normalized_time_per_output_token": ("ntpot", "s/token"),
+    "request_latency": ("e2e", "s"),
+}
+LENGTHS = {"input_length": "input_tokens", "output_length": "output_tokens"}
+RATES = {
+    "input_token_rate": ("input_rate", "tokens/s"),
+    "output_token_rate": ("output_rate", "tokens/s"),
+    "total_token_rate": ("total_rate", "tokens/s"),
+    "request_rate": ("request_rate", "queries/s"),
+}
+# The schema takes any key in a statistic and reads only these: another spelling would be lost without a word.
+STATISTICS = {
+    **{name: name for name in ("mean", "min", "max", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99")},
+    "std": "stddev",
+    "p0.1": "p0p1",
+    "p99.9": "p99p9",
+}
+
+
+def export(asked: Asked) -> list[Piece]:
+    """YAML, or JSON where the path says so."""
+    as_json = asked.suffix == ".json"
+    return [_piece(run, as_json) for run in asked.runs]
+
+
+def _piece(run: Run, as_json: bool) -> Piece:
+    name = f"benchmark_report_v{VERSION}_{run.id}"
+    plain = orjson.loads(orjson.dumps(report(run), option=orjson.OPT_SERIALIZE_NUMPY))
+    if as_json:
+        return Piece(f"{name}.json", orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    return text_piece(f"{name}.yaml", yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+def report(run: Run) -> dict[str, Any]:
+    return _known(
+        {
+            "version": VERSION,
+            "run": _run(run),
+            "scenario": _known({"stack": _stack(run), "load": _load(run)}),
+            "results": {"request_performance": {"aggregate": _aggregate(run)}, **_sessions(run)},
+        }
+    )
+
+
+def _run(run: Run) -> dict[str, Any]:
+    start, length_s = started(run), duration_of(run)
+    end = None if length_s is None else start + timedelta(seconds=length_s)
+    return _known(
+        {
+            "uid": run.id,
+            "eid": identity(run).key,
+            "time": _known(
+                {
+                    "start": start.isoformat(),
+                    "end": None if end is None else end.isoformat(),
+                    "duration": None if length_s is None else f"PT{length_s:.6f}S",
+                }
+            ),
+            "description": run.plan.get("about") or run.plan.get("name"),
+            "keywords": [f"verdict:{run.verdict['word']}"] if run.verdict.get("word") else None,
+        }
+    )
+
+
+def _stack(run: Run) -> list[dict[str, Any]] | None:
+    """The engine, where its model and version are known; without accelerators it is a component of no kind."""
+    model, gpus = model_of(run), gpus_of(run)
+    engine = {"tool": engine_of(run) or "unknown", "tool_version": version_of(run) or "unknown"}
+    hashes = identity(run)
+    metadata = {"schema_version": "0.0.1", "label": "engine-0", "cfg_id": hashes.stack}
+    if model is None:
+        return None
+    if gpus:
+        shape = {"model": gpus[0], "count": len(gpus), "parallelism": {"tp": _parallel(run) or len(gpus)}}
+        standard = {"kind": "inference_engine", **engine, "role": "replica", "replicas": 1}
+        standard |= {"model": {"name": model}, "accelerator": shape}
+    else:
+        standard = {"kind": "generic", **engine, "model": model}
+    native = {"args": dict(section(run.plan, "server", "args"))}
+    return [{"metadata": metadata, "standardized": standard, "native": native}]
+
+
+def _parallel(run: Run) -> int | None:
+    args = section(run.plan, "server", "args")
+    said = args.get("tensor_parallel_size") or args.get("tensor-parallel-size")
+    return int(said) if isinstance(said, int) else None
+
+
+def _load(run: Run) -> dict[str, Any] | None:
+    """What was asked for; the lengths that were served are in the results."""
+    inputs = _length(lengths_of(run, "input_tokens"), served_lengths(run)[0])
+    if inputs is None:
+        return None
+    cap = concurrency_of(run)
+    standard = {
+        "tool": run.source or "inferometer",
+        "tool_version": str(run.environment.get("inferometer") or "unknown"),
+        "parallelism": max(1, int(run.environment.get("workers") or 1)),
+        "source": _source(run),
+        "input_seq_len": inputs,
+        "output_seq_len": _length(lengths_of(run, "output_tokens"), None),
+        "rate_qps": rate_of(run) or None,
+        "concurrency": cap if cap and cap >= 1 else None,
+    }
+    metadata = {"schema_version": "0.0.1", "cfg_id": identity(run).workload}
+    return {"metadata": metadata, "standardized": _known(standard), "native": {"config": dict(run.plan)}}
+
+
+def _source(run: Run) -> str:
+    kind = section(traffic_of(run), "workload").get("type")
+    return "unknown" if kind is None else "random" if kind == "synthetic" else "sampled"
+
+
+def _length(asked: Lengths | None, served: int | None) -> dict[str, Any] | None:
+    """As the plan has it; what it does not tell is what was served, of a distribution not known."""
+    middle = None if asked is None else asked.mean_value
+    if asked is None or middle is None:
+        return None if served is None else {"distribution": "other", "value": served}
+    kind = {"fixed": "fixed", "uniform": "uniform", "normal": "gaussian"}.get(asked.type, "other")
+    return _known({"distribution": kind, "value": middle, "std_dev": asked.std, "min": asked.min, "max": asked.max})
+
+
+def _aggregate(run: Run) -> dict[str, Any]:
+    found = spreads(run, {name for name, _ in LATENCIES.values()} | set(LENGTHS.values()))
+    values = quantities(run.summary)
+    latency = {theirs: _statistics(found.get(ours), unit) for theirs, (ours, unit) in LATENCIES.items()}
+    rates = {theirs: _rate(values.get(ours), unit) for theirs, (ours, unit) in RATES.items()}
+    lengths = {theirs: _statistics(found.get(ours), "count") for theirs, ours in LENGTHS.items()}
+    requests = _requests(run)
+    return _known(
+        {
+            "requests": None if requests is None else _known(requests | lengths),
+            "latency": _known(latency),
+            "throughput": _known(rates),
+        }
+    )
+
+
+def _requests(run: Run) -> dict[str, Any] | None:
+    """Failed and unfinished requests are told apart, and none is lost: the total is what was sent."""
+    outcomes = dict(run.summary.get("outcomes") or {})
+    if not outcomes:
+        sent = run.summary.get("requests")
+        return {"total": int(sent)} if isinstance(sent, int) else None
+    cut = sum(outcomes.get(word, 0) for word in CENSORED)
+    total = sum(outcomes.values())
+    return {"total": total, "failures": total - outcomes.get("ok", 0) - cut, "incomplete": cut}
+
+
+def _statistics(found: Mapping[str, float] | None, unit: str) -> dict[str, Any] | None:
+    """A mean is required there: without it there is nothing to say."""
+    if not found or "mean" not in found:
+        return None
+    return {"units": unit} | {theirs: found[ours] for ours, theirs in STATISTICS.items() if ours in found}
+
+
+def _rate(found: Quantity | None, unit: str) -> dict[str, Any] | None:
+    return None if found is None else {"units": unit, "mean": found.value}
+
+
+def _sessions(run: Run) -> dict[str, Any]:
+    """Of runs whose sessions have several turns; the others have no such section."""
+    said = section(run.summary, "sessions")
+    if not said.get("count"):
+        return {}
+    found = {
+        "total": int(said["count"]),
+        "succeeded": said.get("complete"),
+        "session_duration": _statistics(_numbers(said.get("session_time")), "s"),
+        "events_per_session": _statistics(_numbers(said.get("session_turns")), "count"),
+    }
+    return {"session_performance": {"sessions": _known(found)}}
+
+
+def _numbers(said: Mapping[str, Any] | None) -> dict[str, float]:
+    return {name: value for name, value in (said or {}).items() if isinstance(value, int | float)}
+
+
+def _known(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if value is not None}

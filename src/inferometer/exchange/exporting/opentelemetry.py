@@ -1,0 +1,146 @@
+"""OpenTelemetry's GenAI metrics as an OTLP JSON file: client histograms from the records, with the bounds that the
+semantic conventions advise; server histograms where the server's own were sampled."""
+
+import math
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import orjson
+
+from inferometer.exchange.exporting.facts import (
+    address_of,
+    api_of,
+    duration_of,
+    engine_of,
+    model_of,
+    server_series,
+    started,
+)
+from inferometer.exchange.exporting.pieces import Asked, Piece, records_of
+from inferometer.measure.answers import Answers
+from inferometer.measure.deltas import histogram
+from inferometer.measure.quantiles import Floats
+from inferometer.measure.registry import each_of
+from inferometer.record.record import OUTCOMES
+from inferometer.record.run import Run
+
+DURATION = tuple(0.01 * 2**n for n in range(14))  # 0.01 .. 81.92 s
+FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
+PER_TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+TOKENS = tuple(float(4**n) for n in range(14))  # 1 .. 67108864
+SERVER = {"gen_ai.server.request.duration": "e2e", "gen_ai.server.time_to_first_token": "ttft"}
+SERVER |= {"gen_ai.server.time_per_output_token": "itl"}
+OPERATIONS = {"chat": "chat", "anthropic": "chat", "responses": "chat", "embeddings": "embeddings"}
+DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA: a run is over when it is told
+
+Attributes = dict[str, str | int]
+
+
+def export(asked: Asked) -> list[Piece]:
+    """As a collector's `otlpjsonfile` receiver reads it: a request to export on each line, one for each run."""
+    lines = (orjson.dumps({"resourceMetrics": [resource(run)]}) for run in asked.runs)
+    return [Piece("gen_ai_metrics.otlp.json", b"".join(line + b"\n" for line in lines))]
+
+
+def resource(run: Run) -> dict[str, Any]:
+    about: Attributes = {"service.name": "inferometer", "inferometer.run.id": run.id}
+    if run.verdict.get("word"):
+        about["inferometer.verdict"] = run.verdict["word"]
+    scope = {"name": "inferometer", "version": str(run.environment.get("inferometer") or "")}
+    metrics = [metric for metric in (*_client(run), *_server(run)) if metric["histogram"]["dataPoints"]]
+    return {
+        "resource": {"attributes": _attributes(about)},
+        "scopeMetrics": [{"scope": scope, "metrics": metrics}],
+    }
+
+
+def _client(run: Run) -> Iterator[dict[str, Any]]:
+    answers = Answers.of(records_of(run))
+    about = _about(run)
+    ok = answers.ok
+    gaps = answers.gaps.length_s[ok[answers.gaps.owner]] if len(answers.gaps.owner) else answers.gaps.length_s
+    yield _histogram(run, "gen_ai.client.operation.duration", "s", DURATION, _durations(answers, about))
+    yield _histogram(run, "gen_ai.client.token.usage", "{token}", TOKENS, _tokens(answers, about))
+    first = [(about, each_of("ttft", answers)[ok])]
+    yield _histogram(run, "gen_ai.client.operation.time_to_first_chunk", "s", FIRST, first)
+    yield _histogram(run, "gen_ai.client.operation.time_per_output_chunk", "s", PER_TOKEN, [(about, gaps)])
+
+
+def _durations(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
+    """Until the end of the stream; failures apart, by what went wrong."""
+    length = each_of("done", answers)
+    kinds = {word: answers.records.outcome.mask(word) for word in OUTCOMES if word != "ok"}
+    failed = [(about | {"error.type": word}, length[mask]) for word, mask in kinds.items()]
+    return [(about, length[answers.ok]), *failed]
+
+
+def _tokens(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
+    """As they were served, by the server's own count; never what was asked for."""
+    sides = (("input", "input_tokens"), ("output", "output_tokens"))
+    return [(about | {"gen_ai.token.type": side}, each_of(name, answers)[answers.ok]) for side, name in sides]
+
+
+def _server(run: Run) -> Iterator[dict[str, Any]]:
+    """What the server measured itself, with its own bounds; the endless bucket has none."""
+    series = server_series(run)
+    for name, ours in SERVER.items():
+        found = histogram(series, ours)
+        if found is not None and found.counts:
+            counts = [round(each) for each in np.diff(found.counts, prepend=0.0)]
+            bounds = [bound for bound in found.bounds if math.isfinite(bound)]
+            yield _metric(name, "s", [_point(run, _about(run), bounds, counts, found.total)])
+
+
+def _about(run: Run) -> Attributes:
+    parts = urlsplit(address_of(run) or "")
+    said: dict[str, str | int | None] = {
+        "gen_ai.operation.name": OPERATIONS.get(api_of(run), "text_completion"),
+        "gen_ai.provider.name": (engine_of(run) or "_OTHER").lower(),
+        "gen_ai.request.model": model_of(run),
+        "server.address": parts.hostname,
+        "server.port": parts.port,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _histogram(
+    run: Run, name: str, unit: str, bounds: Sequence[float], series: Sequence[tuple[Attributes, Floats]]
+) -> dict[str, Any]:
+    points = [_counted(run, about, bounds, values[~np.isnan(values)]) for about, values in series]
+    return _metric(name, unit, [point for point in points if point["count"] != "0"])
+
+
+def _counted(run: Run, about: Attributes, bounds: Sequence[float], values: Floats) -> dict[str, Any]:
+    """A bucket holds what is above the bound before it and at most its own."""
+    counts = np.bincount(np.searchsorted(bounds, values, side="left"), minlength=len(bounds) + 1)
+    point = _point(run, about, bounds, counts.tolist(), float(values.sum()))
+    return point | ({"min": float(values.min()), "max": float(values.max())} if len(values) else {})
+
+
+def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequence[int], total: float) -> dict[str, Any]:
+    """64-bit whole numbers are strings in OTLP's JSON."""
+    start = started(run)
+    end = start + timedelta(seconds=duration_of(run) or 0.0)
+    return {
+        "attributes": _attributes(about),
+        "startTimeUnixNano": str(round(start.timestamp() * 1e9)),
+        "timeUnixNano": str(round(end.timestamp() * 1e9)),
+        "count": str(sum(counts)),
+        "sum": total,
+        "bucketCounts": [str(each) for each in counts],
+        "explicitBounds": list(bounds),
+    }
+
+
+def _metric(name: str, unit: str, points: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"name": name, "unit": unit, "histogram": {"dataPoints": points, "aggregationTemporality": DELTA}}
+
+
+def _attributes(said: Attributes) -> list[dict[str, Any]]:
+    return [
+        {"key": name, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
+        for name, value in said.items()
+    ]

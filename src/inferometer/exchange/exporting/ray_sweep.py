@@ -1,0 +1,169 @@
+"""The two CSV files of Ray's prefix-aware sweep: a line per run of what clients saw, and one of what the engines told.
+
+Columns and their order are the sweep's. It writes its header again with each line, so readers drop repeated ones; we
+write it where the file has none, or another. Its TPOT divides by the length that was asked for; ours by the one served.
+"""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from inferometer.exchange.exporting.facts import (
+    address_of,
+    concurrency_of,
+    gpus_of,
+    lengths_of,
+    model_of,
+    rate_of,
+    section,
+    seen_by_others,
+    server_series,
+    traffic_of,
+)
+from inferometer.exchange.exporting.pieces import Asked, Piece, of_kind, records_of, text_piece
+from inferometer.measure.deltas import histogram, pooled
+from inferometer.measure.rosetta import sglang, vllm
+from inferometer.measure.rosetta.definition import statistic
+from inferometer.measure.rosetta.seen import Seen, Series, defined, input_lengths, output_lengths, per_second, total
+from inferometer.record.run import Run
+
+Row = dict[str, Any]
+
+CLIENT_DIGITS, SERVER_DIGITS = 4, 7
+WORDS = {"mean": None, "median": 0.5, "std": None, "p99": 0.99}
+COUNTERS = {
+    "ray_vllm:prompt_tokens_total": "prompt_tokens",
+    "ray_vllm:generation_tokens_total": "generation_tokens",
+    "ray_vllm:request_success_total": "requests_ok",
+}
+HISTOGRAMS = {
+    "ray_vllm:time_to_first_token_seconds": ("ttft",),
+    "ray_vllm:time_per_output_token_seconds": ("itl", "tpot"),
+    "ray_vllm:e2e_request_latency_seconds": ("e2e",),
+    "ray_vllm:request_queue_time_seconds": ("queue_time",),
+    "ray_vllm:request_inference_time_seconds": ("inference_time",),
+    "ray_vllm:request_prefill_time_seconds": ("prefill_time",),
+    "ray_vllm:request_decode_time_seconds": ("decode_time",),
+}
+
+
+def export(asked: Asked) -> list[Piece]:
+    rows: dict[str, list[Row]] = {}
+    for run in asked.runs:
+        of_kind(run, {"serving": run}, "the sweep")
+        name = _dataset(run)
+        rows.setdefault(f"serve_{name}_sweep_results.csv", []).append(_parameters(run) | client_metrics(run))
+        told = server_metrics(run)
+        if any(value is not None for value in told.values()):
+            rows.setdefault(f"vllm_{name}_sweep_results.csv", []).append(_parameters(run) | told)
+        else:
+            asked.notes.append(f"{run.id}: no metrics of its engines were sampled, so it has no line in the vllm CSV")
+    return [text_piece(name, _appended(asked.there(name), lines)) for name, lines in rows.items()]
+
+
+def _parameters(run: Run) -> Row:
+    """What was asked for, in the sweep's words; what a run does not say is empty."""
+    plan, gpus = traffic_of(run), gpus_of(run)
+    arguments = section(run.plan, "server", "args")
+    outputs = lengths_of(run, "output_tokens")
+    target = section(run.plan, "target")
+    row = {
+        "gpu_type": gpus[0] if gpus else None,
+        "model_name": model_of(run),
+        "num_servers": _servers(run),
+        "enable_prefix_caching": arguments.get("enable_prefix_caching"),
+        "enable_chunked_prefill": arguments.get("enable_chunked_prefill"),
+        "benchmark_label": run.plan.get("name"),
+        "scheduler_strategy": section(run.plan, "router").get("policy"),
+        "min_output_len": None if outputs is None else outputs.min or outputs.value,
+        "max_output_len": None if outputs is None else outputs.max or outputs.value,
+        "max_concurrency": concurrency_of(run),
+        "request_rate": "inf" if rate_of(run) is None else rate_of(run),
+        "with_warmup": bool(section(run.plan, "warmup").get("tape")),
+        "disable_ignore_eos": section(plan, "sampling").get("ignore_eos") is False,
+        "disable_stream": target.get("stream") is False,
+    }
+    return row | _of_dataset(run)
+
+
+def _servers(run: Run) -> int | None:
+    urls = section(run.environment, "target").get("urls")
+    return len(urls) if isinstance(urls, list) and urls else 1 if address_of(run) else None
+
+
+def _dataset(run: Run) -> str:
+    workload = section(traffic_of(run), "workload")
+    if workload.get("prefix"):
+        return "generated-shared-prefix"
+    return {"synthetic": "random"}.get(str(workload.get("type")), str(workload.get("type") or "random"))
+
+
+def _of_dataset(run: Run) -> Row:
+    workload = section(traffic_of(run), "workload")
+    prefix = section(workload, "prefix")
+    if prefix:
+        names = {"num_prefixes": "groups", "suffixes_per_prefix": "prompts"}
+        names |= {"prefix_len": "tokens", "suffix_len": "suffix_tokens"}
+        return {theirs: prefix.get(ours) for theirs, ours in names.items()}
+    sent = sum((run.summary.get("outcomes") or {}).values())
+    return {"max_conversations": workload.get("conversations"), "num_prompts": sent or None}
+
+
+def client_metrics(run: Run) -> Row:
+    """Nineteen numbers: the run, its rates, and TTFT, TPOT, ITL and E2E in milliseconds."""
+    seen = seen_by_others(run, records_of(run))
+    lengths = {"input_throughput": input_lengths(seen.good), "output_throughput": output_lengths(seen.good)}
+    row: Row = {
+        "duration": seen.duration_s,
+        "completed": len(seen.good),
+        "request_throughput": per_second(len(seen.good), seen.duration_s),
+        **{name: per_second(total(each), seen.duration_s) for name, each in lengths.items()},
+    }
+    for name, series in _series(seen).items():
+        for word in WORDS if name != "e2e_latency_ms" else ("mean", "median"):
+            value = statistic(series, word, WORDS[word], vllm.TOOL.quantile)
+            row[f"{word}_{name}"] = None if value is None else value * vllm.MS
+    return _rounded(row, CLIENT_DIGITS)
+
+
+def _series(seen: Seen) -> dict[str, Series]:
+    itl = next(spread for spread in sglang.TOOL.spreads if spread.name == "ITL")
+    return {
+        "ttft_ms": defined(sglang.ttft(seen)),
+        "tpot_ms": defined(vllm.tpot(seen)),  # by the length that was served
+        "itl_ms": itl.series(seen),
+        "e2e_latency_ms": defined(sglang.latency(seen)),
+    }
+
+
+def server_metrics(run: Run) -> Row:
+    """Over the run, all engines together: sum of sums by sum of counts, in seconds. The sweep takes counters since the
+    engines' start, which comes to the same where they are started for it."""
+    series = server_series(run)
+    row: Row = {}
+    for theirs, ours in COUNTERS.items():
+        grown = pooled(series, ours)
+        row[theirs] = None if grown is None else grown.grown
+    for theirs, names in HISTOGRAMS.items():
+        found = next((each for name in names if (each := histogram(series, name)) is not None), None)
+        row[theirs] = None if found is None else found.mean
+    return _rounded(row, SERVER_DIGITS)
+
+
+def _rounded(row: Mapping[str, Any], digits: int) -> Row:
+    return {name: round(value, digits) if isinstance(value, float) else value for name, value in row.items()}
+
+
+def _appended(there: bytes | None, rows: list[Row]) -> str:
+    """The file with its new lines; what is in it stays as it is."""
+    text = (there or b"").decode("utf-8", "replace")
+    text += "\n" if text and not text.endswith("\n") else ""
+    header = list(rows[0])
+    known = next((line for line in reversed(list(csv.reader(io.StringIO(text)))) if line[:1] == ["gpu_type"]), None)
+    lines = io.StringIO()
+    writer = csv.DictWriter(lines, header, lineterminator="\n")
+    if known != header:
+        writer.writeheader()
+    writer.writerows(rows)
+    return text + lines.getvalue()

@@ -1,0 +1,202 @@
+"""The JSON of `vllm bench serve`, `latency` and `throughput`: the numbers under vLLM's own definitions where there are
+records, else those the run has. Serve is in milliseconds, the other two in seconds; null is what is not known."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from inferometer.exchange.exporting.facts import (
+    api_of,
+    concurrency_of,
+    duration_of,
+    engine_of,
+    load_of,
+    model_of,
+    rate_of,
+    section,
+    seen_by_others,
+    started,
+)
+from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind
+from inferometer.exchange.vllm_latency import latency_document, throughput_document
+from inferometer.measure.rosetta import vllm as rosetta
+from inferometer.measure.rosetta.definition import statistic
+from inferometer.measure.rosetta.registry import our_word
+from inferometer.measure.rosetta.seen import Seen, input_lengths, messages, output_lengths, posted_at, total
+from inferometer.measure.values import Quantity, quantities
+from inferometer.record.columns import Ints, Records
+from inferometer.record.run import Run
+from inferometer.vocabulary import NANOSECONDS
+
+PERCENTILES = (25, 50, 75, 90, 95, 99, 99.9)
+WORDS: dict[str, float | None] = {"mean": None, "median": 0.5, "std": None} | {f"p{p:g}": p / 100 for p in PERCENTILES}
+OURS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
+RATES = {
+    "request_throughput": "request_rate",
+    "output_throughput": "output_rate",
+    "total_token_throughput": "total_rate",
+}
+
+
+def export(asked: Asked) -> list[Piece]:
+    return [piece for run in asked.runs for piece in of_kind(run, _KINDS, "vLLM's JSON")(run, asked.detailed)]
+
+
+def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
+    """As `vllm bench serve --save-result` writes it; with its arrays as `--save-detailed` does."""
+    records = run.records()
+    if records is None:
+        return _head(run) | _told(run)
+    seen = seen_by_others(run, records)
+    return _head(run) | _counts(run, seen) | (_arrays(seen) if detailed else {}) | _peaks(seen) | _statistics(seen)
+
+
+def _head(run: Run) -> dict[str, Any]:
+    rate, load = rate_of(run), load_of(run)
+    variation = load.get("cv")
+    return {
+        "date": started(run).strftime("%Y%m%d-%H%M%S"),
+        "endpoint_type": _backend(run),
+        "backend": _backend(run),
+        "label": run.plan.get("name"),
+        "model_id": model_of(run),
+        "tokenizer_id": section(run.plan, "workload").get("tokenizer") or model_of(run),
+        "num_prompts": sum((run.summary.get("outcomes") or {}).values()) or None,
+        "request_rate": "inf" if rate is None else rate,
+        "burstiness": 1.0 if not variation else 1.0 / float(variation) ** 2,
+        "max_concurrency": concurrency_of(run),
+    }
+
+
+def _backend(run: Run) -> str:
+    """vLLM's word for how the server is spoken to."""
+    if api_of(run) == "chat":
+        return "openai-chat"
+    return "vllm" if engine_of(run) in (None, "vLLM", "simulator") else "openai"
+
+
+def _counts(run: Run, seen: Seen) -> dict[str, Any]:
+    inputs, outputs = total(input_lengths(seen.good)), total(output_lengths(seen.good))
+    figures = {figure.field: figure.value(seen) for figure in rosetta.TOOL.figures}
+    good = quantities(run.summary).get("goodput")
+    return {
+        "num_prompts": len(seen.every),
+        "duration": seen.duration_s,
+        "completed": len(seen.good),
+        "failed": len(seen.every) - len(seen.good),
+        "total_input_tokens": round(inputs),
+        "total_output_tokens": round(outputs),
+        "request_throughput": figures["request_throughput"],
+        "request_goodput": None if good is None else good.value,
+        "output_throughput": figures["output_throughput"],
+        "total_token_throughput": figures["total_token_throughput"],
+    }
+
+
+def _peaks(seen: Seen) -> dict[str, Any]:
+    figures = {figure.field: figure.value(seen) for figure in rosetta.TOOL.figures}
+    at_once = figures["max_concurrent_requests"]
+    return {
+        "max_output_tokens_per_s": figures["max_output_tokens_per_s"],
+        "max_concurrent_requests": None if at_once is None else int(at_once),
+        "rtfx": 0.0,  # audio seconds per second: we send none
+    }
+
+
+def _statistics(seen: Seen) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for spread in rosetta.TOOL.spreads:
+        series = spread.series(seen)
+        for word, share in WORDS.items():
+            value = statistic(series, word, share, rosetta.TOOL.quantile)
+            found[spread.field.format(word)] = None if value is None else value * spread.scale
+    return found
+
+
+def _arrays(seen: Seen) -> dict[str, Any]:
+    """One entry per request. vLLM writes 0 and an empty list for what failed; its start times are seconds on a clock
+    of its own, ours begin with the first request."""
+    records, ok, stamps = seen.every.records, seen.every.ok, messages(seen.every)
+    start_s = (posted_at(seen.every) - int(records.scheduled_at[0])) / NANOSECONDS if len(records) else np.empty(0)
+    first_s = (seen.every.first_at - posted_at(seen.every)) / NANOSECONDS
+    return {
+        "input_lens": _whole(input_lengths(seen.every)),
+        "output_lens": _whole(np.where(ok, output_lengths(seen.every), 0)),
+        "ttfts": np.where(ok, first_s, 0.0).tolist(),
+        "itls": [_gaps(records, stamps, number) if ok[number] else [] for number in range(len(records))],
+        "start_times": np.where(ok, start_s, 0.0).tolist(),
+        "generated_texts": [text or "" for text in records.answer],
+        "errors": ["" if fine else text or word for fine, text, word in _failures(seen)],
+    }
+
+
+def _gaps(records: Records, stamps: Ints, number: int) -> list[float]:
+    """Between messages: those that share a read follow at once."""
+    reads = records.reads(number)
+    gaps: list[float] = (np.diff(np.repeat(records.read_at[reads], stamps[reads])) / NANOSECONDS).tolist()
+    return gaps
+
+
+def _failures(seen: Seen) -> list[tuple[bool, str | None, str]]:
+    records = seen.every.records
+    words = records.outcome.texts()
+    return [(bool(fine), text, str(word)) for fine, text, word in zip(seen.every.ok, records.error, words, strict=True)]
+
+
+def _whole(lengths: Any) -> list[int]:
+    return [round(float(each)) for each in np.nan_to_num(lengths)]
+
+
+def _told(run: Run) -> dict[str, Any]:
+    """Of a run without records: what it says, in milliseconds; nothing is made up for what it does not say."""
+    values = quantities(run.summary)
+    outcomes = run.summary.get("outcomes") or {}
+    done = outcomes.get("ok")
+    found: dict[str, Any] = {"duration": duration_of(run), "completed": done}
+    if outcomes:
+        found["failed"] = sum(outcomes.values()) - (done or 0)
+    for side in ("input", "output"):
+        found[f"total_{side}_tokens"] = _total(values, side, done)
+    found |= {field: _value(values, key) for field, key in RATES.items()}
+    found["request_goodput"] = _value(values, "goodput") or _value(values, "request_goodput")
+    for theirs, ours in OURS.items():
+        for word in WORDS:
+            value = _value(values, f"{ours}.{our_word(word)}")
+            if value is not None:
+                found[f"{word}_{theirs}_ms"] = value * rosetta.MS
+    return found
+
+
+def _total(values: Mapping[str, Quantity], side: str, done: int | None) -> int | None:
+    said = _value(values, f"total_{side}_tokens")
+    mean = _value(values, f"{side}_tokens.mean")
+    if said is None and mean is not None and done is not None:
+        said = mean * done
+    return None if said is None else round(said)
+
+
+def _value(values: Mapping[str, Quantity], key: str) -> float | None:
+    found = values.get(key)
+    return None if found is None else found.value
+
+
+def latency_documents(run: Run) -> dict[str, dict[str, Any]]:
+    """One per batch size, by the name of its case, in seconds."""
+    cases = [case for case in run.summary.get("cases") or [] if case.get("latencies")]
+    return {case["name"]: latency_document(case["latencies"]) for case in cases}
+
+
+def _serve_pieces(run: Run, detailed: bool) -> list[Piece]:
+    return [json_piece(f"vllm_bench_serve_{run.id}.json", serve_document(run, detailed))]
+
+
+def _latency_pieces(run: Run, detailed: bool) -> list[Piece]:
+    return [json_piece(f"{name}.json", content) for name, content in latency_documents(run).items()]
+
+
+def _throughput_pieces(run: Run, detailed: bool) -> list[Piece]:
+    return [json_piece(f"vllm_bench_throughput_{run.id}.json", throughput_document(run.summary))]
+
+
+_KINDS = {"serving": _serve_pieces, "latency": _latency_pieces, "throughput": _throughput_pieces}

@@ -1,0 +1,209 @@
+"""aiperf's `profile_export_aiperf.json` and genai-perf's `*_genai_perf.json`, which share one shape and write the unit
+beside every number; and aiperf's `profile_export.jsonl` with every request.
+
+Fields: ai-dynamo/aiperf, aiperf/common/models/export_models.py and docs/tutorials/working-with-profile-exports.md;
+triton-inference-server/perf_analyzer, genai-perf/genai_perf/export_data/json_exporter.py.
+"""
+
+import itertools
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from inferometer.exchange.importing import sayings
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
+from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistics, told, value, whole
+from inferometer.vocabulary import NANOSECONDS
+
+TIMES = {
+    "ttft": "time_to_first_token",
+    "ttfo": "time_to_first_output_token",
+    "tpot": "inter_token_latency",  # a mean per request: (E2E - TTFT) / (n - 1)
+    "icl": "inter_chunk_latency",
+    "e2e": "request_latency",
+}
+AMOUNTS = {
+    "input_tokens": "input_sequence_length",
+    "output_tokens": "output_sequence_length",
+    "reasoning_tokens": "reasoning_token_count",
+    "user_speed": "output_token_throughput_per_user",
+}
+RATES = {
+    "request_rate": "request_throughput",
+    "output_rate": "output_token_throughput",
+    "total_rate": "total_token_throughput",
+}
+DEFINITIONS = {
+    "ttft": "from the session object made to the first content response, reasoning included",
+    "tpot": "its inter_token_latency: (E2E - TTFT) / (n - 1), a mean per request",
+    "e2e": "to the last content chunk",
+    "output_tokens": "counted again by a tokenizer unless --use-server-token-count",
+    "output_rate": "tokens / (last response - first request)",
+    "quantiles": "linear interpolation, failed requests left out",
+}
+
+
+def _is_profile(source: Source) -> bool:
+    said = source.mapping()
+    latency = said.get("request_latency")
+    return isinstance(latency, Mapping) and {"unit", "avg"} <= latency.keys()
+
+
+def _is_aiperf(source: Source) -> bool:
+    """genai-perf has no start_time, and names the analyzer it drives."""
+    return _is_profile(source) and "perf_analyzer" not in (source.mapping().get("input_config") or {})
+
+
+def _read(source: Source) -> Found:
+    said = source.mapping()
+    config = said.get("input_config") or {}
+    answered = whole(_mean(said, "request_count"))
+    run = ImportedRun(
+        started=sayings.instant(said.get("start_time")),
+        plan=_plan(config),
+        environment=sayings.environment_of(engine=_section(config, "endpoint").get("backend")),
+        measures=_measures(said, answered),
+        rates=told({name: _mean(said, key) for name, key in RATES.items()}),
+        values=_values(said),
+        answered=answered,
+        failed=whole(_mean(said, "error_request_count")),
+        duration_s=_mean(said, "benchmark_duration"),
+        definitions=DEFINITIONS,
+    )
+    return Found([run])
+
+
+def _of(said: Mapping[str, Any], key: str) -> dict[str, float]:
+    """The statistics of a metric by the unit it carries."""
+    metric = said.get(key)
+    if not isinstance(metric, Mapping):
+        return {}
+    return statistics(metric, factor(str(metric.get("unit", ""))))
+
+
+def _mean(said: Mapping[str, Any], key: str) -> float | None:
+    return _of(said, key).get("mean")
+
+
+def _measures(said: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, key in (TIMES | AMOUNTS).items():
+        found |= measure(name, _of(said, key), count)
+    second = {"unit": "s", "direction": "lower", "title": "Time to the second token"}
+    return found | measure("ttst", _of(said, "time_to_second_token"), count, **second)
+
+
+def _values(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    goodput = number((said.get("goodput") or said.get("request_goodput") or {}).get("avg"))
+    return told({"request_goodput": value(goodput, "1/s", "higher", "Goodput, as reported")})
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = config.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _plan(config: Mapping[str, Any]) -> dict[str, Any]:
+    endpoint, load, tokens = (_section(config, name) for name in ("endpoint", "loadgen", "input"))
+    stimulus = _section(_section(config, "perf_analyzer"), "stimulus")
+    names = endpoint.get("model_names") or config.get("model_names") or []
+    inputs, outputs = _lengths(tokens, "input_tokens", "isl"), _lengths(tokens, "output_tokens", "osl")
+    url = endpoint.get("url") or next(iter(endpoint.get("urls") or []), None)
+    address = url if url is None or "://" in str(url) else f"http://{url}"
+    rate = load.get("request_rate") or stimulus.get("request_rate")
+    return sayings.plan_of(
+        model=names[0] if isinstance(names, list) and names else names or None,
+        url=address,
+        api="chat" if endpoint.get("type") == "chat" else None,
+        stream=endpoint.get("streaming"),
+        workload=sayings.lengths(inputs.get("mean"), outputs.get("mean"), inputs.get("stddev"), outputs.get("stddev")),
+        load=_load(rate, load, stimulus),
+        requests=whole(load.get("request_count")),
+        duration_s=number(load.get("benchmark_duration")),
+    )
+
+
+def _load(rate: Any, load: Mapping[str, Any], stimulus: Mapping[str, Any]) -> dict[str, Any] | None:
+    slots = load.get("concurrency") or stimulus.get("concurrency")
+    if rate and load.get("request_rate_mode") == "constant":
+        return sayings.constant(rate, whole(slots))
+    return sayings.load(rate, slots, None) if rate else sayings.closed(slots)
+
+
+def _lengths(tokens: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    prompt = _section(tokens, "prompt")
+    return next((found for part in (prompt, tokens) for name in names if (found := _section(part, name))), {})
+
+
+def _is_requests(source: Source) -> bool:
+    rows = source.rows() if source.form in ("jsonl", "json") else []
+    return (
+        bool(rows) and {"metadata", "metrics"} <= rows[0].said.keys() and "request_start_ns" in rows[0].said["metadata"]
+    )
+
+
+def _read_requests(source: Source) -> Found:
+    requests, broken = [], []
+    for row in source.rows():
+        try:
+            if row.said["metadata"].get("benchmark_phase", "profiling") == "profiling":
+                requests.append(_request(row.said))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            broken.append(f"{row.where}: {type(error).__name__}: {error}")
+    streamed = any(len(each.reads_s) > 2 for each in requests)
+    first = min((each.sent_s for each in requests), default=None)
+    run = ImportedRun(
+        started=None if first is None else datetime.fromtimestamp(first, UTC),
+        definitions=DEFINITIONS,
+        records=records_of(requests),
+        underivable=(*NOT_SCHEDULED, *NOT_CONNECTED, *(() if streamed else WITHOUT_READS)),
+    )
+    return Found([run] if requests else [], broken)
+
+
+def _request(said: Mapping[str, Any]) -> Told:
+    """Epoch nanoseconds are whole numbers: as seconds in floating point they are still good to a quarter of a µs."""
+    about, metrics, error = said["metadata"], said.get("metrics") or {}, said.get("error")
+    sent_s, ended_s = (int(about[f"request_{name}_ns"]) / NANOSECONDS for name in ("start", "end"))
+    common = {
+        "ended_s": ended_s,
+        "session": whole(about.get("session_num")),
+        "turn": whole(about.get("turn_index")) or 0,
+        "request_id": about.get("x_request_id"),
+    }
+    if error:
+        cancelled = bool(about.get("was_cancelled"))
+        text = f"{error.get('type')}: {error.get('message')}"[:500]
+        code = whole(error.get("code"))
+        return Told(sent_s, error=text, status=None if cancelled else code, cancelled=cancelled, **common)
+    tokens = whole(_metric(metrics, "output_sequence_length"))
+    inputs = whole(_metric(metrics, "input_sequence_length"))
+    return Told(sent_s, _reads(sent_s, metrics), input_tokens=inputs, output_tokens=tokens, status=200, **common)
+
+
+def _reads(sent_s: float, metrics: Mapping[str, Any]) -> list[float]:
+    """From the first token and the gaps between chunks; without those the first and the last instant alone."""
+    latency, ttft = _seconds(metrics, "request_latency"), _seconds(metrics, "time_to_first_token")
+    ttft = ttft if ttft is not None else _seconds(metrics, "ttft")
+    if ttft is None:
+        return [] if latency is None else [sent_s + latency]
+    gaps = metrics.get("inter_chunk_latency")
+    if isinstance(gaps, Mapping) and isinstance(gaps.get("value"), list):
+        scale = SECONDS[gaps["unit"]]
+        return list(itertools.accumulate((gap * scale for gap in gaps["value"]), initial=sent_s + ttft))
+    return [sent_s + ttft, sent_s + latency] if latency is not None and latency > ttft else [sent_s + ttft]
+
+
+def _metric(metrics: Mapping[str, Any], name: str) -> Any:
+    return (metrics.get(name) or {}).get("value")
+
+
+def _seconds(metrics: Mapping[str, Any], name: str) -> float | None:
+    found = metrics.get(name)
+    return None if not found else float(found["value"]) * factor(found["unit"], SECONDS)
+
+
+AIPERF = Format("aiperf", _is_aiperf, _read)
+REQUESTS = Format("aiperf's requests", _is_requests, _read_requests)
+GENAI_PERF = Format("genai-perf", _is_profile, _read)

@@ -1,0 +1,130 @@
+"""The three databases of the vLLM CI benchmark (`fake_db/*.json` of cquil11/cam-ci-challenge): every point of their
+histories a run of its own, at its time. Latencies are seconds in `data.json`, milliseconds in the two others.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from inferometer.errors import DataError
+from inferometer.exchange.importing import sayings
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing.rows import each_row
+from inferometer.exchange.importing.units import SECONDS, measure, number, statistics, told, value, whole
+from inferometer.exchange.importing.vllm_bench import DEFINITIONS, RATES, TIMES, measures_of
+from inferometer.exchange.importing.vllm_offline import latency_measure, latency_plan
+
+CONCURRENCY_LENGTHS = (1000, 200)  # what the sweep of concurrencies sends, always
+TOKENS_PER_S = 5000  # the load that its rates are derived from: 5000 / (input + output)
+
+
+def _entries(source: Source) -> list[dict[str, Any]]:
+    if source.form == "json" and isinstance(source.value, list):
+        return [each for each in source.value if isinstance(each, dict)]
+    return [dict(source.mapping())] if source.mapping() else []
+
+
+def _is_latency(source: Source) -> bool:
+    entries = _entries(source)
+    return bool(entries) and {"timestamp", "results"} <= entries[0].keys() and _has_batches(entries[0])
+
+
+def _has_batches(entry: Mapping[str, Any]) -> bool:
+    results = entry["results"]
+    return isinstance(results, list) and bool(results) and "batch_size" in results[0]
+
+
+def _read_latency(source: Source) -> Found:
+    rows = [Row(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
+    return each_row(source, _latency_point, rows)
+
+
+def _latency_point(row: Row) -> ImportedRun:
+    found: dict[str, Any] = {}
+    for result in row.said["results"]:
+        times = {"mean": result.get("avg_latency")} | {name: result.get(name) for name in ("p50", "p90", "p99")}
+        found |= latency_measure(int(result["batch_size"]), statistics(times))
+    sizes = [int(result["batch_size"]) for result in row.said["results"]]
+    return ImportedRun(
+        kind="latency",
+        started=_when(row.said),
+        plan=latency_plan(sizes, None),
+        environment=sayings.environment_of(engine="vllm"),
+        measures=found,
+    )
+
+
+def _when(said: Mapping[str, Any]) -> Any:
+    found = sayings.instant(said.get("timestamp"))
+    if found is None:
+        raise DataError(f"timestamp must be an instant in ISO 8601, got {said.get('timestamp')!r}")
+    return found
+
+
+def _is_online(source: Source) -> bool:
+    first = next(iter(source.mapping().values()), None)
+    return isinstance(first, Mapping) and {"input_len", "output_len", "history"} <= first.keys()
+
+
+def _read_online(source: Source) -> Found:
+    return each_row(source, _online_point, list(_history(source)))
+
+
+def _history(source: Source) -> Iterator[Row]:
+    for pair, said in source.mapping().items():
+        for at, point in enumerate(said.get("history") or []):
+            lengths = {"input_len": said["input_len"], "output_len": said["output_len"]}
+            yield Row(f"{pair}, point {at}", lengths | point)
+
+
+def _online_point(row: Row) -> ImportedRun:
+    said = row.said
+    inputs, outputs = int(said["input_len"]), int(said["output_len"])
+    return ImportedRun(
+        started=_when(said),
+        plan=sayings.plan_of(
+            workload=sayings.lengths(inputs, outputs),
+            load=sayings.load(round(TOKENS_PER_S / (inputs + outputs), 2), None, None),
+        ),
+        environment=sayings.environment_of(engine="vllm"),
+        measures=measures_of(said, None),
+        rates=told({name: number(said.get(key)) for name, key in RATES.items()}),
+        definitions=DEFINITIONS,
+    )
+
+
+def _is_concurrency(source: Source) -> bool:
+    entries = _entries(source)
+    return bool(entries) and {"max_concurrency", "tokens_per_sec_user", "mean_tpot_ms"} <= entries[0].keys()
+
+
+def _read_concurrency(source: Source) -> Found:
+    rows = [Row(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
+    return each_row(source, _concurrency_point, rows)
+
+
+def _concurrency_point(row: Row) -> ImportedRun:
+    said = row.said
+    slots = whole(said["max_concurrency"])
+    found: dict[str, Any] = {}
+    for name in ("ttft", "tpot"):
+        found |= measure(name, statistics({"mean": said.get(f"mean{TIMES[name]}")}, SECONDS["ms"]))
+    speed = value(number(said.get("tokens_per_sec_user")), "tokens/s", "higher", "Tokens per second and user")
+    cost = value(number(said.get("cost_per_million_toks")), "$", "lower", "Cost of a million tokens")
+    return ImportedRun(
+        started=_when(said),
+        plan=sayings.plan_of(
+            workload=sayings.lengths(*CONCURRENCY_LENGTHS),
+            load=sayings.closed(slots),
+            requests=10 * slots if slots else None,
+        ),
+        environment=sayings.environment_of(engine="vllm"),
+        measures=found,
+        rates=told({"total_rate": number(said.get("total_token_throughput"))}),
+        values=told({"tokens_per_s_user": speed, "cost_per_million_tokens": cost}),
+        definitions=DEFINITIONS,
+    )
+
+
+LATENCY = Format("the CI benchmark's latency database", _is_latency, _read_latency)
+ONLINE = Format("the CI benchmark's online database", _is_online, _read_online)
+CONCURRENCY = Format("the CI benchmark's concurrency database", _is_concurrency, _read_concurrency)

@@ -1,0 +1,121 @@
+"""genai-bench: one JSON per scenario and concurrency, with `experiment_metadata.json` beside them. Times are in
+`_time_unit`, seconds where that is missing.
+
+Fields: sgl-project/genai-bench, genai_bench/metrics/metrics.py, aggregated_metrics_collector.py and time_units.py.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from inferometer.exchange.importing import sayings
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistics, told, whole
+
+TIMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
+AMOUNTS = {
+    "input_tokens": "num_input_tokens",
+    "output_tokens": "num_output_tokens",
+    "reasoning_tokens": "num_reasoning_tokens",
+    "user_speed": "output_inference_speed",
+}
+RATES = {
+    "request_rate": "requests_per_second",
+    "input_rate": "mean_input_throughput_tokens_per_s",
+    "output_rate": "mean_output_throughput_tokens_per_s",
+    "total_rate": "mean_total_tokens_throughput_tokens_per_s",
+}
+DEFINITIONS = {
+    "ttft": "from just before the request is posted to the first content or reasoning, after its JSON is parsed",
+    "tpot": "(E2E - TTFT) / (n - 1), E2E with [DONE] included",
+    "e2e": "to the end of the stream, [DONE] and usage included",
+    "quantiles": "linear interpolation, failed requests left out",
+}
+_DETERMINISTIC = re.compile(r"D\((\d+),\s*(\d+)\)")
+_NORMAL = re.compile(r"N\((\d+),\s*(\d+)\)/\((\d+),\s*(\d+)\)")
+
+
+def _fits(source: Source) -> bool:
+    said = source.mapping().get("aggregated_metrics")
+    return isinstance(said, Mapping) and "stats" in said and "num_concurrency" in said
+
+
+def _read(source: Source) -> Found:
+    said = source.mapping()["aggregated_metrics"]
+    about = _experiment(source)
+    unit = str(source.mapping().get("_time_unit") or "s")
+    answered = whole(said.get("num_completed_requests"))
+    run = ImportedRun(
+        plan=_plan(said, about),
+        environment=_environment(about),
+        measures=_measures(said["stats"], factor(unit, SECONDS), answered),
+        rates=_rates(said),
+        answered=answered,
+        failed=whole(said.get("num_error_requests")),
+        duration_s=number(said.get("run_duration")) or None,
+        definitions=DEFINITIONS,
+    )
+    return Found([run])
+
+
+def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, key in TIMES.items():
+        found |= measure(name, statistics(stats.get(key), scale), count)
+    for name, key in AMOUNTS.items():
+        found |= measure(name, statistics(stats.get(key)), count)
+    return found
+
+
+def _rates(said: Mapping[str, Any]) -> dict[str, float]:
+    """Older versions count per minute. A rate of 0 stands for one that was not computed."""
+    per_minute = number(said.get("requests_per_minute"))
+    rates = {name: number(said.get(key)) or None for name, key in RATES.items()}
+    if rates["request_rate"] is None and per_minute is not None:
+        rates["request_rate"] = per_minute / 60
+    if not number(said.get("run_duration")):  # then its input rate is a mean of requests' own, not of the run
+        rates["input_rate"] = None
+    return told(rates)
+
+
+def _experiment(source: Source) -> Mapping[str, Any]:
+    content = source.beside("experiment_metadata.json")
+    try:
+        found = json.loads(content) if content else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _plan(said: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    return sayings.plan_of(
+        model=about.get("model") or about.get("api_model_name"),
+        url=(about.get("auth_config") or {}).get("api_base") or about.get("api_base"),
+        api="chat" if about.get("task") in ("text-to-text", "image-text-to-text") else None,
+        workload=_workload(str(said.get("scenario") or "")),
+        load=sayings.closed(said.get("num_concurrency")),
+        requests=whole(about.get("max_requests_per_run")),
+    )
+
+
+def _workload(scenario: str) -> dict[str, Any] | None:
+    """`D(100,1000)` is fixed, `N(480,240)/(300,150)` mean and deviation of input and output."""
+    if match := _DETERMINISTIC.fullmatch(scenario):
+        return sayings.lengths(match[1], match[2])
+    if match := _NORMAL.fullmatch(scenario):
+        return sayings.lengths(match[1], match[3], match[2], match[4])
+    return None
+
+
+def _environment(about: Mapping[str, Any]) -> dict[str, Any]:
+    gpu, count = about.get("server_gpu_type"), about.get("server_gpu_count")
+    return sayings.environment_of(
+        engine=about.get("server_engine"),
+        version=about.get("server_version"),
+        gpus=[gpu] * (whole(count) or 1) if gpu else None,
+        tool={"name": "genai-bench", "version": about.get("benchmark_version") or None},
+    )
+
+
+RUN = Format("genai-bench", _fits, _read)

@@ -1,0 +1,230 @@
+"""inference-perf's reports: `*_lifecycle_metrics.json`, a stage or the whole, and `per_request_lifecycle_metrics.json`.
+All times are seconds.
+
+Fields: kubernetes-sigs/inference-perf, inference_perf/reportgen/base.py. `config.yaml` and the server-side
+`*_prometheus_metrics.json` are read with the report where they stand beside it.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from inferometer.exchange.importing import sayings
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
+from inferometer.exchange.importing.requests import status_in as _status
+from inferometer.exchange.importing.units import measure, number, statistics, told, value, whole
+
+TIMES = {
+    "ttft": "time_to_first_token",
+    "tpot": "time_per_output_token",
+    "ntpot": "normalized_time_per_output_token",
+    "itl": "inter_token_latency",
+    "e2e": "request_latency",
+}
+RATES = {
+    "request_rate": "requests_per_sec",
+    "input_rate": "input_tokens_per_sec",
+    "output_rate": "output_tokens_per_sec",
+    "total_rate": "total_tokens_per_sec",
+}
+DEFINITIONS = {
+    "ttft": "from just before the request is posted to the first non-empty content; reasoning is ignored",
+    "tpot": "(last - first) / (n - 1), n counted again by a tokenizer unless the server's count is asked for",
+    "itl": "every token of a chunk at the chunk's time, so that gaps inside a chunk are 0",
+    "e2e": "until the response is processed, which tokenizes it",
+    "request_rate": "answers / (last end - first start)",
+    "quantiles": "linear interpolation, failed requests apart",
+}
+_STAGE = re.compile(r"stage_(\d+)_")
+
+
+def _is_lifecycle(source: Source) -> bool:
+    said = source.mapping()
+    return {"load_summary", "successes", "failures"} <= said.keys() and "latency" in (said["successes"] or {})
+
+
+def _read_lifecycle(source: Source) -> Found:
+    said, config = source.mapping(), _config(source)
+    good, load, bad = said["successes"], said["load_summary"] or {}, said["failures"] or {}
+    answered = whole(good.get("count"))
+    stage = _STAGE.search(source.name)
+    run = ImportedRun(
+        plan=_plan(config, load, good, int(stage[1]) if stage else None),
+        environment=_environment(config),
+        measures=_measures(good, load, answered) | _server_side(source),
+        rates=told({name: number((good.get("throughput") or {}).get(key)) for name, key in RATES.items()})
+        | told({"offered_rate": number(load.get("requested_rate"))}),
+        values=_values(said, load),
+        answered=answered,
+        failed=whole(bad.get("count")),
+        duration_s=number(said.get("benchmark_time_seconds")) or number(load.get("send_duration")),
+        definitions=DEFINITIONS,
+        part=f"stage {stage[1]}" if stage else "",
+    )
+    return Found([run])
+
+
+def _measures(good: Mapping[str, Any], load: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
+    latency = good["latency"]
+    found: dict[str, dict[str, Any]] = {}
+    for name, key in TIMES.items():
+        found |= measure(name, statistics(latency.get(key)), count)
+    for name, keys in (
+        ("input_tokens", ("prompt_len", "prompt_tokens")),
+        ("output_tokens", ("output_len", "output_tokens")),
+    ):
+        found |= measure(name, statistics(next((good[key] for key in keys if good.get(key)), None)), count)
+    late = {"unit": "s", "direction": "lower", "title": "Late by its own schedule"}
+    return found | measure("schedule_delay", statistics(load.get("schedule_delay")), whole(load.get("count")), **late)
+
+
+def _values(said: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    goodput = said.get("goodput_metrics") or (said.get("successes") or {}).get("goodput_metrics") or {}
+    share = number(goodput.get("goodput_percentage"))
+    found = {
+        "achieved_rate": value(number(load.get("achieved_rate")), "1/s", None, "Requests sent per second"),
+        "request_goodput": value(number(goodput.get("request_goodput")), "1/s", "higher", "Goodput, as reported"),
+        "goodput_share_reported": value(
+            None if share is None else share / 100, "share", "higher", "Goodput share, as reported"
+        ),
+    }
+    return told(found)
+
+
+def _server_side(source: Source) -> dict[str, dict[str, Any]]:
+    """What the server itself counted in the same stage, under names of its own."""
+    content = source.beside(source.name.replace("lifecycle", "prometheus"))
+    if content is None or "lifecycle" not in source.name:
+        return {}
+    try:
+        said = json.loads(content).get("successes") or {}
+    except (ValueError, AttributeError):
+        return {}
+    found: dict[str, dict[str, Any]] = {}
+    for name, key in TIMES.items():
+        title = f"{name.upper()} by the server"
+        found |= measure(f"server_{name}", statistics(said.get(key)), unit="s", direction="lower", title=title)
+    return found
+
+
+def _config(source: Source) -> Mapping[str, Any]:
+    """The configuration beside the report, or above it."""
+    content = source.beside("config.yaml") or source.beside("../config.yaml")
+    try:
+        said = yaml.safe_load(content) if content else None
+    except yaml.YAMLError:
+        return {}
+    return said if isinstance(said, Mapping) else {}
+
+
+def _plan(
+    config: Mapping[str, Any], load: Mapping[str, Any], good: Mapping[str, Any], stage: int | None
+) -> dict[str, Any]:
+    server, api = config.get("server") or {}, config.get("api") or {}
+    stages = (config.get("load") or {}).get("stages") or []
+    duration = stages[stage].get("duration") if stage is not None and stage < len(stages) else None
+    rate, slots = load.get("requested_rate"), load.get("concurrency")
+    return sayings.plan_of(
+        model=server.get("model_name"),
+        url=server.get("base_url"),
+        api="chat" if api.get("type") == "chat" else None,
+        stream=api.get("streaming"),
+        workload=_workload(config.get("data") or {}, good),
+        # "constant" draws exponential gaps and normalises them: it is Poisson in all but name
+        load=sayings.load(rate, None, None) if rate else sayings.closed(slots),
+        duration_s=number(duration),
+    )
+
+
+def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Lengths as asked, where the configuration tells them; else those that were served, as means."""
+    shared = data.get("shared_prefix")
+    if data.get("type") == "shared_prefix" and isinstance(shared, Mapping):
+        prefix = {"tokens": whole(shared.get("system_prompt_len")), "suffix_tokens": whole(shared.get("question_len"))}
+        groups = whole(shared.get("num_unique_system_prompts") or shared.get("num_groups"))
+        prompts = whole(shared.get("num_users_per_system_prompt") or shared.get("num_prompts_per_group"))
+        prefix |= {"groups": groups, "prompts": prompts}
+        return told({"type": "synthetic", "prefix": told(prefix), "output_tokens": whole(shared.get("output_len"))})
+    inputs, outputs = data.get("input_distribution") or {}, data.get("output_distribution") or {}
+    asked = sayings.lengths(inputs.get("mean"), outputs.get("mean"), _deviation(inputs), _deviation(outputs))
+    means = [(good.get(key) or {}).get("mean") for key in ("prompt_len", "output_len")]
+    return asked or sayings.dataset(str(data.get("type", "")).lower()) or sayings.lengths(*means)
+
+
+def _deviation(lengths: Mapping[str, Any]) -> Any:
+    """Profiles write std_dev, older ones std; a converter that reads only one of them loses the other."""
+    return lengths.get("std_dev", lengths.get("std"))
+
+
+def _environment(config: Mapping[str, Any]) -> dict[str, Any]:
+    return sayings.environment_of(engine=(config.get("server") or {}).get("type"))
+
+
+def _is_requests(source: Source) -> bool:
+    rows = source.rows() if source.form == "json" and isinstance(source.value, list) else []
+    return bool(rows) and {"start_time", "end_time", "info"} <= rows[0].said.keys()
+
+
+def _read_requests(source: Source) -> Found:
+    config, broken, told_ = _config(source), list[str](), list[Told]()
+    for row in source.rows():
+        try:
+            told_.append(_request(row.said))
+        except (KeyError, TypeError, ValueError) as error:
+            broken.append(f"{row.where}: {type(error).__name__}: {error}")
+    streamed = any(len(each.reads_s) > 1 for each in told_)
+    lost = WITHOUT_READS if not streamed else ()
+    run = ImportedRun(
+        plan=_plan(config, {}, {}, None),
+        environment=_environment(config),
+        definitions=DEFINITIONS,
+        records=records_of(told_),
+        underivable=(*NOT_SCHEDULED, *NOT_CONNECTED, *lost),
+    )
+    return Found([run] if told_ else [], broken)
+
+
+def _request(said: Mapping[str, Any]) -> Told:
+    info, error = said.get("info") or {}, said.get("error")
+    answer = info.get("response_metrics") or info
+    usage = answer.get("server_usage") or {}
+    start, end = float(said["start_time"]), float(said["end_time"])
+    message = f"{error.get('error_type')}: {error.get('error_msg')}"[:500] if error else None
+    reads, tokens = _reads(answer, end, failed=error is not None)
+    return Told(
+        start,
+        reads,
+        ended_s=end,
+        input_tokens=whole(usage.get("prompt_tokens")) or whole(info.get("input_tokens")),
+        output_tokens=whole(usage.get("completion_tokens")) or whole(answer.get("output_tokens")),
+        read_tokens=tokens if not usage.get("completion_tokens") else None,
+        status=_status(message) if message else 200,
+        error=message,
+    )
+
+
+def _reads(answer: Mapping[str, Any], end: float, failed: bool) -> tuple[list[float], list[int] | None]:
+    """Tokens of one chunk share its instant there: here that is one read with so many tokens."""
+    if failed:
+        return [], None
+    times = [float(each) for each in answer.get("output_token_times") or []]
+    if not times:
+        return [end], None
+    grouped = list(_grouped(sorted(times)))
+    return [at for at, _ in grouped], [n for _, n in grouped]
+
+
+def _grouped(times: list[float]) -> Iterator[tuple[float, int]]:
+    start = 0
+    for at in range(1, len(times) + 1):
+        if at == len(times) or times[at] != times[start]:
+            yield times[start], at - start
+            start = at
+
+
+LIFECYCLE = Format("an inference-perf report", _is_lifecycle, _read_lifecycle)
+REQUESTS = Format("inference-perf's requests", _is_requests, _read_requests)

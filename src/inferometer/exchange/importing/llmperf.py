@@ -1,0 +1,104 @@
+"""llmperf: `*_summary.json`, flattened with underscores, and `*_individual_responses.json`. All times are seconds.
+
+Fields: ray-project/llmperf, token_benchmark_ray.py and src/llmperf/common_metrics.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from inferometer.exchange.importing import sayings
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import measure, number, statistics, told, whole
+from inferometer.measure.describe import ALWAYS, described
+from inferometer.measure.registry import REGISTRY
+
+MEASURES = {
+    "ttft": "ttft_s",
+    "ntpot": "inter_token_latency_s",  # it is E2E / n: the first token is in the sum
+    "e2e": "end_to_end_latency_s",
+    "input_tokens": "number_input_tokens",
+    "output_tokens": "number_output_tokens",
+}
+DEFINITIONS = {
+    "ttft": "from just before the request is posted to the first chunk with content",
+    "ntpot": "its inter_token_latency: the sum of all gaps, TTFT included, / chunks received",
+    "e2e": "to the end of the stream",
+    "output_tokens": "counted again by one fixed tokenizer, whatever the model",
+    "output_rate": "tokens of answered requests / whole time of the test",
+    "quantiles": "linear interpolation, failed requests left out",
+}
+CONFIDENCE = 0.95
+
+
+def _is_summary(source: Source) -> bool:
+    return any(str(name).startswith("results_ttft_s") for name in source.mapping())
+
+
+def _read_summary(source: Source) -> Found:
+    said = source.mapping()
+    answered = whole(said.get("results_num_completed_requests"))
+    per_minute = number(said.get("results_num_completed_requests_per_min"))
+    found: dict[str, dict[str, Any]] = {}
+    for name, key in MEASURES.items():
+        found |= measure(name, statistics(_named(said, f"results_{key}_")), answered)
+    output = number(said.get("results_mean_output_throughput_token_per_s"))
+    run = ImportedRun(
+        started=sayings.instant(said.get("timestamp")),
+        plan=_plan(said),
+        measures=found,
+        rates=told({"request_rate": None if per_minute is None else per_minute / 60, "output_rate": output}),
+        answered=answered,
+        failed=whole(said.get("results_number_errors")),
+        definitions=DEFINITIONS,
+    )
+    return Found([run])
+
+
+def _named(said: Mapping[str, Any], start: str) -> dict[str, Any]:
+    parts = {name.removeprefix(start): each for name, each in said.items() if name.startswith(start)}
+    return {name.removeprefix("quantiles_"): each for name, each in parts.items()}
+
+
+def _plan(said: Mapping[str, Any]) -> dict[str, Any]:
+    return sayings.plan_of(
+        model=said.get("model"),
+        api="chat",
+        workload=sayings.lengths(
+            said.get("mean_input_tokens"),
+            said.get("mean_output_tokens"),
+            said.get("stddev_input_tokens"),
+            said.get("stddev_output_tokens"),
+        ),
+        load=sayings.closed(said.get("num_concurrent_requests")),
+    )
+
+
+def _is_responses(source: Source) -> bool:
+    rows = source.rows() if isinstance(source.value, list) and source.form == "json" else []
+    return bool(rows) and {"ttft_s", "end_to_end_latency_s", "error_code"} <= rows[0].said.keys()
+
+
+def _read_responses(source: Source) -> Found:
+    """No instants are kept, so there is no time to see it over: distributions only, ours of their values."""
+    rows = [row.said for row in source.rows()]
+    good = [said for said in rows if said.get("error_code") is None]
+    found = {name: _described(name, [number(said.get(key)) for said in good]) for name, key in MEASURES.items()}
+    run = ImportedRun(
+        measures={name: each for name, each in found.items() if each["count"]},
+        answered=len(good),
+        failed=len(rows) - len(good),
+        definitions=DEFINITIONS,
+        notes=("no instants are kept: the summary beside it has the rates",),
+    )
+    return Found([run])
+
+
+def _described(name: str, values: Sequence[float | None]) -> dict[str, Any]:
+    each = np.array([np.nan if found is None else found for found in values], np.float64)
+    return described(each, REGISTRY[name], ALWAYS, CONFIDENCE)
+
+
+SUMMARY = Format("an llmperf summary", _is_summary, _read_summary)
+RESPONSES = Format("llmperf's responses", _is_responses, _read_responses)

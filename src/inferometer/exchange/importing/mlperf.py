@@ -1,0 +1,89 @@
+"""MLPerf LoadGen's `mlperf_log_summary.txt`. Every time says its unit, nearly always nanoseconds.
+
+Lines: mlcommons/inference, loadgen/results.cc. All latencies count from the scheduled time, TTFT too.
+"""
+
+import re
+from collections.abc import Mapping
+
+from inferometer.exchange.importing import sayings
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import SECONDS, factor, measure, number, told, value
+
+TIMES = {"latency": "e2e_scheduled", "first token latency": "ttft_scheduled", "time to output token": "tpot"}
+DEFINITIONS = {
+    "ttft_scheduled": "from the scheduled time to the first token, as the system under test reports it",
+    "tpot": "(latency - TTFT) / (n - 1)",
+    "e2e_scheduled": "from the scheduled time to the completion",
+    "quantiles": "order statistics",
+}
+_LINE = re.compile(r"^\s*(?P<name>[^:]+?)\s*(?:\((?P<unit>[a-zµ]+)\))?\s*:\s*(?P<value>.*?)\s*$")
+_TIME = re.compile(r"(?:(?P<share>[\d.]+) percentile|(?P<word>min|max|mean)) (?P<what>.+)", re.IGNORECASE)
+_RATES = {"completed samples per second": "request_rate", "samples per second": "request_rate"}
+_RATES |= {"completed tokens per second": "output_rate", "tokens per second": "output_rate"}
+_RATES |= {"scheduled samples per second": "offered_rate"}
+
+
+def _fits(source: Source) -> bool:
+    return source.form == "text" and "MLPerf Results Summary" in source.value
+
+
+def _read(source: Source) -> Found:
+    lines = [match for line in source.value.splitlines() if (match := _LINE.match(line))]
+    said = {match["name"].lower(): match["value"] for match in lines}
+    times = _times(lines)
+    measures = {
+        name: each for part in (measure(name, found) for name, found in times.items()) for name, each in part.items()
+    }
+    rates = {_RATES[name]: found for name, text in said.items() if name in _RATES and (found := number(text))}
+    run = ImportedRun(
+        plan=_plan(said),
+        environment=sayings.environment_of(engine=said.get("sut name"), stack=told({"scenario": said.get("scenario")})),
+        measures=measures,
+        rates=rates,
+        values=_values(lines),
+        definitions=DEFINITIONS,
+        doubts=tuple(_said_invalid(said)),
+        notes=tuple([f"LoadGen says: {said['result is']}"] if "result is" in said else []),
+    )
+    return Found([run])
+
+
+def _times(lines: list[re.Match[str]]) -> dict[str, dict[str, float]]:
+    """Every latency with the unit it names; without one it is refused."""
+    found: dict[str, dict[str, float]] = {}
+    for line in lines:
+        match = _TIME.fullmatch(line["name"].strip())
+        what = match["what"].lower() if match else ""
+        amount = number(line["value"])
+        if match is None or what not in TIMES or amount is None:
+            continue
+        key = match["word"].lower() if match["word"] else f"p{float(match['share']):g}"
+        found.setdefault(TIMES[what], {})[key] = amount * factor(line["unit"] or "(none)", SECONDS)
+    return found
+
+
+def _plan(said: Mapping[str, str]) -> dict[str, object]:
+    rate = said.get("target_qps") if said.get("scenario", "").lower() == "server" else None
+    shortest = number(said.get("min_duration"))
+    return sayings.plan_of(load=sayings.load(rate, None, None), duration_s=shortest / 1000 if shortest else None)
+
+
+def _values(lines: list[re.Match[str]]) -> dict[str, dict[str, object]]:
+    """The limits that the run was held against."""
+    titles = {"ttft_latency": "TTFT limit", "tpot_latency": "TPOT limit"}
+    found = {}
+    for line in lines:
+        if line["name"] in titles and (amount := number(line["value"])) and line["unit"]:
+            found[f"{line['name']}_limit"] = value(
+                amount * factor(line["unit"], SECONDS), "s", None, titles[line["name"]]
+            )
+    return told(found)
+
+
+def _said_invalid(said: Mapping[str, str]) -> list[tuple[str, str]]:
+    word = said.get("result is", "VALID")
+    return [] if word.upper() == "VALID" else [("said_invalid", f"LoadGen itself calls the result {word}.")]
+
+
+SUMMARY = Format("an MLPerf LoadGen summary", _fits, _read)

@@ -1,0 +1,137 @@
+"""nm-vllm's BenchmarkResult (schema 0.0.0): metrics with key, unit and value, and which way is better under `type`, in
+its first version under `tool`.
+
+Fields: neuralmagic/nm-vllm, neuralmagic/benchmarks/scripts/logging/benchmark_result.py.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from inferometer.errors import DataError
+from inferometer.exchange.importing import sayings
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistic, told, value, whole
+from inferometer.vocabulary import Direction
+
+BETTER: dict[str, Direction | None] = {  # both spellings
+    **dict.fromkeys(("BiggerIsBetter", "CustomBiggerIsBetter"), "higher"),
+    **dict.fromkeys(("SmallerIsBetter", "CustomSmallerIsBetter"), "lower"),
+    "Observation": None,
+}
+RATES = {
+    "request_throughput": "request_rate",
+    "input_throughput": "input_rate",
+    "output_throughput": "output_rate",
+    "token_throughput": "total_rate",
+}
+DEFINITIONS = {
+    "ttft": "from just before the request is posted to the first chunk",
+    "tpot": "(E2E - TTFT) / (n - 1), n counted again by the tokenizer",
+    "quantiles": "linear interpolation",
+}
+_TIME = re.compile(r"(mean|median|p\d+)_(ttft|tpot|request_latency)(?:_ms)?")
+_NAMES = {"ttft": "ttft", "tpot": "tpot", "request_latency": "e2e"}
+_GPUS = re.compile(r"(.+?)\s+x\s+(\d+)")
+
+
+def _fits(source: Source) -> bool:
+    return {"json_schema_version", "metrics", "script_name"} <= source.mapping().keys()
+
+
+def _read(source: Source) -> Found:
+    said = source.mapping()
+    about = said.get("metadata") or {}
+    script = str(said["script_name"])
+    answered = whole(about.get("completed"))
+    offline = "throughput" in script
+    measures, rates, values = _sorted_out(said["metrics"], answered)
+    run = ImportedRun(
+        kind="throughput" if offline else "serving",
+        started=sayings.instant(said.get("epoch_time")) or sayings.instant(said.get("date")),
+        plan=_plan(said, about, offline),
+        environment=_environment(said),
+        measures=measures | _lengths(about, answered),
+        rates=rates,
+        values=values,
+        answered=answered,
+        duration_s=number(about.get("duration")),
+        definitions={} if offline else DEFINITIONS,
+    )
+    return Found([run])
+
+
+def _metrics(said: Any) -> Iterator[Mapping[str, Any]]:
+    """By key, or as a list."""
+    for each in said.values() if isinstance(said, Mapping) else said:
+        way = each.get("type", each.get("tool"))
+        if way not in BETTER:
+            raise DataError(
+                f"metric {each.get('key')}: which way is better must be one of {', '.join(BETTER)}, got {way!r}"
+            )
+        yield each
+
+
+def _sorted_out(said: Any, count: int | None) -> tuple[dict[str, Any], dict[str, float], dict[str, Any]]:
+    """Times, rates, and what is neither. Times are by the unit they carry."""
+    times: dict[str, dict[str, float]] = {}
+    rates: dict[str, float] = {}
+    values: dict[str, Any] = {}
+    for each in _metrics(said):
+        key, amount, unit = str(each["key"]), number(each.get("value")), str(each.get("unit", ""))
+        if amount is None:
+            continue
+        if match := _TIME.fullmatch(key):
+            times.setdefault(_NAMES[match[2]], {})[str(statistic(match[1]))] = amount * factor(unit, SECONDS)
+        elif key in RATES:
+            rates[RATES[key]] = amount
+        else:
+            values[key] = value(amount, unit, BETTER[each.get("type", each.get("tool"))], key)
+    measures = {name: each for key, found in times.items() for name, each in measure(key, found, count).items()}
+    return measures, rates, values
+
+
+def _lengths(about: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, key in (("input_tokens", "total_input"), ("output_tokens", "total_output")):
+        total = number(about.get(key))
+        if total is not None and count:
+            found |= measure(name, {"mean": total / count}, count)
+    return found
+
+
+def _plan(said: Mapping[str, Any], about: Mapping[str, Any], offline: bool) -> dict[str, Any]:
+    args = said.get("script_args") or {}
+    requests = whole(about.get("num_prompts"))
+    lengths = sayings.lengths(_first(args, "input"), _first(args, "output"))
+    workload = lengths or sayings.dataset(said.get("dataset"))
+    if offline:
+        return told({"model": said.get("model"), "num_prompts": requests, "workload": workload})
+    return sayings.plan_of(
+        model=said.get("model"),
+        workload=workload,
+        load=sayings.load(about.get("request_rate"), None, requests or whole(about.get("completed"))),
+        requests=requests,
+    )
+
+
+def _first(args: Mapping[str, Any], side: str) -> Any:
+    """Under either of its names; in dashes as on the command line or in underscores."""
+    names = (f"num_{side}_tokens", f"num-{side}-tokens", f"{side}_len", f"{side}-len")
+    return next((args[name] for name in names if args.get(name)), None)
+
+
+def _environment(said: Mapping[str, Any]) -> dict[str, Any]:
+    context = said.get("benchmarking_context") or {}
+    match = _GPUS.fullmatch(str(said.get("gpu_description") or ""))
+    return sayings.environment_of(
+        engine="vllm",
+        version=said.get("vllm_version") or context.get("vllm_version"),
+        gpus=[match[1]] * int(match[2]) if match else context.get("cuda_device_names"),
+        stack=told({"tensor_parallel_size": said.get("tensor_parallel_size")}),
+        versions=told({name: context.get(f"{name}_version") for name in ("python", "torch", "torch_cuda")}),
+        description=said.get("description"),
+    )
+
+
+RESULT = Format("an nm-vllm BenchmarkResult", _fits, _read)

@@ -1,0 +1,119 @@
+"""Records rebuilt from what another tool kept of each request, so that every measure of ours can be taken of them."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.record.columns import Records
+from inferometer.record.record import Outcome, Record
+from inferometer.vocabulary import NANOSECONDS
+
+# Other tools do not keep when a request was due, and do not tell their own delays apart from the server's.
+NOT_SCHEDULED = ("ttft_scheduled", "ttfo_scheduled", "e2e_scheduled", "done_scheduled", "queue_wait", "send_delay")
+NOT_CONNECTED = ("connect", "tls", "ttfo")
+WITHOUT_READS = ("itl", "icl", "stall")  # where only the first and the last token have an instant
+_STATUS = re.compile(r"\b([45]\d\d)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One request in seconds on any clock. `reads` are the instants at which something arrived."""
+
+    sent_s: float
+    reads_s: Sequence[float] = ()
+    ended_s: float | None = None
+    scheduled_s: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    read_tokens: Sequence[int] | None = None  # with each read, where that is known
+    status: int | None = None
+    error: str | None = None
+    cancelled: bool = False
+    bytes_received: int | None = None
+    session: int | None = None
+    turn: int = 0
+    stage: int = 0
+    request_id: str | None = None
+
+
+def records_of(requests: Iterable[Told]) -> Records:
+    """In the order told, on a clock that begins with the first of them."""
+    told = list(requests)
+    origin = min((_due(each) for each in told), default=0.0)
+    return Records.of([_record(number, each, origin) for number, each in enumerate(told)])
+
+
+def _due(told: Told) -> float:
+    return told.sent_s if told.scheduled_s is None else min(told.scheduled_s, told.sent_s)
+
+
+def _record(number: int, told: Told, origin: float) -> Record:
+    sent_at = _at(told.sent_s, origin)
+    ended_s = told.ended_s if told.ended_s is not None else (told.reads_s[-1] if len(told.reads_s) else None)
+    tokens = _tokens(told)
+    reads = np.array([_at(each, origin) for each in told.reads_s], "<i8")
+    due_at = sent_at if told.scheduled_s is None else _at(told.scheduled_s, origin)
+    return Record(
+        session=number if told.session is None else told.session,
+        turn=told.turn,
+        stage=told.stage,
+        scheduled_at=due_at,
+        ready_at=None if told.scheduled_s is None else sent_at,
+        sent_at=sent_at,
+        ended_at=None if ended_s is None else _at(ended_s, origin),
+        read_at=reads.tobytes(),
+        read_tokens=np.array(tokens, "<i8").tobytes(),
+        input_tokens=told.input_tokens,
+        output_tokens=told.output_tokens,
+        tokens_by=None if told.output_tokens is None else "usage",
+        events=len(reads),
+        bytes_received=told.bytes_received or 0,
+        status=told.status,
+        outcome=_outcome(told),
+        error=told.error or None,
+        request_id=told.request_id,
+    )
+
+
+def _at(instant_s: float, origin: float) -> int:
+    return round((instant_s - origin) * NANOSECONDS)
+
+
+def _tokens(told: Told) -> NDArray[np.int64]:
+    """Tokens of each read: as told; else the first read has one and the rest share what is left, the earlier ones the
+    more. Where there are more reads than tokens some had none: their instants stay, for gaps are made of them."""
+    if told.read_tokens is not None:
+        return np.array(told.read_tokens, np.int64)
+    reads = len(told.reads_s)
+    if told.output_tokens is None or reads == 0:
+        return np.ones(reads, np.int64)
+    if reads == 1:
+        return np.array([told.output_tokens], np.int64)
+    share, left = divmod(max(told.output_tokens - 1, 0), reads - 1)
+    return np.concatenate(([1], share + (np.arange(reads - 1) < left))).astype(np.int64)
+
+
+def _outcome(told: Told) -> Outcome:
+    """What became of a request, as far as the error says."""
+    text = (told.error or "").lower()
+    if told.cancelled:
+        return "cancelled"
+    if told.status is not None and told.status != 200:
+        return "status"
+    if not text:
+        return "ok" if len(told.reads_s) else "bad"
+    if "timeout" in text or "timed out" in text:
+        return "timeout"
+    if "connect" in text or "refused" in text:
+        return "connect"
+    return "status" if _STATUS.search(text) else "bad"
+
+
+def status_in(error: Any) -> int | None:
+    """The HTTP status that an error message names."""
+    match = _STATUS.search(error) if isinstance(error, str) else None
+    return int(match[1]) if match else None

@@ -1,0 +1,30 @@
+"""Results that stand in rows: each row a run, a row that is none named and left out."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from inferometer.errors import DataError
+from inferometer.exchange.importing.found import Found, ImportedRun, Row, Source
+
+
+def each_row(source: Source, make: Callable[[Row], ImportedRun], rows: Iterable[Row] | None = None) -> Found:
+    """A run of every row. A single row is the whole file; of several each keeps its own."""
+    every = list(source.rows() if rows is None else rows)
+    runs, broken = [], []
+    for row in every:
+        try:
+            run = make(row)
+        except DataError as error:
+            broken.append(f"{row.where}: {error.message}".lstrip(": "))
+            continue
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            broken.append(f"{row.where}: {type(error).__name__}: {error}".lstrip(": "))
+            continue
+        runs.append(run if len(every) == 1 else part_of(run, row))
+    return Found(runs, broken)
+
+
+def part_of(run: ImportedRun, row: Row) -> ImportedRun:
+    original = json.dumps(row.said, indent=1, default=str).encode()
+    return replace(run, part=run.part or row.where, original=original)

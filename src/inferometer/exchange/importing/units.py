@@ -1,0 +1,153 @@
+"""Numbers of other tools in our units and under our names; what has no known unit is refused, never guessed."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from inferometer.errors import DataError
+from inferometer.vocabulary import MEASURES, Direction, duration_text
+
+SECONDS: dict[str, float] = {
+    **dict.fromkeys(("ns", "nanoseconds"), 1e-9),
+    **dict.fromkeys(("us", "µs", "microseconds"), 1e-6),
+    **dict.fromkeys(("ms", "milliseconds", "ms/token"), 1e-3),
+    **dict.fromkeys(("s", "sec", "secs", "seconds", "s/token"), 1.0),
+}
+COUNTS: dict[str, float] = {
+    **dict.fromkeys(("count", "tokens", "token", "requests", "tokens/s", "tokens/sec", "queries/s", "1/s"), 1.0),
+    **dict.fromkeys(("requests/sec", "requests/s", "prompts/s", "tokens/sec/user", "ratio", "fraction", ""), 1.0),
+    "percent": 0.01,
+}
+BYTES: dict[str, float] = {
+    "bytes": 1.0,
+    "MB": 1e6,
+    "GB": 1e9,
+    "TB": 1e12,
+    "MiB": 2.0**20,
+    "GiB": 2.0**30,
+    "TiB": 2.0**40,
+}
+TYPICAL_S = {"tpot": 0.02, "itl": 0.02, "ntpot": 0.03, "ttft": 0.2, "e2e": 5.0}  # of language models over HTTP
+_NAMES = {
+    **dict.fromkeys(("mean", "avg", "average"), "mean"),
+    **dict.fromkeys(("std", "stddev", "std_dev", "stdev"), "std"),
+    "median": "p50",
+    "min": "min",
+    "max": "max",
+}
+_QUANTILE = re.compile(r"[pP](\d+)(?:[p.](\d+))?")
+
+
+def number(value: Any) -> float | None:
+    """A finite number, also where it is written as text; anything else is missing."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def whole(value: Any) -> int | None:
+    """A count; a broken part of one is no count."""
+    found = number(value)
+    return int(found) if found is not None and found == int(found) else None
+
+
+def is_endless(value: Any) -> bool:
+    """Whether a rate is `inf`, as a word or as a number."""
+    return isinstance(value, str | float) and str(value).strip().lower() in ("inf", "infinity", ".inf", "+inf")
+
+
+def factor(unit: str, known: Mapping[str, float] | None = None) -> float:
+    """What a number of this unit is multiplied by to be in ours: seconds, tokens, bytes, shares."""
+    table = SECONDS | COUNTS | BYTES if known is None else known
+    if unit not in table:
+        raise DataError(f"the unit {unit!r} is not known", f"known are {', '.join(filter(None, table))}")
+    return table[unit]
+
+
+def statistic(name: str) -> str | None:
+    """Our name of a statistic: `median` and `50` are p50, `p99p9` and `p999` are p99.9, `P25` is p25, `p01` is p1."""
+    if name.lower() in _NAMES:
+        return _NAMES[name.lower()]
+    match = _QUANTILE.fullmatch(name)
+    if match is None:
+        return None
+    digits, rest = match[1], match[2] or ""
+    if not rest and len(digits) == 3 and digits != "100":  # guidellm: p001 is 0.1, p999 is 99.9
+        digits, rest = digits[:2], digits[2]
+    share = float(f"{int(digits)}.{rest or 0}")
+    return "min" if share == 0 else "max" if share == 100 else f"p{share:g}"
+
+
+def statistics(said: Any, scale: float = 1.0) -> dict[str, float]:
+    """The statistics of a mapping under our names, each times `scale`; all that there are, and none that is not.
+    A mapping of its own for percentiles is read with the rest."""
+    if not isinstance(said, Mapping):
+        return {}
+    inner = [said[name] for name in ("percentiles", "quantiles") if isinstance(said.get(name), Mapping)]
+    found: dict[str, float] = {}
+    for part in (said, *inner):
+        for name, value in part.items():
+            key, amount = statistic(str(name)), number(value)
+            if key is not None and amount is not None:
+                found.setdefault(key, amount * scale)
+    return found
+
+
+def prefixed(said: Mapping[str, Any], ending: str, scale: float = 1.0) -> dict[str, float]:
+    """Statistics that are written into names: `mean_ttft_ms`, `p99.9_ttft_ms` for the ending `_ttft_ms`."""
+    parts = {name[: -len(ending)]: value for name, value in said.items() if name.endswith(ending)}
+    return statistics(parts, scale)
+
+
+def measure(name: str, found: Mapping[str, float], count: int | None = None, **own: Any) -> dict[str, dict[str, Any]]:
+    """One measure of a summary, `{}` where nothing was measured: a time that is 0 throughout is a gap in the data."""
+    timed = own.get("unit", MEASURES[name].unit if name in MEASURES else "") == "s"
+    if not found or (timed and not any(found.values())):
+        return {}
+    unit = {"unit": MEASURES[name].unit} if name in MEASURES else own
+    counted = {} if count is None else {"count": count}
+    return {name: {**unit, **counted, **dict(sorted(found.items(), key=_order))}}
+
+
+def _order(item: tuple[str, float]) -> tuple[int, float]:
+    """Mean, deviation, least, quantiles, most."""
+    key = item[0]
+    if key[0] == "p":
+        return 3, float(key[1:])
+    return {"mean": 0, "std": 1, "min": 2, "max": 4}.get(key, 5), 0.0
+
+
+def value(amount: float | None, unit: str, direction: Direction | None, title: str) -> dict[str, Any] | None:
+    """One number of a summary that is neither a measure nor a rate."""
+    return None if amount is None else {"value": amount, "unit": unit, "direction": direction, "title": title}
+
+
+def told(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what is missing."""
+    return {name: each for name, each in mapping.items() if each is not None}
+
+
+def nearest_unit(name: str, amount: float, units: Iterable[str]) -> str:
+    """Of several units the one in which a measure of language models is nearest to what it usually is."""
+    usual = TYPICAL_S[name]
+    return min(units, key=lambda unit: abs(math.log(max(amount, 1e-12) * SECONDS[unit] / usual)))
+
+
+def contradictions(measures: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Doubts that follow from the numbers alone: no answer ends before it began, and its parts add up."""
+    mean = {name: float(said["mean"]) for name, said in measures.items() if said.get("mean") is not None}
+    found = []
+    if "ttft" in mean and "e2e" in mean and mean["e2e"] < 0.99 * mean["ttft"]:
+        text = f"E2E is {duration_text(mean['e2e'])} and TTFT {duration_text(mean['ttft'])} on average, but no answer"
+        found.append(("units", f"{text} ends before its first token: one of them has another unit than is said."))
+    if {"ttft", "e2e", "tpot", "output_tokens"} <= mean.keys() and not found:
+        parts = mean["ttft"] + mean["tpot"] * max(mean["output_tokens"] - 1, 0)
+        if parts > 0 and not 0.1 < mean["e2e"] / parts < 10:
+            text = f"TTFT and the tokens after it make {duration_text(parts)}, but E2E is {duration_text(mean['e2e'])}"
+            found.append(("units", f"{text}: one of them has another unit than is said."))
+    return found

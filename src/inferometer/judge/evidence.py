@@ -1,0 +1,202 @@
+"""`Evidence`: the requests of a run that a comparison can draw from again, and the noise of each of its numbers."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inferometer.judge.bootstrap import Statistic, difference_variance, draws, mean_of, quantile_of, ratio_of, variance
+from inferometer.measure.answers import Answers
+from inferometer.measure.describe import share_of
+from inferometer.measure.quantiles import Floats, Ints, block_count
+from inferometer.measure.rates import arrived
+from inferometer.measure.registry import REGISTRY, Measure
+from inferometer.measure.values import Quantity
+from inferometer.measure.window import Window
+from inferometer.record.columns import Mask
+from inferometer.record.run import Run
+from inferometer.vocabulary import NANOSECONDS
+
+NOBODY = -1  # block of a request that is not drawn: outside of the window, or without a partner
+LEAST_SHARED = 0.5  # of the smaller run's requests: below it, two runs are not called the same tape
+ASKED_ALIKE = 0.95  # of the shared requests that must ask for the same lengths
+INTERVAL_WIDTH = 2 * 1.96  # standard errors in a 95% interval
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The answers of a run, the block of each request, and the window."""
+
+    answers: Answers
+    block: Ints
+    blocks: int
+    window: Window
+
+
+def evidence(run: Run) -> Evidence | None:
+    """None for a run without records: an offline batch, a startup, an imported table."""
+    records = run.records()
+    about = run.summary.get("window")
+    if records is None or not len(records) or not about:
+        return None
+    answers = Answers.of(records)
+    start_at = int(answers.records.scheduled_at.min())
+    ends = [start_at + round(about[name] * NANOSECONDS) for name in ("start_s", "end_s")]
+    window = Window(ends[0], ends[1], about["rule"])
+    return _blocked(answers, window.holds(answers.records.scheduled_at), window)
+
+
+def _blocked(answers: Answers, chosen: Mask, window: Window) -> Evidence:
+    count = int(chosen.sum())
+    blocks = block_count(count)
+    block = np.full(len(answers), NOBODY, np.int64)
+    block[chosen] = np.arange(count) * blocks // max(count, 1)
+    return Evidence(answers, block, blocks, window)
+
+
+def on_one_tape(one: Evidence, other: Evidence) -> tuple[Evidence, Evidence] | None:
+    """Both with the same blocks of the same requests (traffic, session, turn); None where they were asked different
+    things."""
+    keys = _keys(one), _keys(other)
+    shared, here, there = np.intersect1d(*keys, assume_unique=False, return_indices=True)
+    here, there = here[shared >= 0], there[shared >= 0]
+    fewest = min(int((each.block >= 0).sum()) for each in (one, other))
+    if not fewest or len(here) < LEAST_SHARED * fewest or not _asked_alike(one.answers, here, other.answers, there):
+        return None
+    order = np.argsort(here, kind="stable")  # the records of a run are in time order
+    here, there = here[order], there[order]
+    blocks = block_count(len(here))
+    number = np.arange(len(here)) * blocks // len(here)
+    return _renumbered(one, here, number, blocks), _renumbered(other, there, number, blocks)
+
+
+def _keys(of: Evidence) -> Ints:
+    """One number per request that is drawn, the same in every run: 14 bits of its class, its session, its turn;
+    negative for the others."""
+    records = of.answers.records
+    words = [zlib.crc32(word.encode()) & 0x3FFF for word in (*records.traffic.words, "")]
+    traffic = np.array(words, np.int64)[records.traffic.codes]
+    return np.where(of.block >= 0, (traffic << 48) | (records.session << 16) | records.turn, NOBODY)
+
+
+def _asked_alike(one: Answers, here: Ints, other: Answers, there: Ints) -> bool:
+    same = np.ones(len(here), np.bool_)
+    for name in ("asked_input", "asked_output"):
+        same &= getattr(one.records, name)[here] == getattr(other.records, name)[there]
+    return bool(len(same)) and float(same.mean()) >= ASKED_ALIKE
+
+
+def _renumbered(of: Evidence, index: Ints, number: Ints, blocks: int) -> Evidence:
+    block = np.full(len(of.answers), NOBODY, np.int64)
+    block[index] = number
+    return replace(of, block=block, blocks=blocks)
+
+
+def statistic(of: Evidence, quantity: Quantity) -> Statistic | None:
+    """How a number of the run is made from draws of its requests; None where it is not made of them."""
+    measure = REGISTRY.get(quantity.name)
+    if measure is None:
+        return None
+    if measure.each is not None:
+        return _each(of, measure, quantity.statistic)
+    if measure.gaps is not None:
+        return _gaps(of, measure, quantity.statistic)
+    if quantity.name == "failure_rate":
+        return _share(of, of.answers.failed, of.answers.ok | of.answers.failed)
+    return _rate(of, quantity.name)
+
+
+def _each(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | None:
+    assert measure.each is not None
+    values = measure.each(of.answers)
+    drawn = (of.block >= 0) & ~np.isnan(values) & (of.answers.ok | (measure.kind == "sent"))
+    return _of_values(values[drawn], of.block[drawn], of.blocks, wanted)
+
+
+def _gaps(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | None:
+    assert measure.gaps is not None
+    series = measure.gaps(of.answers)
+    block = of.block[series.owner]
+    drawn = (block >= 0) & of.answers.ok[series.owner]
+    weights = None if series.weights is None else series.weights[drawn]
+    return _of_values(series.values[drawn], block[drawn], of.blocks, wanted, weights)
+
+
+def _of_values(
+    values: Floats, block: Ints, blocks: int, wanted: str | None, weights: Floats | None = None
+) -> Statistic | None:
+    if not len(values) or wanted is None:
+        return None
+    if wanted == "mean":
+        return mean_of(values, block, blocks, weights)
+    if wanted[0] == "p" and wanted[1:].replace(".", "", 1).isdigit():
+        return quantile_of(values, block, blocks, share_of(wanted), weights)
+    return None
+
+
+def _share(of: Evidence, part: Mask, whole: Mask) -> Statistic:
+    drawn = of.block >= 0
+    above, below = (np.bincount(of.block[drawn & mask], minlength=of.blocks) for mask in (part, whole))
+    return ratio_of(above.astype(np.float64), below.astype(np.float64))
+
+
+def _rate(of: Evidence, name: str) -> Statistic | None:
+    """What arrived in blocks of time."""
+    came = arrived(of.answers).get(name)
+    length = of.window.end_at - of.window.start_at
+    if came is None or length <= 0:
+        return None
+    at, amount = came
+    inside = of.window.holds(at)
+    block = np.minimum((at[inside] - of.window.start_at) * of.blocks // length, of.blocks - 1)
+    sums = np.bincount(block, amount[inside], of.blocks)
+    return ratio_of(sums.astype(np.float64), np.full(of.blocks, length / NANOSECONDS / of.blocks))
+
+
+Pair = tuple[Evidence, Evidence]
+
+
+def noise(pairs: Sequence[Pair], quantity: Quantity, is_ratio: bool, one_tape: bool) -> float | None:
+    """Variance of after - before of one pair of runs that their requests make, on average over pairs. Rates are made
+    of time and not of requests: they are never paired."""
+    paired = one_tape and quantity.statistic is not None
+    return _mean((_together if paired else _apart)(one, other, quantity, is_ratio) for one, other in pairs)
+
+
+def _apart(one: Evidence, other: Evidence, quantity: Quantity, is_ratio: bool) -> float | None:
+    parts = [_alone(each, quantity, is_ratio, seed) for seed, each in enumerate((one, other))]
+    return None if None in parts else sum(part or 0.0 for part in parts)
+
+
+def _alone(of: Evidence, quantity: Quantity, is_ratio: bool, seed: int) -> float | None:
+    made = statistic(of, quantity)
+    return None if made is None else variance(made(draws(of.blocks, seed=seed)), is_ratio)
+
+
+def _together(one: Evidence, other: Evidence, quantity: Quantity, is_ratio: bool) -> float | None:
+    """Of runs that were matched by `on_one_tape`."""
+    drawn = draws(one.blocks)
+    made = statistic(one, quantity), statistic(other, quantity)
+    if made[0] is None or made[1] is None:
+        return None
+    return difference_variance(made[0](drawn), made[1](drawn), is_ratio)
+
+
+def from_intervals(before: Iterable[Quantity], after: Iterable[Quantity], is_ratio: bool) -> float | None:
+    """The same where there are no records: from the 95% intervals that the runs came with."""
+    parts = [_mean(_from_interval(each, is_ratio) for each in side) for side in (before, after)]
+    return None if None in parts else sum(part or 0.0 for part in parts)
+
+
+def _from_interval(quantity: Quantity, is_ratio: bool) -> float | None:
+    low, high = quantity.interval or (None, None)
+    if low is None or high is None or (is_ratio and low <= 0):
+        return None
+    width = np.log(high / low) if is_ratio else high - low
+    return float(width / INTERVAL_WIDTH) ** 2
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None

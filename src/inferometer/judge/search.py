@@ -1,0 +1,191 @@
+"""The search for the most load within limits: which load to try next, and what is known after each try. Pure.
+
+Loads are doubled (or halved) until one keeps the limits and one does not; then the geometric middle of the two is
+tried, until they are close. A load in between may be neither for sure: it is then tried again for longer, and after
+that its best guess decides.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Word = Literal["meets", "misses", "unclear"]
+Outcome = Literal["found", "unresolved", "all meet", "none meets"]
+
+FACTOR = 2.0  # from one load to the next, as long as the limit lies on one side of all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Attained:
+    """One limit at one load: the share of requests that kept it (with its interval) and the share asked for."""
+
+    limit: str
+    share: float | None
+    low: float | None
+    high: float | None
+    required: float | None
+    met: bool | None
+
+    @property
+    def word(self) -> Word:
+        """By the interval of the share where there is one; a limit on a mean or a rate by its value alone."""
+        if self.required is None or self.low is None or self.high is None:
+            return {True: "meets", False: "misses", None: "unclear"}[self.met]  # type: ignore[return-value]
+        if self.low >= self.required or (self.required >= 1.0 and self.share == 1.0):
+            return "meets"
+        return "misses" if self.high < self.required else "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One load that was tried."""
+
+    load: float
+    attained: tuple[Attained, ...]
+    length_s: float
+    run: str | None = None
+    ended: str | None = None  # why it ended early
+    valid: bool = True  # False: our own sending was at fault, so that a missed limit says nothing
+    values: Mapping[str, float] = field(default_factory=dict)  # what the curve shows
+
+    @property
+    def word(self) -> Word:
+        words = {each.word for each in self.attained}
+        if not self.valid and "misses" in words:
+            return "unclear"
+        return "misses" if "misses" in words else "unclear" if "unclear" in words or not words else "meets"
+
+    @property
+    def guess(self) -> bool:
+        """Whether it keeps the limits, as far as one can tell."""
+        return self.word == "meets" or (self.word == "unclear" and all(each.met is True for each in self.attained))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a search may do: between which loads, how close, how many steps and seconds."""
+
+    start: float
+    least: float
+    most: float
+    within: float = 0.03
+    steps: int = 12
+    budget_s: float = math.inf
+    whole: bool = False  # loads are whole numbers: a concurrency
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """The next load, and how many times as long as usual."""
+
+    load: float
+    longer: float = 1.0
+
+
+def next_try(steps: Sequence[Step], bounds: Bounds) -> Try | None:
+    """None when the search is over, one way or the other."""
+    if not steps:
+        return Try(_fitting(bounds.start, bounds))
+    if len(steps) >= bounds.steps or sum(step.length_s for step in steps) >= bounds.budget_s:
+        return None
+    last = steps[-1]
+    if last.word == "unclear" and sum(step.load == last.load for step in steps) == 1 and _matters(steps, bounds):
+        return Try(last.load, 2.0)
+    low, high = bracket(steps)
+    load = _between(low, high, bounds)
+    return None if load is None or any(step.load == load for step in steps) else Try(load)
+
+
+def bracket(steps: Sequence[Step]) -> tuple[float | None, float | None]:
+    """The highest load below which all kept the limits, and the lowest that did not. Of several tries of one load the
+    last, which was longer, decides."""
+    final = {step.load: step.guess for step in steps}
+    missed = [load for load, met in final.items() if not met]
+    high = min(missed, default=None)
+    met = [load for load, kept in final.items() if kept and (high is None or load < high)]
+    return max(met, default=None), high
+
+
+def _matters(steps: Sequence[Step], bounds: Bounds) -> bool:
+    """Whether a wrong guess could still be corrected: with the last step there is nothing left to decide."""
+    return len(steps) + 1 < bounds.steps
+
+
+def _between(low: float | None, high: float | None, bounds: Bounds) -> float | None:
+    if high is None:
+        assert low is not None
+        return None if low >= bounds.most else _fitting(min(low * FACTOR, bounds.most), bounds)
+    if low is None:
+        return None if high <= bounds.least else _fitting(max(high / FACTOR, bounds.least), bounds)
+    if high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1):
+        return None
+    return _fitting(math.sqrt(low * high), bounds)
+
+
+def _fitting(load: float, bounds: Bounds) -> float:
+    load = min(max(load, bounds.least), bounds.most)
+    return float(max(1, round(load))) if bounds.whole else float(f"{load:.5g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search came to: the most load that keeps the limits lies from `low` to below `high`."""
+
+    outcome: Outcome
+    low: float | None
+    high: float | None
+    text: str
+
+
+def result(steps: Sequence[Step], bounds: Bounds) -> Found:
+    low, high = bracket(steps)
+    if low is None:
+        tried = _number(min((step.load for step in steps), default=None))
+        return Found("none meets", None, high, f"the limits are missed even at {tried}, the least that was tried")
+    if high is None:
+        done = low >= bounds.most
+        why = f"the limits are kept even at {_number(low)}, the most that was tried"
+        return Found("all meet" if done else "unresolved", low, None, why)
+    between = f"between {_number(low)} and {_number(high)}"
+    if high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1):
+        return Found("found", low, high, f"the most load within the limits is {between}")
+    return Found("unresolved", low, high, f"the steps ended with the answer {between}, {high / low - 1:.0%} apart")
+
+
+def _number(load: float | None) -> str:
+    return "-" if load is None else f"{load:.4g}"
+
+
+def attained_of(summary: Mapping[str, Any]) -> tuple[Attained, ...]:
+    """What a summary says of its limits, of several classes each on its own: a share of requests where that can be,
+    else met or not."""
+    return tuple(
+        _attained(judged, _share(summary["traffic"][judged["traffic"]] if "traffic" in judged else summary, judged))
+        for judged in summary.get("limits") or ()
+    )
+
+
+def _share(part: Mapping[str, Any], judged: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next((each for each in part.get("attainment") or () if each["limit"] == judged["limit"]), None)
+
+
+def _attained(judged: Mapping[str, Any], share: Mapping[str, Any] | None) -> Attained:
+    if share is None:
+        return Attained(judged["limit"], None, None, None, None, judged["met"])
+    low, high = share["interval"]
+    met = None if share["share"] is None else share["share"] >= share["required"]
+    return Attained(judged["limit"], share["share"], low, high, share["required"], met)
+
+
+def find(
+    try_load: Callable[[Try], Step], bounds: Bounds, on_step: Callable[[Step], None] | None = None
+) -> tuple[list[Step], Found]:
+    """Try loads until the answer is there, or the steps or the time are used up."""
+    steps: list[Step] = []
+    while (wanted := next_try(steps, bounds)) is not None:
+        step = try_load(wanted)
+        steps.append(step)
+        if on_step is not None:
+            on_step(step)
+    return steps, result(steps, bounds)

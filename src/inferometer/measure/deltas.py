@@ -1,0 +1,143 @@
+"""Counters and histograms of servers over a run: how much they grew, where they began anew, pooled over replicas."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from inferometer.measure.telemetry import SERVER
+from inferometer.record.columns import Floats, Ints
+from inferometer.record.sample import Samples
+
+Labels = dict[str, str]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Series:
+    """The values that one thing of one source had, in order of time."""
+
+    source: str
+    name: str
+    labels: Labels
+    at: Ints
+    value: Floats
+
+
+def all_series(samples: Samples, sources: Sequence[str]) -> list[Series]:
+    """Every series of the sources, one per name and labels."""
+    chosen = np.flatnonzero(samples.source.mask(*sources))
+    if not len(chosen):
+        return []
+    columns = (samples.source, samples.name, samples.labels)
+    codes = np.stack([words.codes[chosen] for words in columns])
+    order = np.lexsort((samples.at[chosen], *codes))
+    edges = np.flatnonzero(np.any(np.diff(codes[:, order], axis=1), axis=0)) + 1
+    return [_series(samples, chosen[part]) for part in np.split(order, edges)]
+
+
+def _series(samples: Samples, rows: Ints) -> Series:
+    first = samples.sample(int(rows[0]))
+    return Series(first.source, first.name, first.labels, samples.at[rows], samples.value[rows])
+
+
+def growth(values: Floats) -> tuple[float, int]:
+    """How much a counter grew, and how often it began anew: after that it counts from 0."""
+    steps = np.diff(values)
+    resets = steps < 0
+    return float(steps[~resets].sum() + values[1:][resets].sum()), int(resets.sum())
+
+
+@dataclass(slots=True)
+class Pooled:
+    """A counter, or a part of a histogram, of all replicas together."""
+
+    grown: float = 0.0
+    resets: int = 0
+    by_source: dict[str, float] = field(default_factory=dict)
+
+    def add(self, source: str, grown: float, resets: int) -> None:
+        self.grown += grown
+        self.resets += resets
+        self.by_source[source] = self.by_source.get(source, 0.0) + grown
+
+
+def pooled(series: Sequence[Series], name: str, without: Sequence[str] = ()) -> Pooled | None:
+    """The growth of a name over all replicas, without series of some finish reasons; None where nobody has it. A series
+    that was not there before the load began at 0: counters appear with their first count."""
+    chosen = [each for each in series if each.name == name and each.labels.get("finished_reason") not in without]
+    if not chosen:
+        return None
+    first_at = {source: min(e.at[0] for e in series if e.source == source) for source in {e.source for e in chosen}}
+    total = Pooled()
+    for each in chosen:
+        late = each.at[0] > first_at[each.source] and each.name != "process_started"
+        values = np.concatenate(([0.0], each.value)) if late else each.value
+        total.add(each.source, *growth(values))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """What was observed between two scrapes: `counts[i]` values are at most `bounds[i]`, cumulative."""
+
+    count: float
+    total: float
+    bounds: tuple[float, ...] = ()
+    counts: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count > 0 else None
+
+    def quantile(self, share: float) -> tuple[float | None, tuple[float, float | None]] | None:
+        """(estimate, bounds of its bucket). The buckets tell only the bounds; the estimate lies between them as if the
+        values were spread evenly, and is None in the last bucket, which has no end."""
+        if not self.counts or self.counts[-1] <= 0:
+            return None
+        rank = share * self.counts[-1]
+        at = next(i for i, reached in enumerate(self.counts) if reached >= rank)
+        low, high = (self.bounds[at - 1] if at else 0.0), self.bounds[at]
+        if math.isinf(high):
+            return None, (low, None)
+        before = self.counts[at - 1] if at else 0.0
+        inside = self.counts[at] - before
+        return low + (high - low) * ((rank - before) / inside if inside else 1.0), (low, high)
+
+
+def histogram(series: Sequence[Series], name: str) -> Histogram | None:
+    """A histogram of all replicas together: sum of sums by sum of counts, buckets at the bounds that all have."""
+    assert SERVER[name].kind == "histogram"
+    total, count = pooled(series, f"{name}_sum"), pooled(series, f"{name}_count")
+    if total is None or count is None:
+        return None
+    grown = None if total.resets or count.resets else _buckets(series, f"{name}_bucket")
+    if not grown:  # after a restart the buckets before it are lost
+        return Histogram(count.grown, total.grown)
+    bounds = tuple(sorted(grown))
+    counts = tuple(grown[bound] for bound in bounds)
+    honest = all(before <= after for before, after in pairwise(counts))
+    return Histogram(count.grown, total.grown, bounds, counts) if honest else Histogram(count.grown, total.grown)
+
+
+def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
+    """Growth by bound. Cumulative counts can be added at any bound that every part has."""
+    parts: dict[tuple[str, str], dict[float, float]] = {}
+    for each in series:
+        if each.name == name and len(each.value) > 1:  # seen before and after
+            rest = str(sorted((key, value) for key, value in each.labels.items() if key != "le"))
+            bound = _bound(each.labels.get("le"))
+            if bound is not None:
+                parts.setdefault((each.source, rest), {})[bound] = float(each.value[-1] - each.value[0])
+    if not parts:
+        return {}
+    common = set.intersection(*(set(part) for part in parts.values()))
+    return {bound: sum(part[bound] for part in parts.values()) for bound in common}
+
+
+def _bound(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None

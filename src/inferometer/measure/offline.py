@@ -1,0 +1,212 @@
+"""Numbers and verdict of offline runs: latencies of batches, one measure per case, and the throughput of a workload."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+from inferometer.measure import quantiles
+from inferometer.measure.describe import described
+from inferometer.measure.registry import Measure
+from inferometer.measure.steadiness import trend
+from inferometer.vocabulary import MeasureName, duration_text
+
+QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99")  # those of `vllm bench latency`
+RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
+FORMULA = "ended_at - started_at [s]"
+SENTENCE = "From handing a batch of prompts to the engine until all tokens of all its answers are made."
+COLD = 1.5  # times the median of the rest: what a first iteration takes that should have been warm-up
+FEWEST_ITERS = 5  # fewer tell nothing of a first one
+
+Reason = dict[str, str]
+
+
+@dataclass(slots=True)
+class Case:
+    """One batch size with its lengths. A failed one has its `error`, and what was measured before it."""
+
+    batch_size: int
+    input_len: int | None
+    output_len: int | None
+    iters: int  # asked
+    name: str  # of its measure
+    latencies: list[float] = field(default_factory=list)  # seconds, in the order they were taken
+    n: int = 1  # answers to each prompt
+    output_tokens: int | None = None  # of one batch, as the engine counted them
+    error: str | None = None
+    state: Literal["complete", "failed", "interrupted"] = "complete"
+
+    @property
+    def measured(self) -> bool:
+        """Whether it counts: whole, or cut short by a person and not by the engine."""
+        return self.state != "failed" and bool(self.latencies)
+
+    @property
+    def title(self) -> str:
+        return f"Latency, {self.text}"
+
+    @property
+    def text(self) -> str:
+        lengths = "" if self.input_len is None else f", {self.input_len} in, {self.output_len} out"
+        return f"batch size {self.batch_size}{lengths}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Once through a whole workload."""
+
+    elapsed_s: float
+    requests: int
+    input_tokens: int
+    output_tokens: int
+
+
+def latency_summary(cases: Sequence[Case], starts: int = 1, confidence: float = 0.95) -> dict[str, Any]:
+    """One measure per case that was measured; quantiles that so few iterations cannot tell are unknown."""
+    return {
+        "measures": {case.name: _measure(case, confidence) for case in cases if case.measured},
+        "cases": [_case(case) for case in cases],
+        "engine_starts": starts,
+        "confidence": confidence,
+    }
+
+
+def _measure(case: Case, confidence: float) -> dict[str, Any]:
+    name = MeasureName(case.name, case.title, "s", "lower")
+    found = described(np.array(case.latencies), Measure(name, "answered", FORMULA, SENTENCE), QUANTILES, confidence)
+    if found["min"] == found["max"]:  # virtual time: the rounding of a sum is no spread
+        found |= {"mean": found["min"], "std": 0.0}
+        found["intervals"]["mean"] = [found["min"], found["max"]]
+    return {"title": case.title, "direction": "lower", "formula": FORMULA, **found}
+
+
+def _case(case: Case) -> dict[str, Any]:
+    rate = None
+    if case.measured and case.output_tokens is not None:
+        rate = case.output_tokens * len(case.latencies) / sum(case.latencies)
+    return {**asdict(case), "output_rate": rate}
+
+
+def throughput_summary(passes: Sequence[Pass], confidence: float = 0.95) -> dict[str, Any]:
+    """Rates over the whole elapsed time; an interval where the workload was sent several times."""
+    elapsed = sum(each.elapsed_s for each in passes)
+    return {
+        "rates": {name: _rate(name, passes, elapsed, confidence) for name in RATES},
+        "values": {
+            "elapsed": {"value": elapsed, "unit": "s", "direction": "lower", "title": "Elapsed"},
+        },
+        "requests": sum(each.requests for each in passes),
+        "input_tokens": sum(each.input_tokens for each in passes),
+        "output_tokens": sum(each.output_tokens for each in passes),
+        "passes": [asdict(each) for each in passes],
+        "confidence": confidence,
+    }
+
+
+def _rate(name: str, passes: Sequence[Pass], elapsed: float, confidence: float) -> dict[str, Any]:
+    amounts = [_amount(name, each) for each in passes]
+    value = sum(amounts) / elapsed if elapsed > 0 else None
+    each = np.array([amount / one.elapsed_s for amount, one in zip(amounts, passes, strict=True) if one.elapsed_s > 0])
+    interval = quantiles.mean_interval(quantiles.sample(each), confidence) if len(each) > 1 else (None, None)
+    return {"window": value, "run": value, "interval": list(interval)}
+
+
+def _amount(name: str, one: Pass) -> int:
+    match name:
+        case "request_rate":
+            return one.requests
+        case "input_rate":
+            return one.input_tokens
+        case "output_rate":
+            return one.output_tokens
+    return one.input_tokens + one.output_tokens
+
+
+# -- the verdict ---------------------------------------------------------------------------------------------
+
+
+def latency_verdict(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether the latencies can be trusted, and every reason why not, worst first."""
+    cases = [_read(each) for each in summary["cases"]]
+    reasons = [
+        *_nothing(cases),
+        *_failed(cases),
+        *_restarted(summary),
+        *_short(cases),
+        *_cold(cases),
+        *_drifting(cases),
+    ]
+    return _judged(reasons)
+
+
+def throughput_verdict(summary: Mapping[str, Any], asked_tokens: int | None) -> dict[str, Any]:
+    """`asked_tokens` are the output tokens that all passes together should have made."""
+    made, reasons = summary["output_tokens"], []
+    if not summary["passes"]:
+        reasons.append(_reason("invalid", "nothing_measured", "No pass through the workload was completed."))
+    elif asked_tokens is not None and made != asked_tokens:
+        text = f"{made:,} output tokens were made where {asked_tokens:,} were asked."
+        reasons.append(_reason("invalid" if made < asked_tokens else "doubtful", "output_differs", text))
+    return _judged(reasons)
+
+
+def _judged(reasons: list[Reason]) -> dict[str, Any]:
+    ordered = sorted(reasons, key=lambda reason: reason["word"] != "invalid")
+    return {"word": ordered[0]["word"] if ordered else "valid", "reasons": ordered}
+
+
+def _read(said: Mapping[str, Any]) -> Case:
+    return Case(**{name: value for name, value in said.items() if name != "output_rate"})
+
+
+def _reason(word: str, code: str, text: str) -> Reason:
+    return {"word": word, "code": code, "text": text}
+
+
+def _nothing(cases: list[Case]) -> Iterator[Reason]:
+    if not any(case.measured for case in cases):
+        yield _reason("invalid", "nothing_measured", f"None of {len(cases)} cases could be measured.")
+
+
+def _failed(cases: list[Case]) -> Iterator[Reason]:
+    failed = [case for case in cases if case.state == "failed"]
+    if failed:
+        first = f"{failed[0].text}: {failed[0].error}"
+        text = f"{len(failed)} of {len(cases)} cases failed, the first with {first}"
+        yield _reason("doubtful", "case_failed", text)
+
+
+def _restarted(summary: Mapping[str, Any]) -> Iterator[Reason]:
+    if summary["engine_starts"] > 1:
+        text = "The engine died and was started again: what follows was measured on another start of it."
+        yield _reason("doubtful", "engine_restarted", text)
+
+
+def _short(cases: list[Case]) -> Iterator[Reason]:
+    for case in cases:
+        asked = None if case.output_len is None else case.batch_size * case.output_len * case.n
+        if case.measured and asked and case.output_tokens is not None and case.output_tokens < asked:
+            text = f"{case.text}: the engine made {case.output_tokens:,} of {asked:,} tokens."
+            yield _reason("invalid", "output_short", text)
+
+
+def _cold(cases: list[Case]) -> Iterator[Reason]:
+    for case in cases:
+        first, *rest = case.latencies or [0.0]
+        if case.measured and len(rest) + 1 >= FEWEST_ITERS and first > COLD * median(rest):
+            text = (
+                f"{case.text}: the first iteration took {duration_text(first)}, the median of the others "
+                f"{duration_text(median(rest))}: give it more --warmup."
+            )
+            yield _reason("doubtful", "cold_start", text)
+
+
+def _drifting(cases: list[Case]) -> Iterator[Reason]:
+    for case in cases:
+        found = trend(np.array(case.latencies)) if case.measured else None
+        if found is not None and found.word == "drifting" and found.drift is not None:
+            way = "grew" if found.drift > 0 else "fell"
+            text = f"{case.text}: latency {way} by {abs(found.drift):.0%} from the first iteration to the last."
+            yield _reason("doubtful", "drifting", text)

@@ -1,0 +1,132 @@
+"""AIPerf: its ITL is a mean per request, what others call TPOT; gaps are called ICL; speed per user is its inverse."""
+
+import numpy as np
+
+from inferometer.measure.quantiles import Floats
+from inferometer.measure.rosetta.definition import Figure, Spread, Tool, linear
+from inferometer.measure.rosetta.seen import (
+    Seen,
+    Series,
+    defined,
+    output_lengths,
+    per_second,
+    per_token_after_first,
+    posted_at,
+    to_first,
+    to_last,
+    total,
+)
+from inferometer.record.columns import known
+from inferometer.vocabulary import NANOSECONDS
+
+MS = 1000.0
+
+
+def _ttft(seen: Seen) -> Floats:
+    return to_first(seen.good, posted_at(seen.good))
+
+
+def _latency(seen: Seen) -> Floats:
+    return to_last(seen.good, posted_at(seen.good))
+
+
+def _itl(seen: Seen) -> Floats:
+    return per_token_after_first(_latency(seen), _ttft(seen), output_lengths(seen.good))
+
+
+def _per_user(seen: Seen) -> Series:
+    itl = _itl(seen)
+    return defined(1 / np.where(itl > 0, itl, np.nan))
+
+
+def _ttst(seen: Seen) -> Series:
+    """The second response of each answer, after its first."""
+    records = seen.good.records
+    first = records.read_offsets[:-1][records.read_counts() > 1]
+    return Series((records.read_at[first + 1] - records.read_at[first]) / NANOSECONDS)
+
+
+def _duration_s(seen: Seen) -> float:
+    """From the first request to the last response of those that are valid."""
+    last_at = seen.good.last_at[known(seen.good.last_at)]
+    if not len(last_at):
+        return 0.0
+    return float(int(last_at.max()) - int(posted_at(seen.good).min())) / NANOSECONDS
+
+
+TOOL = Tool(
+    name="aiperf",
+    title="AIPerf",
+    source="ai-dynamo/aiperf, aiperf/metrics/types",
+    remark="valid requests over the whole run; output tokens by a tokenizer unless told otherwise: here by the "
+    "server's usage; std divides by n",
+    statistics={"avg": None, "p50": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
+    quantile=linear,
+    spreads=(
+        Spread(
+            *("TTFT", "time_to_first_token.{}", "ttft"),
+            "from the start of the request to the first response with content",
+            "connecting counts; all requests, not those of a window",
+            lambda seen: defined(_ttft(seen)),
+            scale=MS,
+        ),
+        Spread(
+            *("TTST", "time_to_second_token.{}", None),
+            "second response - first response",
+            "ours has no such measure: it is one gap of many",
+            _ttst,
+            scale=MS,
+        ),
+        Spread(
+            *("ITL", "inter_token_latency.{}", "tpot"),
+            "(request latency - TTFT) / (output length - 1), a value per request",
+            "it is a TPOT: beside it stands ours, which divides by the tokens after the first read",
+            lambda seen: defined(_itl(seen)),
+            scale=MS,
+        ),
+        Spread(
+            *("ICL", "inter_chunk_latency.{}", "icl"),
+            "gaps between responses of all answers",
+            "stamped per network chunk, as ours; all requests",
+            lambda seen: Series(seen.good.gaps.length_s),
+            scale=MS,
+        ),
+        Spread(
+            *("request latency", "request_latency.{}", "e2e"),
+            "from the start of the request to its last response with content",
+            "connecting counts",
+            lambda seen: defined(_latency(seen)),
+            scale=MS,
+        ),
+        Spread(
+            *("output tokens/s per user", "output_token_throughput_per_user.{}", "user_speed"),
+            "1 / ITL of each request",
+            "inflated where the first response brought several tokens",
+            _per_user,
+            unit="tokens/s",
+        ),
+        Spread(
+            *("output tokens", "output_sequence_length.{}", "output_tokens"),
+            "tokens of each answer, reasoning included",
+            "the same count; over the whole run",
+            lambda seen: defined(output_lengths(seen.good)),
+            unit="tokens",
+        ),
+    ),
+    figures=(
+        Figure(
+            *("requests per second", "request_throughput.avg", "request_rate"),
+            "valid requests / time from the first request to the last response",
+            "the drain is in the time",
+            lambda seen: per_second(len(seen.good), _duration_s(seen)),
+            "1/s",
+        ),
+        Figure(
+            *("output tokens per second", "output_token_throughput.avg", "output_rate"),
+            "output tokens of valid requests / the same time",
+            "tokens of failed and unfinished answers are left out, the drain is in",
+            lambda seen: per_second(total(output_lengths(seen.good)), _duration_s(seen)),
+            "tokens/s",
+        ),
+    ),
+)

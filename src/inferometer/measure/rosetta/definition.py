@@ -1,0 +1,103 @@
+"""What a tool reports and how: a `Tool` is a table of `Definition`s with a way of its own to take quantiles."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferometer.measure.quantiles import Floats
+from inferometer.measure.rosetta.seen import Seen, Series
+
+Quantile = Callable[[Series, float], float]  # of a series that is not empty, and a share below 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A number that every request (or gap) has; its statistics are reported."""
+
+    name: str  # as the tool's users call it
+    field: str  # where its statistics stand in the tool's result, {} for the statistic
+    ours: str | None  # our measure that is nearest to it
+    definition: str
+    why: str  # why it differs from ours
+    series: Callable[[Seen], Series]
+    unit: str = "s"
+    scale: float = 1.0  # of its field against the unit: 1000 where the tool writes milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that the whole run has one of."""
+
+    name: str
+    field: str
+    ours: str | None
+    definition: str
+    why: str
+    value: Callable[[Seen], float | None]
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as its users know it. `statistics` gives for each of its own words the share of a quantile, or None for
+    `mean` and the like."""
+
+    name: str
+    title: str
+    source: str  # where the definitions were read
+    remark: str  # what holds for all of its numbers
+    spreads: tuple[Spread, ...]
+    figures: tuple[Figure, ...]
+    statistics: Mapping[str, float | None]
+    quantile: Quantile
+
+
+def linear(series: Series, share: float) -> float:
+    """numpy's default: between two order statistics on a straight line."""
+    return float(np.percentile(series.values, 100 * share))
+
+
+def by_weight(series: Series, share: float) -> float:
+    """The smallest value at which the running share of the weights reaches the one asked for."""
+    order = np.argsort(series.values, kind="stable")
+    running = np.cumsum(_weights(series)[order])
+    at = int(np.searchsorted(running / running[-1], share, side="left"))
+    return float(series.values[order][min(at, len(order) - 1)])
+
+
+def by_index(series: Series, share: float) -> float:
+    """The value at index n * share of the sorted ones, cut to a whole number."""
+    return float(np.sort(series.values)[int(len(series.values) * share)])
+
+
+def statistic(series: Series, word: str, share: float | None, quantile: Quantile) -> float | None:
+    """One statistic by the tool's own word for it; None without values, whatever the tool writes then."""
+    if not len(series.values):
+        return None
+    if share is not None:
+        return quantile(series, share)
+    return _PLAIN[word](series)
+
+
+def mean(series: Series) -> float:
+    return float(np.average(series.values, weights=series.weights))
+
+
+def population_std(series: Series) -> float:
+    """Divided by n, not by n - 1."""
+    return float(np.sqrt(np.average((series.values - mean(series)) ** 2, weights=series.weights)))
+
+
+def _weights(series: Series) -> Floats:
+    return np.ones(len(series.values)) if series.weights is None else series.weights
+
+
+_PLAIN: dict[str, Callable[[Series], float]] = {
+    "mean": mean,
+    "avg": mean,
+    "std": population_std,
+    "std_dev": population_std,
+    "min": lambda series: float(series.values.min()),
+    "max": lambda series: float(series.values.max()),
+}

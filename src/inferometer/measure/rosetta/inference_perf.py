@@ -1,0 +1,152 @@
+"""inference-perf: every token of a chunk at the chunk's time, so that most gaps between tokens are nothing; latency
+until the answer was processed."""
+
+import numpy as np
+
+from inferometer.measure.answers import seconds_between
+from inferometer.measure.quantiles import Floats, Ints
+from inferometer.measure.rosetta.definition import Figure, Spread, Tool, linear
+from inferometer.measure.rosetta.seen import (
+    Seen,
+    Series,
+    defined,
+    gaps_with_zeros,
+    input_lengths,
+    output_lengths,
+    per_second,
+    per_token_after_first,
+    posted_at,
+    to_end,
+    to_first,
+    to_last,
+    total,
+)
+from inferometer.record.columns import known
+from inferometer.vocabulary import NANOSECONDS
+
+
+def _streamed(seen: Seen, values: Floats) -> Series:
+    """TTFT and TPOT are undefined with fewer than two tokens."""
+    return defined(np.where(seen.good.read_tokens > 1, values, np.nan))
+
+
+def _ttft(seen: Seen) -> Series:
+    return _streamed(seen, to_first(seen.good, posted_at(seen.good)))
+
+
+def _tpot(seen: Seen) -> Series:
+    start_at = posted_at(seen.good)
+    first, last = to_first(seen.good, start_at), to_last(seen.good, start_at)
+    return _streamed(seen, per_token_after_first(last, first, output_lengths(seen.good)))
+
+
+def _ntpot(seen: Seen) -> Series:
+    """An answer without tokens has 0, as the tool says it."""
+    tokens = np.nan_to_num(output_lengths(seen.good))
+    latency = to_end(seen.good, posted_at(seen.good))
+    return defined(np.divide(latency, tokens, out=np.zeros(len(tokens)), where=tokens > 0))
+
+
+def _itl(seen: Seen) -> Series:
+    return gaps_with_zeros(seen.good, seen.good.records.read_tokens)
+
+
+def _time_s(seen: Seen) -> float:
+    """From the first start to the last end, of all requests."""
+    start_at, end_at = _started(seen), seen.every.records.ended_at
+    if not len(start_at) or not known(end_at).any():
+        return 0.0
+    return float(int(end_at.max()) - int(start_at.min())) / NANOSECONDS
+
+
+def _started(seen: Seen) -> Ints:
+    """When each request that was sent at all was started."""
+    return posted_at(seen.every)[known(seen.every.records.sent_at)]
+
+
+def _rate(seen: Seen, amount: float) -> float | None:
+    return per_second(amount, _time_s(seen))
+
+
+def _schedule_delay(seen: Seen) -> Series:
+    sent = known(seen.every.records.sent_at)
+    return Series(seconds_between(seen.every.records.scheduled_at, posted_at(seen.every))[sent])
+
+
+TOOL = Tool(
+    name="inference-perf",
+    title="inference-perf",
+    source="kubernetes-sigs/inference-perf, inference_perf/reportgen/base.py, summarize_requests",
+    remark="successful requests of a stage, or of all; output tokens by a tokenizer unless told otherwise: here by "
+    "the server's usage; seconds everywhere",
+    statistics={"mean": None, "min": None, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": None},
+    quantile=linear,
+    spreads=(
+        Spread(
+            *("TTFT", "successes.latency.time_to_first_token.{}", "ttft"),
+            "from the call of the HTTP client to the first token, of answers with at least two",
+            "connecting counts; a reasoning channel is not seen: there it is the first visible token",
+            _ttft,
+        ),
+        Spread(
+            *("TPOT", "successes.latency.time_per_output_token.{}", "tpot"),
+            "(last token - first token) / (n - 1)",
+            "one token is taken to come first, however many did",
+            _tpot,
+        ),
+        Spread(
+            *("ITL", "successes.latency.inter_token_latency.{}", "itl"),
+            "gaps between tokens of all answers; tokens of one chunk have the same time",
+            "a chunk of k tokens is one gap and k - 1 of nothing, where ours shares the gap out",
+            _itl,
+        ),
+        Spread(
+            *("NTPOT", "successes.latency.normalized_time_per_output_token.{}", "ntpot"),
+            "request latency / n; 0 for an answer without tokens",
+            "the end of the protocol counts; ours ends with the last token and is undefined without any",
+            _ntpot,
+        ),
+        Spread(
+            *("request latency", "successes.latency.request_latency.{}", "e2e"),
+            "from the call of the HTTP client until the answer was processed",
+            "connecting, the end of the protocol and, in its own runs, the time to tokenise the answer count",
+            lambda seen: defined(to_end(seen.good, posted_at(seen.good))),
+        ),
+        Spread(
+            *("schedule delay", "load_summary.schedule_delay.{}", "send_delay"),
+            "start - scheduled time, of all requests",
+            "waits for a slot or for an earlier turn are in it; ours is our own lateness alone",
+            _schedule_delay,
+        ),
+    ),
+    figures=(
+        Figure(
+            *("requests per second", "successes.throughput.requests_per_sec", "request_rate"),
+            "successful requests / time from the first start to the last end",
+            "the drain is in the time",
+            lambda seen: _rate(seen, len(seen.good)),
+            "1/s",
+        ),
+        Figure(
+            *("input tokens per second", "successes.throughput.input_tokens_per_sec", "input_rate"),
+            "prompt tokens of successful requests / the same time",
+            "as for requests",
+            lambda seen: _rate(seen, total(input_lengths(seen.good))),
+            "tokens/s",
+        ),
+        Figure(
+            *("output tokens per second", "successes.throughput.output_tokens_per_sec", "output_rate"),
+            "output tokens of successful requests / the same time",
+            "tokens of failed and unfinished answers are left out, the drain is in",
+            lambda seen: _rate(seen, total(output_lengths(seen.good))),
+            "tokens/s",
+        ),
+        Figure(
+            *("tokens per second", "successes.throughput.total_tokens_per_sec", "total_rate"),
+            "input and output tokens of successful requests / the same time",
+            "as for output tokens",
+            lambda seen: _rate(seen, total(input_lengths(seen.good)) + total(output_lengths(seen.good))),
+            "tokens/s",
+        ),
+    ),
+)

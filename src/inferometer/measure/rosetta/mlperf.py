@@ -1,0 +1,105 @@
+"""MLPerf LoadGen, scenario Server with token latencies: everything from the scheduled time, in whole nanoseconds."""
+
+import numpy as np
+
+from inferometer.measure.answers import numbers
+from inferometer.measure.quantiles import Floats
+from inferometer.measure.rosetta.definition import Figure, Spread, Tool, by_index
+from inferometer.measure.rosetta.seen import (
+    Seen,
+    defined,
+    output_lengths,
+    per_second,
+    per_token_after_first,
+    to_end,
+    to_first,
+    total,
+)
+from inferometer.record.columns import known
+from inferometer.vocabulary import NANOSECONDS
+
+NS = float(NANOSECONDS)
+
+
+def _latency(seen: Seen) -> Floats:
+    return to_end(seen.good, seen.good.records.scheduled_at)
+
+
+def _first_token(seen: Seen) -> Floats:
+    return to_first(seen.good, seen.good.records.scheduled_at)
+
+
+def _per_token(seen: Seen) -> Floats:
+    """Cut to whole nanoseconds, as its integers are."""
+    exact = per_token_after_first(_latency(seen), _first_token(seen), output_lengths(seen.good))
+    return np.floor(exact * NS) / NS
+
+
+def _done_s(seen: Seen) -> float:
+    """When the query that was scheduled last was done, from the start of the test."""
+    records = seen.good.records
+    if not len(records) or not known(records.ended_at[-1:]).all():
+        return 0.0
+    return float(numbers(records.ended_at)[-1] - seen.every.records.scheduled_at[0]) / NS
+
+
+def _scheduled_s(seen: Seen) -> float:
+    scheduled_at = seen.every.records.scheduled_at
+    return float(scheduled_at[-1] - scheduled_at[0]) / NS if len(scheduled_at) else 0.0
+
+
+TOOL = Tool(
+    name="mlperf",
+    title="MLPerf LoadGen, Server",
+    source="mlcommons/inference, loadgen/results.cc and logging.cc",
+    remark="every latency from the scheduled time; a percentile is the sorted value at index n * p; a failed request "
+    "makes a run of its own invalid: here it is left out",
+    statistics={"mean": None, "min": None, "50.00": 0.5, "90.00": 0.9, "97.00": 0.97, "99.00": 0.99, "max": None},
+    quantile=by_index,
+    spreads=(
+        Spread(
+            *("latency", "{} latency (ns)", "e2e_scheduled"),
+            "completion - scheduled time",
+            "the end of the protocol counts; ours ends with the last token",
+            lambda seen: defined(_latency(seen)),
+            scale=NS,
+        ),
+        Spread(
+            *("first token latency", "{} first token latency (ns)", "ttft_scheduled"),
+            "first token - scheduled time",
+            "the same instants; all requests, and other percentiles",
+            lambda seen: defined(_first_token(seen)),
+            scale=NS,
+        ),
+        Spread(
+            *("time per output token", "{} time to output token (ns)", "tpot"),
+            "(latency - first token latency) / (n - 1)",
+            "one token is taken to come first, however many did; until the completion, not the last token",
+            lambda seen: defined(_per_token(seen)),
+            scale=NS,
+        ),
+    ),
+    figures=(
+        Figure(
+            *("completed samples per second", "Completed samples per second", "request_rate"),
+            "(samples - 1) / time until the query that was scheduled last was done",
+            "the first sample opens the time and does not count; what ends after the last query does",
+            lambda seen: per_second(max(len(seen.good) - 1, 0), _done_s(seen)),
+            "1/s",
+        ),
+        Figure(
+            *("completed tokens per second", "Completed tokens per second", "output_rate"),
+            "output tokens / the same time",
+            "as for samples",
+            lambda seen: per_second(total(output_lengths(seen.good)), _done_s(seen)),
+            "tokens/s",
+        ),
+        Figure(
+            *("scheduled samples per second", "Scheduled samples per second", "offered_rate"),
+            "(samples - 1) / scheduled time of the last query",
+            "ours counts every arrival of the window",
+            lambda seen: per_second(max(len(seen.every) - 1, 0), _scheduled_s(seen)),
+            "1/s",
+        ),
+    ),
+)

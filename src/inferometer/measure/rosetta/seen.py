@@ -1,0 +1,139 @@
+"""`Seen`: what another tool would have had in its hands, and the series that several of them make of it."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from inferometer.measure.answers import Answers, numbers, seconds_between
+from inferometer.measure.quantiles import Floats, Ints
+from inferometer.record.columns import Records, known
+from inferometer.vocabulary import NANOSECONDS
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Seen:
+    """All requests behind the warm-up and, apart, those that succeeded; what failed or was cut off is no success."""
+
+    every: Answers
+    good: Answers
+    api: str  # as in a plan: "completions", "chat", ...
+    duration_s: float  # from the first scheduled request to the last end, draining included
+
+    @classmethod
+    def of(
+        cls, records: Records, api: str = "completions", begin_at: int | None = None, duration_s: float | None = None
+    ) -> Self:
+        """`begin_at` is the end of the warm-up, `duration_s` the length of the run where it is known better."""
+        if begin_at is not None:
+            records = records.take(records.scheduled_at >= begin_at)
+        every = Answers.of(records)
+        good = Answers.of(every.records.take(every.ok & known(every.records.sent_at)))
+        return cls(every, good, api, _length_s(every) if duration_s is None else duration_s)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Series:
+    """Values with their weights; None: all 1. Undefined ones are not in it."""
+
+    values: Floats
+    weights: Floats | None = None
+
+
+def _length_s(answers: Answers) -> float:
+    if not len(answers):
+        return 0.0
+    last_at = max(int(answers.records.ended_at.max()), int(answers.records.scheduled_at.max()))
+    return (last_at - int(answers.records.scheduled_at.min())) / NANOSECONDS
+
+
+def defined(values: Floats) -> Series:
+    return Series(values[~np.isnan(values)])
+
+
+def weighted(values: Floats, weights: Floats) -> Series:
+    there = ~np.isnan(values) & ~np.isnan(weights) & (weights > 0)
+    return Series(values[there], weights[there])
+
+
+def posted_at(answers: Answers) -> Ints:
+    """When a client calls its HTTP library: connecting belongs to what follows."""
+    records = answers.records
+    return records.sent_at - records.connect_ns - records.tls_ns - records.retry_ns
+
+
+def output_lengths(answers: Answers) -> Floats:
+    """Tokens of each answer: the server's usage, else what its reads carried."""
+    return numbers(answers.output_tokens)
+
+
+def input_lengths(answers: Answers) -> Floats:
+    """Tokens of each prompt: the server's usage, else what was asked for."""
+    records = answers.records
+    return numbers(np.where(known(records.input_tokens), records.input_tokens, records.asked_input))
+
+
+def to_first(answers: Answers, start_at: Ints) -> Floats:
+    return seconds_between(start_at, answers.first_at)
+
+
+def to_last(answers: Answers, start_at: Ints) -> Floats:
+    return seconds_between(start_at, answers.last_at)
+
+
+def to_end(answers: Answers, start_at: Ints) -> Floats:
+    return seconds_between(start_at, answers.records.ended_at)
+
+
+def per_token_after_first(length_s: Floats, first_s: Floats, tokens: Floats) -> Floats:
+    """(latency - TTFT) / (n - 1), undefined with a single token."""
+    return (length_s - first_s) / np.where(tokens > 1, tokens - 1, np.nan)
+
+
+def messages(answers: Answers) -> Ints:
+    """How many messages each read held: one per token where the answer has events enough for that, else one. A record
+    keeps when tokens came, not how they were wrapped."""
+    counts = answers.records.read_counts()
+    one_each = answers.records.events >= answers.read_tokens
+    return np.where(np.repeat(one_each, counts), np.maximum(answers.records.read_tokens, 1), 1)
+
+
+def gaps_between_messages(answers: Answers) -> Series:
+    """What a client that stamps each message as it is parsed sees: those that share a read follow at once, and count
+    as gaps of nothing."""
+    return gaps_with_zeros(answers, messages(answers))
+
+
+def gaps_with_zeros(answers: Answers, stamps: Ints) -> Series:
+    """The gaps between reads, and one of nothing for every stamp after the first of the same read."""
+    at_once = int(stamps.sum()) - len(stamps)
+    return Series(np.concatenate((answers.gaps.length_s, np.zeros(max(at_once, 0)))))
+
+
+def busiest_second(answers: Answers) -> float | None:
+    """The most messages in one of the seconds counted from the first request."""
+    if not len(answers) or not len(answers.records.read_at):
+        return None
+    second = (answers.records.read_at - posted_at(answers).min()) // NANOSECONDS
+    return float(np.bincount(np.maximum(second, 0), messages(answers)).max())
+
+
+def most_in_a_second(answers: Answers, end_at: Ints) -> float | None:
+    """The most requests that touched one of the seconds: it counts more than were ever there at once."""
+    if not len(answers):
+        return None
+    start_at = posted_at(answers)
+    first = (start_at - start_at.min()) // NANOSECONDS
+    last = np.maximum((np.where(known(end_at), end_at, start_at) - start_at.min()) // NANOSECONDS, first)
+    steps = np.zeros(int(last.max()) + 2)
+    np.add.at(steps, first, 1)
+    np.add.at(steps, last + 1, -1)
+    return float(np.cumsum(steps).max())
+
+
+def total(values: Floats) -> float:
+    return float(np.nansum(values))
+
+
+def per_second(amount: float, duration_s: float) -> float | None:
+    return amount / duration_s if duration_s > 0 else None

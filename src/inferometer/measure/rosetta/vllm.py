@@ -1,0 +1,129 @@
+"""`vllm bench serve`: TPOT by the client's clock, ITL by message, rates over the whole run, failures left out."""
+
+import numpy as np
+
+from inferometer.measure.quantiles import Floats
+from inferometer.measure.rosetta.definition import Figure, Spread, Tool, linear
+from inferometer.measure.rosetta.seen import (
+    Seen,
+    Series,
+    busiest_second,
+    defined,
+    gaps_between_messages,
+    input_lengths,
+    most_in_a_second,
+    output_lengths,
+    per_second,
+    per_token_after_first,
+    posted_at,
+    to_end,
+    to_first,
+    to_last,
+    total,
+)
+
+MS = 1000.0
+
+
+def ttft(seen: Seen) -> Floats:
+    return to_first(seen.good, posted_at(seen.good))
+
+
+def e2el(seen: Seen) -> Floats:
+    """Completions end with the last message that has choices; chat with the last of all, the usage."""
+    return (to_end if seen.api == "chat" else to_last)(seen.good, posted_at(seen.good))
+
+
+def tpot(seen: Seen) -> Floats:
+    return per_token_after_first(e2el(seen), ttft(seen), output_lengths(seen.good))
+
+
+def _itl(seen: Seen) -> Series:
+    return gaps_between_messages(seen.good)
+
+
+def _most_at_once(seen: Seen) -> float | None:
+    end_at = posted_at(seen.good) + np.nan_to_num(e2el(seen) * 1e9).astype(np.int64)
+    return most_in_a_second(seen.good, end_at)
+
+
+def _rate(seen: Seen, *, inputs: bool, outputs: bool) -> float | None:
+    tokens = inputs * total(input_lengths(seen.good)) + outputs * total(output_lengths(seen.good))
+    return per_second(tokens, seen.duration_s)
+
+
+TOOL = Tool(
+    name="vllm",
+    title="vllm bench serve",
+    source="vllm-project/vllm, vllm/benchmarks/serve.py, calculate_metrics",
+    remark="means and percentiles of successful requests over the whole run; std divides by n; rates include the drain",
+    statistics={"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
+    quantile=linear,
+    spreads=(
+        Spread(
+            *("TTFT", "{}_ttft_ms", "ttft"),
+            "from the call of the HTTP client to its first message with choices",
+            "connecting counts, and so does an empty first message of a chat, which records do not keep; all requests",
+            lambda seen: defined(ttft(seen)),
+            scale=MS,
+        ),
+        Spread(
+            *("TPOT", "{}_tpot_ms", "tpot"),
+            "(latency - TTFT) / (output length - 1), of answers with more than one token",
+            "one token is taken to come first, however many did; ours divides by those that came after the first read",
+            lambda seen: defined(tpot(seen)),
+            scale=MS,
+        ),
+        Spread(
+            *("ITL", "{}_itl_ms", "itl"),
+            "gaps between messages of all answers",
+            "a message counts as one token; those that share a read are gaps of nothing, where ours shares the gap out",
+            _itl,
+            scale=MS,
+        ),
+        Spread(
+            *("E2EL", "{}_e2el_ms", "e2e"),
+            "from the call of the HTTP client to its last message",
+            "connecting counts; in a chat also the wait for the usage behind the last token",
+            lambda seen: defined(e2el(seen)),
+            scale=MS,
+        ),
+    ),
+    figures=(
+        Figure(
+            *("requests per second", "request_throughput", "request_rate"),
+            "successful requests / time from the start of the run to its last end",
+            "the drain is in the time; ours counts what ended inside the window",
+            lambda seen: per_second(len(seen.good), seen.duration_s),
+            "1/s",
+        ),
+        Figure(
+            *("output tokens per second", "output_throughput", "output_rate"),
+            "output tokens of successful requests / time from the start of the run to its last end",
+            "warm-up aside, ramp and drain are in it and failures are not; ours counts what arrived inside the window",
+            lambda seen: _rate(seen, inputs=False, outputs=True),
+            "tokens/s",
+        ),
+        Figure(
+            *("tokens per second", "total_token_throughput", "total_rate"),
+            "input and output tokens of successful requests / the same time",
+            "as for output tokens",
+            lambda seen: _rate(seen, inputs=True, outputs=True),
+            "tokens/s",
+        ),
+        Figure(
+            *("busiest second", "max_output_tokens_per_s", None),
+            "most messages in one of the seconds counted from the first request",
+            "messages, not tokens, in fixed seconds; our peak slides over all of them",
+            lambda seen: busiest_second(seen.good),
+            "tokens/s",
+        ),
+        Figure(
+            *("most requests at once", "max_concurrent_requests", None),
+            "most requests that touched one of these seconds",
+            "two that follow each other within a second count as two; ours counts those in flight at an instant",
+            _most_at_once,
+            "requests",
+        ),
+    ),
+)

@@ -1,0 +1,89 @@
+"""The one vocabulary of what is sampled beside the load. Samplers write these names, summaries read them.
+
+A histogram of a server is three samples: `ttft_sum`, `ttft_count`, and `ttft_bucket` with the bound as label `le`.
+"""
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+HOST = "host"
+GPU = "gpu:"  # before its index
+
+
+class ServerName(NamedTuple):
+    """Something that inference servers tell of themselves."""
+
+    kind: Kind
+    unit: str
+    title: str
+
+
+_GAUGES = {
+    "running": ("requests", "running"),
+    "queued": ("requests", "queued"),
+    "kv_usage": ("share", "KV cache in use"),
+    "hit_rate": ("share", "prefix cache hit rate, as the server says it"),
+    "process_started": ("s", "when the server's process started"),
+}
+_COUNTERS = {
+    "requests_ok": ("requests", "requests finished"),
+    "requests_failed": ("requests", "requests failed"),
+    "prompt_tokens": ("tokens", "prompt tokens"),
+    "cached_prompt_tokens": ("tokens", "cached prompt tokens"),
+    "generation_tokens": ("tokens", "generated tokens"),
+    "prefix_queries": ("tokens", "prompt tokens looked up in the prefix cache"),
+    "prefix_hits": ("tokens", "prompt tokens found in the prefix cache"),
+    "preemptions": ("requests", "preemptions"),
+    "drafts": ("drafts", "speculative drafts"),
+    "draft_tokens": ("tokens", "speculative tokens drafted"),
+    "accepted_tokens": ("tokens", "speculative tokens accepted"),
+    "prefill_seconds": ("s", "time spent on prompts"),
+    "decode_seconds": ("s", "time spent on generating"),
+}
+_HISTOGRAMS = {
+    "ttft": ("s", "TTFT"),
+    "itl": ("s", "ITL"),
+    "tpot": ("s", "TPOT"),
+    "e2e": ("s", "E2E"),
+    "queue_time": ("s", "queue"),
+    "prefill_time": ("s", "prefill"),
+    "decode_time": ("s", "decode"),
+    "inference_time": ("s", "inference"),
+    "input_length": ("tokens", "input tokens"),
+    "output_length": ("tokens", "output tokens"),
+    "step_tokens": ("tokens", "tokens per step"),
+}
+SERVER: dict[str, ServerName] = {
+    **{name: ServerName("gauge", *rest) for name, rest in _GAUGES.items()},
+    **{name: ServerName("counter", *rest) for name, rest in _COUNTERS.items()},
+    **{name: ServerName("histogram", *rest) for name, rest in _HISTOGRAMS.items()},
+}
+
+
+def named(kind: Kind) -> list[str]:
+    return [name for name, each in SERVER.items() if each.kind == kind]
+
+
+# What NVML's bitmask of reasons for a lower clock means (nvml.h, nvmlClocksEventReason*).
+THROTTLE_REASONS: dict[int, str] = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+HARMLESS = {"idle", "application clocks", "sync boost", "display clocks"}  # as set, not as suffered
+
+
+def throttle_words(mask: int) -> list[str]:
+    """The reasons in a bitmask; a bit that we do not know is shown as its number."""
+    known = [word for bit, word in THROTTLE_REASONS.items() if mask & bit]
+    rest = mask & ~sum(THROTTLE_REASONS)
+    return known if not rest else [*known, hex(rest)]

@@ -1,0 +1,243 @@
+"""The machine that the load comes from: cores, clocks, what others take of them."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from inferometer.observe.doctor.check import Check
+
+FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "tsc-early")
+SLOW_READING_S = 1e-6  # a clock that is read through a system call takes this and more; one that is not 50 ns
+MUCH_STEAL = 0.02
+BUSY = 0.5  # of the cores, by others
+STEP_S = 1e-3  # NTP slews by at most 0.5 ms in a second; more is a step
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFacts:
+    """None is what this system does not tell."""
+
+    cores: int | None = None
+    cpu_limit: float | None = None  # cores' worth of time that the control group grants
+    throttled: int | None = None  # periods in which that was not enough
+    busy_share: float | None = None  # of all cores, by anybody, over the time of the look
+    steal_share: float | None = None
+    clock_source: str | None = None
+    clock_reading_s: float | None = None
+    governors: dict[str, int] = field(default_factory=dict)  # cores by governor
+    clock_step_s: float | None = None  # of the wall clock against the monotonic one, over the time of the look
+    synchronized: bool | None = None
+
+
+class MachineLook:
+    """Begins with a first look at counters and ends with a second: what happened in between is found by difference."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._cpu = cpu_times(root)
+        self._offset = _offset_s()
+        self._began = time.monotonic()
+
+    def facts(self, least_s: float = 1.0) -> MachineFacts:
+        """After at least so long."""
+        time.sleep(max(0.0, self._began + least_s - time.monotonic()))
+        root, busy_steal = self._root, shares(self._cpu, cpu_times(self._root))
+        return MachineFacts(
+            cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            cpu_limit=cpu_limit(root),
+            throttled=throttled(root),
+            busy_share=busy_steal[0],
+            steal_share=busy_steal[1],
+            clock_source=_text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            clock_reading_s=_reading_s(),
+            governors=governors(root),
+            clock_step_s=_offset_s() - self._offset,
+            synchronized=synchronized(root),
+        )
+
+
+def machine_checks(facts: MachineFacts) -> Iterator[Check]:
+    yield cores(facts)
+    yield limit(facts)
+    yield load(facts)
+    yield steal(facts)
+    yield governor(facts)
+
+
+def clock_checks(facts: MachineFacts) -> Iterator[Check]:
+    yield clock_source(facts)
+    yield clock_step(facts)
+    yield synchronization(facts)
+
+
+def cores(facts: MachineFacts) -> Check:
+    if facts.cores is None:
+        return Check("cores", "not applicable", "not told by this system")
+    if facts.cores < 2:
+        remedy = "measure from a machine with more cores, above all if the server runs here too"
+        return Check("cores", "warning", "1 core for the load and everything else", remedy)
+    return Check("cores", "ok", f"{facts.cores} that we may use")
+
+
+def limit(facts: MachineFacts) -> Check:
+    name = "CPU limit"
+    if facts.cpu_limit is None:
+        return Check(name, "ok", "none")
+    often = f", reached {facts.throttled:,} times so far" if facts.throttled else ""
+    found = f"{facts.cpu_limit:g} cores by the control group{often}"
+    if facts.cpu_limit < (facts.cores or 1):
+        remedy = (
+            "a group that has used up its time stands still for up to 100 ms: give it more (docker --cpus, limits.cpu)"
+        )
+        return Check(name, "warning", found, remedy)
+    return Check(name, "ok", found)
+
+
+def load(facts: MachineFacts) -> Check:
+    name = "other load"
+    if facts.busy_share is None:
+        return Check(name, "not applicable", "not told by this system")
+    found = f"{facts.busy_share:.0%} of the cores busy while we looked"
+    if facts.busy_share > BUSY:
+        return Check(name, "warning", found, "end what else runs here (top), or measure from another machine")
+    return Check(name, "ok", found)
+
+
+def steal(facts: MachineFacts) -> Check:
+    name = "hypervisor"
+    if facts.steal_share is None:
+        return Check(name, "not applicable", "not told by this system")
+    found = f"{facts.steal_share:.1%} of the cores taken by the host (steal)"
+    if facts.steal_share > MUCH_STEAL:
+        remedy = "times are off by whatever the host takes: use a dedicated machine, repeat runs and compare medians"
+        return Check(name, "warning", found, remedy)
+    return Check(name, "ok", found)
+
+
+def governor(facts: MachineFacts) -> Check:
+    name = "CPU governor"
+    if not facts.governors:
+        return Check(name, "not applicable", "frequencies are not ours to set here")
+    slow = {name: count for name, count in facts.governors.items() if name != "performance"}
+    if slow:
+        found = ", ".join(f"{name} on {count} cores" for name, count in slow.items())
+        remedy = "cores that slow down between requests answer late: sudo cpupower frequency-set -g performance"
+        return Check(name, "warning", found, remedy)
+    return Check(name, "ok", "performance")
+
+
+def clock_source(facts: MachineFacts) -> Check:
+    name, cost = "clock source", facts.clock_reading_s
+    reading = "" if cost is None else f", {cost * 1e9:,.0f} ns a reading"
+    slow = cost is not None and cost > SLOW_READING_S
+    if facts.clock_source is None and not slow:
+        return Check(name, "ok" if cost is not None else "not applicable", f"not named{reading}")
+    found = f"{facts.clock_source or 'not named'}{reading}"
+    if slow or facts.clock_source not in FAST_CLOCKS:
+        remedy = (
+            "it is read through the kernel, for every read of a stream: boot with clocksource=tsc where that is stable"
+        )
+        return Check(name, "warning", found, remedy)
+    return Check(name, "ok", found)
+
+
+def clock_step(facts: MachineFacts) -> Check:
+    name = "wall clock"
+    if facts.clock_step_s is None:
+        return Check(name, "not applicable", "not looked at")
+    if abs(facts.clock_step_s) > STEP_S:
+        found = f"was set by {facts.clock_step_s * 1e3:+.1f} ms while we looked"
+        remedy = "stamps of the kernel are on this clock: let NTP slew it instead of stepping it, and wait until it has"
+        return Check(name, "warning", found, remedy)
+    return Check(name, "ok", "steady")
+
+
+def synchronization(facts: MachineFacts) -> Check:
+    name = "NTP"
+    if facts.synchronized is None:
+        return Check(name, "not applicable", "not told here; it matters for workers on several machines only")
+    if not facts.synchronized:
+        remedy = "workers on several machines start together by it: timedatectl set-ntp true, or start chronyd"
+        return Check(name, "warning", "the clock is not synchronized", remedy)
+    return Check(name, "ok", "synchronized")
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def cpu_times(root: Path) -> list[int] | None:
+    """The counters of all cores together: user, nice, system, idle, iowait, irq, softirq, steal, ..."""
+    words = (_text(root / "proc/stat") or "").partition("\n")[0].split()
+    return [int(word) for word in words[1:]] if len(words) > 8 and words[0] == "cpu" else None
+
+
+def shares(before: list[int] | None, after: list[int] | None) -> tuple[float | None, float | None]:
+    """Busy and stolen, of all the time of all cores."""
+    if before is None or after is None:
+        return None, None
+    spent = [now - then for then, now in zip(before, after, strict=False)]
+    total = sum(spent[:8])
+    if total <= 0:
+        return None, None
+    return (total - spent[3] - spent[4] - spent[7]) / total, spent[7] / total
+
+
+def cpu_limit(root: Path) -> float | None:
+    quota, _, period = (_text(root / "sys/fs/cgroup/cpu.max") or "").partition(" ")
+    if quota.isdigit() and period.isdigit():
+        return int(quota) / int(period)
+    old = [_text(root / f"sys/fs/cgroup/cpu/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
+    return int(old[0]) / int(old[1]) if all(each.isdigit() for each in old) else None
+
+
+def throttled(root: Path) -> int | None:
+    for line in (_text(root / "sys/fs/cgroup/cpu.stat") or "").splitlines():
+        name, _, count = line.partition(" ")
+        if name == "nr_throttled" and count.isdigit():
+            return int(count)
+    return None
+
+
+def governors(root: Path) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for file in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")):
+        if name := _text(file):
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+def synchronized(root: Path) -> bool | None:
+    """As systemd or chrony leave word of it; a container is not told."""
+    if (root / "run/systemd/timesync/synchronized").exists() or (root / "run/chrony/chronyd.pid").exists():
+        return True
+    return False if (root / "run/systemd/timesync").is_dir() else None
+
+
+def _reading_s(readings: int = 2000) -> float:
+    """The shortest of a few tries: the longer ones were interrupted."""
+    return min(_tried_s(readings) for _ in range(5))
+
+
+def _tried_s(readings: int) -> float:
+    began = time.perf_counter_ns()
+    for _ in range(readings):
+        time.monotonic_ns()
+    return (time.perf_counter_ns() - began) / readings / 1e9
+
+
+def _offset_s() -> float:
+    """Of the wall clock to the monotonic one: the closest of a few readings."""
+    offsets = []
+    for _ in range(5):
+        before, wall, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        offsets.append((after - before, wall - (before + after) // 2))
+    return min(offsets)[1] / 1e9
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text().strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,87 @@
+"""What the observer of a run is told to watch: made from the plan, sent to its process."""
+
+import ipaddress
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+
+if TYPE_CHECKING:  # the observer's process has no use for the plan, and pydantic takes 0.2 s
+    from inferometer.plan.model import Plan
+
+
+class MetricsPlace(msgspec.Struct, frozen=True):
+    """A Prometheus endpoint; `ours` is one that nobody named, whose absence is no news."""
+
+    url: str
+    source: str = ""  # the URL as samples show it, without secrets
+    ours: bool = False
+    headers: dict[str, str] = {}
+
+
+class ObserverJob(msgspec.Struct, frozen=True):
+    """All that the observer's process needs to know; it comes on its stdin, for headers may hold keys."""
+
+    log: str
+    interval_s: float = 1.0
+    host: bool = True
+    gpu: bool = False
+    gpus: list[int] | None = None  # None: all
+    gpu_wanted: bool = False  # asked for, so that its absence is worth a word
+    metrics: list[MetricsPlace] = []
+    tls: tuple[bool, str | None, str | None, str | None] = (True, None, None, None)  # verify, ca, cert, key
+    proxy: str | None = None
+
+
+def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: Path) -> ObserverJob | None:
+    """The observer's job for a plan whose target answers at `urls`; None where nothing is to be watched."""
+    observe, tls = plan.observe, plan.target.tls
+    if observe.nothing:
+        return None
+    return ObserverJob(
+        log=str(log),
+        interval_s=observe.interval,
+        host=observe.host,
+        gpu=_gpu_is_watched(plan, urls),
+        gpus=observe.gpu if isinstance(observe.gpu, list) else None,
+        gpu_wanted=observe.gpu != "auto",
+        metrics=_places(plan, urls, headers),
+        tls=(tls.verify, tls.ca, tls.cert, tls.key),
+        proxy=plan.target.proxy,
+    )
+
+
+def _gpu_is_watched(plan: "Plan", urls: Sequence[str]) -> bool:
+    """By itself only where its GPUs can be the ones that serve: not for the simulator, not for another machine."""
+    if plan.observe.gpu != "auto":
+        return plan.observe.gpu != "off"
+    simulated = plan.server is not None and plan.server.type == "simulator"
+    return not simulated and any(map(is_here, urls))
+
+
+def is_here(url: str) -> bool:
+    """Whether a URL leads to this machine."""
+    host = (urlsplit(url).hostname or "").lower()
+    if host in {"localhost", platform.node().lower()}:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _places(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> list[MetricsPlace]:
+    """The target's headers, with its key, go to the target's hosts only."""
+    from inferometer.plan.secrets import redacted_url
+
+    chosen = plan.observe.metrics
+    ours = chosen == "auto"
+    places = [f"{url}/metrics" for url in dict.fromkeys(urls)] if ours else [] if chosen == "off" else chosen
+    hosts = {urlsplit(url).netloc for url in urls}
+    return [
+        MetricsPlace(url, redacted_url(url), ours, dict(headers) if urlsplit(url).netloc in hosts else {})
+        for url in places
+    ]

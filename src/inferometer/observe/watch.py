@@ -1,0 +1,180 @@
+"""The observer: a process beside the load that reads every source once per interval into a log of its own.
+
+`python -m inferometer.observe.watch`, the job on stdin; it ends when its stdin does, so that it cannot outlive a run
+that was killed. What it wrote until then is valid, as every prefix of a log is.
+"""
+
+import os
+import queue
+import resource
+import select
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferometer.observe.job import ObserverJob
+from inferometer.observe.sources import SETTLED_BY, Diary, MetricsReader, Reader, Source, sources_of
+from inferometer.record.log import LogWriter, Note
+from inferometer.record.sample import Sample
+
+OBSERVER_SHARD = -1  # in the header of its log: no shard
+NICENESS = 5  # what is sampled can wait for what is measured
+FIRST_S = 6.0  # for the readings before the load
+LAST_S = 6.0  # for those after it
+SETTLE_S = 0.1  # between readings after the load, until two agree
+MOST_SETTLING = 10
+
+Entry = Sample | Note
+
+
+class Watcher:
+    """Reads one source on its own thread: before the load, once per interval, and after the load."""
+
+    def __init__(self, source: Source, interval_s: float, entries: "queue.SimpleQueue[Entry]") -> None:
+        self.diary = Diary()
+        self.begun = threading.Event()
+        self._source, self._interval_s, self._entries = source, interval_s, entries
+        self._stop = threading.Event()
+        self._reader: Reader | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True)  # it may hang in a driver
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def note(self) -> Note:
+        diary, source = self.diary, self._source
+        problems = [{"text": text, "count": count} for text, count in diary.problems.items()]
+        told = {"source": source.name, "wanted": source.wanted, "reads": diary.reads, "failed": diary.failed}
+        return Note("observed", time.monotonic_ns(), told | {"problems": problems, **self._facts()})
+
+    def _facts(self) -> dict[str, Any]:
+        return self._reader.facts if isinstance(self._reader, MetricsReader) else {}
+
+    def _watch(self) -> None:
+        try:
+            self._reader = self._source.open()
+        except Exception as error:  # whatever is wrong with it, the run goes on
+            self.diary.failure(error)
+            return
+        finally:
+            if self._reader is None:
+                self.begun.set()
+        self._read()
+        self._entries.put(Note("found", time.monotonic_ns(), {"source": self._source.name, **self._facts()}))
+        self.begun.set()
+        self._whole(False)
+        self._keep_reading()
+        self._whole(True)
+        self._settle() if self._source.settles else self._read()
+        with suppress(Exception):
+            self._reader.close()
+
+    def _keep_reading(self) -> None:
+        """At fixed times, so that a slow reading does not shift those after it."""
+        due = time.monotonic() + self._interval_s
+        while not self._stop.wait(max(0.0, due - time.monotonic())):
+            self._read()
+            due += self._interval_s * max(1, int((time.monotonic() - due) / self._interval_s + 1))
+
+    def _settle(self) -> None:
+        """A server may count a request a moment after its last byte: read until nothing moves."""
+        before = None
+        for _ in range(MOST_SETTLING):
+            now = _counted(self._read())
+            if now is None or now == before:
+                return
+            before = now
+            time.sleep(SETTLE_S)
+
+    def _whole(self, whole: bool) -> None:
+        if isinstance(self._reader, MetricsReader):
+            self._reader.whole = whole
+
+    def _read(self) -> list[Sample]:
+        assert self._reader is not None
+        self.diary.reads += 1
+        try:
+            samples = self._reader.read()
+        except Exception as error:
+            self.diary.failure(error)
+            return []
+        for lie in self._reader.lies if isinstance(self._reader, MetricsReader) else ():
+            self.diary.problem(f"no value that can be: {lie}")
+        for sample in samples:
+            self._entries.put(sample)
+        return samples
+
+
+def _counted(samples: list[Sample]) -> list[tuple[str, float]] | None:
+    found = [(each.name, each.value) for each in samples if each.name in SETTLED_BY]
+    busy = [(each.name, each.value) for each in samples if each.name in ("running", "queued")]
+    return [*found, *busy] if samples else None
+
+
+class Observer:
+    """All watchers and the one log."""
+
+    def __init__(self, job: ObserverJob) -> None:
+        self._log = LogWriter(Path(job.log), OBSERVER_SHARD)
+        self._entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
+        self._interval_s = job.interval_s
+        self._watchers = [Watcher(source, job.interval_s, self._entries) for source in sources_of(job)]
+
+    def begin(self) -> None:
+        """Returns when every source was read once, or has had its time."""
+        deadline = time.monotonic() + FIRST_S
+        for watcher in self._watchers:
+            watcher.begun.wait(max(0.0, deadline - time.monotonic()))
+        self._write()
+
+    def until_closed(self, stdin: int) -> None:
+        while not select.select([stdin], [], [], self._interval_s)[0]:
+            self._write()
+
+    def end(self) -> None:
+        for watcher in self._watchers:
+            watcher.stop()
+        deadline = time.monotonic() + LAST_S
+        for watcher in self._watchers:
+            watcher.join(max(0.0, deadline - time.monotonic()))
+            self._entries.put(watcher.note())
+        self._entries.put(Note("observer", time.monotonic_ns(), {"cpu_s": _cpu_s()}))
+        self._write()
+        self._log.close()
+
+    def _write(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._log.add(self._entries.get_nowait())
+        self._log.flush()
+
+
+def _cpu_s() -> float:
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def main() -> None:
+    with suppress(OSError):
+        os.nice(NICENESS)
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ObserverJob)
+    observer = Observer(job)
+    observer.begin()
+    with suppress(BrokenPipeError):
+        os.write(1, b"ready\n")
+    observer.until_closed(0)
+    observer.end()
+    os._exit(0)  # a thread that hangs in a driver would keep us
+
+
+if __name__ == "__main__":
+    main()

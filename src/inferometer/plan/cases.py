@@ -1,0 +1,330 @@
+"""The cases that an experiment makes: product, zip, names, exclusions and repeats, each with its own plan. Pure but for
+reading the plans that are named."""
+
+import difflib
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from inferometer.errors import PlanError
+from inferometer.plan import short
+from inferometer.plan.experiment import Experiment, Work, work_of
+from inferometer.plan.fields import Section, SectionError
+from inferometer.plan.model import Plan
+from inferometer.plan.offline import LatencyPlan, ThroughputPlan
+from inferometer.plan.offline import written as offline_written
+from inferometer.plan.opening import open_plan
+from inferometer.plan.overrides import Override, override, parse_override
+from inferometer.plan.paths import written
+from inferometer.plan.reading import plan_from
+from inferometer.plan.secrets import redacted_fields
+from inferometer.plan.text import as_written
+from inferometer.plan.writing import to_mapping
+
+MOST_CASES = 1000
+WITHOUT = "without"  # the parameter of a case in which a traffic class is switched off
+CASE = "case"  # the parameter that tells named cases apart
+SECTIONS = {  # of work that is no plan: what it is checked by
+    "latency": "inferometer.plan.offline_case:Latency",
+    "throughput": "inferometer.plan.offline_case:Throughput",
+    "benchmark": "inferometer.plan.benchmark:Benchmark",
+}
+Step = dict[str, Any]  # parameters of one value of one factor
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One thing to do, and what tells it apart from the others."""
+
+    label: str  # the same for all repeats
+    parameters: Mapping[str, Any]
+    work: Work
+    plan: Any  # Plan, LatencyPlan, ThroughputPlan or Benchmark
+    said: Mapping[str, Any] = field(repr=False)  # the plan as it may be kept, without secrets
+    stack: str = ""  # cases with the same one can share a server or an engine
+    repeat: int = 1
+    repeats: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.label if self.repeats == 1 else f"{self.label} #{self.repeat}"
+
+    @property
+    def key(self) -> str:
+        """What makes it the same case after the experiment's file was edited: all that it does."""
+        return digest([self.work, self.parameters, self.said, self.repeat])
+
+
+def digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def cases_of(experiment: Experiment, where: str = "experiment.yaml", most: int = MOST_CASES) -> list[Case]:
+    """Every case in the order written, the last axis fastest, then the repeats; or every mistake in them at once."""
+    maker = _Maker(experiment, where)
+    _check_count(experiment, maker.classes, where, most)
+    found = list(_made(maker, _combined(experiment, maker.classes)))
+    if not found:
+        raise PlanError(f"{where}: exclude leaves no case")
+    repeats = range(1, experiment.repeats + 1)
+    return [_repeated(case, each, experiment.repeats) for case in found for each in repeats]
+
+
+def _repeated(case: Case, repeat: int, repeats: int) -> Case:
+    parts = case.label, case.parameters, case.work, case.plan, case.said, case.stack
+    return Case(*parts, repeat=repeat, repeats=repeats)
+
+
+def _check_count(experiment: Experiment, classes: Sequence[str], where: str, most: int) -> None:
+    """Before any is made: a product grows quickly."""
+    sizes = [len(factor) for factor in _factors(experiment, classes)] + [experiment.repeats]
+    count = math.prod(sizes)
+    if count > most:
+        told = " x ".join(map(str, sizes))
+        text = f"{where}: makes {count:,} cases ({told}), at most {most:,} are done"
+        raise PlanError(text, f"leave out values, zip lists instead of multiplying them, or allow it: --most {count}")
+
+
+# -- factors ---------------------------------------------------------------------------------------------------
+
+
+def _factors(experiment: Experiment, classes: Sequence[str]) -> list[list[Step]]:
+    """What is multiplied: the named cases, each axis, each zipped group, the classes that are switched off."""
+    factors = [[{CASE: case.name, **case.set} for case in experiment.cases]] if experiment.cases else []
+    factors += [[{path: value} for value in values] for path, values in experiment.axes.items()]
+    for group in experiment.zip:
+        factors.append([dict(zip(group, values, strict=True)) for values in zip(*group.values(), strict=True)])
+    if classes:
+        factors.append([{WITHOUT: None}, *({WITHOUT: name} for name in classes)])
+    return factors
+
+
+def _combined(experiment: Experiment, classes: Sequence[str]) -> Iterator[Step]:
+    """Of all combinations those that are not excluded."""
+    for steps in product(*_factors(experiment, classes)):
+        whole: Step = {path: value for step in steps for path, value in step.items()}
+        if not any(_matches(whole, excluded) for excluded in experiment.exclude):
+            yield whole
+
+
+def _matches(parameters: Step, excluded: Mapping[str, Any]) -> bool:
+    return all(path in parameters and parameters[path] == value for path, value in excluded.items())
+
+
+# -- plans -----------------------------------------------------------------------------------------------------
+
+
+class _Maker:
+    """Makes the plan of a case; what is wrong is raised as `PlanError`."""
+
+    def __init__(self, experiment: Experiment, where: str) -> None:
+        self.experiment, self.where = experiment, where
+        self._named = {case.name: case for case in experiment.cases}
+        self._opened: dict[str, dict[str, Any]] = {}
+        self.short = _short_names(self._varied())
+        self.classes = self._classes()
+
+    def _varied(self) -> list[str]:
+        return [*self.experiment.axes, *(path for group in self.experiment.zip for path in group)]
+
+    def _classes(self) -> list[str]:
+        """The traffic classes that are switched off one by one."""
+        if self.experiment.classes is None:
+            return []
+        mapping = self._base("plan", self.experiment.work[1])
+        names = [each.name for each in self.checked_plan(mapping).classes]
+        if len(names) < 2:
+            text = f"{self.where}: classes: switch-off needs at least two traffic classes, the plan has {len(names)}"
+            raise PlanError(text, "list them under traffic")
+        return names
+
+    def checked_plan(self, mapping: Mapping[str, Any]) -> Plan:
+        return plan_from(mapping, self._overrides(self.experiment.set), self.where)
+
+    def case(self, parameters: Step) -> Case:
+        named = self._named.get(parameters.get(CASE, ""))
+        work, said = (work_of(named) if named else None) or self.experiment.work
+        base = self._base(work, said)
+        own = {path: value for path, value in parameters.items() if path not in (CASE, WITHOUT)}
+        label = self.label(parameters)
+        if work != "plan":
+            return self._other(work, base, own, parameters, label)
+        whole = override(base, self._overrides({**self.experiment.set, **own}))
+        plan = aimed(plan_from(_without(whole, parameters.get(WITHOUT)), where=self.where))
+        return Case(label, parameters, work, plan, to_mapping(plan), _stack(plan))
+
+    def _other(self, work: Work, base: dict[str, Any], own: Step, parameters: Step, label: str) -> Case:
+        section = _section(work)
+        for path, value in {**self.experiment.set, **own}.items():
+            base = _with(base, path, value, section, f"{self.where}: {work}")
+        made = _validated(section, base, f"{self.where}: {work}")
+        plan = made.planned() if hasattr(made, "planned") else made
+        offline = isinstance(plan, LatencyPlan | ThroughputPlan)
+        said = offline_written(plan) if offline else redacted_fields(made.model_dump(mode="json", exclude_defaults=True))
+        return Case(label, parameters, work, plan, said, digest([work, str(plan.on)]) if offline else "")
+
+    def _base(self, work: Work, said: str | dict[str, Any]) -> dict[str, Any]:
+        if isinstance(said, dict):
+            return said
+        if said not in self._opened:
+            beside = Path(self.where).parent / said
+            self._opened[said] = open_plan([str(beside) if beside.is_file() else said]).said
+        return self._opened[said]
+
+    def _overrides(self, said: Mapping[str, Any]) -> list[Override]:
+        return [_override(path, value, f"{self.where}: {self._origin(path)}") for path, value in said.items()]
+
+    def located(self, text: str) -> str:
+        """A mistake of a setting, `--set load.rat: load.rat is not ...`, with the part of the file that it is in."""
+        if not text.startswith("--set "):
+            return text
+        path, _, rest = text.removeprefix("--set ").partition(": ")
+        return f"{self.where}: {self._origin(path)}: {rest}"
+
+    def _origin(self, path: str) -> str:
+        if path in self.experiment.axes:
+            return "axes"
+        return "zip" if path in self._varied() else "set" if path in self.experiment.set else "cases"
+
+    def label(self, parameters: Step) -> str:
+        shown = [f"{name}={as_written(parameters[path])}" for path, name in self.short.items() if path in parameters]
+        if WITHOUT in parameters:
+            shown.append("all classes" if parameters[WITHOUT] is None else f"without {parameters[WITHOUT]}")
+        return " ".join([*([parameters[CASE]] if CASE in parameters else []), *shown]) or "plan"
+
+
+def aimed(plan: Plan) -> Plan:
+    """With neither address nor server, the simulator is what is measured."""
+    from inferometer.plan.model import Server
+
+    if plan.target.url or plan.server is not None:
+        return plan
+    return plan.model_copy(update={"server": Server(type="simulator")})
+
+
+def _stack(plan: Plan) -> str:
+    """Cases in which all that the server was started with is the same can share it."""
+    return "" if plan.server is None else digest([plan.server.model_dump(mode="json"), plan.target.model])
+
+
+def _override(path: str, value: Any, origin: str) -> Override:
+    try:
+        return Override(parse_override(f"{path}=0").path, value, path)
+    except PlanError:
+        raise PlanError(f"{origin}: {path} is not a path such as load.rate or server.args.max-num-seqs") from None
+
+
+def _without(plan: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """The plan with a traffic class left out; what the others inherit is settled before, their names too."""
+    if name is None:
+        return plan
+    whole = short.inherited(short.long(plan))
+    return {**whole, "traffic": [each for each in whole["traffic"] if each["name"] != name]}
+
+
+def _made(maker: _Maker, combinations: Iterator[Step]) -> Iterator[Case]:
+    """All of them; a mistake that several have is said once, with the first that has it."""
+    mistakes: dict[str, list[str]] = {}
+    found: list[Case] = []
+    hint = None
+    for parameters in combinations:
+        try:
+            found.append(maker.case(parameters))
+        except PlanError as error:
+            hint = hint or error.hint
+            for text in error.mistakes:
+                label = maker.label(parameters)
+                mistakes.setdefault(maker.located(text), []).append(label)
+    total = len(found) + len({label for labels in mistakes.values() for label in labels})
+    wrong = [_with_cases(text, labels, total) for text, labels in mistakes.items()]
+    wrong += _of_exclude(maker)
+    if wrong:
+        raise PlanError(wrong, hint)
+    yield from found
+
+
+def _with_cases(text: str, labels: list[str], total: int) -> str:
+    if len(labels) == total:
+        return text
+    more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+    return f"{text} (in case {labels[0]}{more})"
+
+
+def _of_exclude(maker: _Maker) -> Iterator[str]:
+    """An exclusion that nothing can match is a mistake: a typing error would let cases through."""
+    steps = [step for factor in _factors(maker.experiment, maker.classes) for step in factor]
+    known = list(dict.fromkeys(path for step in steps for path in step))
+    for at, excluded in enumerate(maker.experiment.exclude):
+        where = f"{maker.where}: exclude[{at}]"
+        for path, value in excluded.items():
+            if path not in known:
+                close = difflib.get_close_matches(path, known, n=1)
+                yield f"{where}: {path} is not varied" + (f"; did you mean {close[0]}?" if close else "")
+            elif not any(step.get(path, _NOTHING) == value for step in steps):
+                yield f"{where}: {path} never is {as_written(value)}"
+
+
+_NOTHING = object()
+
+
+def _short_names(paths: Sequence[str]) -> dict[str, str]:
+    """The last step of each path, or all of it where two end alike."""
+    last = [path.rpartition(".")[2] for path in paths]
+    return {path: end if last.count(end) == 1 else path for path, end in zip(paths, last, strict=True)}
+
+
+# -- work that is no plan ------------------------------------------------------------------------------------------
+
+
+def _section(work: Work) -> type[Section]:
+    module, _, attribute = SECTIONS[work].partition(":")
+    found: type[Section] = getattr(import_module(module), attribute)
+    return found
+
+
+def _with(said: Mapping[str, Any], path: str, value: Any, section: type[Section], where: str) -> dict[str, Any]:
+    """With the value at a path, the first step of which is a setting and the others free keys."""
+    first, *below = (str(step) for step in _override(path, value, where).path)
+    known = section.model_fields
+    if first not in known:
+        close = difflib.get_close_matches(first, known, n=1)
+        told = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise PlanError(f"{where}: {path} is not a setting; {told}")
+    if not below:
+        return {**said, first: value}
+    there = said.get(first, known[first].default)
+    return {**said, first: _deep(dict(there) if isinstance(there, Mapping) else {}, below, value)}
+
+
+def _deep(said: dict[str, Any], steps: list[str], value: Any) -> dict[str, Any]:
+    first, *below = steps
+    return {**said, first: _deep(said.get(first) or {}, below, value) if below else value}
+
+
+def _validated(section: type[Section], said: Mapping[str, Any], where: str) -> Any:
+    try:
+        return section.model_validate(dict(said))
+    except ValidationError as error:
+        raise PlanError([f"{where}: {text}" for text in _told(error, section)]) from None
+
+
+def _told(error: ValidationError, section: type[Section]) -> Iterator[str]:
+    for each in error.errors(include_url=False):
+        cause, loc = each.get("ctx", {}).get("error"), each["loc"]
+        if isinstance(cause, SectionError):
+            yield from (f"{written((*loc, *found.path))} {found.text}".strip() for found in cause.mistakes)
+        elif each["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(str(loc[-1]), section.model_fields, n=1)
+            yield f"{written(loc)} is not a setting" + (f"; did you mean {close[0]}?" if close else "")
+        else:
+            said = each["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            yield f"{written(loc)} {said}, got {as_written(each['input'])}"

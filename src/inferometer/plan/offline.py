@@ -1,0 +1,202 @@
+"""What `inferometer offline` is asked to do: batch sizes and lengths as people write them, checked all at once."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import product
+from typing import Any, NamedTuple
+
+from inferometer.errors import PlanError
+from inferometer.plan.secrets import redacted_fields
+from inferometer.plan.text import parse_yaml
+from inferometer.vocabulary import count
+
+MOST_SIZES = 4096
+_RANGE = re.compile(r"\s*([0-9][^-:]*)-([0-9][^-:]*)(?::([^-:]*))?\s*")
+
+
+class Shape(NamedTuple):
+    """What one case of a latency run is about."""
+
+    batch_size: int
+    input_len: int
+    output_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """Which engine, and how it is started."""
+
+    engine: str
+    model: str | None = None
+    seed: int = 0
+    n: int = 1
+    beam_search: bool = False
+    detokenize: bool = True
+    profile: str | None = None
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyPlan:
+    """Batches of one size, again and again; every size with every pair of lengths, on one engine."""
+
+    on: EngineChoice
+    batch_sizes: tuple[int, ...]
+    input_lens: tuple[int, ...] = (512,)
+    output_lens: tuple[int, ...] = (128,)
+    iters: int = 30
+    warmup: int = 10
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if mistakes := list(_latency_mistakes(self)):
+            raise PlanError(mistakes)
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Sizes of one pair of lengths follow each other."""
+        return [Shape(size, *lens) for lens in product(self.input_lens, self.output_lens) for size in self.batch_sizes]
+
+    @property
+    def longest(self) -> int:
+        return max(self.input_lens) + max(self.output_lens)
+
+    def name_of(self, shape: Shape) -> str:
+        """`latency_bs8`; with its lengths where there are several."""
+        name = f"latency_bs{shape.batch_size}"
+        several = len(self.input_lens) > 1 or len(self.output_lens) > 1
+        return f"{name}_in{shape.input_len}_out{shape.output_len}" if several else name
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputPlan:
+    """A whole workload at once. `workload` is that of a plan, as it is written there."""
+
+    on: EngineChoice
+    workload: Mapping[str, Any]
+    num_prompts: int = 1000
+    warmup: int = 8
+    repeats: int = 1
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        bounds = ("--num-prompts", self.num_prompts, 1), ("--warmup", self.warmup, 0), ("--repeats", self.repeats, 1)
+        if mistakes := [*_least(bounds), *_choice_mistakes(self.on)]:
+            raise PlanError(mistakes)
+
+
+def written(plan: LatencyPlan | ThroughputPlan) -> dict[str, Any]:
+    """The plan as it is kept with the run: plain data, without secrets and without what changes no number."""
+    said: dict[str, Any] = asdict(plan)
+    on = said.pop("on")
+    usual = {"n": 1, "beam_search": False, "detokenize": True}
+    drawn = {name: on[name] for name, value in usual.items() if on[name] != value}
+    engine = {"type": on["engine"]} | ({"args": redacted_fields(on["args"])} if on["args"] else {})
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    return {"engine": engine, "model": on["model"], **drawn, **plain, "seed": on["seed"]}
+
+
+def reread(kept: Mapping[str, Any]) -> LatencyPlan | ThroughputPlan:
+    """The plan of a run that was kept, to do it once more."""
+    said = dict(kept)
+    engine = said.pop("engine")
+    drawn = {name: said.pop(name) for name in ("n", "beam_search", "detokenize") if name in said}
+    on = EngineChoice(engine["type"], said.pop("model"), said.pop("seed"), **drawn, args=engine.get("args", {}))
+    if "workload" in said:
+        return ThroughputPlan(on, **said)
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    return LatencyPlan(on, **plain)
+
+
+def sizes(text: str, flag: str) -> tuple[int, ...]:
+    """`8`, `1,2,4`, `1-8`, `1-64:8` (every eighth, the first included), `2k`; several of these with commas."""
+    found = [size for part in str(text).split(",") for size in _part(part, flag)]
+    return tuple(dict.fromkeys(found))
+
+
+def _part(text: str, flag: str) -> Sequence[int]:
+    between = _RANGE.fullmatch(text)
+    try:
+        if between is None:
+            return _at_least_1([count(text)], flag, text)
+        first, last, step = (count(part or "1") for part in between.groups())
+    except ValueError:
+        raise PlanError(f"{flag}: must be sizes such as 8, 1,2,4, 1-8 or 1-64:8, got {text.strip()}") from None
+    if last < first or step < 1:
+        wrong = "must end where it begins or later" if last < first else "must have a step of at least 1"
+        raise PlanError(f"{flag}: a range {wrong}, got {text.strip()}")
+    return _at_least_1(range(first, last + 1, step), flag, text)
+
+
+def _at_least_1(found: Sequence[int], flag: str, text: str) -> Sequence[int]:
+    if found[0] < 1:
+        raise PlanError(f"{flag}: must be at least 1, got {text.strip()}")
+    if len(found) > MOST_SIZES:
+        raise PlanError(f"{flag}: must be at most {MOST_SIZES} sizes, got {len(found)} by {text.strip()}")
+    return found
+
+
+def bs_range(start: int | None, end: int | None, step: int | None) -> tuple[int, ...] | None:
+    """`--bs-start 1 --bs-end 8 --bs-step 1`, the end included; `None` where none of them is given."""
+    if start is None and end is None and step is None:
+        return None
+    if start is None or end is None:
+        raise PlanError(f"--bs-{'start' if start is None else 'end'}: is missing: a range of batch sizes has two ends")
+    step = 1 if step is None else step
+    mistakes = [*_least((("--bs-start", start, 1), ("--bs-step", step, 1)))]
+    if end < start:
+        mistakes.append(f"--bs-end: must be at least --bs-start, {start}, got {end}")
+    if mistakes:
+        raise PlanError(mistakes)
+    return sizes(f"{start}-{end}:{step}", "--bs-step")
+
+
+def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, Any]:
+    """`key=value` as YAML reads the value, `outer.inner=value` for what is inside another; dashes in a key are
+    underscores, as on an engine's own command line."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        *outer, last = name.strip().lstrip("-").replace("-", "_").split(".")
+        if not equals or not all((*outer, last)):
+            raise PlanError(f"{flag}: must be key=value, such as max_model_len=4096, got {pair}")
+        at = found
+        for step in outer:
+            at = at.setdefault(step, {})
+            if not isinstance(at, dict):
+                raise PlanError(f"{flag} {name}: {step} has nothing inside it")
+        at[last] = parse_yaml(value, f"{flag} {name}")[0]
+    return found
+
+
+def check_context(plan: LatencyPlan, room: int | None, whose: str) -> None:
+    """Nothing is shortened: what the model's context cannot hold is a mistake of the plan."""
+    if room is not None and plan.longest > room:
+        longest = f"{max(plan.input_lens)} + {max(plan.output_lens)}"
+        hint = "ask for fewer, or give the engine a longer context: --args max_model_len=N"
+        raise PlanError(f"--input-len + --output-len: must be at most {room}, {whose}, got {longest}", hint)
+
+
+def _latency_mistakes(plan: LatencyPlan) -> Iterator[str]:
+    yield from _least((("--iters", plan.iters, 1), ("--warmup", plan.warmup, 0)))
+    for flag, given in (
+        ("--batch-sizes", plan.batch_sizes),
+        ("--input-len", plan.input_lens),
+        ("--output-len", plan.output_lens),
+    ):
+        if not given:
+            yield f"{flag}: is missing"
+        elif min(given) < 1:
+            yield f"{flag}: must be at least 1, got {min(given)}"
+    yield from _choice_mistakes(plan.on)
+
+
+def _choice_mistakes(on: EngineChoice) -> Iterator[str]:
+    yield from _least((("--n", on.n, 1), ("--seed", on.seed, 0)))
+
+
+def _least(bounds: Any) -> Iterator[str]:
+    for flag, value, least in bounds:
+        if value < least:
+            yield f"{flag}: must be at least {least}, got {value}"

@@ -1,0 +1,58 @@
+"""In which order the cases of an experiment are done, and how long they will take. Pure."""
+
+import random
+from collections.abc import Sequence
+
+from inferometer.plan.cases import Case
+from inferometer.plan.experiment import Order
+from inferometer.plan.load import Load
+from inferometer.plan.model import Plan, Traffic
+
+
+def ordered(cases: Sequence[Case], order: Order, seed: int = 0) -> list[Case]:
+    """Sequential: all cases of one server, again for every repeat, then those of the next. Shuffled: all at random.
+    ABBA: there and back again and again, so that what drifts with time meets all cases alike."""
+    if order == "shuffled":
+        drawn = list(cases)
+        random.Random(seed).shuffle(drawn)
+        return drawn
+    stacks = list(dict.fromkeys(case.stack for case in cases))
+    if order == "sequential":
+        return sorted(cases, key=lambda case: (stacks.index(case.stack), case.repeat))
+    grouped = sorted(cases, key=lambda case: stacks.index(case.stack))
+    repeats = max(case.repeat for case in cases)
+    passes = [[case for case in grouped if case.repeat == each] for each in range(1, repeats + 1)]
+    return [case for at, each in enumerate(passes) for case in (each if at % 2 == 0 else reversed(each))]
+
+
+def server_starts(cases: Sequence[Case], *, each_case: bool) -> int:
+    """How often a server is started when they are done in this order."""
+    starts, running = 0, ""
+    for case in cases:
+        if case.stack and case.work == "plan" and (each_case or case.stack != running):
+            starts += 1
+        running = case.stack
+    return starts
+
+
+def expected_s(case: Case) -> float | None:
+    """How long its load lasts, as far as the plan tells; None where the target decides."""
+    if not isinstance(case.plan, Plan):
+        return None
+    spans = [_span(each, case.plan) for each in case.plan.classes]
+    return None if any(span is None for span in spans) else max(span or 0.0 for span in spans)
+
+
+def _span(traffic: Traffic, plan: Plan) -> float | None:
+    load, stop = traffic.load, traffic.stop
+    known = [each for each in (stop.duration, _of_count(load, stop.requests or stop.sessions)) if each is not None]
+    if load.type == "stages":
+        known.append(sum(stage.duration for stage in load.stages))
+    if not known:
+        return None
+    warm = plan.warmup.duration + (_of_count(load, plan.warmup.requests) or 0.0)
+    return min(known) + warm
+
+
+def _of_count(load: Load, requests: int | None) -> float | None:
+    return None if not requests or load.type == "ramp" or not load.rate else requests / load.rate

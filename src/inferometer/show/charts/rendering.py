@@ -1,0 +1,70 @@
+"""Specifications as pictures and as scripts of a page: all from the installed package vl-convert, without a browser and
+without the network."""
+
+import copy
+from importlib import import_module
+from typing import Any
+
+from inferometer.errors import MissingExtra
+from inferometer.record.files import write_text
+from inferometer.show.charts.chart import Spec
+from inferometer.show.charts.theme import INK, Theme, config
+from inferometer.workload.cache import cached_path
+
+VEGA_LITE = "6.4"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"  # a name: nothing is fetched from there
+PIXELS = 2.0  # of the picture for one of the chart: sharp on today's screens
+
+
+def render_png(spec: Spec, theme: Theme = "light", scale: float = PIXELS) -> bytes:
+    made: bytes = _converter().vegalite_to_png(_dressed(spec, theme), vl_version=VEGA_LITE, scale=scale)
+    return made
+
+
+def render_svg(spec: Spec, theme: Theme = "light") -> str:
+    made: str = _converter().vegalite_to_svg(_dressed(spec, theme), vl_version=VEGA_LITE)
+    return made
+
+
+def _dressed(spec: Spec, theme: Theme) -> Spec:
+    """With the theme's colours; a picture has a background, as nobody knows where it will be pasted."""
+    looks = config(theme) | {"background": INK[theme]["page"], "padding": 12}
+    return {"$schema": SCHEMA, **copy.deepcopy(spec), "config": looks}
+
+
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and vega-embed as one script that puts `vegaEmbed` on the window. Making it takes seconds, so it
+    is kept in the cache folder, once for each version."""
+    converter = _converter()
+    versions = (converter.__version__, VEGA_LITE)
+    kept = cached_path("charts", "vega.js", *versions)
+    if kept.is_file():
+        return kept.read_text(encoding="utf-8")
+    bundle = harmless(converter.javascript_bundle(vl_version=VEGA_LITE))
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_text(kept, bundle)
+    except Exception:  # a cache that cannot be written costs seconds, not the page
+        return bundle
+    return bundle
+
+
+def harmless(script: str) -> str:
+    """A script that may stand inside of a page: nothing in it ends or opens a script element."""
+    return script.replace("</script", "<\\/script").replace("<script", "\\x3cscript").replace("<!--", "\\x3c!--")
+
+
+def has_charts() -> bool:
+    """Whether the extra is installed."""
+    try:
+        _converter()
+    except MissingExtra:
+        return False
+    return True
+
+
+def _converter() -> Any:
+    try:
+        return import_module("vl_convert")
+    except ImportError:
+        raise MissingExtra("a chart", "charts") from None

@@ -1,0 +1,164 @@
+"""Offline runs as a person reads them: a line per batch size, or the rates of a workload."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from inferometer.measure.values import quantities
+from inferometer.record.run import Run
+from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
+from inferometer.show.headline import cell
+from inferometer.show.summary import verdict_table
+from inferometer.show.values import spread_text, value_text
+from inferometer.target.offline.progress import Progress
+from inferometer.vocabulary import duration_text, number_text
+
+_PHASES = {"warmup": "warm-up", "measure": "measuring", "profile": "profiling"}
+STATS = ("mean", "p50", "p90", "p99")
+_LOOKS = ((STATS, True), (STATS[:3], True), (("mean", "p50"), True), (("mean", "p50"), False), (("mean",), False))
+
+
+def print_offline(run: Run, to: Console) -> None:
+    """Verdict, what was done on what, the numbers, and where they are kept."""
+    for section in _sections(run, to.width):
+        emit(section, to)
+        to.print()
+    for line in _kept_lines(run):
+        to.print(line, soft_wrap=True)
+
+
+def _sections(run: Run, width: int) -> Iterator[RenderableType]:
+    yield verdict_table(run)
+    if table := _about(run):
+        yield table
+    if run.summary.get("cases"):
+        yield cases_table(run.summary, width)
+        yield from _errors(run.summary["cases"])
+    elif run.summary.get("measures"):
+        yield measures_table(run.summary["measures"], width)
+    if rates := _scalars(run.summary):
+        yield rates
+
+
+def cases_table(summary: Mapping[str, Any], width: int) -> Table:
+    """One line per batch size; lengths are shown where there are several, else they are said above."""
+    return first_that_fits((_cases(summary, stats, spread) for stats, spread in _LOOKS), width)
+
+
+def _cases(summary: Mapping[str, Any], stats: tuple[str, ...], spread: bool) -> Table:
+    cases = summary["cases"]
+    lengths = ("in", "out") if len({(case["input_len"], case["output_len"]) for case in cases}) > 1 else ()
+    columns = ("batch size", *lengths, *("avg" if stat == "mean" else stat for stat in stats), "tokens/s")
+    table = plain_table(*columns, right=columns)
+    for case in cases:
+        measure = summary["measures"].get(case["name"])
+        shape = [number_text(case[name]) for name in ("batch_size", *(("input_len", "output_len") if lengths else ()))]
+        if measure is None:
+            table.add_row(*shape, Text(case["state"], "bold red" if case["state"] == "failed" else "yellow"))
+            continue
+        table.add_row(*shape, *(cell(measure, stat, spread) for stat in stats), number_text(case.get("output_rate")))
+    return table
+
+
+def _errors(cases: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    wrong = [case for case in cases if case["error"]]
+    if wrong:
+        table = facts_table(label=1, gap=1)
+        for case in wrong:
+            lengths = "" if case["input_len"] is None else f", {case['input_len']} in, {case['output_len']} out"
+            mark = Text("✗", "bold red") if case["state"] == "failed" else Text("•", "yellow")
+            table.add_row(mark, f"batch size {case['batch_size']}{lengths}: {case['error']}")
+        yield table
+
+
+def measures_table(measures: Mapping[str, Mapping[str, Any]], width: int) -> Table:
+    """One line per measure, of a run that was imported and has no cases."""
+    return first_that_fits((_measures(measures, stats) for stats in (STATS, STATS[:2], STATS[:1])), width)
+
+
+def _measures(measures: Mapping[str, Mapping[str, Any]], stats: tuple[str, ...]) -> Table:
+    columns = tuple("avg" if stat == "mean" else stat for stat in stats)
+    table = plain_table("", *columns, right=columns)
+    for name, measure in measures.items():
+        unit = measure.get("unit") or ""
+        table.add_row(str(measure.get("title") or name), *(value_text(measure.get(stat), unit) for stat in stats))
+    return table
+
+
+def _scalars(summary: Mapping[str, Any]) -> Table | None:
+    """Rates and other single numbers, each with its interval where it has one."""
+    table = facts_table(label=24)
+    for each in quantities(summary).values():
+        if each.statistic is None:
+            beside = spread_text(each.value, each.interval, each.unit)
+            value = value_text(each.value, each.unit)
+            table.add_row(each.title, Text.assemble(value, (f" {beside}" if beside else "", "dim")))
+    return table if table.row_count else None
+
+
+def _about(run: Run) -> Table | None:
+    facts = run.environment.get("target") or {}
+    rows = {
+        "engine": _engine_text(facts),
+        "model": _joined(facts.get("model"), facts.get("dtype"), facts.get("device")),
+        "batches": _batches_text(run.plan),
+        "workload": _workload_text(run.summary),
+    }
+    table = facts_table()
+    for label, text in rows.items():
+        if text:
+            table.add_row(label, text)
+    return table if table.row_count else None
+
+
+def _engine_text(facts: Mapping[str, Any]) -> str:
+    virtual = "virtual time" if facts.get("time") == "virtual" else None
+    named = " ".join(str(facts[name]) for name in ("engine", "version") if facts.get(name))
+    return _joined(named or None, virtual)
+
+
+def _batches_text(plan: Mapping[str, Any]) -> str:
+    if "iters" not in plan:
+        return ""
+    lengths = [" or ".join(map(str, plan[name])) for name in ("input_lens", "output_lens")]
+    return (
+        f"{lengths[0]} tokens in, {lengths[1]} out; {plan['iters']} iterations after {plan['warmup']} of warm-up each"
+    )
+
+
+def _workload_text(summary: Mapping[str, Any]) -> str:
+    if "passes" not in summary:
+        return ""
+    passes = len(summary["passes"])
+    elapsed = duration_text(sum(each["elapsed_s"] for each in summary["passes"]))
+    times = f" in {passes} passes" if passes > 1 else ""
+    return (
+        f"{summary['requests']:,} requests{times}, {summary['input_tokens']:,} tokens in, "
+        f"{summary['output_tokens']:,} out; {elapsed}"
+    )
+
+
+def _joined(*parts: Any) -> str:
+    return ", ".join(str(part) for part in parts if part)
+
+
+def _kept_lines(run: Run) -> Iterator[Text]:
+    if run.folder is not None:
+        yield Text.assemble(("kept in     ", "dim"), str(run.folder))
+        if run.source is None:
+            yield Text.assemble(("once more   ", "dim"), f"inferometer rerun {run.id}")
+
+
+def progress_text(progress: Progress) -> str:
+    """`batch size 8, 512 in, 128 out  measure 12 of 30  617 ms  3 of 8 cases done`."""
+    if progress.phase == "load":
+        return f"starting {progress.what}"
+    parts = [progress.what, f"{_PHASES[progress.phase]} {progress.part + 1} of {progress.parts}"]
+    if progress.last_s is not None:
+        parts.append(duration_text(progress.last_s))
+    if progress.cases > 1:
+        parts.append(f"{progress.case} of {progress.cases} cases done")
+    return "  ".join(parts)

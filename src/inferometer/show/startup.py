@@ -1,0 +1,231 @@
+"""A start as a person reads it: how long until ready, the tree of its phases, sizes and rates; several side by side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from inferometer.measure.values import Quantity, quantities
+from inferometer.record.run import Run
+from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
+from inferometer.show.summary import verdict_table
+from inferometer.target.startup.phases import PHASES
+from inferometer.vocabulary import duration_text, number_text
+
+BAR = 24
+_ORDER = ["time_to_ready", *(f"{phase.name}_time" for phase in PHASES)]
+_FORMAT_IS_NOT_READ = "dummy: weights are made up, not read"
+
+
+def print_startup(run: Run, to: Console) -> None:
+    """Verdict, what was started, the phases, what was not found, the rest."""
+    for section in _sections(run, to.width):
+        emit(section, to)
+        to.print()
+    if run.folder is not None:
+        to.print(Text.assemble(("kept in     ", "dim"), str(run.folder)), soft_wrap=True)
+        to.print(Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} --json"), soft_wrap=True)
+
+
+def _sections(run: Run, width: int) -> Iterator[RenderableType]:
+    startup = run.summary["startup"]
+    yield verdict_table(run)
+    yield about_table(run)
+    if startup["phases"]:
+        yield phases_table(startup, width)
+    if table := _rest(run):
+        yield table
+
+
+def about_table(run: Run) -> Table:
+    table = facts_table()
+    for name, text in _about(run):
+        table.add_row(name, text)
+    return table
+
+
+def _about(run: Run) -> Iterator[tuple[str, str | Text]]:
+    startup, ready = run.summary["startup"], quantities(run.summary).get("time_to_ready")
+    yield "ready after", Text(_time(ready), "bold") if ready else "-"
+    engine = " ".join(str(startup.get(name)) for name in ("engine", "version") if startup.get(name))
+    model = startup.get("model") or (run.environment.get("target") or {}).get("model")
+    if engine or model:
+        yield "started", ", ".join(filter(None, (engine, model)))
+    if startup.get("load_format"):
+        dummy = startup["load_format"] == "dummy"
+        yield "load format", _FORMAT_IS_NOT_READ if dummy else startup["load_format"]
+    if startup.get("cache"):
+        yield (
+            "compiled",
+            {"hit": "from the cache", "miss": "anew: nothing in the cache"}.get(startup["cache"], "partly"),
+        )
+    if len(startup.get("processes", ())) > 1:
+        yield "processes", ", ".join(_process_text(each) for each in startup["processes"])
+
+
+def _process_text(process: Mapping[str, Any]) -> str:
+    return process["name"] if process["pid"] is None else f"{process['name']} ({process['pid']})"
+
+
+def phases_table(startup: Mapping[str, Any], width: int) -> Table:
+    """The tree of phases; a bar shows when each was, where there is room for it."""
+    looks = ((True, True), (False, True), (False, False))
+    return first_that_fits((_phases(startup, *look) for look in looks), width)
+
+
+def _phases(startup: Mapping[str, Any], bars: bool, processes: bool) -> Table:
+    columns = ["phase", "took", *(["process"] if processes else []), *(["when"] if bars else [])]
+    table = plain_table(*columns, right=("took",))
+    span = _span(startup)
+    for phase in startup["phases"]:
+        cells: list[str | Text] = [_indented(phase, startup), _phase_time(phase, startup)]
+        cells += [Text(phase["process"], "dim")] if processes else []
+        cells += [_bar(phase, span)] if bars else []
+        table.add_row(*cells)
+    for missing in startup["unmatched"]:
+        table.add_row(Text(missing["title"]), Text("unmatched", "yellow"))
+    if startup.get("unexplained_s"):
+        table.add_row(Text("in no phase", "dim"), Text(duration_text(startup["unexplained_s"]), "dim"))
+    return table
+
+
+def _indented(phase: Mapping[str, Any], startup: Mapping[str, Any]) -> Text:
+    """Below the phase it is inside of, where that was found."""
+    inside = {each["name"]: each["inside"] for each in startup["phases"]}
+    depth, name = 0, phase["inside"]
+    while name in inside:
+        depth, name = depth + 1, inside[name]
+    return Text("  " * depth + phase["title"])
+
+
+def _phase_time(phase: Mapping[str, Any], startup: Mapping[str, Any]) -> str:
+    """Stamps of whole seconds cannot tell less than a second."""
+    if phase["by"] == "stamps" and phase["seconds"] == 0:
+        return f"< {duration_text(startup['resolution_s'])}"
+    return f"{'~' if phase['by'] == 'stamps' else ''}{duration_text(phase['seconds'])}"
+
+
+def _span(startup: Mapping[str, Any]) -> float:
+    ends = [phase["began_s"] + phase["seconds"] for phase in startup["phases"] if phase["began_s"] is not None]
+    return float(max([*ends, startup.get("ready_in_log_s") or 0.0]))
+
+
+def _bar(phase: Mapping[str, Any], span: float) -> Text:
+    if phase["began_s"] is None or span <= 0:
+        return Text("")
+    first = min(int(phase["began_s"] / span * BAR), BAR - 1)
+    last = min(int((phase["began_s"] + phase["seconds"]) / span * BAR), BAR - 1)
+    return Text(" " * first + "━" * (last - first + 1), "cyan")
+
+
+def _rest(run: Run) -> Table | None:
+    """Sizes, rates and sleeps."""
+    found = quantities(run.summary)
+    shown = [each for each in found.values() if each.unit != "s" or each.name.startswith(("sleep", "wake"))]
+    if not shown:
+        return None
+    table = facts_table()
+    for each in shown:
+        table.add_row(each.title, value(each))
+    return table
+
+
+def value(quantity: Quantity) -> str:
+    match quantity.unit:
+        case "s":
+            return duration_text(quantity.value)
+        case "bytes":
+            return size_text(quantity.value)
+        case "bytes/s":
+            return f"{size_text(quantity.value)}/s"
+    return number_text(quantity.value)
+
+
+def size_text(size: float) -> str:
+    """`13.5 GiB`: in the units that engines and GPUs are told in."""
+    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= 0.9 * factor:
+            return f"{number_text(size / factor)} {unit}"
+    return f"{number_text(size)} B"
+
+
+def _time(quantity: Quantity | None) -> str:
+    """`118 s ±1`, as far as the stamps can tell."""
+    if quantity is None:
+        return "-"
+    if quantity.interval is None or quantity.interval[1] is None:
+        return duration_text(quantity.value)
+    return f"{duration_text(quantity.value)} ± {duration_text(quantity.interval[1] - quantity.value)}"
+
+
+# -- several -----------------------------------------------------------------------------------------------------
+
+
+def print_startups(runs: Sequence[Run], to: Console) -> None:
+    """A column for each start, the best of each row marked."""
+    emit(comparison_table(runs, to.width), to)
+    to.print()
+    for run in runs:
+        to.print(Text.assemble((f"{label_of(run, runs)}  ", "dim"), run.id), soft_wrap=True)
+
+
+def comparison_table(runs: Sequence[Run], width: int) -> Table:
+    tables = (_compared(runs, room) for room in (40, 24, 16, 12, 9))
+    return first_that_fits(tables, width)
+
+
+def _compared(runs: Sequence[Run], room: int) -> Table:
+    names = [_cut(label_of(run, runs), room) for run in runs]
+    table = plain_table("", *names, right=tuple(names))
+    for name, text in (("load format", "load_format"), ("compiled graphs", "cache"), ("version", "version")):
+        said = [str(run.summary["startup"].get(text) or "-") for run in runs]
+        if len(set(said)) > 1 or text == "load_format":
+            table.add_row(name, *(_cut(each, room) for each in said))
+    every = [quantities(run.summary) for run in runs]
+    for key in sorted(dict.fromkeys(key for each in every for key in each), key=_place):
+        table.add_row(*_row([each.get(key) for each in every]))
+    return table
+
+
+def _place(key: str) -> int:
+    """Phases in the order in which they come; what is no phase keeps its place below them."""
+    return _ORDER.index(key) if key in _ORDER else len(_ORDER)
+
+
+def _row(cells: Sequence[Quantity | None]) -> Iterator[str | Text]:
+    known = [cell for cell in cells if cell is not None]
+    yield known[0].title
+    best = _best(known) if len(known) > 1 else None
+    for cell in cells:
+        text = "-" if cell is None else _cell(cell)
+        yield Text(text, "bold green") if cell is not None and cell.value == best else text
+
+
+def _best(known: Sequence[Quantity]) -> float | None:
+    """None where neither way is better, or they cannot be told apart."""
+    values = [each.value for each in known]
+    if known[0].direction is None or min(values) == max(values):
+        return None
+    return min(values) if known[0].direction == "lower" else max(values)
+
+
+def _cell(cell: Quantity) -> str:
+    if cell.unit == "s" and cell.interval is not None and cell.interval[1] is not None and cell.value == 0:
+        return f"< {duration_text(cell.interval[1])}"
+    return value(cell)
+
+
+def label_of(run: Run, runs: Sequence[Run]) -> str:
+    """The load format where that tells them apart, else the name of the log or the plan."""
+    formats = [each.summary["startup"].get("load_format") for each in runs]
+    if None not in formats and len(set(formats)) == len(runs) > 1:
+        return str(run.summary["startup"]["load_format"])
+    names = [each.plan.get("name") for each in runs]
+    named = run.plan.get("name")
+    return str(named) if named and names.count(named) == 1 else run.id
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 1]}…"

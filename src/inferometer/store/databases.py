@@ -1,0 +1,277 @@
+"""The two databases an index can be in, opened for each question, so that any number of processes can ask at once."""
+
+import os
+import sqlite3
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool, StaticPool
+
+from inferometer.errors import MissingExtra, StoreError
+from inferometer.record.files import told
+from inferometer.store.migrations import SCHEMA, is_current, migrate
+
+INDEX = "index.sqlite"
+BUSY_S = 20.0  # how long a writer waits for the others
+CONNECT_S = 10  # PostgreSQL answers by then, or it is not there
+_WRITES = "inferometer_writes"
+_UNWRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
+
+
+class Database(Protocol):
+    """Where the tables are."""
+
+    @property
+    def shown(self) -> str:
+        """Its place as it may be printed."""
+
+    def reading(self) -> Any:
+        """A context with a connection that sees one moment."""
+
+    def writing(self) -> Any:
+        """A context with a connection whose changes come all at once, or not at all."""
+
+    def close(self) -> None:
+        """Until the next question."""
+
+
+class Unwritable(StoreError):
+    """The disk is full, read-only or broken: what is there can still be read."""
+
+
+class SqliteIndex:
+    """A file beside the run folders, made anew where it is missing or broken. It stays open from question to question:
+    SQLite tidies up whenever the last connection is closed, which takes longer than entering a run."""
+
+    def __init__(self, folder: Path, home: Path | None = None) -> None:
+        self.file = folder / INDEX
+        self._runs = (home or folder) / "runs"  # without it there is no store: nobody made a run yet
+        self._engine: Engine | None = None
+        self._opened_as: tuple[int, int] | None = None
+
+    @property
+    def shown(self) -> str:
+        return str(self.file)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._telling(), self._connected(writes=False) as db:
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Takes its turn among the writers at once, instead of failing half way."""
+        with self._telling(), self._connected(writes=True) as db, db.begin():
+            yield db
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.dispose()
+
+    @contextmanager
+    def _connected(self, writes: bool) -> Iterator[Connection]:
+        if not self._runs.is_dir() or not os.access(self.file.parent, os.W_OK):
+            raise Unwritable(f"{self.file}: there is no store, or it is read-only")
+        engine = self._prepared()
+        with engine.connect().execution_options(**{_WRITES: writes}) as db:
+            yield db
+
+    def _prepared(self) -> Engine:
+        """The file may have been deleted, replaced or broken since the last question."""
+        engine = self._open()
+        try:
+            _prepare(engine)
+        except DBAPIError as error:
+            if isinstance(error.orig, sqlite3.OperationalError) or not isinstance(error.orig, sqlite3.DatabaseError):
+                raise  # locked or full: the file itself is fine
+            engine.dispose()
+            _set_aside(self.file)
+            _prepare(engine)
+        self._opened_as = self._seen()
+        return engine
+
+    def _open(self) -> Engine:
+        if self._engine is None:
+            self._engine = sqlite_engine(f"sqlite:///{self.file}")
+            weakref.finalize(self, self._engine.dispose)
+        elif self._seen() != self._opened_as:
+            self._engine.dispose(close=self._opened_as is not None and os.getpid() == self._opened_as[0])
+        return self._engine
+
+    def _seen(self) -> tuple[int, int] | None:
+        """Which file it is, and for whom: a connection is nothing to share with a forked process."""
+        try:
+            return os.getpid(), self.file.stat().st_ino
+        except OSError:
+            return None
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+            kind = Unwritable if code in _UNWRITABLE else StoreError
+            hint = "it can be deleted: it is made anew from the runs"
+            raise kind(f"{self.file}: {error.orig}", hint) from error
+
+
+class MemoryIndex:
+    """In memory, for a store that cannot be written to: it follows the folders each time."""
+
+    shown = "memory"
+
+    def __init__(self) -> None:
+        self._engine = sqlite_engine("sqlite://")
+        _prepare(self._engine)
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._engine.connect() as db:
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self._engine.begin() as db:
+            yield db
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+class PostgresIndex:
+    """One index for a team, by URL."""
+
+    def __init__(self, url: str) -> None:
+        from inferometer.plan.secrets import redacted_url  # brings the whole plan along
+
+        self.shown = redacted_url(url)
+        self._engine = _postgres_engine(url, self.shown)
+        self._is_prepared = False
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._telling(), self._prepared().connect() as db:
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        with self._telling(), self._prepared().begin() as db:
+            yield db
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _prepared(self) -> Engine:
+        if not self._is_prepared:
+            _prepare(self._engine)
+            self._is_prepared = True
+        return self._engine
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise StoreError(f"{self.shown}: {_sentence(error)}", _postgres_hint(error)) from error
+
+
+def sqlite_engine(url: str) -> Engine:
+    pool: Any = StaticPool if url == "sqlite://" else QueuePool
+    engine = create_engine(url, poolclass=pool, connect_args={"timeout": BUSY_S, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, _record: object) -> None:
+        connection.isolation_level = None  # transactions begin where we say, see below
+        connection.execute("pragma synchronous = normal")  # kill -9 safe; what a power cut loses is in the folders
+        connection.execute("pragma foreign_keys = on")
+        connection.execute("pragma wal_autocheckpoint = 8000")  # pages: every 30 MB instead of every dozen runs
+
+    @event.listens_for(engine, "begin")
+    def begun(db: Connection) -> None:
+        db.exec_driver_sql("begin immediate" if db.get_execution_options().get(_WRITES) else "begin")
+
+    return engine
+
+
+def _prepare(engine: Engine) -> None:
+    """The tables as this version knows them."""
+    with engine.connect() as db:
+        if is_current(db):
+            return
+    if engine.dialect.name == "sqlite" and engine.url.database:
+        _switch_on_wal(engine)
+    with engine.connect().execution_options(**{_WRITES: True}) as db, db.begin():
+        migrate(db)
+
+
+def _switch_on_wal(engine: Engine) -> None:
+    raw = engine.raw_connection()
+    try:
+        with suppress(sqlite3.OperationalError):  # locked: somebody else is just switching it on
+            raw.cursor().execute("pragma journal_mode = wal")
+    finally:
+        raw.close()
+
+
+def _set_aside(file: Path) -> None:
+    """Keep a broken index for whoever wonders; everything in it is in the folders too."""
+    with told(file):
+        file.replace(file.with_name(f"{file.name}.broken"))
+        for tail in ("-wal", "-shm"):
+            file.with_name(file.name + tail).unlink(missing_ok=True)
+
+
+def is_postgres(where: str) -> bool:
+    return where.startswith(("postgresql:", "postgres:", "postgresql+psycopg:"))
+
+
+def _postgres_engine(url: str, shown: str) -> Engine:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise MissingExtra("a store in PostgreSQL", "postgres") from None
+    try:
+        parsed = make_url(url).set(drivername="postgresql+psycopg")
+        engine = create_engine(parsed, pool_size=2, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_S})
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        hint = "write postgresql://user@host:5432/database"
+        raise StoreError(f"{shown}: not the URL of a PostgreSQL database", hint) from None
+
+    @event.listens_for(engine, "connect")
+    def connected(connection: Any, _record: object) -> None:
+        was, connection.autocommit = connection.autocommit, True
+        connection.execute(f"set search_path to {SCHEMA}")
+        connection.autocommit = was
+
+    return engine
+
+
+def _sentence(error: DBAPIError) -> str:
+    """What the driver says, on one line; it names host and user, never the password."""
+    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+    return "; ".join(lines[:2]) or type(error.orig).__name__
+
+
+def _postgres_hint(error: DBAPIError) -> str | None:
+    said = str(error.orig).lower()
+    if "password" in said or "authentication" in said or "role" in said:
+        return "give user and password in the URL, in PGUSER and PGPASSWORD, or in ~/.pgpass"
+    if "does not exist" in said and "database" in said:
+        return "make it first: createdb NAME; its tables are made by us"
+    if "permission denied" in said:
+        return f"the user must be allowed to create the schema {SCHEMA}, or to write in it"
+    if getattr(error, "connection_invalidated", False) or "connect" in said:
+        return "is it running, and may it be reached from here? A store that needs no server: --store FOLDER"
+    return None
+
+
+def ping(database: Database) -> None:
+    """Whether it answers, to be known before a run starts and not after it."""
+    with database.reading() as db:
+        db.execute(text("select 1"))

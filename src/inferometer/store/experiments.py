@@ -1,0 +1,228 @@
+"""The folder of an experiment, `<store>/experiments/<id>`: what was asked for, a line per case as it was done, and
+what came of it. Its runs are runs like any other. Any prefix of the lines is valid: it can go on later."""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+
+from inferometer.errors import StoreError
+from inferometer.measure.values import Quantity, quantities
+from inferometer.record.files import replacing, told
+from inferometer.record.run import Run
+from inferometer.record.schema import check_schema, schema_of
+from inferometer.store.names import run_id
+from inferometer.store.store import Store
+
+Kind = Literal["sweep", "search", "ab"]
+
+ABOUT, CASES, RESULT, LOCK = "experiment.json", "cases.jsonl", "result.json", ".lock"
+
+
+@dataclass(frozen=True)
+class KeptExperiment:
+    """What is known of an experiment. A case is a mapping with at least `name`, `parameters` and `run` (an id, or None
+    where it failed before there was one)."""
+
+    id: str
+    kind: Kind
+    name: str | None
+    started_at: str
+    definition: dict[str, Any]
+    cases: list[dict[str, Any]] = field(default_factory=list)
+    result: dict[str, Any] | None = None  # None: it is not over
+    folder: Path | None = None
+
+    @property
+    def latest(self) -> list[dict[str, Any]]:
+        """The cases, each as it was done last: one that was interrupted may have been done again."""
+        return list({case["name"]: case for case in self.cases}.values())
+
+
+@dataclass(frozen=True)
+class CaseRow:
+    """A case that was done, and all its numbers: what tables, charts and files of an experiment are made of."""
+
+    name: str
+    label: str  # without the number of the repeat
+    parameters: dict[str, Any]
+    repeat: int
+    state: str  # of its run; "failed" where there is none
+    run: str | None = None
+    verdict: str | None = None
+    error: str | None = None
+    wall_s: float | None = None
+    values: dict[str, Quantity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExperimentFolder:
+    """An experiment being done."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    def add(self, case: Mapping[str, Any]) -> None:
+        """A case that is done, in one piece and on disk before the next begins."""
+        line = orjson.dumps(dict(case), option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+        with told(self.path), (self.path / CASES).open("ab", buffering=0) as file:
+            whole = _whole(self.path / CASES)
+            file.truncate(whole)  # half a line of a writer that was killed
+            try:
+                written = file.write(line)
+                if written < len(line):  # the disk is full in the middle of it; the next write says so
+                    file.write(line[written:])
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(whole)
+                raise
+
+    def redefine(self, definition: Mapping[str, Any]) -> None:
+        """The file of the experiment was edited, and it goes on with the new one; the old one is kept beside it."""
+        about = _read(self.path / ABOUT) or {}
+        earlier = [*about.get("earlier", []), about.get("definition")]
+        _write(self.path / ABOUT, {**about, "definition": dict(definition), "earlier": earlier})
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """For one process alone: two that resume it would do the same cases."""
+        with told(self.path), (self.path / LOCK).open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StoreError(f"experiment {self.id} is being done by another process", "wait for its end") from None
+            yield
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        _write(self.path / RESULT, result)
+
+    def load(self) -> KeptExperiment:
+        return load_experiment(self.path)
+
+
+def new_experiment(store: Path, kind: Kind, name: str | None, definition: Mapping[str, Any]) -> ExperimentFolder:
+    """A folder of its own for an experiment that starts now."""
+    started = datetime.now(UTC)
+    path = store / "experiments" / run_id(started)
+    about = {"kind": kind, "name": name, "started": started.isoformat(timespec="milliseconds")}
+    with told(path):
+        path.mkdir(parents=True)
+    _write(path / ABOUT, {**about, "definition": dict(definition)})
+    return ExperimentFolder(path)
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    with replacing(file) as draft:
+        whole = {"schema": schema_of("experiment"), **content}
+        draft.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
+
+
+def load_experiment(path: Path) -> KeptExperiment:
+    about = _read(path / ABOUT)
+    if about is None:
+        raise StoreError(f"{path}: not the folder of an experiment", "inferometer sweep makes one")
+    return KeptExperiment(
+        id=path.resolve().name,
+        kind=about.get("kind", "sweep"),
+        name=about.get("name"),
+        started_at=about.get("started", ""),
+        definition=about.get("definition", {}),
+        cases=list(_cases(path / CASES)),
+        result=_read(path / RESULT),
+        folder=path,
+    )
+
+
+def experiments_of(store: Path) -> list[KeptExperiment]:
+    """The newest first; folders that are none are passed over."""
+    found = sorted((store / "experiments").glob(f"*/{ABOUT}"), reverse=True)
+    return [load_experiment(file.parent) for file in found]
+
+
+def find_experiment(store: Path, wanted: str) -> KeptExperiment:
+    """By its id, the beginning of its id, its name (the newest of that name) or `latest`."""
+    known = experiments_of(store)
+    found = [each for each in known if wanted in ("latest", each.id, each.name)]
+    found = found or [each for each in known if each.id.startswith(wanted) or each.id.endswith(f"-{wanted}")]
+    if not found:
+        hint = f"the latest is {known[0].id}" if known else "inferometer sweep makes one"
+        raise StoreError(f"no experiment {wanted!r}", hint)
+    return found[0]
+
+
+_OF_ONE_SIZE = re.compile(r"latency_bs\d+(_in\d+_out\d+)?")
+
+
+def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
+    """A line of an experiment with the numbers of its run."""
+    return CaseRow(
+        name=case["name"],
+        label=case.get("label") or case["name"],
+        parameters=dict(case.get("parameters") or {}),
+        repeat=case.get("repeat", 1),
+        state=case.get("state") or (run.state if run else "failed"),
+        run=case.get("run"),
+        verdict=run.verdict.get("word") if run else None,
+        error=case.get("error"),
+        wall_s=case.get("wall_s"),
+        values=case_values(run) if run else {},
+    )
+
+
+def case_values(run: Run) -> dict[str, Quantity]:
+    """As `quantities` names them; the batch size of a latency run is a parameter, so that it is `latency.p50` in all
+    cases and they make one column."""
+    found = quantities(run.summary)
+    if run.kind != "latency" or len({each.name for each in found.values()}) != 1:
+        return found
+    return {_OF_ONE_SIZE.sub("latency", key, count=1): each for key, each in found.items()}
+
+
+def rows_of(kept: KeptExperiment, store: Store) -> list[CaseRow]:
+    """Every case as it was done last. A run that was deleted since leaves its parameters."""
+    return [case_row(case, _run_of(case, store)) for case in kept.latest]
+
+
+def _run_of(case: Mapping[str, Any], store: Store) -> Run | None:
+    try:
+        return store.load(case["run"]) if case.get("run") else None
+    except StoreError:
+        return None
+
+
+def _whole(file: Path) -> int:
+    """Bytes up to the end of the last whole line."""
+    return file.read_bytes().rfind(b"\n") + 1
+
+
+def _cases(file: Path) -> Iterator[dict[str, Any]]:
+    """Whole lines; the last of a killed writer may be half of one."""
+    if not file.exists():
+        return
+    with told(file):
+        lines = file.read_bytes().splitlines(keepends=True)
+    for line in lines:
+        if line.endswith(b"\n"):
+            yield orjson.loads(line)
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    if not file.exists():
+        return None
+    try:
+        with told(file):
+            content: dict[str, Any] = orjson.loads(file.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise StoreError(f"{file}: not JSON: {error}") from error
+    check_schema(file, "experiment", content.pop("schema", None))
+    return content

@@ -1,0 +1,88 @@
+"""Which run is meant: an id, the start of one, its name (`plum-otter`), `latest`, a baseline, a tag."""
+
+import difflib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import Connection, or_, select
+
+from inferometer.errors import StoreError
+from inferometer.store.folder import logs_of
+from inferometer.store.index import baseline_of, folder_at
+from inferometer.store.query import tagged
+from inferometer.store.tables import baselines, runs, tags
+
+_LATEST = re.compile(r"latest(?:~([0-9]+))?")
+
+
+class Found(NamedTuple):
+    id: str
+    location: str
+
+
+def found(db: Connection, wanted: str, store: str, home: Path) -> Found:
+    if db.execute(select(runs.c.id).limit(1)).first() is None:
+        raise StoreError(f"{store}: no runs in it yet", "make one: inferometer run")
+    if latest := _LATEST.fullmatch(wanted):
+        return _nth(db, int(latest[1] or 0), home)
+    fitting = _exact(db, wanted) or _by_id(db, wanted) or _of_baseline(db, wanted) or _of_tag(db, wanted)
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        ids = [each.id for each in fitting]
+        raise StoreError(f"{wanted!r} fits {len(ids)} runs: {_listed(ids)}", "write more of the id")
+    raise StoreError(f"no run {wanted!r}; the nearest is {_nearest(db, wanted)}", "inferometer list shows them all")
+
+
+def _exact(db: Connection, wanted: str) -> list[Found]:
+    return [Found(*row) for row in db.execute(_SOUGHT.where(runs.c.id == wanted))]
+
+
+def _by_id(db: Connection, wanted: str) -> list[Found]:
+    starts = [Found(*row) for row in db.execute(_SOUGHT.where(runs.c.id.startswith(wanted, autoescape=True)))]
+    ends = _SOUGHT.where(runs.c.id.endswith(f"-{wanted}", autoescape=True))
+    return starts or [Found(*row) for row in db.execute(ends)]
+
+
+def _of_baseline(db: Connection, wanted: str) -> list[Found]:
+    run, _ = baseline_of(db, wanted) or (None, "")
+    if run is None:
+        return []
+    if not (kept := _exact(db, run)):
+        hint = f"choose another: inferometer store baseline {wanted} RUN"
+        raise StoreError(f"baseline {wanted!r} was run {run}, which was deleted", hint)
+    return kept
+
+
+def _of_tag(db: Connection, wanted: str) -> list[Found]:
+    """The newest run that has it."""
+    return [Found(*row) for row in db.execute(_SOUGHT.where(tagged(wanted)).limit(1))]
+
+
+def _nth(db: Connection, back: int, home: Path) -> Found:
+    """Of those that can be shown, if there are any: a run that failed before anything was sent has no numbers."""
+    shown = or_(runs.c.state != "failed", runs.c.requests.is_not(None))
+    kept = db.execute(_SOUGHT.where(shown).limit(back + 1)).all()
+    failed = db.execute(_SOUGHT.where(~shown)).all()
+    logged = [row for row in failed if logs_of(folder_at(row.location, row.id, home))]
+    candidates = sorted({*kept, *logged}, key=lambda row: str(row.id), reverse=True) or failed
+    if back >= len(candidates):
+        total = len(db.execute(_SOUGHT.where(shown)).all()) + len(logged) or len(failed)
+        raise StoreError(f"latest~{back}: there are only {total} runs")
+    return Found(*candidates[back])
+
+
+def _nearest(db: Connection, wanted: str) -> str:
+    ids = list(db.execute(select(runs.c.id)).scalars())
+    words = [*db.execute(select(tags.c.tag).distinct()).scalars(), *db.execute(select(baselines.c.name)).scalars()]
+    names = ["-".join(id_.split("-")[2:]) for id_ in ids]
+    return str(difflib.get_close_matches(wanted, [*ids, *names, *words], n=1, cutoff=0.0)[0])
+
+
+def _listed(ids: list[str]) -> str:
+    rest = len(ids) - 5
+    return ", ".join(ids[:5]) + (f" and {rest} more" if rest > 0 else "")
+
+
+_SOUGHT = select(runs.c.id, runs.c.location).order_by(runs.c.id.desc())

@@ -1,0 +1,94 @@
+"""The manifest of a finished run: each of its files with size and checksum, written last. What was copied half way or
+changed since is told by it; a run without one was killed, or is older than manifests."""
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from inferometer.errors import StoreError
+from inferometer.record.files import replacing, told
+from inferometer.record.schema import check_schema, schema_of
+from inferometer.store.marks import MARKS
+
+MANIFEST = "manifest.json"
+
+Files = dict[str, dict[str, Any]]  # name to {"bytes", "sha256"}
+
+
+def manifest_of(folder: Path) -> Files:
+    """Of all files that are there; marks may change and are no part of it."""
+    with told(folder):
+        names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+        return {name: _facts(folder / name) for name in names if name not in (MANIFEST, MARKS)}
+
+
+def facts_of(content: bytes) -> dict[str, Any]:
+    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def manifest_bytes(files: Mapping[str, Any]) -> bytes:
+    return orjson.dumps({"schema": schema_of("manifest"), "files": files}, option=orjson.OPT_INDENT_2)
+
+
+def write_manifest(folder: Path) -> None:
+    with replacing(folder / MANIFEST) as draft:
+        draft.write_bytes(manifest_bytes(manifest_of(folder)))
+
+
+def read_manifest(folder: Path) -> Files | None:
+    file = folder / MANIFEST
+    if not file.exists():
+        return None
+    with told(file):
+        return files_in(file.read_bytes(), file)
+
+
+def files_in(content: bytes, where: object) -> Files:
+    try:
+        said = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise StoreError(f"{where}: not JSON: {error}") from error
+    check_schema(where, "manifest", said.get("schema"))
+    return dict(said["files"])
+
+
+def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:
+    """Refuse a folder that was copied half way: a file is missing, or is shorter than it was."""
+    for name, facts in (read_manifest(folder) or {}).items():
+        if name in files_elsewhere:
+            continue
+        file = folder / name
+        size = file.stat().st_size if file.exists() else None
+        if size is None or size < facts["bytes"]:
+            there = "missing" if size is None else f"{size} bytes long"
+            raise StoreError(
+                f"{folder}: not whole: {name} is {there}, it had {facts['bytes']} bytes",
+                "copy the folder once more from where it came from",
+            )
+
+
+def faults(folder: Path) -> Iterator[str]:
+    """Everything that is not as it was written, file by file."""
+    files = read_manifest(folder)
+    if files is None:
+        return
+    for name, facts in files.items():
+        file = folder / name
+        if not file.exists():
+            yield f"{name} is missing"
+        elif (found := file.stat().st_size) != facts["bytes"]:
+            yield f"{name} has {found} bytes, it had {facts['bytes']}"
+        elif sha256(file) != facts["sha256"]:
+            yield f"{name} was changed: its checksum is another one"
+
+
+def sha256(file: Path) -> str:
+    with told(file), file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    return {"bytes": file.stat().st_size, "sha256": sha256(file)}

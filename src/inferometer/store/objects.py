@@ -1,0 +1,185 @@
+"""Run folders in an object store, `s3://bucket/prefix` or `gs://...`: uploaded when they are finished, the manifest
+last, and read back into a local cache when they are asked for."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from inferometer.errors import MissingExtra, StoreError
+from inferometer.record.files import told
+from inferometer.store.manifest import MANIFEST, Files, files_in, manifest_of, sha256, write_manifest
+from inferometer.store.marks import MARKS
+
+EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # how addresses begin, to the extra that reads them
+LARGE = (".parquet", ".bin", ".log")  # fetched when they are asked for
+
+
+class Objects:
+    """Where a team keeps its run folders."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._fs = _file_system(self.url)
+
+    def at(self, id_: str) -> str:
+        """The location of a run, whichever prefix it was kept under."""
+        return f"{self.url}/runs/{id_}"
+
+    def check_writable(self) -> None:
+        """To be known before a run starts: a tiny object is written."""
+        with self._telling(self.url):
+            self._fs.pipe_file(f"{self.url}/inferometer.txt", b"Inferometer keeps runs here, under runs/.\n")
+
+    def upload(self, folder: Path) -> str:
+        """Copy a finished run there and say its location. A run without its manifest is not there yet."""
+        place = self.at(folder.name)
+        if not (folder / MANIFEST).exists():
+            write_manifest(folder)
+        with self._telling(place):
+            for name in manifest_of(folder):
+                self._fs.put_file(str(folder / name), f"{place}/{name}")
+            if (folder / MARKS).exists():
+                self._fs.put_file(str(folder / MARKS), f"{place}/{MARKS}")
+            self._fs.put_file(str(folder / MANIFEST), f"{place}/{MANIFEST}")
+        return place
+
+    def fetch(self, location: str, folder: Path, *, whole: bool) -> Files:
+        """Bring a run into the cache: its small files, or all of them. What is there and fits is not fetched again."""
+        files = self.manifest(location)
+        with told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            if whole or not name.endswith(LARGE):
+                self.fetch_file(location, folder, name, files)
+        self._fetch_marks(location, folder)
+        return files
+
+    def fetch_file(self, location: str, folder: Path, name: str, files: Files) -> Path:
+        file, facts = folder / name, files[name]
+        if file.exists() and file.stat().st_size == facts["bytes"]:
+            return file
+        draft = folder / f".{name}.{os.getpid()}.tmp"
+        with self._telling(f"{location}/{name}"):
+            self._fs.get_file(f"{location}/{name}", str(draft))
+        if sha256(draft) != facts["sha256"]:
+            size = draft.stat().st_size
+            draft.unlink()
+            hint = "it was changed or cut after its upload: upload it again from where the run was made"
+            raise StoreError(f"{location}/{name}: not what its manifest says, it has {size} bytes", hint)
+        draft.replace(file)  # no fsync: what is cached can be fetched again
+        return file
+
+    def manifest(self, location: str) -> Files:
+        """Raises where it is missing: the upload did not come to its end."""
+        with self._telling(location):
+            try:
+                content = self._fs.cat_file(f"{location}/{MANIFEST}")
+            except FileNotFoundError:
+                raise StoreError(
+                    f"{location}: {'half uploaded: it has no manifest' if self._is_there(location) else 'no such run'}",
+                    "upload it again from where it was made: inferometer store reindex",
+                ) from None
+        return files_in(content, f"{location}/{MANIFEST}")
+
+    def runs(self) -> tuple[list[str], list[str]]:
+        """The ids of the runs that are there, and of those that are half uploaded."""
+        with self._telling(self.url):
+            self._fs.invalidate_cache()
+            try:
+                found = self._fs.find(f"{self.url}/runs")
+            except FileNotFoundError:
+                found = []
+        ids = {path.rsplit("/", 2)[1] for path in found}
+        whole = {path.rsplit("/", 2)[1] for path in found if path.endswith(f"/{MANIFEST}")}
+        return sorted(whole), sorted(ids - whole)
+
+    def write_marks(self, location: str, content: bytes) -> None:
+        with self._telling(location):
+            self._fs.pipe_file(f"{location}/{MARKS}", content)
+
+    def delete(self, location: str) -> None:
+        """The manifest first: what is deleted half way is no run any more."""
+        with self._telling(location):
+            self._fs.invalidate_cache()
+            names = sorted(self._fs.find(location), key=lambda path: not path.endswith(f"/{MANIFEST}"))
+            for name in names:
+                self._fs.rm_file(name)
+
+    def _is_there(self, location: str) -> bool:
+        self._fs.invalidate_cache()
+        return bool(self._fs.find(location))
+
+    def _fetch_marks(self, location: str, folder: Path) -> None:
+        with self._telling(location):
+            try:
+                (folder / MARKS).write_bytes(self._fs.cat_file(f"{location}/{MARKS}"))
+            except FileNotFoundError:
+                (folder / MARKS).unlink(missing_ok=True)
+
+    @contextmanager
+    def _telling(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except StoreError:
+            raise
+        except Exception as error:
+            if not isinstance(error, OSError) and not _is_of_client(error):
+                raise
+            raise StoreError(f"{where}: {_sentence(error)}", _hint(error)) from error
+
+
+def is_object_store(where: str) -> bool:
+    return where.partition("://")[0] in EXTRAS
+
+
+def _file_system(url: str) -> Any:
+    scheme = url.partition("://")[0]
+    try:
+        import fsspec
+
+        return fsspec.filesystem(scheme, use_listings_cache=False)
+    except ImportError:
+        raise MissingExtra(f"keeping records at {scheme}://", EXTRAS[scheme]) from None
+
+
+def _is_of_client(error: Exception) -> bool:
+    rooms = ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google", "s3fs", "fsspec")
+    return type(error).__module__.partition(".")[0] in rooms
+
+
+def _sentence(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _hint(error: Exception) -> str | None:
+    said = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, FileNotFoundError) or "nosuchbucket" in said or "bucket does not exist" in said:
+        return "make the bucket first, and check its name"
+    denied = ("credential", "forbidden", "access key", "denied", "signature", "unauthor", "anonymous", "403", "401")
+    if isinstance(error, PermissionError) or any(word in said for word in denied):
+        return "check the credentials and rights: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+    if "connect" in said or "resolve" in said or "timeout" in said:
+        return "can the object store be reached from here? AWS_ENDPOINT_URL names one of your own"
+    return None
+
+
+def remove_folder(folder: Path) -> None:
+    """Out of sight first, so that a deletion that ends half way leaves no half run."""
+    aside = folder.with_name(f".gone-{folder.name}")
+    with told(folder):
+        if folder.exists():
+            folder.replace(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def folders_in(place: Path, name: str = "runs") -> dict[str, Path]:
+    """The run folders by id; hidden ones are drafts, or on their way out."""
+    runs = place / name
+    if not runs.is_dir():
+        return {}
+    with told(runs), os.scandir(runs) as found:
+        return {entry.name: Path(entry.path) for entry in found if not entry.name.startswith(".") and entry.is_dir()}

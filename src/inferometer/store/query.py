@@ -1,0 +1,273 @@
+"""Questions to the index in SQL: which runs fit, in which order. A name is a column of the list, a quantity of the
+summary or a setting of the plan; a wrong one is an error that names near ones."""
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, or_, select
+from sqlalchemy.sql import operators
+
+from inferometer.errors import PlanError
+from inferometer.measure.values import canonical
+from inferometer.store.entry import utc_text
+from inferometer.store.tables import baselines, experiments, parameters, quantities, runs, tags
+from inferometer.store.where import Condition, instant
+from inferometer.vocabulary import MEASURES
+
+Clause = ColumnElement[bool]
+
+COLUMNS = {
+    name: runs.c[name]
+    for name in (
+        *("id", "started", "state", "kind", "source", "verdict", "name", "model", "target", "engine"),
+        *("engine_version", "commit", "hardware", "requests", "workload_id", "stack_id", "hardware_id"),
+    )
+}
+MARKS = {
+    "tag": (tags.c.run, tags.c.tag),
+    "baseline": (baselines.c.run, baselines.c.name),
+    "experiment": (experiments.c.run, experiments.c.experiment),
+    "case": (experiments.c.run, experiments.c.case),
+}
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "<": operators.lt,
+    "<=": operators.le,
+    ">": operators.gt,
+    ">=": operators.ge,
+}
+_NEAR = 1e-9  # relative: a number that was written and read again is the same one
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a name in a filter, an order or a list of columns stands for."""
+
+    kind: str  # "column", "mark", "quantity", "parameter"
+    name: str  # "model", "tag", "ttft.p99", "load.rate"
+
+
+def meaning(db: Connection, said: str) -> Name:
+    """Columns and marks first, then quantities, then settings of the plan; `plan.` says that it is one of those."""
+    word = said.strip()
+    if word.startswith("plan."):
+        return _parameter(db, word.removeprefix("plan.")) or _unknown(db, word)
+    if word in COLUMNS:
+        return Name("column", word)
+    if word in MARKS or word == "tags":
+        return Name("mark", word.removesuffix("s") if word == "tags" else word)
+    return _quantity(db, word) or _parameter(db, word) or _unknown(db, word)
+
+
+def _quantity(db: Connection, word: str) -> Name | None:
+    key = canonical(word)
+    if db.execute(select(quantities.c.key).where(quantities.c.key == key).limit(1)).first():
+        return Name("quantity", key)
+    name, _, statistic = key.partition(".")
+    measure = MEASURES.get(name)
+    if measure is None:
+        return None
+    if not measure.scalar and not statistic:
+        kept = [each for each in _keys(db) if each.startswith(f"{name}.")]
+        raise PlanError(f"{word} has many values: say which one", f"write {' or '.join(kept[-3:] or [name + '.p99'])}")
+    from inferometer.plan.limit import Limit
+
+    try:
+        Limit.model_validate({"measure": name, "stat": statistic or None, "value": 1})
+    except ValueError:
+        return None
+    return Name("quantity", key)
+
+
+def _parameter(db: Connection, path: str) -> Name | None:
+    from inferometer.plan.paths import known_paths
+
+    named = select(parameters.c.path).where(parameters.c.path == path).limit(1)
+    inside = select(parameters.c.path).where(parameters.c.path.startswith(f"{path}[", autoescape=True)).limit(1)
+    known = db.execute(named).first() or db.execute(inside).first() or path in known_paths()
+    return Name("parameter", path) if known else None
+
+
+def _unknown(db: Connection, word: str) -> Any:
+    from inferometer.plan.paths import known_paths
+
+    paths = {*db.execute(select(parameters.c.path).distinct()).scalars(), *known_paths()}
+    known = [*COLUMNS, *MARKS, *_keys(db), *MEASURES, *paths, *(f"plan.{path}" for path in paths)]
+    near = difflib.get_close_matches(word if word.startswith("plan.") else canonical(word), known, n=4, cutoff=0.6)
+    hint = (
+        f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join([*COLUMNS, *MARKS])}, measures such as"
+    )
+    raise PlanError(
+        f"no column, measure or setting {word!r}", hint if near else f"{hint} ttft.p99, settings such as plan.load.rate"
+    )
+
+
+def _keys(db: Connection) -> list[str]:
+    return list(db.execute(select(quantities.c.key).distinct()).scalars())
+
+
+def clause(db: Connection, condition: Condition) -> Clause:
+    name = meaning(db, condition.name)
+    match name.kind:
+        case "column" if name.name == "started":
+            return _when(condition)
+        case "column" if name.name == "requests":
+            return _compared(runs.c.requests, condition, _number(condition))
+        case "column":
+            return _text(COLUMNS[name.name], condition)
+        case "mark":
+            return _marked(name.name, condition)
+        case "quantity":
+            return runs.c.number.in_(_having(name.name, condition))
+        case _:
+            return _set(name.name, condition)
+
+
+def _having(key: str, condition: Condition) -> Select[tuple[int]]:
+    """Runs with such a quantity: one that is missing is neither less nor more, nor different."""
+    value = quantities.c.value
+    wanted = _compared(value, condition, _in_unit(key, condition))
+    return select(quantities.c.run).where(quantities.c.key == key, wanted)
+
+
+def _in_unit(key: str, condition: Condition) -> float:
+    """`500ms` is nothing to compare a rate with: measures that are known read values as limits do."""
+    name = key.partition(".")[0]
+    if name not in MEASURES:
+        return _number(condition)
+    from inferometer.plan.limit import Limit
+
+    try:
+        stat = None if MEASURES[name].scalar else "p50"
+        return Limit.model_validate({"measure": name, "stat": stat, "value": condition.value}).value
+    except ValueError as error:
+        said: list[dict[str, Any]] = getattr(error, "errors", list)()
+        why = str(said[0].get("msg", "")).removeprefix("Value error, ") if said else str(error)
+        raise PlanError(f"--where: {condition}: {why}") from None
+
+
+def _number(condition: Condition) -> float:
+    if condition.number is None:
+        raise PlanError(f"--where: {condition}: must compare with a number, got {condition.value!r}")
+    return condition.number
+
+
+def _compared(column: Any, condition: Condition, value: float) -> Clause:
+    if condition.operator in _OPERATORS:
+        return _ordered(column, condition.operator, value)
+    span = abs(value) * _NEAR
+    equal: Clause = column.between(value - span, value + span)
+    match condition.operator:
+        case "=":
+            return equal
+        case "!=":
+            return not_(equal)
+    raise PlanError(f"--where: {condition}: a number has no pattern", "compare it with = != < <= > >=")
+
+
+def _ordered(column: Any, operator: str, value: object) -> Clause:
+    compared: Clause = _OPERATORS[operator](column, value)
+    return compared
+
+
+def _text(column: Any, condition: Condition) -> Clause:
+    """What is missing is different from any text."""
+    said: Clause = column == condition.value if condition.value else column.is_(None)
+    match condition.operator:
+        case "=":
+            return said
+        case "!=":
+            return or_(column.is_(None), not_(said)) if condition.value else not_(said)
+        case "=~":
+            return _matches(column, condition.value)
+        case "!~":
+            return or_(column.is_(None), not_(_matches(column, condition.value)))
+    return _ordered(column, condition.operator, condition.value)
+
+
+def _matches(column: Any, pattern: str) -> Clause:
+    """Anywhere in the text, small or capital; `(?i)` is understood by SQLite's function (Python) and PostgreSQL."""
+    matched: Clause = column.regexp_match(f"(?i){pattern}")
+    return matched
+
+
+def _when(condition: Condition) -> Clause:
+    started, wanted = runs.c.started, utc_text(instant(condition.value))
+    if condition.operator in _OPERATORS:
+        return and_(started != "", _ordered(started, condition.operator, wanted))
+    if condition.operator in ("=~", "!~"):
+        raise PlanError(f"--where: {condition}: a time has no pattern", "write started>2026-11-01")
+    day = datetime.fromisoformat(condition.value) + timedelta(days=1)
+    within = and_(started >= wanted, started < utc_text(day.isoformat()))
+    same = within if len(condition.value) == len("2026-11-15") else started == wanted
+    return same if condition.operator == "=" else not_(same)
+
+
+def _marked(mark: str, condition: Condition) -> Clause:
+    run, word = MARKS[mark]
+    positive = {"!=": "=", "!~": "=~"}.get(condition.operator)
+    wanted = Condition(condition.name, positive or condition.operator, condition.value)  # type: ignore[arg-type]
+    found = runs.c.id.in_(select(run).where(_text(word, wanted)))
+    return not_(found) if positive else found
+
+
+def _set(path: str, condition: Condition) -> Clause:
+    """Runs whose plan says so. What a plan does not say is different from anything."""
+    positive = {"!=": "=", "!~": "=~"}.get(condition.operator)
+    wanted = Condition(condition.name, positive or condition.operator, condition.value)  # type: ignore[arg-type]
+    there = or_(parameters.c.path == path, parameters.c.path.startswith(f"{path}[", autoescape=True))
+    found = runs.c.number.in_(select(parameters.c.run).where(there, _setting(wanted)))
+    return not_(found) if positive else found
+
+
+def _setting(condition: Condition) -> Clause:
+    if condition.operator in _OPERATORS:
+        return _ordered(parameters.c.number, condition.operator, _number(condition))
+    text = _text(parameters.c.text, condition)
+    if condition.operator == "=" and condition.number is not None:
+        return or_(text, _compared(parameters.c.number, condition, condition.number))
+    return text
+
+
+def ordering(db: Connection, sort: str | None) -> list[Any]:
+    """`-output_rate`: the largest first; what has no such value comes last. The newest first where nothing is said."""
+    newest = runs.c.id.desc()
+    if sort is None:
+        return [newest]
+    word, falls = sort.removeprefix("-"), sort.startswith("-")
+    columns = _sorted_by(meaning(db, word))
+    return [*((column.desc() if falls else column.asc()).nulls_last() for column in columns), newest]
+
+
+def _sorted_by(name: Name) -> list[Any]:
+    match name.kind:
+        case "column":
+            column = COLUMNS[name.name]
+            return [column if name.name in ("id", "started", "requests") else func.lower(column)]
+        case "quantity":
+            wanted = select(quantities.c.value).where(quantities.c.run == runs.c.number, quantities.c.key == name.name)
+            return [wanted.scalar_subquery()]
+        case "parameter":
+            there = (parameters.c.run == runs.c.number, parameters.c.path == name.name)
+            return [select(parameters.c[each]).where(*there).scalar_subquery() for each in ("number", "text")]
+    run, word = MARKS[name.name]
+    return [select(word).where(run == runs.c.id).order_by(word).limit(1).scalar_subquery()]
+
+
+def tagged(tag: str) -> Clause:
+    return exists().where(tags.c.run == runs.c.id, tags.c.tag == tag)
+
+
+def of_identity(identity: str) -> Clause:
+    """By the key of `judge.identity`: workload, stack and hardware."""
+    parts = identity.split("-")
+    if len(parts) != 3:
+        raise PlanError(f"not the identity of a run: {identity!r}", "it has three parts: workload-stack-hardware")
+    columns = (runs.c.workload_id, runs.c.stack_id, runs.c.hardware_id)
+    return and_(*(column == part for column, part in zip(columns, parts, strict=True)))
+
+
+def names_of(db: Connection, said: Sequence[str]) -> Iterator[Name]:
+    return (meaning(db, each) for each in said)

@@ -1,0 +1,330 @@
+"""`Store`: runs kept and found again. The run folder is the truth; the index answers questions, and follows the folders
+of this machine by itself. `store.opening` makes one from what a person writes."""
+
+import platform
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, delete, select
+
+from inferometer.errors import StoreError
+from inferometer.judge.identity import Identity
+from inferometer.record.run import Kind, Run
+from inferometer.store import index
+from inferometer.store.databases import Database, MemoryIndex, Unwritable, ping
+from inferometer.store.entry import CHANGING, UNREADABLE, Entry, Listing, listing_at, listing_of
+from inferometer.store.fetching import lazy_run, whole_folder
+from inferometer.store.find import Found, found
+from inferometer.store.folder import RunFolder, check_writable, load_run, new_run
+from inferometer.store.marks import Marks, checked_word, marks_bytes, read_marks, write_marks
+from inferometer.store.objects import Objects, folders_in, remove_folder
+from inferometer.store.query import Clause, clause, names_of, of_identity, ordering, tagged
+from inferometer.store.reindexing import Reindexed, reindexed
+from inferometer.store.tables import baselines, runs, tags
+from inferometer.store.where import Condition, condition
+
+
+class Store:
+    def __init__(
+        self,
+        home: Path,
+        database: Database,
+        objects: Objects | None = None,
+        folder: Path | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        self.home = home  # run folders of this machine are in home/runs, those fetched in home/cache
+        self.database = database
+        self.objects = objects
+        self.warnings = list(warnings)
+        self._batch: list[Listing] | None = None
+        self._moves_with_us = folder == home  # then locations are relative: the store can be moved
+
+    def close(self) -> None:
+        """Let go of the index; the next question opens it again."""
+        self.database.close()
+
+    def __str__(self) -> str:
+        return str(self.home) if self._moves_with_us else self.database.shown
+
+    # -- keeping ------------------------------------------------------------------------------------------------
+
+    def new_run(self, started: datetime | None = None, kind: Kind = "serving", source: str | None = None) -> RunFolder:
+        """A folder of its own for a run that starts now, if it can be kept where it should be."""
+        self._check_servers()
+        return new_run(self.home, started, kind, source)
+
+    def check_writable(self) -> None:
+        """Whether a run could be kept, to be known before the load starts and not after it."""
+        check_writable(self.home)
+        self._check_servers()
+
+    def _check_servers(self) -> None:
+        if not self._moves_with_us:
+            ping(self.database)
+        if self.objects is not None:
+            self.objects.check_writable()
+
+    def add(self, run: Run) -> Run:
+        """Enter a finished run in the index, after its upload where there is one. Says where it is now."""
+        folder = run.folder or self.home / "runs" / run.id
+        location = self.location_of(folder)
+        if self.objects is not None and run.state != "partial":
+            location, run = self._uploaded(run, folder)
+        listing = listing_of(run, location)
+        if self._batch is not None:
+            self._batch.append(listing)
+            self._enter_batch(index.AT_ONCE)
+        else:
+            self._enter([listing])
+        return run
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Runs that are added inside are entered many at a time; if that ends early, the index finds them itself."""
+        self._batch = []
+        try:
+            yield
+        finally:
+            self._enter_batch(1)
+            self._batch = None
+
+    def _enter_batch(self, at_least: int) -> None:
+        if self._batch is not None and len(self._batch) >= at_least:
+            self._enter(self._batch)
+            self._batch = []
+
+    def _enter(self, listings: Sequence[Listing]) -> None:
+        with self.database.writing() as db:
+            index.enter(db, listings)
+
+    def _uploaded(self, run: Run, folder: Path) -> tuple[str, Run]:
+        """What is uploaded becomes part of the cache; until then it waits in its place."""
+        assert self.objects is not None
+        location = self.objects.upload(folder)
+        cached = self.home / "cache" / run.id
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        if cached != folder:
+            remove_folder(cached)
+            folder.replace(cached)
+        return location, load_run(cached)
+
+    def objects_of(self, location: str) -> Objects | None:
+        """The object store that a location is in, if it is in one: not always the one that new runs go to."""
+        if "://" not in location or location.startswith("file://"):
+            return None
+        base = location.rpartition("/runs/")[0]
+        return self.objects if self.objects and self.objects.url == base else Objects(base)
+
+    def location_of(self, folder: Path) -> str:
+        if self._moves_with_us and folder.is_relative_to(self.home):
+            return str(folder.relative_to(self.home))
+        return f"file://{platform.node()}{folder.resolve()}"
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    def runs(
+        self,
+        limit: int | None = None,
+        *,
+        where: Sequence[str | Condition] = (),
+        sort: str | None = None,
+        columns: Sequence[str] = (),
+        kind: str | None = None,
+        tag: str | None = None,
+        identity: str | Identity | None = None,
+        experiment: str | None = None,
+    ) -> list[Entry]:
+        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings that the
+        entries should have beside the headline."""
+        conditions = [condition(each) if isinstance(each, str) else each for each in where]
+        conditions += [Condition("kind", "=", kind)] if kind else []
+        conditions += [Condition("experiment", "=", experiment)] if experiment else []
+        more = [tagged(tag)] if tag else []
+        if identity is not None:
+            more.append(of_identity(identity if isinstance(identity, str) else identity.key))
+        with self.followed() as db:
+            clauses = [*(clause(db, each) for each in conditions), *more]
+            return self._entries(db, clauses, ordering(db, sort), limit, columns)
+
+    def history(self, identity: str | Identity, columns: Sequence[str] = (), limit: int | None = None) -> list[Entry]:
+        """The runs of one identity, the oldest first; of more than `limit`, the last ones."""
+        return self.runs(limit, identity=identity, columns=columns)[::-1]
+
+    def entry(self, wanted: str) -> Entry:
+        """The run that is meant by an id, the start or the name of one, `latest`, `latest~2`, a baseline or a tag."""
+        with self.followed() as db:
+            (entry,) = self._entries(
+                db, [runs.c.id == found(db, wanted, str(self), self.home).id], [runs.c.id], None, ()
+            )
+        return entry
+
+    def find(self, wanted: str) -> Path:
+        """The folder of a run, whole; a path means itself."""
+        place = self._found(wanted)
+        return place if isinstance(place, Path) else whole_folder(self, place)
+
+    def load(self, wanted: str) -> Run:
+        """A run, its records and samples fetched when they are asked for."""
+        place = self._found(wanted)
+        return load_run(place) if isinstance(place, Path) else lazy_run(self, place)
+
+    def _found(self, wanted: str) -> Found | Path:
+        path = Path(wanted).expanduser()
+        if "/" in wanted or (path / "run.json").exists():
+            return path
+        with self.followed() as db:
+            return found(db, wanted, str(self), self.home)
+
+    def _entries(
+        self, db: Connection, clauses: Sequence[Clause], order: Sequence[Any], limit: int | None, columns: Sequence[str]
+    ) -> list[Entry]:
+        names = [name for name in names_of(db, columns) if name.kind in ("quantity", "parameter")]
+        numbered = index.entries(db, self.home, clauses, order, limit)
+        if not names:
+            return [entry for _, entry in numbered]
+        settings = {name.name for name in names if name.kind == "parameter"}
+        more = index.values_of(db, names, [number for number, _ in numbered])
+        return [_with(entry, more[number], settings) for number, entry in numbered]
+
+    # -- what people say of runs --------------------------------------------------------------------------------
+
+    def tag(self, wanted: str, words: Sequence[str]) -> Entry:
+        checked = [checked_word(word, "tag") for word in words]
+        return self._mark(wanted, lambda marks: marks.tagged(*checked))
+
+    def untag(self, wanted: str, words: Sequence[str]) -> Entry:
+        return self._mark(wanted, lambda marks: marks.untagged(*words))
+
+    def set_case(self, wanted: str, experiment: str, case: str | None = None) -> Entry:
+        """The run is a case of an experiment."""
+        return self._mark(wanted, lambda marks: marks.as_case(experiment, case))
+
+    def set_baseline(self, name: str, wanted: str) -> Entry:
+        """The run becomes the baseline of that name, instead of the one before."""
+        word, now = checked_word(name, "baseline"), datetime.now(UTC).isoformat()
+        before = self.baselines().get(word)
+        entry = self._mark(wanted, lambda marks: marks.as_baseline(word, now))
+        if before not in (None, entry.id):
+            self._unmark(str(before), word)
+        return entry
+
+    def remove_baseline(self, name: str) -> None:
+        with self.followed() as db:
+            run = (index.baseline_of(db, name) or (None, ""))[0]
+        if run is None:
+            raise self._no_baseline(name)
+        self._unmark(run, name)
+        with self.database.writing() as db:
+            db.execute(delete(baselines).where(baselines.c.name == name))
+
+    def _unmark(self, run: str, baseline: str) -> None:
+        with suppress(StoreError):  # the run may be gone, its name goes nevertheless
+            self._mark(run, lambda marks: marks.not_baseline(baseline))
+
+    def baseline(self, name: str) -> Entry:
+        """The run that is the baseline of that name; says so where it was deleted."""
+        with self.followed() as db:
+            run, set_at = index.baseline_of(db, name) or (None, "")
+            if run is None:
+                raise self._no_baseline(name)
+            kept = self._entries(db, [runs.c.id == run], [runs.c.id], 1, ())
+        if not kept:
+            hint = f"choose another: inferometer store baseline {name} RUN"
+            raise StoreError(f"baseline {name!r} was run {run} since {set_at[:10]}, which was deleted", hint)
+        return kept[0]
+
+    def baselines(self) -> dict[str, str]:
+        """Names to run ids, also of runs that are gone."""
+        with self.followed() as db:
+            return dict(db.execute(select(baselines.c.name, baselines.c.run)).all())
+
+    def _no_baseline(self, name: str) -> StoreError:
+        known = ", ".join(sorted(self.baselines()))
+        there = f"there are {known}" if known else "there is none yet"
+        return StoreError(f"no baseline {name!r}; {there}", f"set it: inferometer store baseline {name} RUN")
+
+    def _mark(self, wanted: str, change: Any) -> Entry:
+        """In the folder of the run, which is the truth, and in the index. Of a run whose folder is on another machine
+        only the index can know."""
+        entry = self.entry(wanted)
+        marks = change(self._marks(entry))
+        if (objects := self.objects_of(entry.location)) is not None:
+            objects.write_marks(entry.location, marks_bytes(marks))
+        if entry.folder.is_dir():
+            write_marks(entry.folder, marks)
+        with self.database.writing() as db:
+            index.one_writer(db)
+            db.execute(delete(tags).where(tags.c.run == entry.id))
+            index.enter_marks(db, entry.id, marks)
+        return self.entry(entry.id)
+
+    def _marks(self, entry: Entry) -> Marks:
+        objects = self.objects_of(entry.location)
+        if objects is not None:
+            objects.fetch(entry.location, entry.folder, whole=False)
+        said = read_marks(entry.folder) if entry.folder.is_dir() else Marks()
+        all_known = said.tagged(*entry.tags)
+        return all_known.as_case(entry.experiment, entry.case) if entry.experiment else all_known
+
+    # -- following the folders ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def followed(self) -> Iterator[Connection]:
+        """The index, up to date; in memory where it cannot be written: a full disk is no reason not to look at it."""
+        database: Database = self.database
+        try:
+            self._follow(database)
+        except Unwritable:
+            database = MemoryIndex()
+            self._follow(database)
+        with database.reading() as db:
+            yield db
+
+    def _follow(self, database: Database) -> None:
+        """Enter runs that are not there yet or were not done, forget those whose folder is gone."""
+        with database.reading() as db:
+            known = index.known_runs(db)
+        folders = folders_in(self.home)
+        changing = [id_ for id_ in folders if known.get(id_, _UNKNOWN)[0] in CHANGING]
+        gone = [id_ for id_, (_, location) in known.items() if id_ not in folders and self.was_here(id_, location)]
+        listings = [entry for id_ in changing if (entry := listing_at(folders[id_], self.location_of(folders[id_])))]
+        if listings or gone:
+            with database.writing() as db:
+                index.enter(db, listings)
+                index.forget(db, gone)
+                index.forget_marks(db, gone)
+
+    def was_here(self, id_: str, location: str) -> bool:
+        """Whether a run that has no folder was one of this place: those of other machines are not ours to forget."""
+        return location == self.location_of(self.home / "runs" / id_)
+
+    def reindex(self) -> Reindexed:
+        """Make the index anew from the run folders, those in the object store included; upload what waited for it."""
+        return reindexed(self)
+
+    def remove(self, entry: Entry) -> None:
+        """The folder, and what the index knows of it."""
+        objects = self.objects_of(entry.location)
+        if objects is not None:
+            objects.delete(entry.location)
+        elif not entry.folder.is_dir():
+            raise StoreError(f"{entry.id}: its folder is not here: {entry.location}")
+        remove_folder(entry.folder)
+        with self.database.writing() as db:
+            index.one_writer(db)
+            index.forget(db, [entry.id])
+            index.forget_marks(db, [entry.id])
+
+
+_UNKNOWN = (UNREADABLE, "")
+
+
+def _with(entry: Entry, more: dict[str, Any], settings: set[str]) -> Entry:
+    values = {name: value for name, value in more.items() if name not in settings}
+    said = {name: value for name, value in more.items() if name in settings}
+    return replace(entry, values=entry.values | values, parameters=said)

@@ -1,0 +1,22 @@
+"""How any other command is launched: its words with the port filled in, and flags behind them."""
+
+from inferometer.plan.model import Server
+from inferometer.target.arguments import flags_of
+from inferometer.target.launch import OTHER_READY_S, Launch, Place
+
+ANY_RESET = ("/reset_prefix_cache", "/flush_cache")
+
+
+def launch(server: Server, place: Place) -> Launch:
+    words = [*server.command, *flags_of(server.args), *server.flags]
+    return Launch(
+        server.command[0].rpartition("/")[2],
+        place.url,
+        [place.filled(word) for word in words],
+        names=[server.model] if server.model else [],
+        lenient=True,
+        ready_s=OTHER_READY_S,
+        resets=ANY_RESET,
+        version=("/version", "version"),
+        missing="is it spelled right, and on PATH? A path begins at server.folder",
+    )

@@ -1,0 +1,178 @@
+"""An engine in a container of docker or podman: how it is started, followed and ended by its id."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferometer.plan.model import Server
+from inferometer.plan.secrets import is_secret, resolve
+from inferometer.target import llamacpp, sglang, tgi, vllm
+from inferometer.target.arguments import AS_WRITTEN, Spelling, flags_of
+from inferometer.target.engine import ContainerEngine, found_engine
+from inferometer.target.launch import Launch, Place, variables_of
+from inferometer.target.process import Process
+from inferometer.target.vllm import served_names
+
+HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+HF_CACHE = "/root/.cache/huggingface"
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What is known of an image by its name."""
+
+    port: int = 8000
+    model_flag: str | None = None
+    spelling: Spelling = AS_WRITTEN
+    before: tuple[str, ...] = ()  # words that its program wants in front
+    listen: tuple[str, ...] = ()  # flags without which it hears only its own container
+    like: str | None = None  # the type of server it holds
+
+
+IMAGES = {  # part of the name, what is in it
+    "vllm": Image(8000, "--model", vllm.SPELLING, like="vllm"),
+    "sglang": Image(
+        30000,
+        "--model-path",
+        sglang.SPELLING,
+        ("python3", "-m", "sglang.launch_server"),
+        ("--host", "0.0.0.0", "--port", "30000"),
+        like="sglang",
+    ),
+    "text-generation-inference": Image(80, "--model-id", tgi.SPELLING, like="tgi"),
+    "llama.cpp": Image(8080, "-hf", llamacpp.SPELLING, listen=("--host", "0.0.0.0", "--port", "8080"), like="llamacpp"),
+}
+_RESETS = {"vllm": ("/reset_prefix_cache",), "sglang": ("/flush_cache",)}
+
+
+def launch(server: Server, place: Place) -> Launch:
+    image = next((known for part, known in IMAGES.items() if part in str(server.image)), Image())
+    port = server.container_port or image.port
+    inside = Place("0.0.0.0", port, place.model)
+    program = found_engine(server.engine)
+    words = _words_inside(server, image, inside)
+    argv = [program, "run", "--detach", *_options(server, program, place, port), str(server.image), *words]
+    dev_mode = image.like == "vllm" and server.keep == "shared" and server.reset_cache is not False
+    return Launch(
+        f"the container {server.image}",
+        place.url,
+        _with_variable(argv, vllm.DEV_MODE) if dev_mode else argv,
+        env=_hidden(server, place),
+        names=served_names(argv, place),
+        models="/info" if image.like == "tgi" else "/v1/models",
+        lenient=image.like is None,
+        resets=_RESETS.get(image.like or "", ()),
+        version={"tgi": ("/info", "version"), "llamacpp": ("/props", "build_info")}.get(
+            image.like or "", ("/version", "version")
+        ),
+        is_container=True,
+    )
+
+
+def _with_variable(argv: list[str], name: str) -> list[str]:
+    return [*argv[:3], "--env", f"{name}=1", *argv[3:]]
+
+
+def _options(server: Server, program: str, place: Place, port: int) -> list[str]:
+    address = "" if place.host in ("0.0.0.0", "::") else f"{place.host}:"
+    return [
+        *_gpu_options(server.gpus, program),
+        *(["--runtime", server.runtime] if server.runtime else []),
+        *(["--ipc", server.ipc] if server.ipc else []),
+        *(["--pull", server.pull] if server.pull != "missing" else []),
+        *(["--entrypoint", server.entrypoint] if server.entrypoint else []),
+        *(["--workdir", server.folder] if server.folder else []),
+        *(word for volume in _volumes(server) for word in ("--volume", volume)),
+        *(word for name in _variables(server, place) for word in ("--env", name)),
+        *("--publish", f"{address}{place.port}:{port}"),
+    ]
+
+
+def _gpu_options(gpus: str, program: str) -> list[str]:
+    """Podman names them by its device interface, which every version of it understands."""
+    if gpus == "none":
+        return []
+    if Path(program).name == "podman":
+        return [word for each in gpus.split(",") for word in ("--device", f"nvidia.com/gpu={each.strip()}")]
+    return ["--gpus", "all" if gpus == "all" else f'"device={gpus}"']
+
+
+def _volumes(server: Server) -> list[str]:
+    if server.volumes is None:
+        cache = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+        return [f"{cache}:{HF_CACHE}"]
+    return [str(Path(volume).expanduser()) if volume.startswith("~") else volume for volume in server.volumes]
+
+
+def _variables(server: Server, place: Place) -> list[str]:
+    """`NAME=value`, but the name alone where the value is a secret or comes from our environment: a command line is
+    seen by everybody, and the engine reads the value from its own environment."""
+    named = [name for name in HF_TOKENS if name in os.environ and name not in server.env]
+    return [*named, *(_variable(name, place.filled(text)) for name, text in server.env.items())]
+
+
+def _variable(name: str, text: str) -> str:
+    return name if _is_hidden(name, text) else f"{name}={text}"
+
+
+def _hidden(server: Server, place: Place) -> dict[str, str]:
+    """What the engine's own program must find in its environment, and nothing else: its PATH is not the server's."""
+    found = variables_of(server, place)
+    return {name: value for name, value in found.items() if _is_hidden(name, place.filled(server.env[name]))}
+
+
+def _is_hidden(name: str, text: str) -> bool:
+    return is_secret(name) or resolve(text, os.environ, f"server.env.{name}") != text
+
+
+def _words_inside(server: Server, image: Image, inside: Place) -> list[str]:
+    before = server.command or list(image.before)
+    given = flags_of(server.args, image.spelling)
+    named = image.model_flag is not None and inside.model and image.model_flag not in [*before, *given, *server.flags]
+    model = [str(image.model_flag), str(inside.model)] if named else []
+    listen = [] if server.command or "--port" in given else list(image.listen)
+    return [inside.filled(word) for word in [*before, *model, *listen, *given, *server.flags]]
+
+
+class Container:
+    """A running container; its log is followed by a process of ours."""
+
+    def __init__(self, launch: Launch, log: Path, token: str, limit: int, echo: bool) -> None:
+        self._engine = ContainerEngine(launch.argv[0])
+        self._token, self.id = token, ""
+        try:
+            self.id = self._engine.start(launch.argv, launch.env, token)
+            self._logs = Process(
+                [self._engine.program, "logs", "--follow", self.id], log, token, limit=limit, echo=echo
+            )
+        except BaseException:
+            self._remove_all(1.0)
+            raise
+
+    def ended(self) -> str | None:
+        """How it ended. Its log ends when it does, so that it need not be asked about all the time."""
+        if self._logs.ended() is None:
+            return None
+        state = self._engine.state(self.id)
+        if state.get("Running"):
+            return None
+        if not state:
+            return "and was removed"
+        memory = ", out of memory" if state.get("OOMKilled") else ""
+        return f"with exit status {state.get('ExitCode')}{memory}"
+
+    def end(self, grace_s: float) -> list[Any]:
+        try:
+            self._remove_all(grace_s)
+        finally:
+            self._logs.end(1.0)
+        return []
+
+    def facts(self, image: str) -> dict[str, Any]:
+        return {"container": self.id, "engine": Path(self._engine.program).name, **self._engine.image(image)}
+
+    def _remove_all(self, grace_s: float) -> None:
+        """By its label too: a start that was interrupted told no id."""
+        for container in {*self._engine.labelled(self._token), *([self.id] if self.id else [])}:
+            self._engine.remove(container, grace_s)

@@ -1,0 +1,125 @@
+"""How a server is started, as plain data: what each type of a plan's `server` makes, and `target.server` runs."""
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from pathlib import Path
+
+from inferometer.errors import PlanError, TargetError
+from inferometer.plan.model import Server, Target
+from inferometer.plan.secrets import resolve
+
+ENGINE_READY_S = 900.0  # a large model is loaded and compiled for minutes; vLLM's own benchmarks wait as long
+OTHER_READY_S = 300.0
+
+LAUNCHES = {  # from a type of server to what makes its launch
+    "vllm": "inferometer.target.vllm:launch",
+    "sglang": "inferometer.target.sglang:launch",
+    "llamacpp": "inferometer.target.llamacpp:launch",
+    "tgi": "inferometer.target.tgi:launch",
+    "command": "inferometer.target.command:launch",
+    "simulator": "inferometer.target.simulator:launch",
+    "container": "inferometer.target.container:launch",
+    "external": "inferometer.target.external:launch",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is decided before a server is started: where it will listen and what it will serve."""
+
+    host: str
+    port: int
+    model: str | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is asked from here: a server that listens everywhere is also on the loopback."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host and "[" not in host else f"http://{host}:{self.port}"
+
+    def filled(self, word: str) -> str:
+        """A word with our placeholders replaced; other braces, as of JSON, stay."""
+        places = {"{port}": str(self.port), "{host}": self.host, "{url}": self.url, "{model}": self.model or ""}
+        for placeholder, value in places.items():
+            word = word.replace(placeholder, value)
+        return word
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How to start a server and how to tell that it is ready."""
+
+    name: str  # as people call it
+    url: str
+    argv: list[str] = field(default_factory=list)  # empty where nothing is started here
+    env: Mapping[str, str] = field(default_factory=dict)  # beside ours
+    folder: Path | None = None
+    names: list[str] = field(default_factory=list)  # its model is served under one of them; empty: under any
+    health: tuple[str, ...] = ("/health",)
+    models: str | None = "/v1/models"
+    lenient: bool = False  # a path that is not there is no reason to wait: the server's kind is not known
+    ready_s: float = ENGINE_READY_S
+    resets: tuple[str, ...] = ()  # paths to POST to, one of which empties the prefix cache
+    reset_hint: str = ""
+    version: tuple[str, str] | None = None  # path to ask, and the field of its answer
+    held_by_stdin: bool = False  # it ends when its stdin closes, even if we are killed
+    missing: str = ""  # what to do when its program is not here
+    is_container: bool = False
+
+
+def launch_of(server: Server, place: Place) -> Launch:
+    """How the server that a plan names is launched at a place."""
+    target = LAUNCHES.get(server.type)
+    if target is None:
+        raise PlanError(f"server.type must be one of {', '.join(LAUNCHES)}, got {server.type}")
+    module, _, attribute = target.partition(":")
+    make: Callable[[Server, Place], Launch] = getattr(import_module(module), attribute)
+    made = make(server, place)
+    made = replace(made, ready_s=server.ready.timeout or made.ready_s)
+    if made.is_container:  # its environment and folder are inside it
+        return made
+    return replace(made, env={**made.env, **variables_of(server, place)}, folder=folder_of(server))
+
+
+def variables_of(server: Server, place: Place) -> dict[str, str]:
+    """The plan's environment variables, with what they take from ours and from the place."""
+    return {name: resolve(place.filled(text), os.environ, f"server.env.{name}") for name, text in server.env.items()}
+
+
+def folder_of(server: Server) -> Path | None:
+    """The working folder; one that is not there is a mistake of the plan, not of the server."""
+    if server.folder is None:
+        return None
+    folder = Path(server.folder).expanduser()
+    if not folder.is_dir():
+        raise PlanError(f"server.folder must be a folder that is there, got {server.folder}")
+    return folder.resolve()
+
+
+def model_of(server: Server, target: Target) -> str | None:
+    """What to serve. The simulator's model is a setting of its own."""
+    model = server.model or (None if server.type == "simulator" else target.model)
+    return str(Path(model).expanduser()) if model and model.startswith("~") else model
+
+
+def check_port(host: str, port: int) -> None:
+    """A `TargetError` where somebody listens already: what answered there would not be what we started."""
+    if not port_is_free(host, port):
+        raise TargetError(
+            f"port {port} of {host} is taken already",
+            "end what listens there, or leave out server.port and a free one is found",
+        )
+
+
+def port_is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: old connections may linger
+        try:
+            tried.bind((host, port))
+        except OSError:
+            return False
+    return True

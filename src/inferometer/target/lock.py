@@ -1,0 +1,174 @@
+"""Locks, so that two runs never share a GPU or an endpoint by accident. They are files of this user on this machine;
+the system lets go of them when their holder dies, however it dies."""
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+
+from inferometer.errors import TargetError
+from inferometer.plan.model import Server
+from inferometer.target.processes import birth
+from inferometer.target.state import state_folder
+from inferometer.vocabulary import duration_text
+
+LOOK_AGAIN_S = 0.2
+ALL_GPUS = "gpus"
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/accel0")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """What is to be held; those that share it exclude only those that do not."""
+
+    name: str
+    what: str  # as people call it
+    shared: bool = False
+
+
+def endpoint_claims(urls: Sequence[str]) -> list[Claim]:
+    """One for each host and port; the names of this machine are one."""
+    return sorted({Claim(f"endpoint-{_safe(place)}", place) for place in map(_endpoint, urls)})
+
+
+def gpu_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
+    """The GPUs that a server will use: those it is shown, else all of this host.
+
+    All of them exclude each of them: whoever takes one holds `gpus` together with the others.
+    """
+    asked = _gpus(server, environ)
+    if asked is None:
+        return [Claim(ALL_GPUS, "all GPUs of this host")]
+    each = [Claim(f"gpu-{_safe(number)}", f"GPU {number}") for number in asked]
+    return [Claim(ALL_GPUS, "all GPUs of this host", shared=True), *sorted(each)] if each else []
+
+
+def _gpus(server: Server, environ: Mapping[str, str]) -> list[str] | None:
+    """Numbers or names of GPUs, empty where none is used, None for all."""
+    if server.type in ("simulator", "external"):
+        return []
+    if server.type == "container":
+        return None if server.gpus == "all" else [] if server.gpus == "none" else _listed(server.gpus)
+    shown = next((environ[name] for name in _VISIBLE if name in environ), None)
+    if shown is not None:
+        return _listed(shown)
+    if server.type == "command" and not any(Path(device).exists() for device in _DEVICES):
+        return []  # any program; an engine on such a machine computes on all its cores, and excludes its like
+    return None
+
+
+def _listed(shown: str) -> list[str]:
+    return [each for part in shown.split(",") if (each := part.strip()) and each != "-1" and each != "NoDevFiles"]
+
+
+@contextmanager
+def held(
+    claims: Sequence[Claim], holder: str, wait_s: float = 0.0, say: Callable[[str], None] = lambda _text: None
+) -> Iterator[None]:
+    """Hold all claims; a `TargetError` names who has one of them, at once or after the wait."""
+    deadline = time.monotonic() + wait_s
+    with ExitStack() as stack:
+        for claim in claims:
+            stack.enter_context(_held_one(claim, holder, deadline, wait_s, say))
+        yield
+
+
+@contextmanager
+def _held_one(claim: Claim, holder: str, deadline: float, wait_s: float, say: Callable[[str], None]) -> Iterator[None]:
+    path = _folder() / f"{claim.name}.lock"
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    told = False
+    try:
+        while not _taken(file, claim.shared):
+            if time.monotonic() >= deadline:
+                raise _refusal(claim, path, wait_s)
+            if not told:
+                say(f"waiting for {claim.what}: it is in use by {_who(path)}")
+                told = True
+            time.sleep(LOOK_AGAIN_S)
+        if not claim.shared:
+            _write(file, holder)
+        yield
+        if not claim.shared:
+            os.ftruncate(file, 0)
+    finally:
+        os.close(file)
+
+
+def is_held(name: str) -> bool:
+    """Whether somebody holds it now."""
+    file = os.open(_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        return not _taken(file, shared=False)
+    finally:
+        os.close(file)
+
+
+def _taken(file: int, shared: bool) -> bool:
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _refusal(claim: Claim, path: Path, wait_s: float) -> TargetError:
+    waited = f", also after {duration_text(wait_s)}" if wait_s else ""
+    return TargetError(
+        f"{claim.what}: in use by {_who(path)}{waited}",
+        "wait for it with --wait-for-target 30min; share it on purpose with "
+        + ("target.exclusive=false" if claim.name.startswith("endpoint") else "server.exclusive=false"),
+    )
+
+
+def _who(path: Path) -> str:
+    """Who holds a lock, as they wrote into it; holders of single GPUs wrote into those."""
+    several = path.name == f"{ALL_GPUS}.lock"
+    for each in [path, *(sorted(path.parent.glob("gpu-*.lock")) if several else [])]:
+        if (said := _said(each)) and birth(int(said["pid"])) == said["birth"]:
+            since = datetime.fromisoformat(said["since"]).strftime("%Y-%m-%d %H:%M:%S")
+            return f"{said['holder']} (pid {said['pid']}, since {since})"
+    return "another process"
+
+
+def _said(path: Path) -> dict[str, Any] | None:
+    try:
+        said: dict[str, Any] = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    return said
+
+
+def _write(file: int, holder: str) -> None:
+    since = datetime.now().astimezone().isoformat(timespec="seconds")
+    said = {"holder": holder, "pid": os.getpid(), "birth": birth(os.getpid()), "since": since}
+    os.ftruncate(file, 0)
+    os.pwrite(file, orjson.dumps(said), 0)
+
+
+def _endpoint(url: str) -> str:
+    parts = urlsplit(url)
+    host = (parts.hostname or "").lower()
+    if host in ("127.0.0.1", "::1", "0.0.0.0", "::"):
+        host = "localhost"
+    return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]", "_", name)[:150]
+
+
+def _folder() -> Path:
+    folder = state_folder() / "locks"
+    folder.mkdir(exist_ok=True)
+    return folder

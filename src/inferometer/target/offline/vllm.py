@@ -1,0 +1,144 @@
+"""vLLM in this process, through its `LLM` class: written against 0.24 to 0.32."""
+
+import gc
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from multiprocessing import active_children
+from multiprocessing.connection import wait
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from inferometer.errors import InferometerError
+from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, Prompt, named_model
+
+
+class VllmEngine:
+    """`args` are vLLM's own: `max_model_len`, `tensor_parallel_size`, `dtype`, `enforce_eager`, ..."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self._vllm = _installed()
+        self._settings = settings
+        # As `vllm bench latency` has it: a cache that knows the prompt would hide what a prompt costs.
+        chosen = {"enable_prefix_caching": False, "seed": settings.seed, **_profiler(settings.profile), **settings.args}
+        self._detokenize = settings.detokenize and not chosen.get("skip_tokenizer_init")
+        before = set(active_children())
+        self._llm: Any = self._vllm.LLM(model=named_model("vllm", settings.model), **chosen)
+        _wake_when_dead(self._llm, [child for child in active_children() if child not in before])
+        self.facts = self._facts()
+
+    def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
+        asked = [{"prompt": each} if isinstance(each, str) else {"prompt_token_ids": each} for each in prompts]
+        if self._settings.beam_search:
+            return self._beams(asked, output_tokens)
+        sampling = [self._sampling(length) for length in output_tokens]
+        outputs = self._llm.generate(asked, sampling, use_tqdm=False)
+        return [_counted(each, [len(one.token_ids) for one in each.outputs]) for each in outputs]
+
+    def _sampling(self, length: int) -> Any:
+        return self._vllm.SamplingParams(
+            n=self._settings.n,
+            temperature=1.0,
+            top_p=1.0,
+            ignore_eos=True,
+            max_tokens=length,
+            detokenize=self._detokenize,
+        )
+
+    def _beams(self, asked: list[dict[str, Any]], output_tokens: Sequence[int]) -> list[Answer]:
+        """vLLM takes one length for a whole search: prompts of one length are searched together."""
+        params = import_module("vllm.sampling_params").BeamSearchParams
+        answers: dict[int, Answer] = {}
+        for length in dict.fromkeys(output_tokens):
+            numbers = [at for at, each in enumerate(output_tokens) if each == length]
+            found = self._llm.beam_search(
+                [asked[at] for at in numbers],
+                params(beam_width=self._settings.n, max_tokens=length, ignore_eos=True),
+            )
+            for at, each in zip(numbers, found, strict=True):
+                given = len(asked[at].get("prompt_token_ids", ()))
+                answers[at] = Answer(given, sum(len(beam.tokens) - given for beam in each.sequences))
+        return [answers[at] for at in range(len(asked))]
+
+    def now(self) -> int:
+        """`generate` returns when the answers are here, so that no device has to be waited for."""
+        return time.perf_counter_ns()
+
+    @contextmanager
+    def profiled(self, folder: Path) -> Iterator[None]:
+        self._llm.start_profile()
+        try:
+            yield
+        finally:
+            self._llm.stop_profile()
+
+    def close(self) -> None:
+        """End the engine's processes and give its memory back, so that another can be started."""
+        llm, self._llm = self._llm, None
+        with suppress(Exception):  # one that died has nothing to shut down
+            llm.llm_engine.engine_core.shutdown()
+        del llm
+        gc.collect()
+
+    def _facts(self) -> EngineFacts:
+        config = self._llm.llm_engine.model_config
+        return EngineFacts(
+            engine="vllm",
+            version=getattr(self._vllm, "__version__", None),
+            model=str(self._settings.model),
+            device=_device(self._llm),
+            dtype=str(config.dtype).removeprefix("torch."),
+            max_model_len=int(config.max_model_len),
+            vocabulary=int(config.get_vocab_size()),
+        )
+
+
+def _installed() -> Any:
+    """vLLM is as large as what it runs on: it is installed by whoever uses it, for the device there is."""
+    try:
+        return import_module("vllm")
+    except ModuleNotFoundError as error:
+        if error.name != "vllm":
+            raise
+        hint = "pip install vllm, into the environment that inferometer runs in; see https://docs.vllm.ai for devices"
+        raise InferometerError("--engine vllm: vLLM is not installed", hint) from None
+
+
+def _wake_when_dead(llm: Any, children: list[Any]) -> None:
+    """Where a process of the engine is killed (by the system, out of memory), vLLM 0.32 waits for its answer for ever:
+    put its end where the answer is awaited. The thread sleeps until then."""
+    answers = getattr(llm.llm_engine.engine_core, "outputs_queue", None)
+    if answers is None or not children:
+        return
+
+    def wake() -> None:
+        wait([child.sentinel for child in children])
+        answers.put_nowait(RuntimeError("a process of vLLM has died"))
+
+    Thread(target=wake, name="vllm-died", daemon=True).start()
+
+
+def _profiler(folder: Path | None) -> dict[str, Any]:
+    """What makes vLLM ready to be profiled; it used to be the environment, VLLM_TORCH_PROFILER_DIR."""
+    if folder is None:
+        return {}
+    place = str(folder.resolve())
+    if hasattr(import_module("vllm.config"), "ProfilerConfig"):
+        return {"profiler_config": {"profiler": "torch", "torch_profiler_dir": place}}
+    os.environ["VLLM_TORCH_PROFILER_DIR"] = place
+    return {}
+
+
+def _device(llm: Any) -> str | None:
+    """`NVIDIA H200`, or what kind of device it is."""
+    kind = getattr(getattr(llm.llm_engine.vllm_config, "device_config", None), "device_type", None)
+    with suppress(Exception):
+        return str(import_module("vllm.platforms").current_platform.get_device_name())
+    return None if kind is None else str(kind)
+
+
+def _counted(output: Any, made: list[int]) -> Answer:
+    return Answer(len(output.prompt_token_ids or ()), sum(made))

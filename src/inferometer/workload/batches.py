@@ -1,0 +1,52 @@
+"""What an engine without a server is given: batches of random token ids, and the requests of any workload in a row."""
+
+from collections.abc import Callable
+
+from inferometer.errors import PlanError
+from inferometer.wire.dialogue import as_text
+from inferometer.workload.draws import numbers
+from inferometer.workload.session import Request, Workload
+from inferometer.workload.writer import ids_writer
+
+VOCABULARY = 10_000  # token ids are drawn below it, as `vllm bench` does; models have more
+
+
+def random_batches(
+    batch_size: int, input_len: int, output_len: int, seed: int, vocabulary: int | None
+) -> Callable[[int], list[list[int]]]:
+    """From a number to a batch, another one for each number, seed and shape: no cache has seen its prompts."""
+    write = ids_writer(min(vocabulary or VOCABULARY, VOCABULARY))
+
+    def batch(number: int) -> list[list[int]]:
+        key = f"offline {seed} {number} {batch_size} {input_len} {output_len}".encode()
+        ids = write(numbers(key, batch_size * input_len))
+        return [ids[at * input_len : (at + 1) * input_len] for at in range(batch_size)]
+
+    return batch
+
+
+def requests_of(workload: Workload, first: int, wanted: int) -> list[Request]:
+    """So many requests from a session on. Of a session that needs live answers only the first turn is taken."""
+    found: list[Request] = []
+    session = first
+    while len(found) < wanted:
+        made = workload(session)
+        found += made.turns[:1] if made.live else made.turns
+        session += 1
+    if any(request.output_tokens is None for request in found[:wanted]):
+        text = "workload: does not say how long answers are to be, which an engine without a server has to be told"
+        raise PlanError(text, "give --output-len")
+    return found[:wanted]
+
+
+def as_batch(requests: list[Request]) -> tuple[list[list[int] | str], list[int]]:
+    """Prompts as text or token ids, messages written as text, and the length of each answer."""
+    return [_plain(each) for each in requests], [each.output_tokens or 1 for each in requests]
+
+
+def _plain(request: Request) -> list[int] | str:
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return prompt
+    messages = [each for each in prompt if isinstance(each, dict)]
+    return as_text(messages) if messages else [each for each in prompt if isinstance(each, int)]

@@ -1,0 +1,165 @@
+"""compare and check as a person and a CI job call them, over a store with runs in it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferometer.calibrate import curve_of, keep_curve
+from inferometer.cli import main
+from inferometer.comparison import accept, check_run, compare_runs, history_of
+from inferometer.plan.reading import plan_from
+from inferometer.record.run import Run
+from inferometer.run import run
+from inferometer.store.keeping import keep
+from inferometer.store.opening import open_store
+from lined_runs import PLAN, environment_of, summary_of
+
+START = datetime(2026, 10, 1, 3, 0, tzinfo=UTC)
+WIGGLE = (1.0, 1.004, 0.996, 1.007, 0.993, 1.002, 0.999, 1.005)
+
+
+def kept(store: Path, number: int, tpot: float, *, version: str = "0.24.0", verdict: str = "valid") -> Run:
+    return keep(
+        store,
+        kind="serving",
+        plan=PLAN,
+        environment=environment_of(version),
+        summary=summary_of(tpot * WIGGLE[number % len(WIGGLE)], ttft=100 * WIGGLE[number * 3 % len(WIGGLE)]),
+        verdict={"word": verdict, "reasons": []},
+        started=START + timedelta(days=number),
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    for number in range(12):
+        kept(tmp_path, number, 20.0)
+    return tmp_path
+
+
+def called(*words: str) -> int:
+    try:
+        return main([*words]) or 0
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
+def test_compare_by_tags_says_what_is_worse(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = [kept(store, 20 + at, 22.0, version="0.25.0").id for at in range(3)]
+    place = open_store(store)
+    for id_ in slow:
+        place.tag(id_, ["after"])
+    for entry in place.runs(limit=6)[3:]:
+        place.tag(entry.id, ["before"])
+    assert called("compare", "before", "after", "--store", str(store)) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("WORSE  of 3 measures 2 worse, 1 ")
+    assert "came with   engine 0.24.0 to 0.25.0" in told
+    assert called("compare", "before", "after", "--fail-on-worse", "--store", str(store)) == 1
+    capsys.readouterr()
+    assert called("compare", ",".join(slow), "before", "--json", "--store", str(store)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {change["key"]: change["word"] for change in found["changes"]}["tpot.mean"] == "better"
+
+
+def test_two_single_runs_without_a_past_are_unclear(tmp_path: Path) -> None:
+    one, other = kept(tmp_path, 0, 20.0), kept(tmp_path, 1, 30.0)
+    assert compare_runs(one.id, other.id, tmp_path).word == "unclear"
+    assert compare_runs("latest~1", "latest", tmp_path).history == 0
+
+
+def test_the_past_tells_how_much_single_runs_differ(store: Path) -> None:
+    kept(store, 12, 22.0)
+    assert compare_runs("latest~1", "latest", store).word == "worse"
+
+
+def test_refused_runs_need_force(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = kept(store, 12, 20.0, verdict="invalid").id
+    assert called("compare", "latest~1", broken, "--store", str(store)) == 2
+    said = capsys.readouterr()
+    assert "is invalid" in said.err and "--force" in said.err and said.out == ""
+    assert called("compare", "latest~1", broken, "--force", "--store", str(store)) == 0
+    assert capsys.readouterr().out.startswith("NOT COMPARABLE")
+
+
+def test_check_fails_on_worse_until_it_is_accepted(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = kept(store, 12, 22.0, version="0.25.0")
+    assert called("check", "--store", str(store)) == 1
+    told = capsys.readouterr().out
+    assert "TPOT mean is" in told and "it came with engine 0.24.0 to 0.25.0" in told
+    assert called("check", slow.id, "--accept", "--store", str(store)) == 0
+    after = kept(store, 13, 22.0, version="0.25.0")
+    capsys.readouterr()
+    assert called("check", after.id, "--json", "--store", str(store)) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["word"], found["run"]) == ("same", after.id)
+
+
+def test_check_against_a_baseline_by_its_name(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = open_store(store)
+    place.set_baseline("main", place.runs(limit=1)[0].id)
+    kept(store, 12, 23.0)
+    assert called("check", "--against", "baseline:main", "--store", str(store)) == 1
+    assert "than in baseline:main" in capsys.readouterr().out
+    assert called("check", "--against", "baseline:other", "--store", str(store)) == 2
+    assert "no baseline 'other'" in capsys.readouterr().err
+
+
+def test_an_invalid_run_ends_with_4_and_a_lonely_one_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept(tmp_path, 0, 20.0)
+    assert called("check", "--store", str(tmp_path)) == 0
+    assert "no earlier runs" in capsys.readouterr().err
+    assert called("check", "--strict", "--store", str(tmp_path)) == 1
+    kept(tmp_path, 1, 20.0, verdict="invalid")
+    assert called("check", "--store", str(tmp_path)) == 4
+
+
+def test_a_confirming_run_is_made_and_believed(store: Path) -> None:
+    looks_worse = kept(store, 12, 21.0)
+    made: list[Any] = []
+
+    def again(tpot: float) -> Any:
+        def measure(plan: Any) -> Run:
+            made.append(plan)
+            return kept(store, 13 + len(made), tpot)
+
+        return measure
+
+    calm = check_run(looks_worse.id, store, again=again(20.0))
+    assert (calm.word, calm.confirmed, calm.exit_code()) == ("same", False, 0)
+    sure = check_run(looks_worse.id, store, again=again(21.1))
+    assert (sure.word, sure.confirmed, sure.exit_code()) == ("worse", True, 1)
+    assert made[0] == plan_from(PLAN)
+
+
+def test_history_is_of_one_identity_and_of_before(store: Path) -> None:
+    other = keep(
+        store,
+        kind="serving",
+        plan=PLAN | {"load": {"concurrency": 99}},
+        environment=environment_of(),
+        summary=summary_of(50.0),
+        verdict={"word": "valid"},
+        started=START,
+    )
+    runs = open_store(store).runs()
+    latest = open_store(store).load(runs[0].id)
+    past = history_of(latest, store)
+    assert len(past) == 11 and other.id not in [old.id for old in past]
+    assert [old.started_at for old in past] == sorted(old.started_at for old in past)
+    assert history_of(past[4], store) == past[:4]
+    assert accept(latest.id, store) == latest.id
+
+
+def test_the_same_plan_run_twice_is_paired(tmp_path: Path, simulator: str) -> None:
+    """Over real requests: the records are there, and they are of one tape."""
+    keep_curve(curve_of([]), tmp_path)  # how well we measure is another test's matter
+    asked = {"load": {"concurrency": 4}, "stop": {"requests": 24}, "workload": {"output_tokens": 8}}
+    plan = plan_from({"target": {"url": simulator}} | asked)
+    one, other = (run(plan, store=tmp_path) for _ in range(2))
+    found = compare_runs(one.id, other.id, tmp_path)
+    assert (found.design, found.records, found.word) == ("one tape", True, "unclear")
+    assert all(change.interval is not None for change in found.changes)

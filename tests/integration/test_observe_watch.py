@@ -1,0 +1,298 @@
+"""The observer's process against real endpoints that are well, slow, huge, lying or gone; against a library that
+answers as NVML does; and killed half way."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from endpoints import endpoint, say
+
+from inferometer.measure.gpu import gpu_summary
+from inferometer.measure.server import server_summary
+from inferometer.observe import prometheus
+from inferometer.observe.job import MetricsPlace, ObserverJob
+from inferometer.observe.observing import observing
+from inferometer.observe.prometheus import Endpoint, Unreadable
+from inferometer.record.log import read_log
+from inferometer.record.sample import Samples
+from inferometer.wire.origin import origin_of
+
+HEALTHY = "vllm:num_requests_running 1\nvllm:prompt_tokens_total {}\nvllm:generation_tokens_total {}\n"
+
+
+class Asked:
+    """Counts the requests an endpoint got, so that nothing has to be waited for by the clock."""
+
+    def __init__(self, answer):
+        self._answer, self._seen = answer, threading.Condition()
+        self._count = 0
+
+    def __call__(self, handler, number):
+        with self._seen:
+            self._count += 1
+            self._seen.notify_all()
+        self._answer(handler, number)
+
+    def wait(self, count):
+        with self._seen:
+            assert self._seen.wait_for(lambda: self._count >= count, 20)
+
+
+def observe(tmp_path, *urls, until=lambda: None, wanted=True, said=None, **job):
+    """The log of an observer that watched these URLs until the condition held."""
+    log = tmp_path / "log-observer.bin"
+    places = [MetricsPlace(url, url, not wanted) for url in urls]
+    made = ObserverJob(log=str(log), interval_s=0.1, **({"host": False, "metrics": places} | job))
+    with observing(made, (said if said is not None else []).append):
+        until()
+    return read_log(log)
+
+
+def problems(log):
+    return {problem["text"] for note in log.notes if note.what == "observed" for problem in note.facts["problems"]}
+
+
+def summary(log):
+    return server_summary(Samples.of(log.samples), log.notes, 0, 1 << 62)
+
+
+def test_the_simulators_metrics_before_during_and_after(start_simulator, tmp_path):
+    with start_simulator() as url:
+        said = []
+        log = observe(tmp_path, f"{url}/metrics", said=said)
+    assert said == [] and not log.truncated
+    assert {"running", "kv_usage", "requests_ok", "ttft_count", "ttft_bucket"} <= {each.name for each in log.samples}
+    found = summary(log)
+    assert found["sources"][0]["engine"] == "vLLM" and found["sources"][0]["scrapes"] >= 2
+    assert found["counters"]["prompt_tokens"]["grown"] == 0
+    assert found["sources"][0]["config"]["block_size"] == "16"
+    assert problems(log) == set()
+
+
+def test_a_slow_one_is_given_up_before_it_is_asked_again(tmp_path):
+    forever = threading.Event()
+    slow = Asked(lambda handler, number: forever.wait(20))
+    well = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4), min(number, 4))))
+    with endpoint(slow) as bad, endpoint(well) as good:
+        log = observe(tmp_path, bad, good, until=lambda: (slow.wait(3), well.wait(5)))
+        forever.set()
+    assert problems(log) == {"did not answer within 0.08 s"}
+    assert {each.source for each in log.samples} == {good}
+
+
+def test_one_that_drips_is_given_up_too(tmp_path):
+    def drip(handler, number):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "1000000")
+        handler.end_headers()
+        for _ in range(200):
+            handler.wfile.write(b"#")
+            handler.wfile.flush()
+            threading.Event().wait(0.01)
+
+    with endpoint(drip) as url:
+        log = observe(tmp_path, url)
+    assert problems(log) == {"did not answer within 0.08 s"}
+
+
+def test_one_of_100_megabytes_is_not_read_to_its_end():
+    def flood(handler, number):
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(100 << 20))
+        handler.end_headers()
+        for _ in range(100):
+            handler.wfile.write(b"x" * (1 << 20))
+
+    with endpoint(flood) as url:
+        asked = Endpoint(origin_of(url), "/metrics", {}, 20.0)
+        with pytest.raises(Unreadable, match="larger than 16 MiB"):
+            asked.text()
+    assert prometheus.LARGEST == 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "why"),
+    [
+        ("no such page", 404, "answered 404 Not Found"),
+        ("<html>", 200, "is not Prometheus text, it begins with '<html>'"),
+        ("up 1\n", 200, "has no metric of an inference server that we know"),
+        ("vllm:num_requests_running NaN\nvllm:prompt_tokens_total -5\n", 200, "no value that can be: vllm:"),
+    ],
+)
+def test_what_lies_is_a_note(tmp_path, text, status, why):
+    with endpoint(lambda handler, number: say(handler, text, status)) as url:
+        log = observe(tmp_path, url)
+    assert log.samples == []
+    assert any(problem.startswith(why) for problem in problems(log))
+
+
+def test_one_that_is_gone_and_no_gpu_are_notes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))  # no nvidia-smi
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    log = observe(tmp_path, "http://127.0.0.1:1/metrics", host=True, gpu=True, gpu_wanted=True)
+    found = problems(log)
+    assert "refused the connection" in found
+    assert any("NVML" in text or "extra 'gpu'" in text for text in found) or {s.source for s in log.samples} > {"host"}
+    assert any(each.source == "host" for each in log.samples)
+
+
+def test_a_restart_is_seen_and_counted_over(tmp_path):
+    counts = [100, 150, 20, 40]
+    answer = Asked(lambda handler, number: say(handler, HEALTHY.format(*[counts[min(number, 3)]] * 2)))
+    with endpoint(answer) as url:
+        log = observe(tmp_path, url, until=lambda: answer.wait(4))
+    found = summary(log)
+    assert found["restarted"] and found["sources"][0]["restarts"] == 1
+    assert found["counters"]["prompt_tokens"]["grown"] == 50 + 20 + 20
+
+
+def test_replicas_are_pooled(tmp_path):
+    first = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4) * 10, 1)))
+    second = Asked(lambda handler, number: say(handler, HEALTHY.format(5, 5)))
+    with endpoint(first) as one, endpoint(second) as other:
+        log = observe(tmp_path, one, other, until=lambda: first.wait(3))
+    found = summary(log)
+    by_source = found["counters"]["prompt_tokens"]["by_source"]
+    assert by_source[one] >= 20 and by_source[other] == 0
+    assert found["gauges"]["running"]["max"] == 2
+
+
+def test_a_killed_observer_leaves_what_it_sampled(tmp_path):
+    log = tmp_path / "log-observer.bin"
+    answer = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4), min(number, 4))))
+    with endpoint(answer) as url:
+        job = ObserverJob(log=str(log), interval_s=0.1, metrics=[MetricsPlace(url, url)])
+        child = started(job)
+        assert child.stdout.readline() == b"ready\n"
+        answer.wait(10)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        close(child)
+    names = {each.name for each in read_log(log).samples}
+    assert {"prompt_tokens", "load_1min"} <= names
+
+
+def test_it_ends_with_the_process_that_started_it(tmp_path):
+    log = tmp_path / "log-observer.bin"
+    child = started(ObserverJob(log=str(log), interval_s=0.1))
+    assert child.stdout.readline() == b"ready\n"
+    child.stdin.close()
+    assert child.wait(20) == 0
+    child.stdout.close()
+    assert [note.what for note in read_log(log).notes][-1] == "observer"
+
+
+def test_a_run_goes_on_without_its_observer(tmp_path):
+    said = []
+    with observing(ObserverJob(log=str(tmp_path / "no" / "folder" / "log")), said.append):
+        pass
+    assert len(said) == 1 and said[0].startswith("the observer ended early: ")
+
+
+def started(job, **environment):
+    child = subprocess.Popen(
+        [sys.executable, "-m", "inferometer.observe.watch"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | environment,
+    )
+    child.stdin.write(msgspec.json.encode(job) + b"\n")
+    child.stdin.flush()
+    return child
+
+
+def close(child):
+    child.stdin.close()
+    child.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def nvml(tmp_path_factory):
+    """A folder with a library that speaks as NVML does."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the stand-in for NVML with")
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).parents[1] / "data" / "nvml_stand_in.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder
+
+
+def test_every_gpu_through_nvml(tmp_path, nvml, monkeypatch):
+    pytest.importorskip("pynvml")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml))
+    answer = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4), min(number, 4))))
+    with endpoint(answer) as url:
+        log = observe(tmp_path, url, until=lambda: answer.wait(8), gpu=True)
+    samples = Samples.of(log.samples)
+    at, _ = samples.series("power_w", "gpu:0")
+    found = gpu_summary(samples, int(at[1]), int(at[-2]))
+    first, second = found["gpus"]
+    assert first["utilization_share"]["mean"] == 0.9 and first["temperature_c"]["max"] == 60
+    assert first["memory_used_bytes"]["max"] == 10 << 30 and first["memory_total_bytes"] == 80 << 30
+    assert first["sm_clock_hz"]["mean"] == 1.98e9 and first["throttled"] == {}
+    assert second["throttled"] == {"power cap": 1.0}
+    span_s = found["window_s"]
+    assert first["energy"]["by"] == "energy counter" and second["energy"]["by"] == "power"
+    assert first["energy"]["j"] == pytest.approx(300 * span_s, rel=0.02)
+    assert second["energy"]["j"] == pytest.approx(700 * span_s, rel=1e-6)
+
+
+def test_only_the_gpus_asked_for(tmp_path, nvml, monkeypatch):
+    pytest.importorskip("pynvml")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml))
+    assert {each.source for each in observe(tmp_path, gpu=True, gpus=[1]).samples} == {"gpu:1"}
+    (tmp_path / "log-observer.bin").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    log = observe(tmp_path, gpu=True, gpus=[7], gpu_wanted=True)
+    assert log.samples == [] and any("no GPU has index [7]" in text for text in problems(log))
+
+
+NVIDIA_SMI = """#!/bin/sh
+# Prints as nvidia-smi does: a line per GPU and interval, until it is ended.
+case "$1" in
+  --query-gpu=index,name,*) echo "0, NVIDIA L4, GPU-1, 23034, 72.00, 2040, 550.54"; exit 0;;
+  --query-gpu=index,memory.used,*) ;;
+  *) exit 2;;
+esac
+case "$3" in --loop-ms=100) ;; *) exit 2;; esac
+while :; do
+  echo "0, 512, 23034, 37, 12, 61.25, 1980, 6251, 55, 0x0000000000000004"
+  echo "1, 0, 23034, [N/A], 0, [Not Supported], 210, 405, 40, 0x0000000000000001"
+  sleep 0.1
+done
+"""
+
+
+def test_nvidia_smi_where_nvml_cannot_be_called(tmp_path, monkeypatch):
+    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    answer = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4), min(number, 4))))
+    with endpoint(answer) as url:
+        log = observe(tmp_path, url, until=lambda: answer.wait(6), gpu=True)
+    samples = Samples.of(log.samples)
+    at, watts = samples.series("power_w", "gpu:0")
+    assert len(at) > 2 and set(watts) == {61.25}
+    assert samples.series("memory_used_bytes", "gpu:0")[1][0] == 512 * 2**20
+    assert samples.series("throttle_reasons", "gpu:0")[1][0] == 4
+    assert not len(samples.series("power_w", "gpu:1")[0])
+    assert gpu_summary(samples, int(at[0]), int(at[-1]))["gpus"][0]["energy"]["by"] == "power"
+    from inferometer.observe.nvidia_smi import gpu_facts
+
+    assert gpu_facts()["gpus"][0] == {
+        "index": 0,
+        "name": "NVIDIA L4",
+        "uuid": "GPU-1",
+        "memory_bytes": 23034 * 2**20,
+        "power_limit_w": 72.0,
+        "max_sm_clock_hz": 2.04e9,
+    }

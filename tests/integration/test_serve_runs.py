@@ -1,0 +1,161 @@
+"""Runs on servers that they start or share, under the locks that keep others away; and `inferometer serve`."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from small_engines import ENGINE, alive, engine, eventually
+
+from inferometer.calibrate import curve_of, keep_curve
+from inferometer.errors import TargetError
+from inferometer.plan.reading import plan_from
+from inferometer.run import run
+from inferometer.target.lock import endpoint_claims, held
+from inferometer.target.server import running
+
+QUICK = {"frontend": 0, "step_time": {"base": 0.001, "prefill_token": 0, "decode_sequence": 0}}
+SERVER = {"type": "simulator", "args": QUICK}
+WORK = {"workload": {"input_tokens": 256, "output_tokens": 2}, "stop": {"requests": 6}, "load": {"concurrency": 2}}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    keep_curve(curve_of([]), tmp_path / "store")
+    return tmp_path / "store"
+
+
+def cached(made):
+    tokens = made.records().cached_tokens
+    return int(tokens[tokens > 0].sum())  # a missing count is negative
+
+
+def test_a_run_keeps_what_it_started(store):
+    said = []
+    made = run(plan_from({"server": SERVER, "target": {"api": "chat"}, **WORK}), store=store, notes=said.append)
+    facts = made.environment["server"]
+    assert made.state == "complete"
+    assert (facts["type"], facts["model"], facts["ended"]) == ("simulator", "simulated-8b", None)
+    assert facts["ready_s"] > 0 and not alive(facts["pid"])
+    assert facts["log"] == str(made.folder / "server.log")
+    assert any(note.startswith("started the simulator at http://127.0.0.1:") for note in said)
+
+
+def test_one_server_for_many_runs_forgets_between_them(store, tmp_path):
+    plan = plan_from({"server": {**SERVER, "keep": "shared"}, **WORK})
+    said = []
+    with running(plan.server, tmp_path) as server:
+        runs = [run(plan, store=store, nonce="same", server=server, notes=said.append) for _ in range(2)]
+        assert server.ended() is None
+    assert [cached(each) for each in runs] == [0, 0]
+    assert [each.environment["server"]["prefix_cache_reset"] for each in runs] == [None, True]
+    assert [each.environment["server"]["run_number"] for each in runs] == [1, 2]
+    assert said == ["the prefix cache was reset (POST /reset_prefix_cache)"]
+    assert all((each.folder / "server.log").exists() for each in runs)
+
+
+def test_without_the_reset_the_second_run_would_be_warm(store, tmp_path):
+    plan = plan_from({"server": {**SERVER, "keep": "shared", "reset_cache": False}, **WORK})
+    with running(plan.server, tmp_path) as server:
+        first, second = (run(plan, store=store, nonce="same", server=server) for _ in range(2))
+    assert cached(first) == 0 < cached(second)
+
+
+def test_a_warm_up_does_not_prime_the_prefix_cache(store):
+    plan = plan_from({"server": SERVER, "warmup": 10, **WORK})
+    made = run(plan, store=store)
+    assert len(made.records()) == 16
+    assert cached(made) == 0
+
+
+def test_two_runs_do_not_share_an_endpoint_by_accident(store, tmp_path):
+    with running(engine(), tmp_path) as server:
+        plan = plan_from({"target": server.url, **WORK})
+        with held(endpoint_claims([server.url]), "run 20260101-000000-abc"):
+            with pytest.raises(TargetError, match=r"in use by run 20260101-000000-abc \(pid"):
+                run(plan, store=store)
+            with pytest.raises(TargetError, match="also after 10 ms"):
+                run(plan, store=store, wait_for_target_s=0.01)
+    assert not list((store / "runs").glob("2*"))
+
+
+def test_a_server_that_dies_during_the_load_fails_the_run(store):
+    code = "import sys; sys.argv[0] = 'x'; from inferometer.simulator.__main__ import main; main()"
+    killer = (
+        "import os, threading\n"
+        "from inferometer.simulator import server as module\n"
+        "join = module.SimulatorServer._join\n"
+        "def dying(self, answer):\n"
+        "    if self._number > 5:\n"
+        "        print('RuntimeError: CUDA error: an illegal memory access', flush=True)\n"
+        "        os._exit(3)\n"
+        "    join(self, answer)\n"
+        "module.SimulatorServer._join = dying\n"
+    )
+    command = [sys.executable, "-c", killer + code, "--port", "{port}", "--settings", json.dumps(QUICK)]
+    said = []
+    plan = plan_from({"server": {"type": "command", "command": command}, **WORK, "stop": {"requests": 50}})
+    made = run(plan, store=store, notes=said.append)
+    assert made.state == "failed"
+    assert made.environment["server"]["ended"] == "with exit status 3"
+    assert any("ended with exit status 3 during the load" in note and "illegal memory access" in note for note in said)
+    assert len(made.records()) > 5  # what was answered is kept
+
+
+@pytest.fixture
+def serve(tmp_path):
+    started = []
+
+    def start(*words, **more):
+        environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "NO_COLOR": "1"}
+        command = [sys.executable, "-m", "inferometer", "serve", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, env=environ, cwd=tmp_path, **pipes, **more))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_serve_prints_the_url_and_ends_with_ctrl_c(serve, tmp_path):
+    process = serve(
+        "command", "--log", "engine.log", "--", sys.executable, str(ENGINE), "--port", "{port}", "leaks-session"
+    )
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    log = tmp_path / "engine.log"
+    assert eventually(lambda: "child" in log.read_text())
+    pids = [int(line.split()[1]) for line in log.read_text().splitlines()]
+    process.send_signal(signal.SIGINT)
+    rest, told = process.communicate(timeout=30)
+    assert (process.returncode, rest) == (0, "")
+    assert "hint: inferometer run --url http://127.0.0.1:" in told and "ended command" in told
+    assert not any(map(alive, pids))
+
+
+def test_serve_says_what_is_ready_as_json_and_shows_the_log(serve):
+    process = serve("simulator", "--model", "toy", "--json", "--set", "server.args.speed=2")
+    document = ""
+    while not document.endswith("}\n"):
+        document += process.stdout.readline()
+    facts = json.loads(document)
+    assert (facts["model"], facts["type"]) == ("toy", "simulator")
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert '"port"' in told  # what it printed
+    assert not alive(facts["pid"])
+
+
+def test_serve_tells_what_went_wrong(serve):
+    process = serve("command", "--", sys.executable, str(ENGINE), "--port", "{port}", "exits")
+    out, told = process.communicate(timeout=30)
+    assert (process.returncode, out) == (3, "")
+    assert "ended with exit status 1 before it was ready" in told
+    process = serve("vllm")
+    assert "serve: server.model is missing" in process.communicate(timeout=30)[1]
+    assert process.returncode == 2

@@ -1,0 +1,48 @@
+"""Runs of one identity with given numbers, without records: a history to hold a run against."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from inferometer.record.run import Run
+
+START = datetime(2026, 10, 1, 3, 0, tzinfo=UTC)
+PLAN: dict[str, Any] = {"target": {"url": ["http://127.0.0.1:8000"], "model": "m"}, "load": {"concurrency": 8}}
+
+
+def summary_of(tpot: float, **more: float) -> dict[str, Any]:
+    """Milliseconds of TPOT, and what follows from it."""
+    measures = {
+        "tpot": {"unit": "s", "mean": tpot / 1e3},
+        "ttft": {"unit": "s", "p50": more.get("ttft", 100.0) / 1e3},
+        "output_tokens": {"unit": "tokens", "mean": more.get("tokens", 64.0)},
+    }
+    rates = {"output_rate": {"unit": "tokens/s", "window": more.get("rate", 8000 / tpot)}}
+    return {"loop": "closed", "measures": measures, "rates": rates}
+
+
+def environment_of(version: str = "0.24.0", commit: str = "a" * 40) -> dict[str, Any]:
+    target = {"urls": ["http://127.0.0.1:8000"], "model": "m", "server": "vLLM", "version": version}
+    return {"target": target, "git": {"commit": commit}, "machine": {"cpu": "x", "cores": 8}}
+
+
+def lined_run(
+    number: int,
+    tpot: float,
+    environment: Mapping[str, Any] | None = None,
+    verdict: str = "valid",
+    **more: float,
+) -> Run:
+    started = START + timedelta(days=number)
+    return Run(
+        id=f"{started:%Y%m%d-%H%M%S}-run-{number}",
+        started_at=started.isoformat(),
+        plan=PLAN,
+        environment=dict(environment or environment_of()),
+        summary=summary_of(tpot, **more),
+        verdict={"word": verdict, "reasons": [] if verdict == "valid" else [{"text": "Late."}]},
+    )
+
+
+def line_of(values: Sequence[float], first: int = 0, environment: Mapping[str, Any] | None = None) -> list[Run]:
+    return [lined_run(first + at, value, environment) for at, value in enumerate(values)]

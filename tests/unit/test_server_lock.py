@@ -1,0 +1,98 @@
+"""Locks of GPUs and endpoints: what excludes what, and what the second one is told."""
+
+import threading
+
+import pytest
+
+from inferometer.errors import TargetError
+from inferometer.plan.model import Server
+from inferometer.target.lock import endpoint_claims, gpu_claims, held
+from inferometer.target.ports import reserved_port
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def names(server, **environ):
+    return [claim.name for claim in gpu_claims(Server(**server), environ)]
+
+
+def refusal(claims):
+    with pytest.raises(TargetError) as caught, held(claims, "another"):
+        pass
+    return caught.value
+
+
+def test_which_gpus_a_server_uses():
+    engine = {"type": "vllm", "model": "m"}
+    assert names(engine) == ["gpus"]
+    assert names(engine, CUDA_VISIBLE_DEVICES="1,0") == ["gpus", "gpu-0", "gpu-1"]
+    assert names(engine, CUDA_VISIBLE_DEVICES="-1") == names(engine, CUDA_VISIBLE_DEVICES="") == []
+    assert names({"type": "simulator"}) == names({"type": "external", "url": "http://h"}) == []
+    assert names({"type": "container", "image": "x", "gpus": "2"}) == ["gpus", "gpu-2"]
+    assert names({"type": "container", "image": "x", "gpus": "none"}) == []
+
+
+def test_all_gpus_exclude_each_and_two_different_ones_get_along():
+    every = gpu_claims(Server(type="vllm", model="m"), {})
+    first, second = (gpu_claims(Server(type="vllm", model="m"), {"CUDA_VISIBLE_DEVICES": n}) for n in "01")
+    with held(first, "run one"), held(second, "run two"):
+        with (
+            pytest.raises(TargetError, match=r"GPU 0: in use by run one \(pid \d+, since [-\d]+ [:\d]+\)"),
+            held(first, "x"),
+        ):
+            pass
+        with pytest.raises(TargetError, match=r"all GPUs of this host: in use by run one"), held(every, "x"):
+            pass
+    with held(every, "run all"):
+        refused = refusal(first)
+    assert refused.message.startswith("all GPUs of this host: in use by run all")
+    assert "--wait-for-target" in refused.hint and "server.exclusive=false" in refused.hint
+
+
+def test_an_endpoint_is_one_whatever_it_is_called():
+    (one,) = endpoint_claims(["http://127.0.0.1:8000/v1", "http://localhost:8000"])
+    (other,) = endpoint_claims(["https://Api.example.com/x"])
+    assert (one.what, other.what) == ("localhost:8000", "api.example.com:443")
+    with held([one], "run one"), held([other], "run two"):
+        refused = refusal([one])
+    assert refused.message.startswith("localhost:8000: in use by run one")
+    with held([one], "again"):
+        pass
+
+
+def test_a_wait_ends_when_the_holder_lets_go():
+    claims = endpoint_claims(["http://h:1"])
+    said, let_go, has = [], threading.Event(), threading.Event()
+
+    def hold():
+        with held(claims, "run one"):
+            has.set()
+            let_go.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    has.wait()
+
+    def heard(text):
+        said.append(text)
+        let_go.set()
+
+    with held(claims, "run two", wait_s=30, say=heard):
+        pass
+    thread.join()
+    assert said[0].startswith("waiting for h:1: it is in use by run one")
+
+
+def test_a_wait_that_is_too_short():
+    claims = endpoint_claims(["http://h:1"])
+    with held(claims, "run one"), pytest.raises(TargetError, match="also after 50 ms"), held(claims, "x", wait_s=0.05):
+        pass
+
+
+def test_free_ports_are_different_and_not_those_of_connections():
+    with reserved_port("127.0.0.1", None, "a") as one, reserved_port("127.0.0.1", None, "b") as two:
+        assert one != two
+        assert min(one, two) >= 10_000 and max(one, two) < 32_768
