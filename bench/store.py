@@ -51,14 +51,17 @@ LISTS: dict[str, dict[str, Any]] = {
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--runs", type=int, default=10_000)
+    options.add_argument("--only", choices=["sqlite", "postgresql"], help="one of the two")
     options.add_argument("--folder", type=Path, help="where the store is made; a temporary folder of its own there")
     said = options.parse_args()
     with tempfile.TemporaryDirectory(dir=said.folder) as place:
-        rows = measured("sqlite", open_store(Path(place) / "store"), said.runs)
-        rows += command_line(Path(place) / "store")
-        with postgres() as url:
-            if url is not None:
-                rows += measured("postgresql", open_store(url, str(Path(place) / "team")), said.runs)
+        rows = []
+        if said.only != "postgresql":
+            rows += measured("sqlite", open_store(Path(place) / "store"), said.runs)
+            rows += command_line(Path(place) / "store")
+        if said.only != "sqlite":
+            with postgres() as url:
+                rows += [] if url is None else measured("postgresql", open_store(url, f"{place}/team"), said.runs)
     print_rows(rows, said.json)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inferometer.record.columns import Records as Records
     from inferometer.record.run import Run as Run
     from inferometer.store.folder import load_run as load_run
+    from inferometer.store.opening import open_store as open_store
 
 __version__ = "0.1.0"
 
@@ -24,6 +25,7 @@ _PUBLIC = {  # imported on use: `inferometer --help` must not wait for numpy
     "Records": "inferometer.record.columns",
     "Run": "inferometer.record.run",
     "load_run": "inferometer.store.folder",
+    "open_store": "inferometer.store.opening",
     "plan_from": "inferometer.plan.reading",
     "read_plan": "inferometer.plan.reading",
 }

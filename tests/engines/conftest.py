@@ -1,11 +1,17 @@
 """Real engines, each in an environment of its own: only with INFEROMETER_ENGINES=1, never in `make test`.
 
-A tiny model is made on the spot from random weights; it speaks in token ids, so that it needs no tokenizer.
+A tiny model is made on the spot from random weights; it speaks in token ids, so that it needs no tokenizer. What is
+served over HTTP needs one: INFEROMETER_MODEL is the folder of the model that deploy/install-engines.sh makes.
 """
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
+
+from inferometer.plan.reading import plan_from
+from inferometer.target.server import running
 
 VOCABULARY = 12_000  # `vllm bench latency` draws token ids below 10,000
 CONTEXT = 2048
@@ -41,3 +47,47 @@ def tiny_model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiny-qwen3")
     transformers.Qwen3ForCausalLM(config).to(torch.float32).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def model():
+    """The folder of a tiny model with a real tokenizer."""
+    folder = os.environ.get("INFEROMETER_MODEL")
+    if not folder:
+        pytest.skip("INFEROMETER_MODEL is not set: make test-engines makes it")
+    return Path(folder).absolute()
+
+
+@pytest.fixture(scope="session")
+def vllm_section(model):
+    """The `server` of a plan: vLLM for CPU, as small as it gets, called the same in every test."""
+    return {
+        "type": "vllm",
+        "model": str(model),
+        "command": [str(Path(sys.executable).parent / "vllm"), "serve"],
+        "args": {
+            "served-model-name": "tiny",
+            "dtype": "float32",  # with bfloat16 the CPU worker dies at the first request
+            "max-model-len": 4096,
+            "max-num-seqs": 32,
+            "enforce-eager": True,
+            "enable-prefix-caching": False,
+        },
+        "env": {
+            "HF_HUB_OFFLINE": 1,
+            "VLLM_NO_USAGE_STATS": 1,
+            "VLLM_CPU_KVCACHE_SPACE": 1,
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "OMP_NUM_THREADS": 1,
+        },
+        "keep": "shared",
+    }
+
+
+@pytest.fixture(scope="session")
+def vllm_server(vllm_section, tmp_path_factory):
+    """A real vLLM, started once for all tests that ask it."""
+    pytest.importorskip("vllm")
+    plan = plan_from({"server": vllm_section, "target": {"model": "tiny"}})
+    with running(plan.server, tmp_path_factory.mktemp("vllm"), target=plan.target) as server:
+        yield server

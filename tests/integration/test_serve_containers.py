@@ -60,6 +60,13 @@ def test_one_is_started_followed_and_removed_by_its_id(tmp_path, docker):
     assert {"--gpus", "--ipc", "--volume", "--publish", "--label"} <= set(started)
 
 
+def test_what_preparation_hands_on_is_in_its_environment(tmp_path, docker):
+    step = "echo URI=/tmp/model >> $INFEROMETER_ENV"
+    with running(container(prepare=step), tmp_path):
+        (place,) = docker.glob("c*/")
+        assert json.loads((place / "about").read_text())["env"]["URI"] == "/tmp/model"
+
+
 def test_one_that_ends_says_why(tmp_path, docker):
     with pytest.raises(TargetError) as caught, running(container("exits"), tmp_path):
         pass

@@ -211,6 +211,8 @@ def test_prepare_that_fails_or_takes_too_long(tmp_path):
     told = "prepare: echo no disk; exit 3 ended with exit status 3, the end of its log:\n  no disk"
     assert error.message == told
     assert error.hint == f"the whole log: {tmp_path / 'prepare-1.log'}"
+    error = refused(engine(prepare="echo export HF_TOKEN=hf_verysecretindeed0123456789; false"), tmp_path)
+    assert "HF_TOKEN" in error.message and "verysecret" not in error.message
     forever = f"600.{os.getpid()}"
     slow = engine(prepare={"run": f"sleep {forever} & wait", "timeout": "500ms"})
     assert "took longer than 500 ms and was ended" in refused(slow, tmp_path).message

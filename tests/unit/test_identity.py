@@ -98,3 +98,20 @@ def test_differences_are_said_in_words() -> None:
     other = identity_of(changed(PLAN, "load.rate", 20), ENVIRONMENT)
     assert differences(identity_of(PLAN, ENVIRONMENT), other) == {"workload": ["load.rate: 10.0 and 20"]}
     assert identity(made_run(requests=10)).workload == identity(made_run(requests=10, name="x", seed=3)).workload
+
+
+def test_the_gpus_of_this_machine_count_where_the_target_is_here() -> None:
+    """As `observe.environment` tells of them."""
+
+    def seen(name: str, url: str, server: str = "vLLM") -> dict[str, Any]:
+        target = {"urls": [url], "server": server}
+        gpu = {"driver": "580", "gpus": [{"index": 0, "name": name}]}
+        return {"machine": {"host": "vm", "cpu": "Xeon"}, "target": target, "gpu": gpu}
+
+    def of(*said: str) -> str:
+        return identity_of({}, seen(*said)).hardware
+
+    assert of("H100", "http://localhost:1") != of("H200", "http://localhost:1")
+    assert of("H100", "http://vm:1") != of("H200", "http://vm:1")
+    assert of("H100", "http://elsewhere:1") == of("H200", "http://elsewhere:1")
+    assert of("H100", "http://localhost:1", "inferometer") == of("H200", "http://localhost:1", "inferometer")

@@ -77,6 +77,27 @@ def test_the_names_of_every_engine(line, name, value, engine):
     assert found.engines == {engine}
 
 
+def test_one_thing_under_two_names_counts_once():
+    """As vLLM 0.10 writes what it renamed, and Ray (since 2.10) every counter a second time, as a gauge."""
+    both = """
+vllm:gpu_cache_usage_perc{engine="0",model_name="m"} 0.6
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.6
+vllm:time_per_output_token_seconds_sum{engine="0"} 3.0
+vllm:inter_token_latency_seconds_sum{engine="0"} 3.0
+ray_vllm_prompt_tokens_total{WorkerId="a"} 100
+ray_vllm_prompt_tokens_total{WorkerId="b"} 50
+ray_vllm_prompt_tokens{WorkerId="a"} 100
+ray_vllm_prompt_tokens{WorkerId="b"} 50
+vllm:generation_tokens_total{model_name="base"} 7
+vllm:generation_tokens_total{model_name="adapter"} 5
+"""
+    found = read_exposition(both).values
+    assert found["kv_usage", (("engine", "0"),)] == 0.6
+    assert found["itl_sum", (("engine", "0"),)] == 3.0
+    assert [found["prompt_tokens", (("WorkerId", each),)] for each in "ab"] == [100, 50]
+    assert found["generation_tokens", ()] == 12  # two models of one server are two parts of it
+
+
 def test_a_name_means_one_thing():
     for raw, meanings in MEANINGS.items():
         assert len(meanings) == 1 or all(meaning.label for meaning in meanings), raw

@@ -62,6 +62,7 @@ def test_the_online_job_of_a_ci():
         ("--max-concurrency 8", {"type": "concurrency", "concurrency": 8}),
         ("--request-rate=2 --max_concurrency=8", {"type": "poisson", "rate": 2, "max_concurrency": 8}),
         ("--request-rate 2 --burstiness 4", {"type": "gamma", "rate": 2, "cv": 0.5}),
+        ("--request-rate 2 --burstiness inf", {"type": "constant", "rate": 2}),
         (
             "--ramp-up-strategy linear --ramp-up-start-rps 1 --ramp-up-end-rps 3 --num-prompts 100",
             {"type": "stages", "stages": [{"rate": 1, "to": 3, "duration": 50}]},

@@ -1,6 +1,7 @@
 """Tags, baselines, retention, and files that are not as they were written: named, spared, never lost."""
 
 import json
+import os
 import shutil
 import sqlite3
 from datetime import UTC, datetime, timedelta
@@ -265,6 +266,16 @@ def test_run_folders_beside_another_index(tmp_path: Path) -> None:
     assert run.folder is not None and run.folder.parent == tmp_path / "disk" / "runs"
     assert store.find(run.id) == run.folder
     assert (tmp_path / "index" / INDEX).exists()
+
+
+def test_what_a_killed_process_left_half_made_goes_after_a_day(tmp_path: Path) -> None:
+    kept(tmp_path)
+    old, new = tmp_path / "runs" / ".draft-old", tmp_path / "runs" / ".gone-new"
+    old.mkdir()
+    new.mkdir()
+    os.utime(old, (1, 1))
+    assert open_store(tmp_path).reindex().runs == 1
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_runs_of_a_batch_are_entered(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The index: it follows the folders, finds what is meant, and says what is near."""
 
+import os
 import shutil
 import sqlite3
 from datetime import UTC, datetime
@@ -80,6 +81,20 @@ def test_it_follows_folders_that_come_change_and_go(tmp_path: Path) -> None:
     running.write_state("interrupted")
     shutil.rmtree(gone.path)
     assert [(entry.id, entry.state) for entry in open_store(tmp_path).runs()] == [(running.id, "interrupted")]
+
+
+def test_folders_are_followed_also_when_nothing_happened_for_a_while(tmp_path: Path) -> None:
+    kept(tmp_path, 1)
+    running = new_run(tmp_path, datetime(2026, 11, 15, 3, 12, 2, tzinfo=UTC))
+    os.utime(tmp_path / "runs", (1_000_000_000, 1_000_000_000))
+    for _ in range(2):
+        assert [entry.state for entry in open_store(tmp_path).runs()] == ["partial", "complete"]
+    running.write_state("complete")
+    assert [entry.state for entry in open_store(tmp_path).runs()] == ["complete", "complete"]
+    shutil.rmtree(running.path)
+    assert len(open_store(tmp_path).runs()) == 1
+    os.utime(tmp_path / "runs", (1_000_000_000, 1_000_000_000))
+    assert len(open_store(tmp_path).runs()) == 1
 
 
 def test_an_unreadable_run_is_listed_as_such(tmp_path: Path) -> None:

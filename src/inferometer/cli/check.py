@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.options import json_option, quiet_option, run_argument, store_of, store_option
+from inferometer.cli.options import json_option, notify_option, quiet_option, run_argument, store_of, store_option
 
 if TYPE_CHECKING:
     from inferometer.comparison import Measure
@@ -59,6 +59,7 @@ Examples:
 @click.option("--confirm-with", metavar="PLAN", help="The same by this plan, instead of the run's own.")
 @click.option("--strict", is_flag=True, help="Exit with 1 where it is unclear, too.")
 @click.option("--accept", "accepts", is_flag=True, help="From this run on things are as they should be.")
+@notify_option
 @json_option
 @quiet_option
 @store_option
@@ -73,6 +74,7 @@ def check(
     confirm_with: str | None,
     strict: bool,
     accepts: bool,
+    notify: tuple[str, ...],
     as_json: bool,
     quiet: bool,
     store: Path | None,
@@ -81,9 +83,10 @@ def check(
 
     Exit code 1 when it is worse, 0 when not; 4 when the run is not valid as a measurement.
     """
+    from inferometer.cli.notifying import channels_of, tell_of_check
     from inferometer.comparison import accept, check_run
 
-    place, wanted = store_of(store), run or "latest"
+    channels, place, wanted = channels_of(notify), store_of(store), run or "latest"
     if accepts:
         click.echo(f"accepted: from {accept(wanted, place)} on things are as they should be")
         return 0
@@ -97,7 +100,10 @@ def check(
         again=_again(place, quiet) if confirm or confirm_with else None,
         plan=_plan(confirm_with),
     )
-    return _told(found, as_json=as_json, every=every, strict=strict)
+    code = _told(found, as_json=as_json, every=every, strict=strict)
+    if channels:
+        tell_of_check(place.load(found.run), found.document(), place, channels, quiet=quiet)
+    return code
 
 
 def _plan(said: str | None) -> "Plan | None":

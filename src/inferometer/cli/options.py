@@ -55,6 +55,17 @@ def quiet_option(command: Command) -> Command:
     return click.option("--quiet", "-q", is_flag=True, help="No progress and no notes on stderr.")(command)
 
 
+def notify_option(command: Command) -> Command:
+    return click.option(
+        "--notify",
+        multiple=True,
+        metavar="CHANNELS",
+        envvar="INFEROMETER_NOTIFY",
+        help="Tell people of a failure, a regression or a recovery, once: slack, teams, webhook, email. "
+        "[default: $INFEROMETER_NOTIFY]",
+    )(command)
+
+
 def set_option(command: Command) -> Command:
     return click.option(
         "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a setting of the plan. Repeatable."

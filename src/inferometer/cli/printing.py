@@ -13,6 +13,7 @@ VIEWS = {  # of runs without requests: who prints them
     "latency": "inferometer.show.offline:print_offline",
     "throughput": "inferometer.show.offline:print_offline",
     "startup": "inferometer.show.startup:print_startup",
+    "benchmark": "inferometer.show.benchmark:print_benchmark",
 }
 
 

@@ -36,7 +36,7 @@ def rerun(
 ) -> int:
     """Do RUN once more: same plan, same seed, kept as a run of its own.
 
-    RUN is an id, the beginning of one, a folder, or `latest`.
+    RUN is an id, the beginning of one, a folder, `latest`, a tag or a baseline.
     """
     from inferometer.cli.conduct import conduct
     from inferometer.plan.reading import plan_from
@@ -50,5 +50,13 @@ def rerun(
         if overrides:
             raise click.UsageError("--set: an offline run is done again as it was; inferometer offline starts another")
         return again(kept, store, wait_s, as_json=as_json, quiet=quiet)
+    if kept.kind == "benchmark" and kept.source is None:
+        from inferometer.cli.benchmark import conduct as once_more
+        from inferometer.plan.benchmark import benchmark_from
+
+        if overrides:
+            raise click.UsageError("--set: a benchmark is done again as it was; inferometer benchmark starts another")
+        said = {"name": kept.plan.get("name"), **(kept.plan.get("benchmark") or {})}
+        return once_more(benchmark_from(said, kept.id), place, as_json=as_json, quiet=quiet)
     plan = plan_from(kept.plan, overrides, kept.id)
     return conduct(plan, place, as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)

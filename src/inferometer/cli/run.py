@@ -7,8 +7,10 @@ import click
 
 from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
 from inferometer.cli.mistakes import say
+from inferometer.cli.notifying import channels_of
 from inferometer.cli.options import (
     json_option,
+    notify_option,
     quiet_option,
     slowest_option,
     store_of,
@@ -42,6 +44,7 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Print the plan and its first request as curl; send nothing.")
 @wait_option
 @slowest_option
+@notify_option
 @json_option
 @quiet_option
 @store_option
@@ -50,6 +53,7 @@ def run(
     dry_run: bool,
     wait_for_target: str | None,
     slowest: int,
+    notify: tuple[str, ...],
     as_json: bool,
     quiet: bool,
     store: Path | None,
@@ -60,7 +64,7 @@ def run(
     PLAN is a YAML file (`-` for stdin), a profile's name, another tool's file, or after `--` its command line.
     Without --url and --server the built-in simulator is started and measured.
     """
-    wait_s = wait_of(wait_for_target)
+    wait_s, channels = wait_of(wait_for_target), channels_of(notify)
     asked = plan_of(plan_words, quiet=quiet, **flags)
     plan = aimed(asked)
     if dry_run:
@@ -72,4 +76,4 @@ def run(
 
     if plan is not asked and not quiet:
         say("note", "no --url and no --server: measuring the built-in simulator")
-    return conduct(plan, store_of(store), as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)
+    return conduct(plan, store_of(store), as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s, notify=channels)

@@ -1,7 +1,10 @@
 """`inferometer serve`: the server that a plan would start, alone and in the foreground."""
 
+import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +77,7 @@ def serve(
     from inferometer.target.server import running
 
     assert plan.server is not None
-    with tempfile.TemporaryDirectory(prefix="inferometer-serve-") as temporary:
-        folder = log.absolute().parent if log else Path(temporary)
+    with _folder(log) as folder:
         settings: dict[str, Any] = {"holder": "inferometer serve", "wait_s": wait_s, "echo": log is None, "log": log}
         try:
             with running(plan.server, folder, target=plan.target, say=note, **settings) as server:
@@ -85,6 +87,26 @@ def serve(
         except KeyboardInterrupt:
             note(f"ended {plan.server.type}")
     return 0
+
+
+@contextmanager
+def _folder(log: Path | None) -> Iterator[Path]:
+    """Where its log and those of its preparation are. Nobody asked to keep them, unless it fails: then the error says
+    where they are."""
+    if log is not None:
+        yield log.absolute().parent
+        return
+    from inferometer.errors import TargetError
+
+    temporary, wanted = Path(tempfile.mkdtemp(prefix="inferometer-serve-")), False
+    try:
+        yield temporary
+    except TargetError:
+        wanted = any(file.stat().st_size for file in temporary.iterdir())
+        raise
+    finally:
+        if not wanted:
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _plan(kind: str, words: tuple[str, ...], overrides: tuple[str, ...], flags: dict[str, Any]) -> "Plan":

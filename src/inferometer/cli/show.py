@@ -33,7 +33,7 @@ def show(
 ) -> None:
     """Show RUN; the latest without an id.
 
-    RUN is an id, the beginning of one, a folder, `latest` or `latest~1`.
+    RUN is an id, the beginning of one, a folder, `latest`, `latest~1`, a tag or a baseline.
     """
     from inferometer.cli.printing import print_run
     from inferometer.errors import StoreError

@@ -57,6 +57,7 @@ def baseline(
             worse_since = start if worse_since is None else worse_since
             continue
         worse_since = None
+        left_out = [] if start in accepted else left_out  # what led there is accepted with it
         kept = regime if word == "better" else kept + regime
     return Baseline(
         kept=tuple(_without_spikes(series, kept)[-window:]),

@@ -9,10 +9,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
+from inferometer.record.accelerators import accelerators, host_of, is_loopback
 from inferometer.record.run import Run
 
 HASH_DIGITS = 12  # 48 bits: in a million different workloads two clash with a chance of 1 in 500
@@ -120,21 +119,11 @@ def _image(value: Any) -> Any:
 def _hardware(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
     """What the target runs on, as far as it is known: accelerators, else the machine, else the name of its host."""
     machine = _section(environment, "machine")
-    gpus = environment.get("gpus") or environment.get("accelerators") or machine.get("gpus")
-    away = sorted({host for url in _urls(plan, environment) if not _is_here(host := _host(url))})
+    away = sorted({host for url in _urls(plan, environment) if not is_loopback(host := host_of(url))})
     here = {name: machine.get(name) for name in ("architecture", "cpu", "cores")} if not away else {}
     said = environment.get("hardware")
-    whole = {"hosts": away, "gpus": _gpus(gpus), **here, "said": said}
+    whole = {"hosts": away, "gpus": sorted(accelerators(environment)), **here, "said": said}
     return {name: value for name, value in whole.items() if value not in (None, [], {})}
-
-
-def _gpus(gpus: Any) -> Any:
-    """Model names, one per device, without what changes from start to start: ids, clocks, free memory."""
-    if not isinstance(gpus, list):
-        return gpus
-    return sorted(
-        str(gpu.get("name") or gpu.get("model") or "?") if isinstance(gpu, Mapping) else str(gpu) for gpu in gpus
-    )
 
 
 def _axes(environment: Mapping[str, Any]) -> dict[str, str | None]:
@@ -149,20 +138,6 @@ def _axes(environment: Mapping[str, Any]) -> dict[str, str | None]:
 def _urls(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> list[str]:
     urls = _section(environment, "target").get("urls") or _section(plan, "target").get("url") or []
     return [urls] if isinstance(urls, str) else [str(url) for url in urls]
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or url
-    except ValueError:
-        return url
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -8,6 +8,7 @@ from inferometer.judge.baseline import SETTLED, Baseline, baseline
 from inferometer.judge.checked import Step
 from inferometer.judge.comparable import axes_text
 from inferometer.judge.effect import Sides
+from inferometer.judge.evidence import from_intervals
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
@@ -78,10 +79,15 @@ class Line:
         return tuple(tuple(self.values[at] for at in part) for part in parts if len(part) > 1)
 
     def _least(self, before: tuple[float, ...]) -> float:
-        """Variance below which the spread of runs is not believed, in the scale of `Sides`."""
+        """Variance below which the spread of runs is not believed, in the scale of `Sides`: that of the requests, as
+        the runs' intervals tell it, where the baseline is so new that other regimes have to tell its spread."""
         ratio = self.now.unit != "share" and all(value > 0 for value in (*before, self.now.value))
         middle = 1.0 if ratio else sum(before) / max(len(before), 1)
-        return 2 * (LEAST_SPREAD * middle) ** 2
+        least = 2 * (LEAST_SPREAD * middle) ** 2
+        if len(before) >= SETTLED:
+            return least
+        old = [quantities(self.runs[at].summary)[self.now.key] for at in self.kept]
+        return max(least, from_intervals(old, [self.now], ratio) or 0.0)
 
     def steps(self) -> list[Step]:
         return [self._step(point.index, point.before, point.after, point.p) for point in self.whole.steps]

@@ -53,7 +53,8 @@ def _worse_text(found: Checked, run: Run, past: Sequence[Run]) -> str:
 
 
 def _runs(found: Checked) -> str:
-    return f"{len(found.baseline)} runs"
+    n = len(found.baseline)
+    return f"{n} run{'' if n == 1 else 's'}"
 
 
 def quiet_sentence(result: CheckResult, against: str) -> str:

@@ -11,7 +11,7 @@ MILLION = 1_000_000
 
 def shared_among(summary: Mapping[str, Any], gpus: int, price_per_gpu_hour: float | None) -> dict[str, Any]:
     """`values` for a summary: throughput per GPU = tokens/s / GPUs; speed of a user = 1 / mean TPOT; cost of a million
-    tokens = price per hour * 1e6 / (tokens/s * 3600). Tokens are those of input and output. What is unknown is left out."""
+    tokens = price per hour * 1e6 / (tokens/s * 3600). Tokens: input and output. What is unknown is left out."""
     known = quantities(summary)
     rate, tpot = known.get("total_rate"), known.get("tpot.mean")
     found = {}

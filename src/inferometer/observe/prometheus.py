@@ -28,9 +28,12 @@ class Unreadable(Exception):
 
 @dataclass(slots=True)
 class Reading:
-    """What one text said. Values under the same name and kept labels are added up."""
+    """What one text said. Values under the same name and kept labels are added up, but not over names that mean the
+    same: vLLM 0.10 has `gpu_cache_usage_perc` beside `kv_cache_usage_perc`, Ray each counter with and without `_total`.
+    """
 
     values: dict[Key, float] = field(default_factory=dict)
+    told_by: dict[tuple[str, Key], str] = field(default_factory=dict)  # engine and ours: theirs, the first that came
     engines: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)  # ours: theirs
     config: dict[str, str] = field(default_factory=dict)
@@ -80,6 +83,8 @@ def _add(reading: Reading, raw: str, meaning: Meaning, labels: dict[str, str], v
         return
     kept = tuple(sorted((name, text) for name, text in labels.items() if name in KEPT_LABELS))
     key = (meaning.sample_name, kept)
+    if reading.told_by.setdefault((meaning.engine, key), raw) != raw:
+        return  # the same thing by another name
     reading.values[key] = reading.values.get(key, 0.0) + value
     reading.names.setdefault(meaning.name, raw.removesuffix(f"_{meaning.part}") if meaning.part else raw)
 

@@ -130,7 +130,7 @@ class _Maker:
         self.experiment, self.where = experiment, where
         self._named = {case.name: case for case in experiment.cases}
         self._opened: dict[str, dict[str, Any]] = {}
-        self.short = _short_names(self._varied())
+        self.short = short_names(self._varied())
         self.classes = self._classes()
 
     def _varied(self) -> list[str]:
@@ -169,12 +169,15 @@ class _Maker:
         made = _validated(section, base, f"{self.where}: {work}")
         plan = made.planned() if hasattr(made, "planned") else made
         offline = isinstance(plan, LatencyPlan | ThroughputPlan)
-        said = offline_written(plan) if offline else redacted_fields(made.model_dump(mode="json", exclude_defaults=True))
+        plain = {} if offline else made.model_dump(mode="json", exclude_defaults=True)
+        said = offline_written(plan) if offline else redacted_fields(plain)
         return Case(label, parameters, work, plan, said, digest([work, str(plan.on)]) if offline else "")
 
     def _base(self, work: Work, said: str | dict[str, Any]) -> dict[str, Any]:
         if isinstance(said, dict):
             return said
+        if work == "benchmark":
+            return {"command": said}
         if said not in self._opened:
             beside = Path(self.where).parent / said
             self._opened[said] = open_plan([str(beside) if beside.is_file() else said]).said
@@ -276,7 +279,7 @@ def _of_exclude(maker: _Maker) -> Iterator[str]:
 _NOTHING = object()
 
 
-def _short_names(paths: Sequence[str]) -> dict[str, str]:
+def short_names(paths: Sequence[str]) -> dict[str, str]:
     """The last step of each path, or all of it where two end alike."""
     last = [path.rpartition(".")[2] for path in paths]
     return {path: end if last.count(end) == 1 else path for path, end in zip(paths, last, strict=True)}

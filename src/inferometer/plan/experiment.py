@@ -1,5 +1,5 @@
-"""`Experiment`: one plan in many cases, typed and checked. Which cases it makes is in `plan.cases`; doing them is left to
-`inferometer.experiment`."""
+"""`Experiment`: one plan in many cases, typed and checked. Which cases it makes is in `plan.cases`; doing them is left
+to `inferometer.experiment`."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class NamedCase(Section):
     plan: str | dict[str, Any] | None = Field(None, description="a plan of its own: settings, a file or a profile")
     latency: dict[str, Any] | None = Field(None, description="batches through an engine in this process")
     throughput: dict[str, Any] | None = Field(None, description="a workload through an engine in this process")
-    benchmark: dict[str, Any] | None = Field(None, description="a command or function of one's own")
+    benchmark: str | dict[str, Any] | None = Field(None, description="a command or function of one's own")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from _one_work(self)
@@ -66,7 +66,7 @@ class Experiment(Section):
     plan: str | dict[str, Any] | None = Field(None, description="what each case does: settings, a file or a profile")
     latency: dict[str, Any] | None = Field(None, description="or: batches through an engine in this process")
     throughput: dict[str, Any] | None = Field(None, description="or: a workload through an engine in this process")
-    benchmark: dict[str, Any] | None = Field(None, description="or: a command or function of one's own")
+    benchmark: str | dict[str, Any] | None = Field(None, description="or: a command or function of one's own")
     set: dict[str, Any] = Field({}, description="settings of all cases by their paths, over those of the plan")
     axes: Axes = Field({}, description="paths with the values that each takes, all with all")
     zip: Annotated[list[Axes], one_or_several(Axes)] = Field(

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from inferometer.errors import PlanError
 from inferometer.plan.fields import Count, Section
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan, sizes
 
@@ -14,7 +15,10 @@ def _sizes(value: Any) -> Any:
     parts = value if isinstance(value, list) else [value]
     if any(isinstance(part, bool) or not isinstance(part, int | str) for part in parts):
         raise ValueError("must be sizes such as 8, 1,2,4, 1-8 or 1-64:8")
-    return list(sizes(",".join(map(str, parts)), "sizes"))
+    try:
+        return list(sizes(",".join(map(str, parts)), ""))
+    except PlanError as error:
+        raise ValueError(error.message.removeprefix(": ").partition(", got")[0]) from None
 
 
 Sizes = Annotated[list[int], BeforeValidator(_sizes, json_schema_input_type=int | str | list[int])]

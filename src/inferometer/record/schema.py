@@ -18,6 +18,9 @@ VERSIONS = {
     "comparison": 1,
     "check": 1,
     "experiment": 1,
+    "event": 1,  # as a webhook gets it
+    "notifications": 1,  # who was told of what
+    "ci": 1,
     "rosetta": 1,  # a run by another tool's definitions
 }
 

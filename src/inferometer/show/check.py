@@ -65,7 +65,8 @@ def _facts(found: CheckResult) -> Table:
     table.add_row("against", _against(found))
     left_out = {id_ for each in found.measures if each.alert for id_ in each.left_out}
     if left_out:
-        table.add_row("left out", f"{len(left_out)} runs after a change for the worse that nobody accepted")
+        runs = "1 run" if len(left_out) == 1 else f"{len(left_out)} runs"
+        table.add_row("left out", f"{runs} after a change for the worse that nobody accepted")
     if found.word == "worse" and found.against == "history":
         table.add_row("accept", f"inferometer check {found.run} --accept, if it is meant to be so")
     return table

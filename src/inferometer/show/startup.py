@@ -86,6 +86,8 @@ def _phases(startup: Mapping[str, Any], bars: bool, processes: bool) -> Table:
         table.add_row(*cells)
     for missing in startup["unmatched"]:
         table.add_row(Text(missing["title"]), Text("unmatched", "yellow"))
+    if startup.get("before_log_s"):  # interpreter and imports, where the engine says nothing of them
+        table.add_row(Text("before its first line", "dim"), Text(f"~{duration_text(startup['before_log_s'])}", "dim"))
     if startup.get("unexplained_s"):
         table.add_row(Text("in no phase", "dim"), Text(duration_text(startup["unexplained_s"]), "dim"))
     return table

@@ -59,6 +59,7 @@ class CaseRow:
     verdict: str | None = None
     error: str | None = None
     wall_s: float | None = None
+    limits_missed: tuple[str, ...] = ()
     values: dict[str, Quantity] = field(default_factory=dict)
 
 
@@ -165,6 +166,7 @@ _OF_ONE_SIZE = re.compile(r"latency_bs\d+(_in\d+_out\d+)?")
 
 def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
     """A line of an experiment with the numbers of its run."""
+    limits = run.summary.get("limits") if run else None
     return CaseRow(
         name=case["name"],
         label=case.get("label") or case["name"],
@@ -175,6 +177,7 @@ def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
         verdict=run.verdict.get("word") if run else None,
         error=case.get("error"),
         wall_s=case.get("wall_s"),
+        limits_missed=tuple(each["limit"] for each in limits or [] if each["met"] is False),
         values=case_values(run) if run else {},
     )
 

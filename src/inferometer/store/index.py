@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, RowMapping, Table, delete, func, insert, select, text
+from sqlalchemy import Connection, Table, delete, func, insert, select, text
 
-from inferometer.store.entry import Entry, Listing, number_of
+from inferometer.store.entry import CHANGING, Entry, Listing, number_of
 from inferometer.store.marks import Marks
 from inferometer.store.query import Clause, Name
-from inferometer.store.tables import baselines, experiments, parameters, quantities, runs, tags
+from inferometer.store.tables import baselines, experiments, followed, parameters, quantities, runs, tags
 
 AT_ONCE = 200  # runs that are entered by one statement, and ids that are asked for by name
 _LOCK = 0x1F0E7E13
@@ -55,11 +55,16 @@ def _enter_details(db: Connection, numbered: Sequence[tuple[int, Listing]]) -> N
 
 
 def _insert_many(db: Connection, table: Table, rows: list[tuple[Any, ...]]) -> None:
-    """Whole rows as the driver takes them: a run has 150 of them, and dictionaries would take twice as long."""
-    if rows:
-        mark = "?" if db.dialect.name == "sqlite" else "%s"
-        marks = ", ".join([mark] * len(table.columns))
-        db.exec_driver_sql(f"insert into {table.name} ({', '.join(table.columns.keys())}) values ({marks})", rows)
+    """Whole rows, as each driver takes them fastest: a run has 150 of them."""
+    columns = ", ".join(table.columns.keys())
+    if rows and db.dialect.name == "sqlite":
+        marks = ", ".join("?" * len(table.columns))
+        db.exec_driver_sql(f"insert into {table.name} ({columns}) values ({marks})", rows)
+    elif rows:
+        driver: Any = db.connection.dbapi_connection
+        with driver.cursor() as cursor, cursor.copy(f"copy {table.name} ({columns}) from stdin") as copy:
+            for row in rows:
+                copy.write_row(row)
 
 
 def enter_marks(db: Connection, run: str, marks: Marks) -> None:
@@ -104,9 +109,22 @@ def forget_marks(db: Connection, ids: Sequence[str]) -> None:
             db.execute(delete(table).where(table.c.run.in_(part)))
 
 
-def known_runs(db: Connection) -> dict[str, tuple[str, str]]:
-    """Of each run its state and its location."""
-    return {row.id: (row.state, row.location) for row in db.execute(select(runs.c.id, runs.c.state, runs.c.location))}
+def followed_at(db: Connection, place: str) -> int | None:
+    """How old the folder's list of entries was when all of them were entered."""
+    return db.execute(select(followed.c.changed_at).where(followed.c.place == place)).scalar()
+
+
+def set_followed(db: Connection, place: str, changed_at: int | None) -> None:
+    db.execute(delete(followed).where(followed.c.place == place))
+    if changed_at is not None:
+        db.execute(insert(followed), {"place": place, "changed_at": changed_at})
+
+
+def known_runs(db: Connection, changing_only: bool = False) -> dict[str, tuple[str, str]]:
+    """Of each run, or each that is not done or could not be read, its state and its location."""
+    asked = select(runs.c.id, runs.c.state, runs.c.location)
+    rows = db.execute(asked.where(runs.c.state.in_(CHANGING)) if changing_only else asked)
+    return {id_: (state, location) for id_, state, location in rows}
 
 
 def count(db: Connection) -> int:
@@ -117,29 +135,35 @@ def entries(
     db: Connection, home: Path, clauses: Sequence[Clause], order: Sequence[Any], limit: int | None
 ) -> list[tuple[int, Entry]]:
     """With their numbers in the index."""
-    rows = db.execute(select(runs).where(*clauses).order_by(*order).limit(limit)).mappings().all()
-    names = [row["id"] for row in rows]
+    asked = select(runs.c.number, runs.c.headline, *(runs.c[name] for name in _PLAIN))
+    rows = db.execute(asked.where(*clauses).order_by(*order).limit(limit)).all()
+    names = [row.id for row in rows]
     known_tags, cases = _tags(db, names), _cases(db, names)
-    return [(row["number"], _entry(row, home, known_tags, cases)) for row in rows]
+    return [(row[0], _entry(row[1], row[2:], home, known_tags, cases)) for row in rows]
 
 
 def _entry(
-    row: RowMapping, home: Path, known_tags: dict[str, list[str]], cases: dict[str, tuple[str, str | None]]
+    headline: str,
+    plain: Sequence[Any],
+    home: Path,
+    known_tags: dict[str, list[str]],
+    cases: dict[str, tuple[str, str | None]],
 ) -> Entry:
-    plain = {name: value for name, value in row.items() if name not in _NOT_PLAIN}
-    experiment, case = cases.get(row["id"], (None, None))
+    said = dict(zip(_FIELDS, plain, strict=True))
+    id_ = said["id"]
+    experiment, case = cases.get(id_, (None, None))
     return Entry(
-        **plain,
-        started_at=row["started_as"],
-        values=orjson.loads(row["headline"]),
-        tags=tuple(sorted(known_tags.get(row["id"], ()))),
+        **said,
+        values=orjson.loads(headline),
+        tags=tuple(sorted(known_tags.get(id_, ()))),
         experiment=experiment,
         case=case,
-        folder=folder_at(row["location"], row["id"], home),
+        folder=folder_at(said["location"], id_, home),
     )
 
 
-_NOT_PLAIN = {"number", "started", "started_as", "headline"}
+_PLAIN = [name for name in runs.columns.keys() if name not in ("number", "started", "headline")]  # noqa: SIM118
+_FIELDS = ["started_at" if name == "started_as" else name for name in _PLAIN]
 
 
 def folder_at(location: str, id_: str, home: Path) -> Path:

@@ -3,8 +3,9 @@ last, and read back into a local cache when they are asked for."""
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from inferometer.store.manifest import MANIFEST, Files, files_in, manifest_of, s
 from inferometer.store.marks import MARKS
 
 EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # how addresses begin, to the extra that reads them
+LEFT_OVER_S = 86400.0
+FRESH_NS = 2_000_000_000  # file systems have clocks of up to two seconds
 LARGE = (".parquet", ".bin", ".log")  # fetched when they are asked for
 
 
@@ -174,6 +177,25 @@ def remove_folder(folder: Path) -> None:
         if folder.exists():
             folder.replace(aside)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_leftovers(place: Path) -> None:
+    """What was being made or deleted when its process was killed, long enough ago that it is not still at it."""
+    if (place / "runs").is_dir():
+        for path in (place / "runs").glob(".*-*"):
+            with suppress(OSError):
+                if time.time() - path.stat().st_mtime > LEFT_OVER_S:
+                    shutil.rmtree(path)
+
+
+def changed_of(folder: Path) -> int | None:
+    """When an entry of a folder last came or went, nanoseconds; None where that is so fresh that the next change might
+    get the same time."""
+    try:
+        changed_at = folder.stat().st_mtime_ns
+    except OSError:
+        return None
+    return changed_at if time.time_ns() - changed_at > FRESH_NS else None
 
 
 def folders_in(place: Path, name: str = "runs") -> dict[str, Path]:

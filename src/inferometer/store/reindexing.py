@@ -8,7 +8,7 @@ from inferometer.errors import StoreError
 from inferometer.store import index
 from inferometer.store.entry import CHANGING, UNREADABLE, Listing, listing_at, listing_of, unreadable
 from inferometer.store.folder import load_run
-from inferometer.store.objects import Objects, folders_in
+from inferometer.store.objects import Objects, folders_in, remove_leftovers
 
 if TYPE_CHECKING:
     from inferometer.store.store import Store
@@ -24,6 +24,7 @@ class Reindexed(NamedTuple):
 
 
 def reindexed(store: "Store") -> Reindexed:
+    remove_leftovers(store.home)
     folders = folders_in(store.home)
     listings = [entry for path in folders.values() if (entry := listing_at(path, store.location_of(path)))]
     waiting = [each.row["id"] for each in listings if store.objects and each.row["state"] not in CHANGING]

@@ -21,7 +21,7 @@ from inferometer.store.fetching import lazy_run, whole_folder
 from inferometer.store.find import Found, found
 from inferometer.store.folder import RunFolder, check_writable, load_run, new_run
 from inferometer.store.marks import Marks, checked_word, marks_bytes, read_marks, write_marks
-from inferometer.store.objects import Objects, folders_in, remove_folder
+from inferometer.store.objects import Objects, changed_of, folders_in, remove_folder
 from inferometer.store.query import Clause, clause, names_of, of_identity, ordering, tagged
 from inferometer.store.reindexing import Reindexed, reindexed
 from inferometer.store.tables import baselines, runs, tags
@@ -286,18 +286,24 @@ class Store:
             yield db
 
     def _follow(self, database: Database) -> None:
-        """Enter runs that are not there yet or were not done, forget those whose folder is gone."""
+        """Enter runs that are not there yet or were not done, forget those whose folder is gone. Where no folder came or
+        went since the last time, only runs that were not done are looked at."""
+        runs_here = self.home / "runs"
+        place, changed_at = self.location_of(runs_here), changed_of(runs_here)
         with database.reading() as db:
-            known = index.known_runs(db)
-        folders = folders_in(self.home)
+            is_quiet = changed_at is not None and index.followed_at(db, place) == changed_at
+            known = index.known_runs(db, changing_only=is_quiet)
+        seen = {id_: runs_here / id_ for id_ in known} if is_quiet else folders_in(self.home)
+        folders = {id_: path for id_, path in seen.items() if not is_quiet or path.is_dir()}
         changing = [id_ for id_ in folders if known.get(id_, _UNKNOWN)[0] in CHANGING]
         gone = [id_ for id_, (_, location) in known.items() if id_ not in folders and self.was_here(id_, location)]
         listings = [entry for id_ in changing if (entry := listing_at(folders[id_], self.location_of(folders[id_])))]
-        if listings or gone:
+        if listings or gone or (not is_quiet and changed_at is not None):
             with database.writing() as db:
                 index.enter(db, listings)
                 index.forget(db, gone)
                 index.forget_marks(db, gone)
+                index.set_followed(db, place, changed_at)
 
     def was_here(self, id_: str, location: str) -> bool:
         """Whether a run that has no folder was one of this place: those of other machines are not ours to forget."""

@@ -31,6 +31,7 @@ runs = Table(
     Column("headline", Text, nullable=False),  # JSON: the quantities that every list shows
     Column("location", Text, nullable=False),  # `runs/<id>` in the store, file://host/path, s3://bucket/path
     Index("runs_of_identity", "workload_id", "stack_id", "hardware_id"),
+    Index("runs_of_state", "state"),
 )
 
 
@@ -76,6 +77,14 @@ baselines = Table(
     Column("name", String, primary_key=True),
     Column("run", String, nullable=False),
     Column("set_at", String, nullable=False),
+)
+
+# When a place with run folders was last looked at: while nothing came or went there, it need not be read again.
+followed = Table(
+    "followed",
+    metadata,
+    Column("place", String, primary_key=True),
+    Column("changed_at", BigInteger, nullable=False),  # of the folder, nanoseconds
 )
 
 experiments = Table(

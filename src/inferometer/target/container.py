@@ -1,6 +1,7 @@
 """An engine in a container of docker or podman: how it is started, followed and ended by its id."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def launch(server: Server, place: Place) -> Launch:
     return Launch(
         f"the container {server.image}",
         place.url,
-        _with_variable(argv, vllm.DEV_MODE) if dev_mode else argv,
+        with_variables(argv, [f"{vllm.DEV_MODE}=1"]) if dev_mode else argv,
         env=_hidden(server, place),
         names=served_names(argv, place),
         models="/info" if image.like == "tgi" else "/v1/models",
@@ -70,8 +71,11 @@ def launch(server: Server, place: Place) -> Launch:
     )
 
 
-def _with_variable(argv: list[str], name: str) -> list[str]:
-    return [*argv[:3], "--env", f"{name}=1", *argv[3:]]
+def with_variables(argv: list[str], variables: Iterable[str]) -> list[str]:
+    """The command with more for the environment inside: `NAME=value`, or a name whose value the engine finds in its
+    own."""
+    program, run, detach, *rest = argv
+    return [program, run, detach, *(word for each in variables for word in ("--env", each)), *rest]
 
 
 def _options(server: Server, program: str, place: Place, port: int) -> list[str]:

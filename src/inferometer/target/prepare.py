@@ -68,6 +68,6 @@ def _argv(step: Prepare) -> list[str]:
 
 
 def _failure(step: Prepare, log: Path, what: str) -> TargetError:
-    end = "".join(f"\n  {line}" for line in tail(log))
+    end = "".join(f"\n  {redacted_text(line)}" for line in tail(log))
     said = f", the end of its log:{end}" if end else ", its log is empty"
     return TargetError(f"prepare: {title(step)} {what}{said}", f"the whole log: {log}")

@@ -17,7 +17,7 @@ from inferometer.errors import TargetError
 from inferometer.plan.model import Server, Target
 from inferometer.plan.secrets import redacted_fields, redacted_text, redacted_url, redacted_words
 from inferometer.target.ask import Asker
-from inferometer.target.container import Container
+from inferometer.target.container import Container, with_variables
 from inferometer.target.diagnosis import meaning
 from inferometer.target.launch import Launch, Place, launch_of, model_of, variables_of
 from inferometer.target.lock import gpu_claims, held
@@ -131,10 +131,10 @@ class StartedServer:
         if self.ended():
             self.end()  # its children too; and only then is all of its log written
         end = "".join(f"\n  {redacted_text(line)}" for line in tail(self.log))
-        said = f", the end of its log:{end}" if end else ", its log is empty"
-        remedy = hint or meaning(tail(self.log, 200))
-        whole = f"the whole log: {self.log}"
-        return TargetError(f"{self.name} {what}{said}", f"{remedy}; {whole}" if remedy else whole)
+        if not end:
+            return TargetError(f"{self.name} {what}, its log is empty", hint)
+        remedy, whole = hint or meaning(tail(self.log, 200)), f"the whole log: {self.log}"
+        return TargetError(f"{self.name} {what}, the end of its log:{end}", f"{remedy}; {whole}" if remedy else whole)
 
     def _not_ready(self, error: NotReadyError) -> TargetError:
         """Told before it is ended: what it says while it ends would hide what it said before."""
@@ -205,7 +205,8 @@ def _prepared(server: Server, launch: Launch, place: Place, folder: Path, token:
         return launch
     env = {**launch.env, **variables_of(server, place)}
     handed = prepare(server.prepare, folder, token, env, launch.folder, say, echo)
-    return replace(launch, env={**launch.env, **handed})
+    argv = with_variables(launch.argv, handed) if launch.is_container else launch.argv
+    return replace(launch, argv=argv, env={**launch.env, **handed})
 
 
 def _body(

@@ -15,6 +15,7 @@ from inferometer.measure.values import quantities
 from inferometer.measure.window import warmup_end
 from inferometer.plan.model import Lengths, Plan
 from inferometer.plan.reading import plan_from
+from inferometer.record.accelerators import accelerators
 from inferometer.record.columns import Records
 from inferometer.record.run import Run
 
@@ -47,12 +48,7 @@ def version_of(run: Run) -> str | None:
 
 def gpus_of(run: Run) -> list[str]:
     """Names of the accelerators, one per device."""
-    machine = section(run.environment, "machine")
-    said = run.environment.get("gpus") or run.environment.get("accelerators") or machine.get("gpus") or []
-    found = said if isinstance(said, list) else []
-    return [
-        str(each.get("name") or each.get("model") or "?") if isinstance(each, Mapping) else str(each) for each in found
-    ]
+    return accelerators(run.environment)
 
 
 def gpu_text(run: Run) -> str | None:

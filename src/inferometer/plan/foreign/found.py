@@ -13,6 +13,15 @@ class Foreign:
     notes: list[str] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class ForeignExperiment:
+    """Another tool's experiment as a mapping of ours, checked like any experiment; notes as above."""
+
+    tool: str
+    experiment: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+
 def without_missing(value: Any) -> Any:
     """A mapping, however deep, without the entries that were not said: `None`, and what is empty of them."""
     if not isinstance(value, dict):

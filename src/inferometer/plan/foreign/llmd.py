@@ -18,7 +18,7 @@ FLAGS: dict[str, Flag] = {
     **{name: Flag("one", _CLUSTER) for name in ("scenario", "namespace", "methods", "pvc", "wait")},
     **{name: Flag("none", _CLUSTER) for name in ("skip", "verbose", "debug")},
     "dry-run": Flag("none", "inferometer run --dry-run shows what would be sent"),
-    "experiment": Flag("one", "an experiment is more than a plan: give one profile with -w"),
+    "experiment": Flag("one", "an experiment is more than a plan: inferometer sweep FILE does it"),
     "help": Flag("none"),
 }
 _SHORT = {

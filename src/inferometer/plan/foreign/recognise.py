@@ -75,7 +75,15 @@ def is_foreign(said: Mapping[str, Any]) -> bool:
     """Whether a file's content is another tool's plan."""
     from inferometer.plan.foreign import llmd
 
-    return llmd.reader_of(said) is not None
+    return llmd.reader_of(said) is not None or whose_experiment(said) is not None
+
+
+def whose_experiment(said: Mapping[str, Any]) -> str | None:
+    """The tool whose experiment a file's content is; `experiments.open_experiment` reads it."""
+    from inferometer.plan.foreign import llmd_experiment, nm_vllm
+
+    readers = {nm_vllm.TOOL: nm_vllm.is_it, llmd_experiment.TOOL: llmd_experiment.is_it}
+    return next((tool for tool, is_it in readers.items() if is_it(said)), None)
 
 
 def from_mapping(
@@ -84,6 +92,8 @@ def from_mapping(
     """The plan that another tool's file means, changed in its own words."""
     from inferometer.plan.foreign import llmd
 
+    if (tool := whose_experiment(said)) is not None and llmd.reader_of(said) is None:
+        raise PlanError(f"{where}: is an experiment of {tool}, not a plan", f"inferometer sweep {where}")
     said, differences = llmd.changed(said, changes, where)
     found = llmd.from_mapping(said, where, environ)
     return Foreign(found.tool, found.plan, [*differences, *found.notes])

@@ -12,12 +12,14 @@ ESTIMATED = (
 
 
 def load_of(rate: float | None, cap: int | None, requests: int, cv: float = 1.0) -> dict[str, Any]:
-    """Poisson (or gamma) arrivals under a cap; an endless rate is a closed loop: as many at once as the cap lets, or
-    all of them."""
+    """Poisson, gamma or even arrivals under a cap; an endless rate is a closed loop: as many at once as the cap lets,
+    or all of them."""
     if rate is None or math.isinf(rate):
         return {"type": "concurrency", "concurrency": cap or requests}
     load: dict[str, Any] = {"type": "poisson", "rate": tidy(rate)}
-    if cv != 1:
+    if cv == 0:  # vLLM's --burstiness inf
+        load = {"type": "constant", "rate": tidy(rate)}
+    elif cv != 1:
         load = {"type": "gamma", "rate": tidy(rate), "cv": cv}
     return load if cap is None else {**load, "max_concurrency": cap}
 

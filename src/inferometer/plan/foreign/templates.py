@@ -85,10 +85,21 @@ def _split(text: str) -> list[str]:
 def changed(
     said: Any, texts: Sequence[str], where: str, may_have: Callable[[Path], Collection[str]] = lambda _path: ()
 ) -> tuple[Any, list[str]]:
-    """The settings with each `-o` made, and each difference. A dotted path means one place; a bare key every place of
+    """The settings with each `-o` made, and each difference."""
+    return made(said, changes_in(texts), where, may_have)
+
+
+def made(
+    said: Any,
+    changes: Sequence[tuple[str, Any]],
+    where: str,
+    may_have: Callable[[Path], Collection[str]] = lambda _path: (),
+    flag: str = "-o ",
+) -> tuple[Any, list[str]]:
+    """The settings with each change made, and each difference. A dotted path means one place; a bare key every place of
     that name, as llm-d's does; one that is nowhere is a mistake, but for a path to what its section may have."""
     notes, mistakes = [], []
-    for key, value in changes_in(texts):
+    for key, value in changes:
         steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", key.rstrip("]")))
         named = [path for path in _paths(said) if path == steps or (len(steps) == 1 and path[-1] == steps[0])]
         places = [path for path in named if not any(path[: len(each)] == each for each in named if each != path)]
@@ -96,13 +107,13 @@ def changed(
         if not places and len(steps) > 1 and steps[-1] in allowed:
             places = [steps]
         if not places:
-            mistakes.append(f"-o {key}: {where} has no such setting{_meant(key, said, steps, allowed)}")
+            mistakes.append(f"{flag}{key}: {where} has no such setting{_meant(key, said, steps, allowed)}")
         for place in places:
             before = _at(said, place)
             said = _with(said, place, value)
             notes.append(f"{_written(place)}: {as_written(before)} -> {as_written(value)}")
         if len(places) > 1:
-            notes.append(f"-o {key} changed {len(places)} settings; a dotted path means one: {_written(places[0])}")
+            notes.append(f"{flag}{key} changed {len(places)} settings; a dotted path means one: {_written(places[0])}")
     if mistakes:
         raise PlanError(mistakes)
     return said, notes

@@ -26,6 +26,11 @@ def render_svg(spec: Spec, theme: Theme = "light") -> str:
     return made
 
 
+def svg_as_png(picture: str, scale: float = PIXELS) -> bytes:
+    made: bytes = _converter().svg_to_png(picture, scale=scale)
+    return made
+
+
 def _dressed(spec: Spec, theme: Theme) -> Spec:
     """With the theme's colours; a picture has a background, as nobody knows where it will be pasted."""
     looks = config(theme) | {"background": INK[theme]["page"], "padding": 12}

@@ -38,7 +38,14 @@ def config(theme: Theme = "light") -> dict[str, Any]:
             "titleFontSize": 12,
             "titlePadding": 8,
         },
-        "legend": {**words, "orient": "top", "title": None, "labelFontSize": 12, "symbolStrokeWidth": 3},
+        "legend": {
+            **words,
+            "orient": "top",
+            "title": None,
+            "labelFontSize": 12,
+            "labelLimit": 300,
+            "symbolStrokeWidth": 3,
+        },
         "title": {
             "color": ink["text"],
             "subtitleColor": ink["muted"],

@@ -12,7 +12,7 @@ from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES
 
 OF_THE_MACHINE = ("folder", "location")  # where files are is nobody's business but the machine's
-USUAL = ("started", "name", "model", "engine_version", "hardware", "requests", "verdict")
+USUAL = ("verdict", "name", "model", "engine_version")
 NUMBERS = ("ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50", "output_rate")
 
 

@@ -13,11 +13,15 @@ from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
+from inferometer.show.charts.history import MOST_SERIES
 from inferometer.store.entry import Entry, flat
 
-MOST_SERIES = 40  # of one family: more lines than that are told apart by nobody
 MOST_POINTS = 2_000  # of one series; the last ones
 STATISTICS = ("mean", "p50", "p90", "p99", None)
+_SHORT = {  # what most series are told apart by: a legend has little room
+    **{"input_tokens": "in", "output_tokens": "out", "input_len": "in", "output_len": "out"},
+    **{"batch_size": "batch", "concurrency": "c"},
+}
 _DONE = ("complete", "interrupted")
 
 Load = Callable[[Entry], Run]
@@ -66,8 +70,8 @@ def _family(kin: tuple[str, ...], entries: Sequence[Entry], load: Load) -> Famil
     by_identity: dict[str, list[Entry]] = {}
     for entry in entries:
         by_identity.setdefault(entry.identity or "", []).append(entry)
-    newest = sorted(by_identity.items(), key=lambda each: each[1][-1].started_at, reverse=True)
-    read = {each: run for each, own in newest[:MOST_SERIES] if (run := _newest_readable(own, load)) is not None}
+    longest = sorted(by_identity.items(), key=lambda each: (len(each[1]), each[1][-1].started_at), reverse=True)
+    read = {each: run for each, own in longest[:MOST_SERIES] if (run := _newest_readable(own, load)) is not None}
     if not read:
         return None
     labels = labels_of(read)
@@ -102,7 +106,7 @@ def _is_watched(each: Quantity) -> bool:
 
 
 def labels_of(runs: Mapping[str, Run]) -> dict[str, str]:
-    """What differs between the identities, shortly: `input_tokens 300, rate 10`. The shortest name that is clear."""
+    """What differs between the identities, shortly: `in 300, rate 10`. The shortest name that is clear."""
     said = {name: _settings(run) for name, run in runs.items()}
     paths = dict.fromkeys(path for settings in said.values() for path in settings)
     differing = [path for path in paths if len({settings.get(path) for settings in said.values()}) > 1]
@@ -121,7 +125,8 @@ def _label(settings: Mapping[str, str], short: Mapping[str, str]) -> str:
 
 def _short(paths: Sequence[str]) -> dict[str, str]:
     last = [path.rpartition(".")[2] for path in paths]
-    return {path: word if last.count(word) == 1 else path for path, word in zip(paths, last, strict=True)}
+    clear = {path: word if last.count(word) == 1 else path for path, word in zip(paths, last, strict=True)}
+    return {path: _SHORT.get(word, word) for path, word in clear.items()}
 
 
 def _natural(label: str) -> list[tuple[int, float, str]]:

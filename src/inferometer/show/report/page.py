@@ -15,11 +15,13 @@ from inferometer.show.charts.rendering import harmless, vega_bundle
 from inferometer.show.charts.theme import config
 
 # Nothing is loaded from anywhere and nothing is sent; Vega interprets its expressions, so that no eval is needed.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
+)
 
 
 def page(title: str, body: str, scripts: Sequence[str] = (), policy: str = POLICY) -> str:
-    """A whole document. `body` is HTML, made by templates that escape; `scripts` are JavaScript and stand at its end."""
+    """A whole document. `body` is HTML of templates that escape; `scripts` are JavaScript and stand at its end."""
     return (
         templates()
         .get_template("page.html")
@@ -89,6 +91,3 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-
-
-

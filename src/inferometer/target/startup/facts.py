@@ -8,7 +8,7 @@ from inferometer.plan.secrets import REDACTED, is_secret, redacted_text
 from inferometer.target.startup.starts import Mark, Start
 
 _CONFIG = re.compile(r"\b(model|load_format|dtype|quantization|tensor_parallel_size|pipeline_parallel_size"
-                     r"|data_parallel_size|enforce_eager)=('[^']*'|[^,\s)]+)")  # fmt: skip
+                     r"|data_parallel_size|enforce_eager|device_config)=('[^']*'|[^,\s)]+)")  # fmt: skip
 _OBJECT = re.compile(r"<[^<>]*>|\b[A-Za-z_][\w.]*\([^()]*\)")  # reprs that are no literals
 
 
@@ -24,6 +24,7 @@ def facts_of(start: Start) -> dict[str, Any]:
         "load_format": _bare(load_format),
         "parallel": {name.removesuffix("_parallel_size"): int(config[name]) for name in config if "parallel" in name},
         "arguments": arguments,
+        "device": config.get("device_config"),
         "eager": str(config.get("enforce_eager", arguments.get("enforce_eager"))) == "True",
         "serves": serves(start),
         "cache": cache_word(start),

@@ -64,6 +64,7 @@ PHASES = (
             ("weights_begin", "weights_read"),
         ),  # on a CPU nothing is said at the end
     ),
+    Phase("weights_empty", "make the model", said=("model_made",), inside="weights", several="sum", expected=False),
     Phase("weights_download", "download", said=("downloaded",), inside="weights", several="sum", expected=False),
     Phase("weights_read", "read", said=("weights_read",), inside="weights", several="sum", expected=False),
     Phase("weights_stream", "stream", said=("streamed",), inside="weights", several="sum", expected=False),
@@ -89,6 +90,7 @@ PHASES = (
         ),
         across=True,
     ),
+    Phase("chat_template", "chat template", said=("template_tried",), inside="api_start", expected=False),
 )
 NAMED = {phase.name: phase for phase in PHASES}
 

@@ -46,6 +46,7 @@ def report_of(start: Start, resolution_s: float | None, ready_s: float | None = 
         "ready_at": _text(ready),
         "resolution_s": resolution_s,
         "ready_in_log_s": log_s,
+        "before_log_s": _between(log_s, ready_s),
         "unexplained_s": _unexplained(found, start.first_at, ready),
         "processes": [_process(each.name, each.first_at) for each in start.processes.values()],
         "phases": [_phase(each, start, resolution_s) for each in found],
@@ -126,6 +127,8 @@ def _missing(found: list[Found], facts: Mapping[str, Any]) -> Iterator[Phase]:
 def _is_not_run(phase: Phase, facts: Mapping[str, Any]) -> bool:
     if phase.name == "api_start":
         return not facts["serves"]
+    if phase.name == "profiling":
+        return facts["device"] == "cpu"  # its cache is as large as asked for: there is nothing to find out
     return bool(facts["eager"]) and phase.name in _EAGER
 
 

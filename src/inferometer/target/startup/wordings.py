@@ -118,6 +118,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     # weights
     ("weights_begin", "Starting to load model {model:word}...", "0.6-"),
     ("weights_begin", "Loading model from scratch...", "0.9-"),
+    ("model_made", "Initializing model took {seconds:s} seconds", "0.32-"),
     ("downloaded", "Time spent downloading weights for {model:word}: {seconds:s} seconds", "0.7-"),
     ("weights_read", "Loading weights took {seconds:s} seconds", "0.8-"),
     ("weights_read", "Deserialized {size:size} in {seconds:s}s", "tensorizer"),
@@ -156,7 +157,10 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("profiled", "Memory profiling takes {seconds:s} seconds", "0.6-"),
     ("cache_memory", "Available KV cache memory: {size:gib} GiB", "0.9-"),
     ("cache_memory", "the rest of the memory reserved for KV Cache is {size:gib}GiB", "0.6-0.10"),
+    ("cache_memory", "Explicitly set ({size:gib}/{:s}) GiB for KV cache", "0.32-, CPU"),
+    ("cache_memory", "Auto set ({size:gib}/{:s}) GiB for KV cache", "0.32-, CPU"),
     ("cache_tokens", "GPU KV cache size: {tokens:n} tokens", "0.8-"),
+    ("cache_tokens", "CPU KV cache size: {tokens:n} tokens", "0.32-, CPU"),
     ("cache_blocks", "# GPU blocks: {blocks:n}", "0.6-0.7"),
     ("cache_blocks", "# {:word} blocks: {blocks:n}, # CPU blocks", "0.8-0.10"),
     ("capturing", "Capturing CUDA graph{:any} {percent:n}%|", "0.6-"),
@@ -170,6 +174,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("api_begins", "Starting vLLM server on {address:word}", "0.18-"),
     ("api_begins", "Starting vLLM API server {number:n} on {address:word}", "0.9-0.17"),
     ("api_begins", "Starting vLLM API server on {address:word}", "0.7-0.8"),
+    ("template_tried", "Chat template warmup completed in {seconds:s}s", "0.32-"),
     ("routes", "Available routes are:", "0.6-"),
     ("api_ends", "Application startup complete", "0.6-"),
     # asleep

@@ -1,0 +1,104 @@
+"""`inferometer benchmark`: somebody's own benchmark, kept like any other run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+
+if TYPE_CHECKING:
+    from inferometer.plan.benchmark import Benchmark
+    from inferometer.store.opening import Place
+
+EXAMPLES = """\b
+Examples:
+  inferometer benchmark -- ./my-bench --json
+      a command that prints {"name": "decode", "value": 8.1, "unit": "ms", "direction": "lower"}
+  inferometer benchmark --output results.json --timeout 10min -- make bench
+      one that writes a file; it is ended after ten minutes
+  inferometer benchmark --python bench.kernels:decode --arg batch=8
+      a function that returns the same
+  inferometer benchmark --name decode --direction higher -- cargo bench-json
+      arrays as github-action-benchmark reads them say no direction
+  inferometer check latest
+      worse than before? as with any other run
+"""
+
+
+@click.command(epilog=EXAMPLES, context_settings={"ignore_unknown_options": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option("--python", "entry", metavar="MODULE:FUNCTION", help="A function in place of a command.")
+@click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="Of the function, or {NAME} of the command.")
+@click.option("--name", metavar="NAME", help="What it is called. [default: of the command or function]")
+@click.option("--output", "--file", "output", metavar="FILE", help="Where it writes its JSON. [default: stdout]")
+@click.option("--direction", type=click.Choice(["higher", "lower"]), help="Better, of measures that do not say it.")
+@click.option("--timeout", metavar="TIME", help="It is ended after so long. [default: 1h]")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable for its environment. Repeatable.")
+@click.option("--folder", metavar="FOLDER", help="Its working folder.")
+@json_option
+@quiet_option
+@store_option
+def benchmark(
+    command: tuple[str, ...],
+    entry: str | None,
+    args: tuple[str, ...],
+    env: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    store: Path | None,
+    **said: str | None,
+) -> int:
+    """Run COMMAND, and keep what it says it measured as a run.
+
+    COMMAND prints JSON: an object with name, value, unit and direction (higher, lower or none), a list of these, or one
+    on each line; other lines are its log. Seconds, bytes and percents are converted, other units are kept.
+    """
+    from inferometer.errors import PlanError
+    from inferometer.plan.benchmark import benchmark_from
+
+    if not command and entry is None:
+        raise PlanError("benchmark: needs a command or a function", "inferometer benchmark -- ./my-bench --json")
+    asked = {name: value for name, value in said.items() if value is not None}
+    words = list(command[0].split()) if len(command) == 1 and " " in command[0] else list(command)
+    made = benchmark_from(
+        asked
+        | ({"command": words} if words else {})
+        | ({"python": entry} if entry else {})
+        | {"args": _pairs(args, "--arg"), "env": {name: str(value) for name, value in _texts(env).items()}}
+    )
+    return conduct(made, store_of(store), as_json=as_json, quiet=quiet)
+
+
+def conduct(made: "Benchmark", store: "Place", *, as_json: bool, quiet: bool) -> int:
+    """Run it, print the run, and give its exit code."""
+    from inferometer.benchmark import run_benchmark
+    from inferometer.cli.mistakes import INTERRUPTED, INVALID, say
+    from inferometer.cli.printing import print_run
+
+    kept = run_benchmark(made, store, echo=not quiet)
+    print_run(kept, as_json=as_json, slowest=0)
+    if kept.state == "interrupted":
+        say("warning", "interrupted; what it printed until then is kept")
+        return INTERRUPTED
+    if kept.verdict["word"] == "invalid":
+        reasons = [reason["text"] for reason in kept.verdict["reasons"]] if as_json else ["the reason is above"]
+        say("error", f"not valid as a measurement: {'; '.join(reasons)}")
+        say("hint", f"its whole output is kept in {kept.folder}")
+        return INVALID
+    return 0
+
+
+def _pairs(texts: tuple[str, ...], flag: str) -> dict[str, object]:
+    from inferometer.plan.text import parse_yaml
+
+    return {name: parse_yaml(value, f"{flag} {name}")[0] for name, value in _texts(texts, flag).items()}
+
+
+def _texts(texts: tuple[str, ...], flag: str = "--env") -> dict[str, str]:
+    from inferometer.errors import PlanError
+
+    wrong = [f"{flag} {text}: must be NAME=VALUE" for text in texts if not text.partition("=")[1]]
+    if wrong:
+        raise PlanError(wrong)
+    return {text.partition("=")[0].strip(): text.partition("=")[2] for text in texts}

@@ -1,0 +1,246 @@
+"""`inferometer sweep`: an experiment, case after case."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, say
+from inferometer.cli.notifying import channels_of, tell_of_experiment
+from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
+
+if TYPE_CHECKING:
+    from inferometer.experiment import Prepared, Swept
+    from inferometer.show.notify.channels import Channel
+    from inferometer.store.experiments import KeptExperiment
+    from inferometer.store.store import Store
+
+SWITCH_OFF_REPEATS = 4
+EXAMPLES = """\b
+Examples:
+  inferometer sweep experiment.yaml --dry-run
+      the cases in their order, and how long they take
+  inferometer sweep experiment.yaml --csv results.csv
+      do them; one line per case in the file
+  inferometer sweep experiment.yaml --resume
+      go on after Ctrl-C, a kill or a full disk: what is done is not done again
+  inferometer sweep experiment.yaml --set repeats=3 --set order=abba --set stop.duration=30s
+      with settings of the experiment, or of its plan, changed
+  inferometer sweep --switch-off examples/mixed-classes.yaml
+      what each traffic class of a plan does to the others
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("file", required=False, type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Print the cases and the time they take; do nothing.")
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value="",
+    metavar="[ID]",
+    help="Go on with the last of this file, or with this one.",
+)
+@click.option("--fresh", is_flag=True, help="Begin anew, and say nothing of one that was not finished.")
+@click.option("--force", is_flag=True, help="Resume although the file was edited; cases that are the same stay done.")
+@click.option("--retry-failed", is_flag=True, help="When resuming, do failed cases once more.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="A setting of the experiment or its plan. Repeatable.",
+)
+@click.option(
+    "--most", type=click.IntRange(min=1), default=1000, show_default=True, help="Refuse more cases than this."
+)
+@click.option("--switch-off", is_flag=True, help="FILE is a plan: run it with all classes, and with each left out.")
+@click.option("--csv", "csv_file", metavar="FILE", type=click.Path(dir_okay=False), help="Write a line per case.")
+@notify_option
+@json_option
+@quiet_option
+@store_option
+def sweep(
+    file: str | None,
+    dry_run: bool,
+    resume: str | None,
+    fresh: bool,
+    force: bool,
+    retry_failed: bool,
+    overrides: tuple[str, ...],
+    most: int,
+    switch_off: bool,
+    csv_file: str | None,
+    notify: tuple[str, ...],
+    as_json: bool,
+    quiet: bool,
+    store: Path | None,
+) -> int:
+    """Do an experiment: all cases of FILE, each a run of its own.
+
+    FILE has a plan and what is varied: axes (all with all), zipped lists, named cases, exclusions, repeats. A case that
+    fails is kept as such and the others go on.
+    """
+    if resume and file is None and Path(resume).is_file():
+        file, resume = resume, ""
+    if file is None and not resume:
+        raise click.UsageError("which experiment? Name its file, or one to --resume")
+    if fresh and resume is not None:
+        raise click.UsageError("--fresh begins anew and --resume goes on: give one or the other")
+    channels, kept_in = channels_of(notify), store_of(store)
+    prepared, kept = _prepared(file, resume, overrides, most, switch_off, kept_in)
+    for note in () if quiet else prepared.notes:
+        say("note", note)
+    if dry_run:
+        _print_dry_run(prepared, kept)
+        return 0
+    swept = _conducted(prepared, kept, kept_in, force, retry_failed, quiet=quiet, fresh=fresh)
+    _write_csv(swept, csv_file)
+    _printed(prepared, swept, kept_in, as_json)
+    if channels and not swept.interrupted:
+        _notify(prepared, swept, kept_in, channels, quiet)
+    return _exit_code(swept, kept_in)
+
+
+def _notify(prepared: "Prepared", swept: "Swept", store: "Store", channels: "list[Channel]", quiet: bool) -> None:
+    """Of cases that failed or missed a limit, and when none does any more."""
+    name = prepared.experiment.name or "an experiment"
+    wrong = [(row.name, f"{row.name}: {row.error or 'failed'}") for row in swept.failed]
+    wrong += [(f"limits of {row.name}", f"{row.name}: a limit failed") for row in swept.rows if row.limits_missed]
+    tell_of_experiment(name, {"name": name}, wrong, swept.kept.id, store, channels, quiet=quiet)
+
+
+def _prepared(
+    file: str | None, wanted: str | None, overrides: tuple[str, ...], most: int, switch_off: bool, store: "Store"
+) -> "tuple[Prepared, KeptExperiment | None]":
+    """The experiment, and the one that is resumed where that was asked."""
+    from inferometer.errors import StoreError
+    from inferometer.experiment.prepare import kept_experiment, prepare, prepare_kept, unfinished
+
+    if file is None:
+        assert wanted
+        kept = kept_experiment(wanted, store)
+        return prepare_kept(kept, most), kept
+    prepared = prepare(_switching(file) if switch_off else file, overrides, most)
+    if wanted is None:
+        return prepared, None
+    found = kept_experiment(wanted, store) if wanted else unfinished(prepared, store)
+    if found is None:
+        raise StoreError(f"{file}: no unfinished experiment of this file", "without --resume it begins")
+    if not overrides and found.definition.get("overrides"):
+        prepared = prepare(_switching(file) if switch_off else file, found.definition["overrides"], most)
+    return prepared, found
+
+
+def _switching(plan: str) -> dict[str, Any]:
+    """The experiment that `--switch-off PLAN` means."""
+    name = f"switch-off of {Path(plan).stem}"
+    how = {"classes": "switch-off", "order": "abba", "repeats": SWITCH_OFF_REPEATS}
+    return {"name": name, "plan": str(Path(plan).resolve()) if Path(plan).is_file() else plan, **how}
+
+
+def _conducted(
+    prepared: "Prepared",
+    kept: "KeptExperiment | None",
+    store: "Store",
+    force: bool,
+    retry_failed: bool,
+    *,
+    quiet: bool,
+    fresh: bool,
+) -> "Swept":
+    from inferometer.experiment import begin, resume, sweep, unfinished
+    from inferometer.show.live_table import LiveTable
+
+    left = None if quiet or fresh or kept else unfinished(prepared, store)
+    if left is not None:
+        say("note", f"experiment {left.id} of this file was not finished: --resume goes on with it, this is a new one")
+    folder = resume(prepared, kept, force=force) if kept else begin(prepared, store)
+    live = LiveTable(len(prepared.cases))
+    try:
+        return sweep(
+            prepared,
+            folder,
+            store=store,
+            notes=None if quiet else _said_once(live.note),
+            watch=None if quiet else live,
+            on_begin=(lambda case, done: None) if quiet else (lambda case, done: live.begin(case.name, done)),
+            on_case=(lambda row: None) if quiet else live.add,
+            retry_failed=retry_failed,
+        )
+    finally:
+        live.close()
+
+
+def _said_once(above: Callable[[Callable[[], None]], None]) -> Callable[[str], None]:
+    """What every case would say again is said once."""
+    said: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            above(lambda: say("note", text))
+
+    return note
+
+
+def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None") -> None:
+    from inferometer.experiment.prepare import done_cases, expectations
+    from inferometer.plan.ordering import server_starts
+    from inferometer.show.console import console
+    from inferometer.show.experiment import print_dry_run
+
+    done = done_cases(kept, prepared) if kept else {}
+    lines = expectations(prepared, kept)
+    left = [case for case in prepared.cases if case.key not in done]
+    starts = server_starts(left, each_case=prepared.experiment.server.restart == "each-case")
+    print_dry_run([(case.name, lines[case.key], case.key in done) for case in prepared.cases], starts, console())
+
+
+def _write_csv(swept: "Swept", file: str | None) -> None:
+    if file is None:
+        return
+    from inferometer.record.files import write_text
+    from inferometer.show.experiment import csv_text
+
+    write_text(Path(file), csv_text(swept.rows))
+
+
+def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool) -> None:
+    from inferometer.experiment.switching import comparisons
+    from inferometer.show.experiment import experiment_document, print_cases
+
+    if as_json:
+        from inferometer.cli.printing import print_json
+
+        print_json(experiment_document(swept.kept, swept.rows, swept.ended, swept.left))
+        return
+    from inferometer.show.console import console
+
+    to = console()
+    print_cases(swept.rows, to)
+    if prepared.experiment.classes and not swept.left:
+        from inferometer.show.switching import print_effects
+
+        print_effects(comparisons(swept.rows, store), to)
+    to.print()
+    to.print(f"kept as     {swept.kept.id}")
+
+
+def _exit_code(swept: "Swept", store: "Store") -> int:
+    """What the experiment means for a script, said on stderr."""
+    resume = f"inferometer sweep --resume {swept.kept.id}"
+    if swept.left:
+        of = len(swept.rows) + swept.left - swept.interrupted
+        say("warning", f"{swept.ended}; {swept.left} of {of} cases are left")
+        say("hint", f"go on with {resume}")
+        return INTERRUPTED if swept.interrupted else INVALID
+    if failed := swept.failed:
+        say("error", f"{len(failed)} of {len(swept.rows)} cases failed")
+        say("hint", f"do them once more: {resume} --retry-failed")
+        return UNREACHABLE if len(failed) == len(swept.rows) else INVALID
+    missed = [row.name for row in swept.rows if row.limits_missed]
+    if missed:
+        say("error", f"limits failed in {len(missed)} of {len(swept.rows)} cases: {', '.join(missed[:4])}")
+    return LIMIT_FAILED if missed else 0

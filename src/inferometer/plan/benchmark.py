@@ -1,0 +1,129 @@
+"""`Benchmark`: somebody's own command or function that says what it measured, as a plan or an experiment writes it."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from inferometer.errors import PlanError
+from inferometer.plan.fields import Duration, Mistake, Section, SectionError
+from inferometer.plan.paths import written as written_path
+from inferometer.plan.secrets import redacted_fields, redacted_text, redacted_words
+from inferometer.plan.text import as_written
+from inferometer.vocabulary import Direction
+
+STDOUT = "stdout"
+_ENTRY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_LAUNCHERS = re.compile(r"(python[0-9.]*|bash|sh|env|uv|node|time)")
+
+
+def _text(value: Any) -> Any:
+    return value if isinstance(value, str) else str(value)
+
+
+class Benchmark(Section):
+    """A command that prints or writes JSON, or a Python function that returns it: name, value, unit and direction."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "a command line for the shell"}]
+
+    name: str | None = Field(None, min_length=1, description="what people call it; default: of the command or function")
+    command: str | list[Annotated[str, BeforeValidator(_text)]] | None = Field(
+        None, description="what to run: words, or a line for the shell; {NAME} is filled in from args"
+    )
+    python: str | None = Field(None, description="or a function, package.module:function, called with args by name")
+    args: dict[str, Any] = Field({}, description="arguments of the function, or what {NAME} means in the command")
+    output: str = Field(STDOUT, min_length=1, description="where a command says it: stdout, or a file that it writes")
+    direction: Direction | None = Field(None, description="which way is better, of measures that do not say it")
+    timeout: Duration | None = Field(3600.0, gt=0, description="it is ended, with all its children, after so long")
+    env: dict[str, Annotated[str, BeforeValidator(_text)]] = Field(
+        {}, description="environment variables beside ours", repr=False
+    )
+    folder: str | None = Field(None, min_length=1, description="its working folder")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"command": value}
+        if isinstance(value, dict) and "json" in value and "output" not in value:
+            return {("output" if key == "json" else key): each for key, each in value.items()}
+        return value
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if (self.command is None) == (self.python is None):
+            yield Mistake((), "needs a command to run, or a function (python: package.module:function), not both")
+        if self.command is not None and not (self.command if isinstance(self.command, list) else self.command.strip()):
+            yield Mistake(("command",), "must not be empty")
+        if self.python is not None and not _ENTRY.fullmatch(self.python):
+            yield Mistake(("python",), f"must be package.module:function, got {self.python}")
+        if self.python is not None and self.output != STDOUT:
+            yield Mistake(("output",), "belongs to a command: a function returns what it measured")
+
+    @property
+    def title(self) -> str:
+        """What people call it: `my-bench` of `./tools/my-bench --json`, `decode` of `bench.kernels:decode`."""
+        if self.name is not None:
+            return self.name
+        if self.python is not None:
+            return self.python.partition(":")[2]
+        words = _words(self.command or "")
+        named = [word for word in words if not word.startswith("-") and not _is_launcher(word) and " " not in word]
+        return PurePath((named or words or ["benchmark"])[0]).stem
+
+    def filled(self) -> str | list[str]:
+        """The command with its arguments in place; what is no argument stays, for braces are JSON's too."""
+        command = self.command or ""
+        if isinstance(command, str):
+            return _filled(command, {name: shlex.quote(_written(value)) for name, value in self.args.items()})
+        return [_filled(word, {name: _written(value) for name, value in self.args.items()}) for word in command]
+
+
+def benchmark_from(mapping: Mapping[str, Any], where: str = "benchmark") -> Benchmark:
+    """The benchmark that a mapping says, or every mistake in it at once."""
+    try:
+        return Benchmark.model_validate(dict(mapping))
+    except ValidationError as error:
+        raise PlanError([f"{where}: {text}" for text in _mistakes(error)]) from None
+
+
+def written(benchmark: Benchmark) -> dict[str, Any]:
+    """As it is kept with the run: without defaults and without secrets."""
+    said = benchmark.model_dump(mode="json", exclude_defaults=True)
+    command = said.pop("command", None)
+    if command is not None:
+        said["command"] = redacted_text(command) if isinstance(command, str) else redacted_words(command)
+    return {"name": benchmark.title, "benchmark": redacted_fields(said)}
+
+
+def _words(command: str | list[str]) -> list[str]:
+    try:
+        return shlex.split(command) if isinstance(command, str) else command
+    except ValueError:  # a quotation that does not end: the shell will say so
+        return str(command).split()
+
+
+def _is_launcher(word: str) -> bool:
+    return _LAUNCHERS.fullmatch(PurePath(word).name) is not None
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    return re.sub(r"\{([A-Za-z_][\w-]*)\}", lambda match: values.get(match[1], match[0]), word)
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _mistakes(error: ValidationError) -> Iterator[str]:
+    for each in error.errors(include_url=False):
+        cause = each.get("ctx", {}).get("error")
+        if isinstance(cause, SectionError):
+            yield from (f"{written_path(found.path)} {found.text}".strip() for found in cause.mistakes)
+        elif each["type"] == "extra_forbidden":
+            yield f"{written_path(each['loc'])} is not a setting; there are {', '.join(Benchmark.model_fields)}"
+        else:
+            told = each["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            yield f"{written_path(each['loc'])} {told}, got {as_written(each['input'])}"

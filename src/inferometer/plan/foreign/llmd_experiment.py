@@ -1,0 +1,299 @@
+"""llm-d-benchmark's experiment files: treatments of the stack (setup) times treatments of the workload (run), each a
+case. The run half changes a profile in its own words; the setup half becomes a server that is started."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inferometer.errors import PlanError
+from inferometer.plan.foreign import inference_perf, llmd, templates
+from inferometer.plan.foreign.found import ForeignExperiment, without_missing
+from inferometer.plan.foreign.llmd_setup import server_of
+from inferometer.plan.foreign.varied import told_apart
+from inferometer.plan.profiles import find_profile, folders, our_folder
+from inferometer.plan.reading import file_text, read_mapping
+from inferometer.plan.text import as_written
+
+TOOL = "llm-d-benchmark"
+NOTHING = "NA"  # a factor that a treatment leaves as it is
+_URL = "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL"
+_PREFIX = "LLMDBENCH_HARNESS_"
+_RUNTIME = {  # beside the halves
+    "reset_caches": "the prefix cache of a server that we start is reset before each case",
+    "treatment_max_attempts": "a failed case is done again by --resume --retry-failed",
+    "validate_failures": "failed requests are counted in every run; limits say how many may fail",
+    "design": "",  # for people, there as here
+    "experiment": "",
+}
+OURS = {  # their words for what our own profiles have
+    **dict.fromkeys(("question_len",), "workload.prefix.suffix_tokens"),
+    **dict.fromkeys(("system_prompt_len", "prefix-repetition-prefix-len"), "workload.prefix.tokens"),
+    **dict.fromkeys(("num_groups", "num_unique_system_prompts"), "workload.prefix.groups"),
+    **dict.fromkeys(("num_prompts_per_group", "num_users_per_system_prompt"), "workload.prefix.prompts"),
+    **dict.fromkeys(("output_len", "random-output-len"), "workload.output_tokens"),
+    "random-input-len": "workload.input_tokens",
+    "max-concurrency": "load.concurrency",
+    **dict.fromkeys(("num-prompts", "max_requests"), "stop.requests"),
+    "model_name": "target.model",
+}
+
+Pairs = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """One row of a half: its name, and what it sets."""
+
+    name: str
+    sets: Pairs
+    profile: str | None = None
+
+
+@dataclass(slots=True)
+class Reading:
+    """What is gathered while a file is read."""
+
+    where: str
+    environ: Mapping[str, str]
+    notes: dict[str, None] = field(default_factory=dict)
+    mistakes: dict[str, None] = field(default_factory=dict)
+
+    def settle(self) -> None:
+        if self.mistakes:
+            hint = (
+                "against a stack that runs already only the run half is done: --set target.url=http://HOST:PORT"
+                if any("setup" in each for each in self.mistakes)
+                else None
+            )
+            raise PlanError(list(self.mistakes), hint)
+
+
+def is_it(said: Mapping[str, Any]) -> bool:
+    """Treatments in a list or by name, at the top or in one of the halves."""
+    halves = [said.get(name) for name in ("setup", "run")]
+    old = any(isinstance(half, dict) and ("treatments" in half or "factors" in half) for half in halves)
+    return old or (isinstance(said.get("treatments"), list | dict) and "plan" not in said)
+
+
+def from_mapping(
+    said: Mapping[str, Any], where: str, environ: Mapping[str, str] = os.environ, run_only: bool = False
+) -> ForeignExperiment:
+    """Every treatment of the setup half with every one of the run half."""
+    reading = Reading(where, {**environ, **_variables(said)})
+    about = said.get("experiment") or {}
+    _of_runtime(said, reading)
+    setups = _setups(said, reading, run_only or bool(environ.get(_URL)))
+    runs = _treatments(said.get("run") or said, "run" if "run" in said else "", reading) or [Treatment("", {})]
+    reading.settle()
+    constants = _constants((said.get("run") or {}).get("constants"))
+    cases = list(_cases(setups, runs, constants, about, reading))
+    reading.settle()
+    whole = {
+        "name": about.get("name") or Path(where).stem,
+        "about": " ".join(str(about.get("description") or "").split()) or None,
+        "cases": told_apart(cases),
+        "budget": {"failures": 1} if said.get("treatment_stop_on_error") else None,
+    }
+    return ForeignExperiment(TOOL, without_missing(whole), list(reading.notes))
+
+
+def _variables(said: Mapping[str, Any]) -> dict[str, str]:
+    """Constants of the setup half are environment there: the profile and the model may be among them."""
+    constants = _constants((said.get("setup") or {}).get("constants"))
+    return {key: str(value) for key, value in constants.items() if key.startswith("LLMDBENCH_")}
+
+
+def _of_runtime(said: Mapping[str, Any], reading: Reading) -> None:
+    for name in said:
+        if _RUNTIME.get(name):
+            reading.notes[f"{name}: {_RUNTIME[name]}"] = None
+        elif name not in (*_RUNTIME, "setup", "run", "treatments", "treatment_stop_on_error"):
+            reading.mistakes[f"{reading.where}: {name} is not a part of an experiment of {TOOL}"] = None
+
+
+# -- treatments ----------------------------------------------------------------------------------------------------
+
+
+def _treatments(half: Mapping[str, Any], prefix: str, reading: Reading) -> list[Treatment]:
+    """The rows of a half, of either form."""
+    rows = half.get("treatments") or []
+    factors = [str(each) for each in half.get("factors") or []]
+    named = rows.items() if isinstance(rows, dict) else ((None, row) for row in rows)
+    found = [_treatment(name, row, factors, prefix, reading) for name, row in named]
+    return [each for each in found if each is not None]
+
+
+def _treatment(name: Any, row: Any, factors: Sequence[str], prefix: str, reading: Reading) -> Treatment | None:
+    if isinstance(row, dict) and factors and len(row) == 1:  # `- name: "v1,v2"`
+        name, row = next(iter(row.items()))
+    if isinstance(row, dict):
+        sets = {str(key): value for key, value in row.items() if key not in ("name", "profile", "description")}
+        return Treatment(str(name or row.get("name") or _joined(prefix, sets.values())), sets, row.get("profile"))
+    values = [part.strip().replace("REPLACE_COMMA", ",") for part in str(row).split(",")]
+    if len(values) != len(factors):
+        text = f"treatment {as_written(row)} has {len(values)} values for {len(factors)} factors"
+        told = f" ({', '.join(factors)})" if factors else ""
+        reading.mistakes[f"{reading.where}: {prefix or 'treatments'}: {text}{told}"] = None
+        return None
+    sets = {factor: _typed(value) for factor, value in zip(factors, values, strict=True) if value != NOTHING}
+    return Treatment(str(name) if name else _joined(prefix, values), sets)
+
+
+def _joined(prefix: str, values: Any) -> str:
+    """`run_100_300`, as there."""
+    parts = [prefix, *(str(value) for value in values if value != NOTHING)]
+    return "_".join(part.replace(" ", "") for part in parts if part)
+
+
+def _typed(text: str) -> Any:
+    """A number where it is one: what stands in a profile in its place is too."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _constants(said: Any) -> Pairs:
+    """A mapping, a list of mappings, or a list of `{key, value}`."""
+    if isinstance(said, dict):
+        return dict(said)
+    found: Pairs = {}
+    for each in said or []:
+        if isinstance(each, dict):
+            found |= {each["key"]: each.get("value")} if "key" in each else each
+    return found
+
+
+# -- the setup half ------------------------------------------------------------------------------------------------
+
+
+def _setups(said: Mapping[str, Any], reading: Reading, run_only: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Each with the part of a plan that it makes: a server, or nothing."""
+    half = said.get("setup") or {}
+    constants = _constants(half.get("constants"))
+    found = _treatments(half, "setup", reading)
+    if run_only:
+        if found or constants:
+            reading.notes["setup: left out, for the stack runs already; what it is set to is not known here"] = None
+        return [("", {})]
+    if not found and not constants:
+        return [("", {})]
+    rows = found or [Treatment("", {})]
+    return [(row.name, server_of({**constants, **row.sets}, f"{reading.where}: setup", reading)) for row in rows]
+
+
+# -- the run half --------------------------------------------------------------------------------------------------
+
+
+def _cases(
+    setups: Sequence[tuple[str, dict[str, Any]]],
+    runs: Sequence[Treatment],
+    constants: Pairs,
+    about: Mapping[str, Any],
+    reading: Reading,
+) -> Iterator[dict[str, Any]]:
+    plans = {}
+    for row in runs:
+        try:
+            plans[row.name] = _plan(row, constants, about, reading)
+        except PlanError as error:
+            reading.mistakes |= dict.fromkeys(error.mistakes)
+    for setup, server in setups:
+        for row in runs:
+            if row.name in plans:
+                name = " ".join(part for part in (setup, row.name) if part) or str(about.get("name") or "case")
+                yield {"name": name, "plan": _merged(plans[row.name], server)}
+
+
+def _merged(plan: dict[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
+    if not server:
+        return plan
+    target = {**(plan.get("target") or {})}
+    target.pop("url", None)
+    model = server["server"].get("model") or target.get("model")
+    return {**plan, "target": target | ({"model": model} if model else {}), "server": server["server"]}
+
+
+def _plan(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
+    """The profile, with what the treatment sets in its own words."""
+    changes = [(key, value) for key, value in {**constants, **row.sets}.items()]
+    name = row.profile or about.get("profile") or reading.environ.get(f"{_PREFIX}EXPERIMENT_PROFILE")
+    harness = str(about.get("harness") or reading.environ.get(f"{_PREFIX}NAME") or "inference-perf")
+    if not name:
+        text = "no profile is named: experiment.profile, or the variable LLMDBENCH_HARNESS_EXPERIMENT_PROFILE"
+        raise PlanError(f"{reading.where}: {text}")
+    place = _profile(str(name), harness, reading.where, reading.environ)
+    if place is None:
+        return _of_ours(str(name), harness, changes, reading)
+    said, left_out = _said(place, reading.environ)
+    reading.notes |= dict.fromkeys(left_out)
+    said, _ = templates.made(said, changes, str(place), _may_have(said), f"{reading.where}: {row.name}: ")
+    found = llmd.from_mapping(said, str(place), reading.environ)
+    reading.notes |= dict.fromkeys(found.notes)
+    return found.plan
+
+
+def _said(place: Path, environ: Mapping[str, str]) -> tuple[Any, list[str]]:
+    if place.name.endswith(".in"):
+        return templates.rendered(file_text(place), environ, str(place))
+    said, twice = read_mapping(place)
+    if twice:
+        raise PlanError(twice)
+    return said, []
+
+
+def _may_have(said: Any) -> Callable[[templates.Path], Any]:
+    is_theirs = isinstance(said, dict) and llmd.reader_of(said) is inference_perf.from_mapping
+    return inference_perf.may_have if is_theirs else lambda _path: ()
+
+
+def _profile(name: str, harness: str, where: str, environ: Mapping[str, str]) -> Path | None:
+    """By its path, beside the experiment, below `workload/profiles` of a folder above it, or where profiles are."""
+    bare = name.removesuffix(".in").removesuffix(".yaml").removesuffix(".yml")
+    names = [name, f"{bare}.yaml.in", f"{bare}.yaml"]
+    above = [folder / "workload" / "profiles" for folder in [Path(), *Path(where).resolve().parents]]
+    places = [Path(), Path(where).parent]
+    places += [place for folder in [*above, *folders(environ), our_folder()] for place in (folder / harness, folder)]
+    found = [place / each for place in places for each in names if (place / each).is_file()]
+    return next((each for each in found if _is_theirs(each)), None)
+
+
+def _is_theirs(path: Path) -> bool:
+    """A template, or a harness's own file; not a plan of ours of the same name."""
+    if path.name.endswith(".in"):
+        return True
+    try:
+        return llmd.reader_of(read_mapping(path)[0]) is not None
+    except PlanError:
+        return False
+
+
+def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], reading: Reading) -> dict[str, Any]:
+    """Our own plan of that name, with what we have a word for; what we have none for is a mistake."""
+    from inferometer.plan.overrides import Override, override, parse_override
+
+    bare = name.removesuffix(".in").removesuffix(".yaml")
+    try:
+        profile = find_profile(f"{harness}/{bare}", reading.environ)
+    except PlanError:
+        text = f"{reading.where}: the profile {name} of {harness} is not here"
+        raise PlanError(f"{text}: put {bare}.yaml.in beside the experiment, or into a folder of profiles") from None
+    reading.notes[f"there is no template {bare}.yaml.in here: our own plan {profile.name} is taken"] = None
+    said, _ = read_mapping(profile.path)
+    wrong = [key for key, _ in changes if _our_path(key) is None]
+    if wrong:
+        raise PlanError(
+            [
+                f"{reading.where}: {key} has no counterpart in our plan {profile.name}: {bare}.yaml.in has it"
+                for key in wrong
+            ]
+        )
+    made = [Override(parse_override(f"{_our_path(key)}=0").path, value, key) for key, value in changes]
+    return override({key: each for key, each in said.items() if key not in ("name", "about")}, made)
+
+
+def _our_path(key: str) -> str | None:
+    return OURS.get(key.rpartition(".")[2])

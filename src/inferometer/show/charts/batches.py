@@ -1,0 +1,58 @@
+"""Offline latency: how long a batch takes, against its size."""
+
+from typing import Any
+
+from inferometer.measure.values import quantities
+from inferometer.show.charts.chart import Cannot, Spec
+from inferometer.show.charts.spec import colours, scale_of, tip, titled, toggled, view, with_unit, x, y
+from inferometer.show.charts.subject import Subject
+
+_STATISTICS = {"mean": "average", "p50": "p50", "p90": "p90", "p99": "p99"}
+
+
+def batch_latency(subject: Subject) -> Spec:
+    rows = _rows(subject.run.summary)
+    if len({row["batch"] for row in rows}) < 2:
+        raise Cannot("it needs two batch sizes or more")
+    scale = scale_of("s", [row["value"] for row in rows])
+    for row in rows:
+        row["value"] = scale.shown(row["value"])
+    lengths = list(dict.fromkeys(row["lengths"] for row in rows))
+    params, opacity = toggled("statistic")
+    axis = with_unit("latency of a batch", scale.unit)
+    line: Spec = {
+        "params": params,
+        "mark": {"type": "line", "point": True},
+        "encoding": {
+            "x": x("batch", "batch size", scale={"type": "log", "base": 2}),
+            "y": y("value", axis),
+            "color": colours("statistic", list(dict.fromkeys(row["statistic"] for row in rows))),
+            "opacity": opacity,
+            "tooltip": [
+                tip("batch", "batch size", format_=",d"),
+                tip("lengths", "tokens", "nominal"),
+                tip("statistic", "statistic", "nominal"),
+                tip("value", axis),
+            ],
+        },
+    }
+    if len(lengths) > 1:
+        line["encoding"]["strokeDash"] = {"field": "lengths", "type": "nominal", "title": None}
+    said = lengths[0] if len(lengths) == 1 else f"{len(lengths)} pairs of lengths"
+    return view(titled("Latency of a batch against its size", said), rows, [line])
+
+
+def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    found = quantities(summary)
+    return [
+        {
+            "batch": case["batch_size"],
+            "lengths": f"{case.get('input_len')} input, {case.get('output_len')} output tokens",
+            "statistic": word,
+            "value": found[f"{case['name']}.{statistic}"].value,
+        }
+        for case in summary.get("cases") or []
+        if case.get("batch_size")
+        for statistic, word in _STATISTICS.items()
+        if f"{case['name']}.{statistic}" in found
+    ]

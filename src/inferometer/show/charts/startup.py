@@ -1,0 +1,89 @@
+"""Starts of servers: their phases in time, of one start and of several."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferometer.measure.values import quantities
+from inferometer.record.run import Run
+from inferometer.show.charts.chart import Cannot, Spec
+from inferometer.show.charts.labels import labels_of
+from inferometer.show.charts.spec import colours, tip, titled, view, x
+from inferometer.show.charts.subject import Subject
+
+_BAR = 22
+
+
+def startup_phases(subject: Subject) -> Spec:
+    """A bar for each phase, from when it began; inner phases are indented below their outer one."""
+    startup = subject.run.summary.get("startup") or {}
+    phases = [phase for phase in startup.get("phases") or [] if phase.get("began_s") is not None]
+    if not phases:
+        raise Cannot("this run does not tell the phases of a start")
+    inside = {phase["name"]: phase.get("inside") for phase in phases}
+    rows = [_row(phase, at, inside) for at, phase in enumerate(phases)]
+    processes = list(dict.fromkeys(row["process"] for row in rows))
+    colour = colours("process", processes) | ({} if len(processes) > 1 else {"legend": None})
+    bars = {
+        "mark": {"type": "bar", "height": {"band": 0.7}},
+        "encoding": {
+            "x": x("from", "time since the first line of the log (s)"),
+            "x2": {"field": "to"},
+            "y": {
+                "field": "phase",
+                "type": "nominal",
+                "sort": None,
+                "title": None,
+                "axis": {"labelLimit": 220, "labelAlign": "left", "labelPadding": 190, "grid": False, "ticks": False},
+            },
+            "color": colour,
+            "tooltip": [
+                tip("phase", "phase", "nominal"),
+                tip("took", "took (s)"),
+                tip("process", "process", "nominal"),
+            ],
+        },
+    }
+    ready = quantities(subject.run.summary).get("time_to_ready")
+    said = f"ready after {ready.value:.3g} s" if ready else "it did not become ready"
+    return view(titled("What the start took its time for", said), rows, [bars], height=_BAR * len(rows) + 20)
+
+
+def _row(phase: Mapping[str, Any], at: int, inside: Mapping[str, str | None]) -> dict[str, Any]:
+    """Two processes may have the same phase: their rows are kept apart by invisible signs behind the title."""
+    depth, outer = 0, str(phase.get("inside"))
+    while outer in inside and depth < 5:
+        depth, outer = depth + 1, str(inside[outer])
+    return {
+        "phase": "\u2003" * depth + phase["title"] + "\u200b" * at,
+        "process": phase.get("process") or "server",
+        "from": phase["began_s"],
+        "to": phase["began_s"] + phase["seconds"],
+        "took": phase["seconds"],
+    }
+
+
+def startups(runs: Sequence[Run]) -> Spec:
+    """Bars side by side for each phase, a colour for each start."""
+    told = [run for run in runs if (run.summary.get("startup") or {}).get("phases")]
+    if len(told) < 2:
+        raise Cannot("fewer than two runs tell the phases of a start")
+    names = labels_of(told)
+    rows = [
+        {"phase": each.title, "start": names[run.id], "took": each.value}
+        for run in told
+        for each in quantities(run.summary).values()
+        if each.unit == "s" and each.name.endswith(("_time", "time_to_ready"))
+    ]
+    phases = list(dict.fromkeys(row["phase"] for row in rows))
+    bars = {
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": x("took", "time (s)"),
+            "y": {"field": "phase", "type": "nominal", "sort": phases, "title": None, "axis": {"labelLimit": 220}},
+            "yOffset": {"field": "start", "sort": list(names.values())},
+            "color": colours("start", list(names.values())),
+            "tooltip": [tip("start", "start", "nominal"), tip("phase", "phase", "nominal"), tip("took", "took (s)")],
+        },
+    }
+    height = max(120, 12 * len(phases) * len(told))
+    return view(titled("Phases of several starts, side by side"), rows, [bars], height=height)

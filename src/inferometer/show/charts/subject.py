@@ -1,0 +1,92 @@
+"""`Subject`: a run as charts look at it: records and samples read once, with the window that was measured."""
+
+from functools import cached_property
+
+import numpy as np
+
+from inferometer.measure.answers import Answers
+from inferometer.measure.facts import Facts
+from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.window import Window, end_of
+from inferometer.record.columns import Floats, Ints, Mask
+from inferometer.record.run import Run
+from inferometer.record.sample import Samples
+from inferometer.show.charts.chart import Cannot
+from inferometer.vocabulary import NANOSECONDS
+
+_ROUNDING = 1000  # ns: a summary tells its window in seconds, which are rounded
+
+
+class Subject:
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def answers(self) -> Answers:
+        records = self.run.records()
+        if records is None:
+            raise Cannot("this run has no records of its requests")
+        if not len(records):
+            raise Cannot("nothing was sent in this run")
+        return Answers.of(records)
+
+    @cached_property
+    def samples(self) -> Samples:
+        samples = self.run.samples()
+        if samples is None or not len(samples):
+            raise Cannot("nothing was sampled beside the load")
+        return samples
+
+    @cached_property
+    def start_at(self) -> int:
+        """When the load began. A summary tells how long the run was; its end is the last instant there is."""
+        records, told = self.answers.records, (self.run.summary.get("window") or {}).get("run_s")
+        first_at = int(records.scheduled_at.min())
+        return first_at if told is None else min(first_at, self.end_at - round(told * NANOSECONDS))
+
+    @cached_property
+    def end_at(self) -> int:
+        return end_of(self.answers.records, Facts())
+
+    @cached_property
+    def window(self) -> Window:
+        """What was measured; without a word on it, everything."""
+        told = self.run.summary.get("window") or {}
+        if told.get("start_s") is None or told.get("end_s") is None:
+            return Window(self.start_at, self.end_at, "the whole run")
+        start, end = (self.start_at + round(told[name] * NANOSECONDS) for name in ("start_s", "end_s"))
+        return Window(start - _ROUNDING, end + _ROUNDING, told.get("rule", ""))
+
+    @cached_property
+    def chosen(self) -> Mask:
+        """The answered requests of the window: those that the summary's measures are of."""
+        chosen: Mask = self.window.holds(self.answers.records.scheduled_at) & self.answers.ok
+        return chosen
+
+    def values(self, name: str) -> tuple[Floats, Floats | None]:
+        """A measure of the chosen requests, or of their gaps with weights."""
+        measure = REGISTRY[name]
+        if measure.gaps is None:
+            values = each_of(name, self.answers)[self.chosen]
+            return _some(name, values[~np.isnan(values)]), None
+        series = measure.gaps(self.answers)
+        inside = self.chosen[series.owner]
+        weights = None if series.weights is None else series.weights[inside]
+        return _some(name, series.values[inside]), weights
+
+    def seconds(self, at: Ints) -> Floats:
+        """Instants as seconds since the load began."""
+        since: Floats = (at - self.start_at) / NANOSECONDS
+        return since
+
+    def edges(self, most: int) -> Ints:
+        """The run cut into at most so many equal pieces, none shorter than a fifth of a second."""
+        length = max(self.end_at - self.start_at, 1)
+        pieces = int(np.clip(length // (NANOSECONDS // 5), 1, most))
+        return np.linspace(self.start_at, self.end_at, pieces + 1).astype(np.int64)
+
+
+def _some(name: str, values: Floats) -> Floats:
+    if not len(values):
+        raise Cannot(f"no answered request of the window has a {name}")
+    return values

@@ -1,0 +1,185 @@
+"""`Outcome`: a run and its check as CI sees them: what is wrong, how bad that is, and the exit code it means."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inferometer.measure.values import Quantity, quantities
+from inferometer.record.run import STATES, Run
+from inferometer.record.schema import schema_of
+
+Level = Literal["error", "warning"]
+WORST_FIRST = (3, 4, 1)  # exit codes: nothing answered, not a measurement, a limit failed or worse
+
+
+@dataclass(frozen=True)
+class Problem:
+    level: Level
+    code: int  # the exit code it means; 0 for a warning
+    what: str  # a word that stays the same from run to run: "limit ttft p99 < 500ms", "worse"
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    run: Run
+    label: str  # what the run is called beside others
+    check: Mapping[str, Any] | None = None  # the document of a check; None: it was not checked
+    problems: tuple[Problem, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict)  # of a case of an experiment
+
+    @property
+    def verdict(self) -> str:
+        return str(self.run.verdict.get("word") or self.run.state)
+
+    @property
+    def quantities(self) -> dict[str, Quantity]:
+        return quantities(self.run.summary)
+
+    @property
+    def errors(self) -> list[Problem]:
+        return [each for each in self.problems if each.level == "error"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that one `inferometer ci` is about."""
+
+    outcomes: tuple[Outcome, ...]
+    title: str = "Inferometer"
+
+    @property
+    def problems(self) -> list[tuple[Outcome, Problem]]:
+        return [(each, problem) for each in self.outcomes for problem in each.problems]
+
+    @property
+    def exit_code(self) -> int:
+        found = {problem.code for _, problem in self.problems}
+        return next((code for code in WORST_FIRST if code in found), 0)
+
+    @property
+    def word(self) -> str:
+        """`fine`, or what is worst: worse, failed, invalid, unclear, doubtful."""
+        whats = {problem.what for _, problem in self.problems}
+        if self.exit_code == 0:
+            return next((word for word in ("unclear", "doubtful") if word in whats), "fine")
+        return "worse" if self.exit_code == 1 and "worse" in whats else "invalid" if self.exit_code == 4 else "failed"
+
+    @property
+    def worse(self) -> bool:
+        return any(problem.what == "worse" for _, problem in self.problems)
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it; stable."""
+        return {
+            "schema": schema_of("ci"),
+            "word": self.word,
+            "worse": self.worse,
+            "exit_code": self.exit_code,
+            "runs": [_document(each) for each in self.outcomes],
+        }
+
+
+def outcome(
+    run: Run,
+    check: Mapping[str, Any] | None = None,
+    *,
+    strict: bool = False,
+    label: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> Outcome:
+    problems = (*_of_run(run), *_of_limits(run), *_of_check(check, strict))
+    return Outcome(run, label or label_of(run), check, problems, parameters or {})
+
+
+def label_of(run: Run) -> str:
+    return str(run.plan.get("name") or "-".join(run.id.split("-")[2:]) or run.id)
+
+
+def problems_of(run: Run) -> list[Problem]:
+    """Of the run itself, whatever others were."""
+    return [*_of_run(run), *_of_limits(run)]
+
+
+def _of_run(run: Run) -> Iterator[Problem]:
+    word = run.verdict.get("word")
+    if not run.summary:
+        yield Problem("error", 3, "no result", "no result", f"No numbers: it {_ended(run)}. {_reasons(run)}".strip())
+    elif _none_answered(run.summary.get("outcomes")):
+        yield Problem("error", 3, "no answer", "no answer", "No request was answered completely.")
+    elif word == "invalid":
+        yield Problem("error", 4, "invalid", "not valid", f"Not valid as a measurement. {_reasons(run)}".strip())
+    elif word == "doubtful":
+        yield Problem("warning", 0, "doubtful", "doubtful", f"Doubtful as a measurement. {_reasons(run)}".strip())
+    elif run.state != "complete":
+        yield Problem("warning", 0, run.state, run.state, f"It {_ended(run)}.")
+
+
+def _ended(run: Run) -> str:
+    said = STATES[run.state]
+    return f"is {said}" if run.state == "partial" else said
+
+
+def _reasons(run: Run) -> str:
+    """The first that made the verdict what it is; the others are counted: `inferometer show` has them all."""
+    reasons, word = run.verdict.get("reasons", []), run.verdict.get("word")
+    if not reasons:
+        return ""
+    first = next((each for each in reasons if each.get("word", word) == word), reasons[0])
+    more = f" ({len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return f"{first.get('text', '')}{more}"
+
+
+def _none_answered(outcomes: Any) -> bool:
+    return isinstance(outcomes, Mapping) and sum(outcomes.values()) > 0 and not outcomes.get("ok")
+
+
+def _of_limits(run: Run) -> Iterator[Problem]:
+    for limit in run.summary.get("limits") or []:
+        what = f"limit {limit['limit']}"
+        if limit["met"] is False:
+            yield Problem("error", 1, what, "a limit failed", f"{limit['text']}.")
+        elif limit["met"] is None:
+            yield Problem("error", 4, what, "a limit cannot be told", f"{limit['text']}.")
+
+
+def _of_check(check: Mapping[str, Any] | None, strict: bool) -> Iterator[Problem]:
+    if check is None:
+        return
+    word, text = check.get("word"), " ".join(map(str, check.get("sentences", ())))
+    if word == "worse":
+        yield Problem("error", 1, "worse", "worse", text)
+    elif word == "unclear":
+        level: Level = "error" if strict else "warning"
+        why = text or "It cannot be told whether it is worse."
+        yield Problem(level, 1 if strict else 0, "unclear", "unclear", why)
+
+
+def _document(each: Outcome) -> dict[str, Any]:
+    return {
+        "run": each.run.id,
+        "label": each.label,
+        "kind": each.run.kind,
+        "verdict": each.verdict,
+        "parameters": dict(each.parameters),
+        "problems": [
+            {"level": found.level, "what": found.what, "title": found.title, "text": found.text}
+            for found in each.problems
+        ],
+        "measures": {key: quantity.value for key, quantity in each.quantities.items()},
+        "limits": each.run.summary.get("limits") or [],
+        "check": each.check,
+    }
+
+
+def headline_keys(outcomes: Sequence[Outcome], most: int = 8) -> list[str]:
+    """The numbers that people look at first, of all the runs together."""
+    from inferometer.judge.asked import headline
+
+    found: dict[str, None] = {}
+    for each in outcomes:
+        known = each.quantities
+        is_open = each.run.summary.get("loop") in ("open", "mixed")
+        found |= dict.fromkeys(headline(known, known, is_open))
+    return list(found)[:most]

@@ -1,0 +1,204 @@
+"""The web application: addresses and their parameters. What they answer is in `answers`, who may ask in `access`."""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import orjson
+from fastapi import Body, FastAPI, Path, Query, Request, Response
+from starlette.middleware.gzip import GZipMiddleware
+
+from inferometer import __version__
+from inferometer.errors import InferometerError, PlanError, StoreError
+from inferometer.show.dashboard.access import Guard
+from inferometer.show.dashboard.answers import Answers
+from inferometer.show.dashboard.listing import MOST, page_of
+from inferometer.show.dashboard.pages import ASSETS, PAGES, asset_bytes, names_document, shell
+from inferometer.show.dashboard.reading import NotFound, Refused, entry_of
+from inferometer.show.dashboard.reference import reference_page
+
+ABOUT = "Everything that the pages show, as JSON. Seconds, bytes, tokens and shares; a missing number is null."
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+
+RunId = Annotated[str, Path(description="An id, the start or the name of one, `latest`, a baseline or a tag.")]
+Names = Annotated[str, Query(description="With commas between them.")]
+
+
+def made_app(answers: Answers, *, token: str | None = None, write: bool = False) -> Guard:
+    app = FastAPI(title="Inferometer", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
+    app.openapi_url = None
+    app.add_exception_handler(InferometerError, _refused)
+    app.add_middleware(GZipMiddleware, minimum_size=4096, compresslevel=5)
+    _add_runs(app, answers)
+    _add_judgements(app, answers)
+    if write:
+        _add_changes(app, answers)
+    _add_pages(app, write)
+    return Guard(app, token, write)
+
+
+def json_answer(content: object, status: int = 200) -> Response:
+    headers = {"cache-control": "no-store"}
+    return Response(orjson.dumps(content, option=_OPTIONS), status, headers, media_type="application/json")
+
+
+def _refused(_request: Request, error: Exception) -> Response:
+    match error:
+        case NotFound():
+            status = 404
+        case Refused():
+            status = 403
+        case PlanError():
+            status = 400
+        case StoreError():
+            status = 409  # being written, half copied, on another machine
+        case _:
+            status = 500
+    message, hint = getattr(error, "message", str(error)), getattr(error, "hint", None)
+    return json_answer({"error": message, "hint": hint}, status)
+
+
+def _add_runs(app: FastAPI, answers: Answers) -> None:
+    @app.get("/api/runs", tags=["runs"])
+    def runs(
+        where: Annotated[list[str], Query(description="A condition of `list --where`: `ttft p99 < 500ms`.")] = [],  # noqa: B006
+        search: Annotated[str, Query(description="Words that a run has somewhere.")] = "",
+        sort: Annotated[str | None, Query(description="Any name; `-output_rate` has the largest first.")] = None,
+        columns: Names = "",
+        limit: Annotated[int, Query(ge=1, le=MOST)] = 50,
+        offset: Annotated[int, Query(ge=0)] = 0,
+    ) -> Response:
+        """A page of the runs that fit, the newest first, and how many there are."""
+        named = words(columns)
+        found = page_of(
+            answers.store, where=where, search=search, sort=sort, columns=named, limit=limit, offset=offset
+        )
+        return json_answer(found)
+
+    @app.get("/api/runs/{run}", tags=["runs"])
+    def run(run: RunId) -> Response:
+        """Verdict, numbers, limits, plan, environment and the names of its files."""
+        return json_answer(answers.run(run))
+
+    @app.get("/api/runs/{run}/charts", tags=["runs"])
+    def charts(run: RunId) -> Response:
+        """Its charts as Vega-Lite, and those that cannot be made, with the reason."""
+        return json_answer(answers.charts(run))
+
+    @app.get("/api/runs/{run}/live", tags=["runs"])
+    def live(run: RunId) -> Response:
+        """The same as the run, of what its logs hold so far; `running` says whether it is still written."""
+        return json_answer(answers.live_state(run))
+
+    @app.get("/api/runs/{run}/files/{name}", tags=["runs"])
+    def file(run: RunId, name: str) -> Response:
+        """A text file of a run, as text; of a large one the end."""
+        return Response(answers.file(run, name), media_type="text/plain", headers={"cache-control": "no-store"})
+
+
+def _add_judgements(app: FastAPI, answers: Answers) -> None:
+    @app.get("/api/compare", tags=["judging"])
+    def compare(before: Names, after: Names, measures: Names = "", every: bool = False) -> Response:
+        """What is better, worse, the same or unclear, as `compare --json` says it, with all numbers beside."""
+        return json_answer(answers.comparison(words(before), words(after), words(measures), every))
+
+    @app.get("/api/histories", tags=["judging"])
+    def histories() -> Response:
+        """What is watched over time: kinds of runs of one model, engine and hardware, with their series."""
+        return json_answer(answers.histories())
+
+    @app.get("/api/histories/{history}", tags=["judging"])
+    def history(history: str, measures: Names = "") -> Response:
+        """Measures over time, with change points, versions and commits."""
+        return json_answer(answers.history(history, words(measures)))
+
+    @app.get("/api/histories/{history}/trade-offs", tags=["judging"])
+    def trade_offs(history: str) -> Response:
+        """The newest run of each series beside each other: throughput, speed of one user, cost."""
+        return json_answer(answers.trade_offs(history))
+
+    @app.get("/api/experiments", tags=["experiments"])
+    def experiments() -> Response:
+        """The newest first."""
+        return json_answer(answers.experiments())
+
+    @app.get("/api/experiments/{experiment}", tags=["experiments"])
+    def experiment(experiment: str) -> Response:
+        """Its cases with parameters and numbers, and its charts."""
+        return json_answer(answers.experiment(experiment))
+
+
+def _add_changes(app: FastAPI, answers: Answers) -> None:
+    store = answers.store
+    Words = Annotated[list[str], Body(embed=True)]  # noqa: N806
+
+    @app.post("/api/runs/{run}/tags", tags=["changes"])
+    def tag(run: RunId, tags: Words) -> Response:
+        """Add tags. Changes need the header `X-Inferometer: 1` and a dashboard started with `--write`."""
+        return json_answer({"tags": list(store.tag(entry_of(store, run).id, tags).tags)})
+
+    @app.delete("/api/runs/{run}/tags/{tag:path}", tags=["changes"])
+    def untag(run: RunId, tag: str) -> Response:
+        """Take a tag away."""
+        return json_answer({"tags": list(store.untag(entry_of(store, run).id, [tag]).tags)})
+
+    @app.put("/api/baselines/{name}", tags=["changes"])
+    def set_baseline(name: str, run: Annotated[str, Body(embed=True)]) -> Response:
+        """Make a run the baseline of that name."""
+        return json_answer({"baseline": name, "run": store.set_baseline(name, entry_of(store, run).id).id})
+
+    @app.delete("/api/baselines/{name}", tags=["changes"])
+    def remove_baseline(name: str) -> Response:
+        """The name goes, the run stays."""
+        store.remove_baseline(name)
+        return json_answer({"baseline": name, "run": None})
+
+    @app.delete("/api/runs/{run}", tags=["changes"])
+    def delete(run: RunId) -> Response:
+        """Delete a run with all its files. Its whole id is needed."""
+        entry = entry_of(store, run)
+        if entry.id != run:
+            raise PlanError(f"to delete a run its whole id is needed, got {run!r}")
+        store.remove(entry)
+        return json_answer({"deleted": entry.id})
+
+
+def _add_pages(app: FastAPI, write: bool) -> None:
+    for name in PAGES:
+        app.add_api_route(f"/{name}.html", _page(name), include_in_schema=False)
+    app.add_api_route("/", _page("index"), include_in_schema=False)
+    app.add_api_route("/assets/{name}", _asset, include_in_schema=False)
+
+    @app.get("/api/names", tags=["about"])
+    def names() -> Response:
+        """What columns, measures, kinds and states are called, and the colours of charts."""
+        return json_answer(names_document() | {"write": write, "live": True, "version": __version__})
+
+    @app.get("/api/openapi.json", tags=["about"])
+    def openapi() -> Response:
+        """This API as OpenAPI 3.1."""
+        return json_answer(app.openapi())
+
+    @app.get("/api", include_in_schema=False)
+    def reference() -> Response:
+        return Response(reference_page(app.openapi()), media_type="text/html")
+
+
+def _page(name: str) -> Callable[[], Response]:
+    def answer() -> Response:
+        return Response(shell(name), media_type="text/html", headers={"cache-control": "no-cache"})
+
+    return answer
+
+
+def _asset(name: str, request: Request) -> Response:
+    if name not in ASSETS:
+        raise NotFound(f"no such file: {name[:80]!r}")
+    content, tag = asset_bytes(name)
+    headers = {"etag": tag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=ASSETS[name], headers=headers)
+
+
+def words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]

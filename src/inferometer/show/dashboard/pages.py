@@ -1,0 +1,86 @@
+"""The pages: one frame for all, style and theme of the report, our own scripts, Vega from the installed package. Every
+view finds its data by a script of its own: the server's API, or the files of the static site."""
+
+import hashlib
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from inferometer.show.charts.rendering import vega_bundle
+from inferometer.show.charts.theme import config
+from inferometer.show.dashboard.documents import names
+from inferometer.show.report.page import asset as report_asset
+
+PAGES = {
+    "index": "Runs",
+    "history": "History",
+    "compare": "Compare",
+    "experiments": "Experiments",
+    "run": "Run",
+    "experiment": "Experiment",
+}
+IN_MENU = ("index", "history", "compare", "experiments")
+_CSS, _JS = "text/css; charset=utf-8", "text/javascript; charset=utf-8"
+SHARED = ("theme.js", "words.js", "charting.js", "view-runs.js", "view-run.js", "view-compare.js", "view-history.js")
+SCRIPTS = (*SHARED, "view-experiments.js", "start.js")
+ASSETS = {
+    **dict.fromkeys(("style.css", "pages.css"), _CSS),
+    **dict.fromkeys((*SCRIPTS, "from-server.js", "from-files.js", "charts.js", "vega.js"), _JS),
+}
+_OF_REPORT = ("style.css", "theme.js", "charts.js")
+
+
+def shell(name: str, source: str = "from-server.js", policy: str | None = None) -> str:
+    """The frame of a view. Scripts with a number of their content: a browser that knows the old ones asks again."""
+    scripts = "\n".join(f'<script src="{_address(each)}" defer></script>' for each in (source, *SCRIPTS))
+    text = _text("page.html")
+    for mark, content in {
+        "title": escape(PAGES[name]),
+        "view": name,
+        "menu": "\n".join(_link(each, name) for each in IN_MENU),
+        "styles": "\n".join(f'<link rel="stylesheet" href="{_address(each)}">' for each in ("style.css", "pages.css")),
+        "policy": f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">' if policy else "",
+        "scripts": scripts,
+        "api": '<a href="api">API</a>' if source == "from-server.js" else "",
+    }.items():
+        text = text.replace(f"{{{{ {mark} }}}}", content)
+    return text
+
+
+def names_document() -> dict[str, Any]:
+    """What every page needs: words, and the colours of charts."""
+    return names() | {"themes": {theme: config(theme) for theme in ("light", "dark")}, "vega": _address("vega.js")}
+
+
+@cache
+def asset_bytes(name: str) -> tuple[bytes, str]:
+    """A file of the pages and its tag."""
+    if name == "vega.js":
+        content = vega_bundle()
+    else:
+        content = report_asset(name) if name in _OF_REPORT else _text(name)
+    raw = content.encode()
+    return raw, f'"{hashlib.sha256(raw).hexdigest()[:16]}"'
+
+
+def _address(name: str) -> str:
+    number = asset_bytes(name)[1].strip('"') if name != "vega.js" else _vega_number()
+    return f"assets/{name}?{number[:8]}"
+
+
+def _vega_number() -> str:
+    """By the version, not by the content: who only looks at numbers does not wait for the bundle to be made."""
+    from importlib.metadata import version
+
+    return hashlib.sha256(version("vl-convert-python").encode()).hexdigest()
+
+
+def _link(name: str, current: str) -> str:
+    mark = ' aria-current="page"' if name == current else ""
+    return f'<a href="{name}.html"{mark}>{escape(PAGES[name])}</a>'
+
+
+@cache
+def _text(name: str) -> str:
+    return files("inferometer.show.dashboard").joinpath("web", name).read_text(encoding="utf-8")

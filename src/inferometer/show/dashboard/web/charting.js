@@ -1,0 +1,60 @@
+/* Figures that draw themselves: Vega and the report's drawing script are loaded when the first one is needed. */
+(function () {
+  "use strict";
+  var app = window.inferometer, make = app.make, ready = null;
+  app.script = function (address) {
+    return new Promise(function (done, failed) {
+      var element = make("script", { src: address, onload: done, onerror: function () { element.remove(); failed(new Error("could not load " + address)); } });
+      document.head.append(element);
+    });
+  };
+  function drawing() {
+    if (!ready) {
+      var themes = make("script", { type: "application/json", id: "chart-themes" });
+      themes.textContent = JSON.stringify(app.names.themes);
+      document.head.append(themes);
+      ready = app.script(app.names.vega).then(function () { return app.script("assets/charts.js"); });
+    }
+    return ready.then(function () { return window.inferometerCharts; });
+  }
+  function near(element, then) {
+    if (!("IntersectionObserver" in window)) { then(); return; }
+    new IntersectionObserver(function (seen, observer) {
+      if (seen.some(function (entry) { return entry.isIntersecting; })) { observer.disconnect(); then(); }
+    }, { rootMargin: "400px" }).observe(element);
+  }
+  function put(figure, spec) { figure.querySelector("script").textContent = JSON.stringify(spec); }
+  function draw(figure) {
+    return drawing().then(function (charts) { return charts.draw(figure); })
+      .catch(function (error) { figure.querySelector(".plot").textContent = error.message; });
+  }
+  app.figure = function (chart, wide) {
+    var spec = chart.spec, said = (spec.title && spec.title.subtitle) || "";
+    var figure = make("figure.chart" + (wide || spec.vconcat || spec.hconcat ? ".wide" : ""), { id: "chart-" + chart.name },
+      make("figcaption", {}, chart.title, said ? make("small", {}, [].concat(said).join(" ")) : null),
+      make("div.plot", { role: "img", "aria-label": chart.title }), make("script", { type: "application/json" }));
+    put(figure, spec);
+    near(figure, function () { draw(figure); });
+    return figure;
+  };
+  /* The same figure with other data: what is shown stays until the new is drawn. */
+  app.redraw = function (figure, spec) {
+    put(figure, spec);
+    return figure.dataset.drawn ? draw(figure) : Promise.resolve();
+  };
+  app.charts = function (content) {
+    var figures = (content.charts || []).map(function (chart) { return app.figure(chart); });
+    var absent = (content.absent || []).map(function (each) { return make("li", {}, each.title + ": " + each.why); });
+    return [figures.length ? make("div.charts", {}, figures) : null,
+      content.note ? make("p.muted", {}, content.note) : null,
+      absent.length ? make("details", {}, make("summary", {}, absent.length + " charts cannot be made of this"), make("ul.muted", {}, absent)) : null];
+  };
+  /* Without the rows of series that are switched off, wherever a specification keeps its data. */
+  app.without = function (spec, field, off) {
+    function kept(rows) { return Array.isArray(rows) ? rows.filter(function (row) { return !off.has(String(row[field])); }) : rows; }
+    return JSON.parse(JSON.stringify(spec), function (name, value) {
+      if (name === "values" && Array.isArray(value) && value.some(function (row) { return row && typeof row === "object" && field in row; })) return kept(value);
+      return value;
+    });
+  };
+})();

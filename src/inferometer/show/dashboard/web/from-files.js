@@ -1,0 +1,141 @@
+/* Where the pages of the static site have their data from: files beside them, each a script that hands over its data.
+   Scripts, not fetch: so the site also works when it is opened from a disk. */
+(function () {
+  "use strict";
+  var app = window.inferometer = window.inferometer || {};
+  var known = {}, loading = {};
+  app.put = function (name, content) { known[name] = content; };
+  function gone(name, hint) { return Object.assign(new Error("there is no " + name + " here"), { hint: hint || "it may have come later than this page: load it again" }); }
+  function read(name, hint) {
+    if (!loading[name]) {
+      loading[name] = new Promise(function (done, failed) {
+        var element = document.createElement("script");
+        element.src = "data/" + name + ".js?" + Math.floor(Date.now() / 60000); /* a cache keeps it for a minute */
+        element.onload = function () { if (name in known) done(known[name]); else failed(gone(name)); };
+        element.onerror = function () { delete loading[name]; failed(gone(name, hint)); };
+        document.head.append(element);
+      });
+    }
+    return loading[name];
+  }
+  /* As Python names the files: what is no plain word is a checksum, which the lists carry. */
+  function file(id) { return String(id).toLowerCase(); }
+  function isSafe(id) { return /^[a-z0-9_][a-z0-9_.-]{0,79}$/.test(id); }
+
+  function rowsOf(chunk) {
+    return chunk.rows.map(function (cells) {
+      var run = { more: {}, values: {} };
+      chunk.plain.forEach(function (name, at) { if (cells[at] !== null) run[name] = cells[at]; });
+      chunk.numbers.forEach(function (key, at) { var value = cells[chunk.plain.length + at]; if (value !== null) run.values[key] = value; });
+      run.more = run.values;
+      return run;
+    }).reverse();
+  }
+  function all(names, enough) {
+    var found = [];
+    return names.lists.reduce(function (before, list) {
+      return before.then(function () { return found.length >= enough ? null : read(list.name).then(function (chunk) { found = found.concat(rowsOf(chunk)); }); });
+    }, Promise.resolve()).then(function () { return found; });
+  }
+
+  /* `list --where` on what a site knows of a run: columns, tags and the headline numbers. */
+  var SCALES = { ns: 1e-9, us: 1e-6, "µs": 1e-6, ms: 1e-3, s: 1, min: 60, m: 60, h: 3600, d: 86400, "%": 0.01, k: 1e3, "/s": 1, "": 1 };
+  function numeric(text) {
+    var match = /^([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-zµ%/]*)$/i.exec(text.replace(/^['"]|['"]$/g, ""));
+    return match && match[2] in SCALES ? Number(match[1]) * SCALES[match[2]] : null;
+  }
+  function condition(text) {
+    var match = /^\s*(.+?)\s*(=~|!~|!=|==|<=|>=|=|<|>)\s*(.*?)\s*$/.exec(text);
+    if (!match) throw Object.assign(new Error("'" + text + "' is no condition"), { hint: "write NAME OPERATOR VALUE, such as model=~llama or ttft.p99 < 500ms" });
+    var name = match[1], key = name.toLowerCase().replace(".", " ").split(/\s+/).join("."), said = match[3], number = numeric(said);
+    var operator = match[2] === "==" ? "=" : match[2];
+    if (name.startsWith("plan.")) throw Object.assign(new Error(name + " is not known to a static site"), { hint: "inferometer list --where '" + text + "'" });
+    return function (run) {
+      var value = name === "tag" || name === "tags" ? (run.tags || []) : name in run ? run[name] : run.values[key];
+      return holds(value, operator, said, number);
+    };
+  }
+  function holds(value, operator, said, number) {
+    if (Array.isArray(value)) {
+      var positive = { "!=": "=", "!~": "=~" }[operator];
+      var any = value.some(function (each) { return holds(each, positive || operator, said, number); });
+      return positive ? !any : any;
+    }
+    if (operator === "=~") return value !== undefined && new RegExp(said, "i").test(value);
+    if (operator === "!~") return value === undefined || !new RegExp(said, "i").test(value);
+    if (typeof value === "number") {
+      if (number === null) return false;
+      var same = Math.abs(value - number) <= Math.abs(number) * 1e-4;
+      return { "=": same, "!=": !same, "<": value < number, "<=": value <= number, ">": value > number, ">=": value >= number }[operator];
+    }
+    if (value === undefined) return operator === "!=";
+    return { "=": value === said, "!=": value !== said, "<": value < said, "<=": value <= said, ">": value > said, ">=": value >= said }[operator];
+  }
+  function fits(run, words) {
+    var text = Object.values(run).filter(function (each) { return typeof each === "string" || Array.isArray(each); }).join(" ").toLowerCase();
+    return words.every(function (word) { return text.includes(word); });
+  }
+  function sorted(runs, sort) {
+    var falls = sort.startsWith("-"), name = falls ? sort.slice(1) : sort;
+    function of(run) { return name in run ? run[name] : run.values[name]; }
+    return runs.slice().sort(function (a, b) {
+      var one = of(a), other = of(b);
+      if (one === undefined || other === undefined) return one === other ? 0 : one === undefined ? 1 : -1;
+      var order = one < other ? -1 : one > other ? 1 : 0;
+      return falls ? -order : order;
+    });
+  }
+  function runs(query) {
+    var where, words = (query.search || "").toLowerCase().split(/\s+/).filter(Boolean), offset = query.offset || 0, limit = query.limit || 50;
+    try { where = (query.where || []).map(condition); } catch (error) { return Promise.reject(error); }
+    var simple = !words.length && !where.length && !query.sort;
+    return read("names").then(function (names) {
+      return all(names, simple ? offset + limit : Infinity).then(function (found) {
+        var fitting = found.filter(function (run) { return fits(run, words) && where.every(function (holds) { return holds(run); }); });
+        var ordered = query.sort ? sorted(fitting, query.sort) : fitting;
+        return { total: simple ? names.total : ordered.length, offset: offset, runs: ordered.slice(offset, offset + limit) };
+      });
+    });
+  }
+  function run(id) {
+    if (!isSafe(file(id))) return Promise.reject(gone("run " + id, "choose one from the list of runs"));
+    return read("runs/" + file(id), "choose one from the list of runs");
+  }
+  /* Numbers beside each other; a judgement needs the records, which a site does not have. */
+  function compare(query) {
+    var before = query.before.split(","), ids = before.concat(query.after.split(","));
+    return Promise.all(ids.map(run)).then(function (found) {
+      var lines = new Map();
+      found.forEach(function (each, at) {
+        each.quantities.forEach(function (one) {
+          if (!lines.has(one.key)) lines.set(one.key, { key: one.key, title: one.title, unit: one.unit, direction: one.direction, values: ids.map(function () { return null; }) });
+          lines.get(one.key).values[at] = one.value;
+        });
+      });
+      var rows = ids.map(function (id) { return { id: id }; });
+      return { note: "The numbers beside each other. What is better or worse beyond chance: inferometer compare " + query.before + " " + query.after,
+        runs: { before: rows.slice(0, before.length), after: rows.slice(before.length) }, table: Array.from(lines.values()), changes: [], charts: [] };
+    });
+  }
+  app.data = {
+    names: function () { return read("names", "was the folder copied whole?"); },
+    runs: runs,
+    run: run,
+    charts: function (id) {
+      return read("charts/" + file(id)).catch(function () { return { charts: [], absent: [], note: "Charts of this run are not part of the site. Draw them: inferometer report " + id }; });
+    },
+    file: function () { return ""; },
+    compare: compare,
+    histories: function () { return read("histories"); },
+    history: function (family, measures) {
+      return read("histories").then(function (found) {
+        var one = found.histories.find(function (each) { return each.id === family; });
+        var files = one.measures.filter(function (each) { return measures.includes(each.key); });
+        return Promise.all(files.map(function (each) { return read("history/" + family + "/" + each.file); })).then(function (lines) { return Object.assign({}, one, { lines: lines }); });
+      });
+    },
+    tradeOffs: function (family) { return read("history/" + family + "/trade-offs").catch(function () { return { charts: [] }; }); },
+    experiments: function () { return read("experiments"); },
+    experiment: function (id) { return isSafe(file(id)) ? read("experiments/" + file(id)) : Promise.reject(gone("experiment " + id)); }
+  };
+})();

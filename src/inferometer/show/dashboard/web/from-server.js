@@ -1,0 +1,43 @@
+/* Where the pages of the dashboard have their data from: its API. */
+(function () {
+  "use strict";
+  var app = window.inferometer = window.inferometer || {};
+  function answer(response) {
+    return response.json().catch(function () { return { error: response.status + " " + response.statusText }; })
+      .then(function (content) {
+        if (response.ok) return content;
+        throw Object.assign(new Error(content.error || "the server answered " + response.status), { hint: content.hint });
+      });
+  }
+  function gone() {
+    throw Object.assign(new Error("the dashboard does not answer"), { hint: "is it still running? It is asked again.", gone: true });
+  }
+  function ask(path, query) {
+    var said = new URLSearchParams();
+    Object.entries(query || {}).forEach(function (pair) {
+      [].concat(pair[1]).forEach(function (value) { if (value !== null && value !== undefined && value !== "") said.append(pair[0], value); });
+    });
+    var text = said.toString();
+    return fetch("api/" + path + (text ? "?" + text : "")).catch(gone).then(answer);
+  }
+  function change(method, path, body) {
+    var headers = { "X-Inferometer": "1", "Content-Type": "application/json" };
+    return fetch("api/" + path, { method: method, headers: headers, body: body ? JSON.stringify(body) : undefined }).catch(gone).then(answer);
+  }
+  var id = encodeURIComponent;
+  app.data = {
+    names: function () { return ask("names"); },
+    runs: function (query) { return ask("runs", query); },
+    run: function (run) { return ask("runs/" + id(run)); },
+    charts: function (run) { return ask("runs/" + id(run) + "/charts"); },
+    live: function (run) { return ask("runs/" + id(run) + "/live"); },
+    file: function (run, name) { return "api/runs/" + id(run) + "/files/" + id(name); },
+    compare: function (query) { return ask("compare", query); },
+    histories: function () { return ask("histories"); },
+    history: function (family, measures) { return ask("histories/" + id(family), { measures: measures.join(",") }); },
+    tradeOffs: function (family) { return ask("histories/" + id(family) + "/trade-offs"); },
+    experiments: function () { return ask("experiments"); },
+    experiment: function (name) { return ask("experiments/" + id(name)); },
+    change: change
+  };
+})();

@@ -1,0 +1,15 @@
+/* The view that the page names. The words come first: every view needs them. A server that is gone is asked again. */
+(function () {
+  "use strict";
+  var app = window.inferometer;
+  function start() {
+    return app.data.names().then(function (names) {
+      app.names = names;
+      return app.views[document.body.dataset.view]();
+    }).catch(function (error) {
+      app.show(app.make("h1", {}, document.title.split(" · ")[0]), app.failed(error));
+      if (error.gone) setTimeout(start, 1000);
+    });
+  }
+  start();
+})();

@@ -1,0 +1,129 @@
+/* Measures over time: one chart each, a section per measure, toggles for the series, where they changed. */
+(function () {
+  "use strict";
+  var app = window.inferometer, make = app.make, off, figures;
+  var FIRST = ["ttft", "ttft_scheduled", "tpot", "output_rate", "avg_latency", "latency"];
+
+  app.views.history = function () {
+    return app.data.histories().then(function (found) {
+      var family = app.query().get("family");
+      if (!found.histories.length) { app.show(make("h1", {}, "History"), make("div.empty", {}, make("p", { role: "status" }, "No finished runs yet."), make("p", {}, "Make one: ", make("code", {}, "inferometer run")))); return; }
+      if (!family) { list(found.histories); return; }
+      var one = found.histories.find(function (each) { return each.id === family; });
+      if (!one) { app.show(make("h1", {}, "History"), app.failed({ message: "no history " + family, hint: "its runs may be gone" })); return; }
+      draw(one);
+    });
+  };
+  function list(histories) {
+    var newest = histories.reduce(function (a, b) { return a.updated > b.updated ? a : b; });
+    app.show(make("h1", {}, "History"), make("p.muted", {}, "Last update: " + app.when(newest.updated)),
+      make("ul.list", {}, histories.map(function (each) {
+        return make("li", {}, app.link("history", { family: each.id }, each.title), make("div.muted", {},
+          [app.names.kinds[each.kind], each.runs + (each.runs === 1 ? " run" : " runs"), each.series.length + " series", "last " + app.when(each.updated)].join(" · ")));
+      })));
+  }
+  function draw(family) {
+    var query = app.query(), names = query.get("measures") ? query.get("measures").split(",") : null;
+    off = new Set(query.getAll("off"));
+    figures = [];
+    var sections = new Map();
+    family.measures.forEach(function (each) {
+      if (!sections.has(each.name)) sections.set(each.name, []);
+      sections.get(each.name).push(each);
+    });
+    var order = Array.from(sections.keys()).sort(function (a, b) { return rank(a) - rank(b); });
+    var open = names || order.slice(0, 3);
+    document.title = family.title + " · Inferometer";
+    app.show(make("p", {}, make("a", { href: "history.html" }, "All histories")), make("h1", {}, family.title),
+      make("p.muted", {}, [app.names.kinds[family.kind], family.runs + " runs", "last update " + app.when(family.updated)].join(" · ")),
+      family.left_out ? make("p.muted", {}, family.left_out + " more series are not shown") : null,
+      toggles(family), grouping(family), bySeries() ? family.series.map(function (each) { return ofSeries(family, each, order, sections); })
+        : order.map(function (name) { return section(family, name, sections.get(name), open); }), tradeOffs(family));
+  }
+  function bySeries() { return app.query().get("by") === "series"; }
+  /* A section per measure with all series, or a section per series (a pair of lengths, a batch size) with its measures. */
+  function grouping(family) {
+    if (family.series.length < 2) return null;
+    var select = make("select", { onchange: function () { app.keep("history", { family: family.id, by: select.value, off: Array.from(off) }); draw(family); } },
+      make("option", { value: "" }, "measure"), make("option", { value: "series", selected: bySeries() }, "series"));
+    return make("div.tools", {}, make("label", {}, "A section for each", select));
+  }
+  function ofSeries(family, series, order, sections) {
+    var others = new Set(family.series.map(function (each) { return each.label; }).filter(function (label) { return label !== series.label; }));
+    var first = order.slice(0, 4).flatMap(function (name) { return sections.get(name).filter(function (each) { return /^[^.]+$|\.(mean|p50|p99)$/.test(each.key); }); });
+    var place = make("div", {}, make("p.muted", {}, "Loading…")), loaded = false;
+    var part = make("details.part", { "data-name": series.label, open: family.series.indexOf(series) === 0, ontoggle: function () {
+      if (part.open && !loaded) { loaded = true; load(family, first, place, others); }
+    } }, make("summary", {}, make("h2", {}, series.label), make("small", {}, " " + series.runs + (series.runs === 1 ? " run" : " runs"))), place);
+    return part;
+  }
+  function tradeOffs(family) {
+    if (family.series.length < 2 || family.kind !== "serving") return null;
+    var place = make("div", {}, make("p.muted", {}, "Loading…")), loaded = false;
+    var part = make("details.part", { "data-name": "trade-offs", open: (app.query().get("measures") || "").split(",").includes("trade-offs"), ontoggle: function () {
+      if (part.open && !loaded) {
+        loaded = true;
+        app.data.tradeOffs(family.id).then(function (found) { place.replaceChildren(); app.fill(place, [found.charts.length ? app.charts(found) : make("p.muted", {}, "These runs have no trade-off to draw.")]); })
+          .catch(function (error) { place.replaceChildren(app.failed(error)); });
+      }
+      if (!bySeries()) write(family);
+    } }, make("summary", {}, make("h2", {}, "Trade-offs"), make("small", {}, " the newest run of each series")), place);
+    return part;
+  }
+  function rank(name) { var at = FIRST.indexOf(name); return at < 0 ? FIRST.length : at; }
+  function write(family) {
+    var open = Array.from(document.querySelectorAll("details.part[open]")).map(function (each) { return each.dataset.name; });
+    app.keep("history", { family: family.id, off: Array.from(off), measures: open.join(",") });
+  }
+  function toggles(family) {
+    if (family.series.length < 2) return null;
+    var buttons = family.series.map(function (each) {
+      return make("button.toggle", { type: "button", "aria-pressed": String(!off.has(each.label)), "data-series": each.label, onclick: function (event) {
+        if (off.has(each.label)) off.delete(each.label); else off.add(each.label);
+        event.target.setAttribute("aria-pressed", String(!off.has(each.label)));
+        changed(family);
+      } }, each.label);
+    });
+    function all(on) {
+      off = new Set(on ? [] : family.series.map(function (each) { return each.label; }));
+      buttons.forEach(function (button) { button.setAttribute("aria-pressed", String(on)); });
+      changed(family);
+    }
+    return make("div.chips", { role: "group", "aria-label": "Series" }, buttons,
+      make("button", { type: "button", onclick: function () { all(true); } }, "all"), make("button", { type: "button", onclick: function () { all(false); } }, "none"));
+  }
+  function changed(family) {
+    write(family);
+    figures.forEach(function (each) { app.redraw(each.figure, app.without(each.spec, each.field, off)); });
+  }
+  function section(family, name, measures, open) {
+    var place = make("div", {}, make("p.muted", {}, "Loading…")), loaded = false;
+    var part = make("details.part", { "data-name": name, open: open.includes(name), ontoggle: function () {
+      if (part.open && !loaded) { loaded = true; load(family, measures, place); }
+      write(family);
+    } }, make("summary", {}, make("h2", {}, measures[0].section), make("small", {}, " " + (measures[0].direction === "lower" ? "lower is better" : "higher is better"))), place);
+    return part;
+  }
+  function load(family, measures, place, others) {
+    app.data.history(family.id, measures.map(function (each) { return each.key; })).then(function (found) {
+      var shown = found.lines.map(function (line) {
+        if (!line.chart) return make("p.muted", {}, line.note || "");
+        var figure = app.figure({ name: line.key.replace(/\W/g, "-"), title: line.chart.title, spec: app.without(line.chart.spec, line.field, others || off) });
+        if (!others) figures.push({ figure: figure, spec: line.chart.spec, field: line.field });
+        return figure;
+      });
+      place.replaceChildren(make("div.charts", {}, shown), make("div", {}, found.lines.map(function (line) { return told(line, others); })));
+    }).catch(function (error) { place.replaceChildren(app.failed(error)); });
+  }
+  function told(line, others) {
+    var unit = app.unitOf(line.key, app.names);
+    var items = Object.entries(line.changes).filter(function (pair) { return !others || !others.has(pair[0]); }).flatMap(function (pair) {
+      return pair[1].map(function (each) {
+        return make("li", {}, app.titleOf(line.key, app.names) + (Object.keys(line.series).length > 1 ? ", " + pair[0] : "") + ": " + (each.drift ? "drifts from " : "from ") +
+          app.number(each.before, unit) + " to " + app.number(each.after, unit) + (each.change === null ? "" : " (" + app.percent(each.change) + ")") + " since ",
+        app.link("run", { id: each.run }, app.when(each.at)));
+      });
+    });
+    return items.length ? make("ul", { "aria-label": "Changes" }, items) : null;
+  }
+})();

@@ -1,0 +1,133 @@
+/* A run: verdict first, then its numbers, charts, plan, environment and files. One in progress is followed. */
+(function () {
+  "use strict";
+  var app = window.inferometer, make = app.make, AGAIN_MS = 2000;
+
+  app.views.run = function () {
+    var id = app.query().get("id");
+    if (!id) return Promise.resolve(app.show(make("h1", {}, "Run"), app.failed({ message: "no run in the address", hint: "choose one from the list of runs" })));
+    return app.data.run(id).then(function (found) { draw(found); });
+  };
+  function draw(found) {
+    var run = found.run, plan = found.plan || {};
+    document.title = run.id + " · Inferometer";
+    var live = make("div", { id: "live" }), numbers = make("div", { id: "numbers" }), charts = make("div", { id: "charts" }, make("p.muted", {}, "Drawing…"));
+    app.show(
+      make("header.top", {}, make("div", {}, make("h1", {}, run.id, " ", app.word(run.state === "complete" ? null : run.state) === "-" ? null : app.word(run.state)),
+        make("p.muted", {}, [plan.name, app.when(run.started), run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
+        actions(found)),
+      live, numbers,
+      make("section", {}, make("h2", {}, "Charts"), charts),
+      make("section", {}, make("h2", {}, "Every number"), everything(found)),
+      make("section", {}, make("h2", {}, "Plan"), make("pre", { tabindex: "0" }, yaml(found.plan)),
+        make("p", {}, "Once more: ", make("code", {}, "inferometer rerun " + run.id))),
+      make("section", {}, make("h2", {}, "Environment"), make("details", {}, make("summary", {}, "Machine, versions, target"), make("pre", { tabindex: "0" }, yaml(found.environment)))),
+      files(found), changes(found));
+    numbers.replaceChildren(judged(found));
+    drawCharts(run.id, charts);
+    if (run.state === "partial" && app.names.live) follow(run.id, live, numbers, charts);
+  }
+  function actions(found) {
+    var tags = (found.marks.tags || []).map(function (tag) { return app.link("index", { where: "tag=" + tag }, tag, { class: "word" }); });
+    var names = (found.marks.baselines || []).map(function (name) { return make("span.word", {}, "baseline " + name); });
+    return make("div.chips", {}, names, tags,
+      found.marks.experiment ? app.link("experiment", { id: found.marks.experiment }, "its experiment") : null,
+      app.link("compare", { after: found.run.id }, "compare"));
+  }
+  function judged(found) {
+    var word = found.verdict.word, reasons = (found.verdict.reasons || []).map(function (each) { return make("li", {}, each.text); });
+    var numbers = {};
+    found.quantities.forEach(function (each) { numbers[each.key] = each; });
+    var tiles = found.headline.map(function (key) { return tile(numbers[key]); });
+    var limits = (found.limits || []).map(function (limit) {
+      return make("li", {}, app.word(limit.met === true ? "valid" : limit.met === false ? "worse" : "unclear").cloneNode(), limitText(limit));
+    });
+    var outcomes = Object.entries(found.outcomes).map(function (pair) { return pair[1].toLocaleString("en-US") + " " + pair[0]; }).join(", ");
+    return make("div", {}, make("div.verdict" + (app.style(word) ? "." + app.style(word) : ""), {},
+      make("b", {}, word || found.run.state), reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "Nothing speaks against this measurement." : found.run.state_means)),
+    limits.length ? make("ul", {}, limits) : null,
+    tiles.length ? make("div.tiles", {}, tiles) : null, outcomes ? make("p.muted", {}, "Requests: " + outcomes) : null);
+  }
+  function limitText(limit) { return (limit.met === true ? "met: " : limit.met === false ? "failed: " : "cannot be told: ") + limit.limit + (limit.text && limit.text !== limit.limit ? " (" + limit.text + ")" : ""); }
+  function spread(each) {
+    return each.low === null && each.high === null ? "" : app.number(each.low, each.unit) + " to " + app.number(each.high, each.unit);
+  }
+  function tile(each) {
+    return make("div.tile", {}, make("div.name", {}, each.title), make("div.value", {}, app.number(each.value, each.unit)), make("div.spread", {}, spread(each)));
+  }
+  function everything(found) {
+    if (!found.quantities.length) return make("p.muted", {}, "No numbers yet.");
+    var heads = ["measure", "value", "interval", "name"].map(function (text, at) { return make("th" + (at === 1 ? ".right" : ""), {}, text); });
+    var rows = found.quantities.map(function (each) {
+      return make("tr", {}, make("td", {}, each.title), make("td.right", {}, app.number(each.value, each.unit)), make("td.muted", {}, spread(each)), make("td", {}, make("code", {}, each.key)));
+    });
+    return make("details", {}, make("summary", {}, rows.length + " numbers"), app.table(heads, rows));
+  }
+  function files(found) {
+    if (!found.files || !found.files.length) return null;
+    var shown = make("pre.file", { hidden: true, tabindex: "0", "aria-label": "The file" });
+    var links = found.files.map(function (file) {
+      var address = app.data.file(found.run.id, file.name);
+      return make("li", {}, make("a", { href: address, onclick: function (event) {
+        event.preventDefault();
+        fetch(address).then(function (answer) { return answer.text(); }).then(function (text) { shown.hidden = false; shown.textContent = text || "(empty)"; shown.scrollIntoView({ block: "nearest" }); });
+      } }, file.name), make("span.muted", {}, " " + app.bytes(file.bytes)));
+    });
+    return make("section", {}, make("h2", {}, "Files"), make("ul", {}, links), shown);
+  }
+  function drawCharts(id, place) {
+    return app.data.charts(id).then(function (found) {
+      var known = new Map(Array.from(place.querySelectorAll("figure")).map(function (figure) { return [figure.id, figure]; }));
+      var same = found.charts.length && found.charts.every(function (chart) { return known.has("chart-" + chart.name); });
+      if (same) found.charts.forEach(function (chart) { app.redraw(known.get("chart-" + chart.name), chart.spec); });
+      else place.replaceChildren.apply(place, app.charts(found).filter(Boolean));
+      if (!place.childNodes.length) place.append(make("p.muted", {}, "There is nothing to draw."));
+    }).catch(function (error) { if (!error.gone) place.replaceChildren(app.failed(error)); });
+  }
+  /* Asked again every two seconds, through a restart of the server; when the run is over the whole page is drawn anew. */
+  function follow(id, live, numbers, charts) {
+    var seen = 0;
+    function again() {
+      app.data.live(id).then(function (now) {
+        if (now.run.state !== "partial") { app.views.run(); return; }
+        live.replaceChildren(make("p", { role: "status" }, app.word("partial"), " ", now.running ? "in progress; " : "not written to for " + Math.round(now.quiet_s) + " s; ",
+          app.bytes(now.log_bytes) + " of logs", now.too_large ? ", too much to read while it runs" : ""));
+        numbers.replaceChildren(judged(now));
+        if (now.log_bytes !== seen) { seen = now.log_bytes; drawCharts(id, charts); }
+        setTimeout(again, now.running ? AGAIN_MS : 5 * AGAIN_MS);
+      }).catch(function (error) {
+        live.replaceChildren(app.failed(error));
+        if (error.gone) setTimeout(again, AGAIN_MS);
+      });
+    }
+    again();
+  }
+  function changes(found) {
+    if (!app.names.write) return null;
+    var id = found.run.id, tag = make("input", { type: "text", placeholder: "nightly" }), baseline = make("input", { type: "text", placeholder: "main" });
+    var said = make("p", { role: "status" });
+    function done(promise) { promise.then(function () { app.views.run(); }).catch(function (error) { said.replaceChildren(app.failed(error)); }); }
+    function form(label, input, text, send) {
+      return make("form.tools", { onsubmit: function (event) { event.preventDefault(); if (input.value.trim()) done(send(input.value.trim())); } }, make("label", {}, label, input), make("button", { type: "submit" }, text));
+    }
+    return make("section", {}, make("h2", {}, "Change"), said,
+      form("Tag", tag, "Add tag", function (word) { return app.data.change("POST", "runs/" + id + "/tags", { tags: [word] }); }),
+      form("Baseline", baseline, "Make it the baseline", function (word) { return app.data.change("PUT", "baselines/" + encodeURIComponent(word), { run: id }); }),
+      make("button", { type: "button", onclick: function () {
+        if (window.confirm("Delete " + id + " with all its files?")) app.data.change("DELETE", "runs/" + id).then(function () { location.href = "index.html"; }).catch(function (error) { said.replaceChildren(app.failed(error)); });
+      } }, "Delete this run"));
+  }
+  /* Plain data as indented lines; a reader's view, no format for machines. */
+  function yaml(value, indent) {
+    var space = "  ".repeat(indent || 0);
+    if (value === null || typeof value !== "object") return space + String(value);
+    var entries = Object.entries(value);
+    if (!entries.length) return space + (Array.isArray(value) ? "[]" : "{}");
+    return entries.map(function (pair) {
+      var name = Array.isArray(value) ? "-" : pair[0] + ":", inner = pair[1];
+      if (inner !== null && typeof inner === "object" && Object.keys(inner).length) return space + name + "\n" + yaml(inner, (indent || 0) + 1);
+      return space + name + " " + (inner !== null && typeof inner === "object" ? (Array.isArray(inner) ? "[]" : "{}") : String(inner));
+    }).join("\n");
+  }
+  app.yaml = yaml;
+})();

@@ -1,0 +1,140 @@
+/* The table of runs: search, conditions, columns of choice, a choice of runs to compare. All of it is in the address. */
+(function () {
+  "use strict";
+  var app = window.inferometer, make = app.make, PAGE = 50, AGAIN_MS = 5000;
+  var state, parts = {}, chosen = new Set(), timer = null, asked = 0;
+
+  function read() {
+    var query = app.query();
+    state = { search: query.get("search") || "", where: query.getAll("where"), sort: query.get("sort") || "",
+      columns: (query.get("columns") || "").split(",").filter(Boolean), offset: Number(query.get("offset")) || 0 };
+    if (!state.columns.length) state.columns = app.names.columns.slice();
+  }
+  function write() {
+    var usual = state.columns.join() === app.names.columns.join();
+    app.keep("index", { search: state.search, where: state.where, sort: state.sort, offset: state.offset || "",
+      columns: usual ? "" : state.columns.join(",") });
+  }
+  function isPlain(name) { return app.names.plain.includes(name); }
+
+  app.views.index = function () {
+    read();
+    parts.chips = make("div.chips", { "aria-label": "Conditions" });
+    parts.rows = make("div");
+    parts.compare = make("button.primary", { type: "button", disabled: true, onclick: compare }, "Compare");
+    app.show(make("h1", {}, "Runs"), tools(), parts.chips, chooser(), parts.rows);
+    drawChips();
+    load();
+  };
+  function tools() {
+    var pause;
+    var search = make("input", { type: "search", value: state.search, placeholder: "model, name, tag, …", oninput: function () {
+      clearTimeout(pause);
+      pause = setTimeout(function () { state.search = search.value; state.offset = 0; load(); }, 200);
+    } });
+    var where = make("input", { type: "text", placeholder: "ttft.p99 < 500ms", list: "known-names", spellcheck: "false", autocapitalize: "off" });
+    function add(event) {
+      event.preventDefault();
+      if (where.value.trim()) { state.where.push(where.value.trim()); where.value = ""; state.offset = 0; drawChips(); load(); }
+    }
+    var known = [].concat(app.names.plain, Object.keys(app.names.measures)).map(function (name) { return make("option", { value: name }); });
+    return make("form.tools", { onsubmit: add, role: "search" },
+      make("label.wide", {}, "Search", search),
+      make("label.wide", {}, "Only where", where), make("datalist", { id: "known-names" }, known),
+      make("button", { type: "submit" }, "Add condition"), parts.compare);
+  }
+  function drawChips() {
+    parts.chips.replaceChildren();
+    state.where.forEach(function (text, at) {
+      parts.chips.append(make("button", { type: "button", "aria-label": "Remove the condition " + text, onclick: function () {
+        state.where.splice(at, 1); state.offset = 0; drawChips(); load();
+      } }, text + " ×"));
+    });
+  }
+  function chooser() {
+    var box = make("div.columns", {}), more = make("input", { type: "text", placeholder: "plan.load.rate", "aria-label": "Another column" });
+    function draw() {
+      box.replaceChildren();
+      Array.from(new Set([].concat(state.columns, app.names.plain, app.names.columns))).forEach(function (name) {
+        box.append(make("label", {}, make("input", { type: "checkbox", checked: state.columns.includes(name), onchange: function () {
+          state.columns = state.columns.includes(name) ? state.columns.filter(function (each) { return each !== name; }) : state.columns.concat(name);
+          load();
+        } }), app.titleOf(name, app.names)));
+      });
+    }
+    draw();
+    return make("details", {}, make("summary", {}, "Columns"), box, make("form.tools", { onsubmit: function (event) {
+      event.preventDefault();
+      if (more.value.trim()) { state.columns = state.columns.concat(more.value.trim()); more.value = ""; draw(); load(); }
+    } }, make("label", {}, "Any measure or setting", more), make("button", { type: "submit" }, "Add column")));
+  }
+  function load(quietly) {
+    var now = ++asked;
+    clearTimeout(timer);
+    write();
+    return app.data.runs({ search: state.search, where: state.where, sort: state.sort, limit: PAGE, offset: state.offset,
+      columns: state.columns.filter(function (name) { return !isPlain(name) || name === "started"; }).filter(function (name) { return !isPlain(name); }).join(",") })
+      .then(function (found) {
+        if (now !== asked) return;
+        draw(found);
+        if (app.names.live) timer = setTimeout(function () { load(true); }, AGAIN_MS);
+      }).catch(function (error) {
+        if (now !== asked) return;
+        if (!quietly || !error.gone) parts.rows.replaceChildren(app.failed(error));
+        if (error.gone) timer = setTimeout(function () { load(true); }, 1000);
+      });
+  }
+  function draw(found) {
+    if (!found.runs.length) { parts.rows.replaceChildren(nothing()); return; }
+    var focused = document.activeElement && document.activeElement.id;
+    var heads = [make("th", {}, make("span", {}, "")), head("id", "Run")].concat(state.columns.map(function (name) { return head(name); }));
+    heads[0].firstChild.append(make("small", {}, "pick"));
+    var table = app.table(heads, found.runs.map(line), ".runs.cards");
+    parts.rows.replaceChildren(app.make("p.muted", { role: "status", id: "count" }, counted(found)), table, pager(found));
+    if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
+  }
+  function counted(found) { return found.total === 1 ? "1 run" : found.total.toLocaleString("en-US") + " runs"; }
+  function nothing() {
+    var filtered = state.search || state.where.length;
+    return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "No run fits." : "No runs yet."),
+      filtered ? make("button", { type: "button", onclick: function () { state.search = ""; state.where = []; app.keep("index", {}); app.views.index(); } }, "Show all")
+        : make("p", {}, "Make one: ", make("code", {}, "inferometer run")));
+  }
+  function head(name, title) {
+    var falls = state.sort === "-" + name, rises = state.sort === name, number = !isPlain(name) && !name.startsWith("plan.");
+    return make("th" + (number || name === "requests" ? ".right" : ""), { "aria-sort": falls ? "descending" : rises ? "ascending" : null },
+      make("button.plain", { type: "button", id: "sort-" + name, onclick: function () {
+        state.sort = falls ? name : rises ? "" : "-" + name; state.offset = 0; load();
+      } }, title || app.titleOf(name, app.names)));
+  }
+  function line(run) {
+    var pick = make("input", { type: "checkbox", checked: chosen.has(run.id), "aria-label": "Pick " + run.id + " for comparison", id: "pick-" + run.id, onchange: function () {
+      if (pick.checked) chosen.add(run.id); else chosen.delete(run.id);
+      mark();
+    } });
+    return make("tr", {}, make("td.pick", {}, pick), make("td.name", {}, app.link("run", { id: run.id }, run.id)),
+      state.columns.map(function (name) { return cell(run, name); }));
+  }
+  function cell(run, name) {
+    if (name === "verdict") return make("td", {}, app.verdictOf(run));
+    var value = name === "started" ? app.when(run.started) : name === "tags" ? (run.tags || []).join(", ") : isPlain(name) ? run[name] : run.more[name];
+    var missing = value === undefined || value === null || value === "";
+    var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? app.number(value, app.unitOf(name, app.names)) : number ? value.toLocaleString("en-US") : value;
+    return make("td" + (number ? ".right" : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text);
+  }
+  function mark() {
+    parts.compare.disabled = chosen.size < 2;
+    parts.compare.textContent = chosen.size ? "Compare " + chosen.size : "Compare";
+  }
+  function compare() {
+    var ids = Array.from(chosen).sort();
+    location.href = app.address("compare", { before: ids[0], after: ids.slice(1).join(",") });
+  }
+  function pager(found) {
+    if (found.total <= PAGE) return null;
+    function to(offset, text) {
+      return make("button", { type: "button", disabled: offset < 0 || offset >= found.total, onclick: function () { state.offset = offset; load(); } }, text);
+    }
+    return make("div.pager", {}, to(found.offset - PAGE, "Newer"), make("span.muted", {}, (found.offset + 1) + " to " + Math.min(found.total, found.offset + PAGE)), to(found.offset + PAGE, "Older"));
+  }
+})();

@@ -1,0 +1,215 @@
+"""An experiment as people read it: the cases before it begins, a table while it goes on and when it is over, and a file
+with one line per case."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from inferometer.measure.values import Quantity
+from inferometer.plan.cases import CASE, short_names
+from inferometer.plan.text import as_written
+from inferometer.record.schema import schema_of
+from inferometer.show.console import emit, first_that_fits, plain_table
+from inferometer.show.values import VERDICT_STYLES, spread_text, value_text
+from inferometer.store.experiments import CaseRow, KeptExperiment
+from inferometer.vocabulary import duration_text
+
+Columns = dict[str, str]  # key of a quantity to the heading of its column
+
+_FIRST: tuple[tuple[str, str], ...] = (  # what a person looks at, the most important first
+    ("throughput_per_gpu", "tokens/s/GPU"),
+    ("tokens_per_s_user", "tokens/s/user"),
+    ("cost_per_million_tokens", "$ per 1M"),
+    ("latency.mean", "mean"),
+    ("latency.p50", "p50"),
+    ("latency.p90", "p90"),
+    ("latency.p99", "p99"),
+    ("output_rate", "tokens/s"),
+    ("ttft_scheduled.p50", "TTFT"),
+    ("ttft_scheduled.p99", "its p99"),
+    ("ttft.p50", "TTFT"),
+    ("ttft.p99", "its p99"),
+    ("tpot.mean", "TPOT"),
+    ("e2e.p50", "E2E"),
+    ("request_rate", "requests/s"),
+    ("goodput", "goodput"),
+)
+_OWN_MOST = 6  # columns of measures that nobody here knows
+
+
+def columns_of(rows: Sequence[CaseRow]) -> Columns:
+    """What the cases have of what people look at; of TTFTs the scheduled one where there is one."""
+    known = {key for row in rows for key in row.values}
+    found: Columns = {}
+    for key, heading in _FIRST:
+        if key in known and heading not in found.values():
+            found[key] = heading
+    if found:
+        return found
+    own = dict.fromkeys(key for row in rows for key in row.values)
+    return {key: key for key in list(own)[:_OWN_MOST]}
+
+
+def cases_table(rows: Sequence[CaseRow], width: int) -> Table:
+    """A line per case, repeats together: as many columns as fit, the least important left out."""
+    columns = list(columns_of(rows).items())
+    looks = (dict(columns[: len(columns) - less]) for less in range(len(columns) + 1))
+    return first_that_fits((_table(rows, look) for look in looks), width)
+
+
+def _table(rows: Sequence[CaseRow], columns: Columns) -> Table:
+    grouped: dict[str, list[CaseRow]] = {}
+    for row in rows:
+        grouped.setdefault(row.label, []).append(row)
+    several = ["done"] if any(len(group) > 1 for group in grouped.values()) else []
+    varied = _varied(rows)
+    heads = list(varied.values()) or ["case"]
+    table = plain_table(*heads, *several, *columns.values(), "", right=("done", *varied.values(), *columns.values()))
+    for label, group in grouped.items():
+        done = [row for row in group if row.state == "complete"]
+        counted = [f"{len(done)}/{len(group)}"] if several else []
+        what = [_said(group[0].parameters.get(path)) for path in varied] or [label]
+        table.add_row(*what, *counted, *(_cell(done, key) for key in columns), _word(group))
+    return table
+
+
+def _varied(rows: Sequence[CaseRow]) -> dict[str, str]:
+    """A column per parameter, by its path; of named cases, and of values that are no single words, none: their label
+    tells."""
+    paths = list(dict.fromkeys(path for row in rows for path in row.parameters))
+    plain = all(not isinstance(value, dict | list) for row in rows for value in row.parameters.values())
+    return {} if CASE in paths or not plain else short_names(paths)
+
+
+def _said(value: Any) -> str:
+    return "-" if value is None else as_written(value)
+
+
+def _cell(rows: Sequence[CaseRow], key: str) -> str:
+    """The mean of the repeats, and how far the farthest is from it."""
+    found = [row.values[key] for row in rows if key in row.values]
+    if not found:
+        return "-"
+    values = [each.value for each in found]
+    unit = "" if found[0].unit in ("tokens/s", "1/s") else found[0].unit
+    mean = fmean(values)
+    text = value_text(mean, unit)
+    return f"{text} {spread_text(mean, (min(values), max(values)), unit)}" if len(values) > 1 else text
+
+
+def _word(group: Sequence[CaseRow]) -> Text:
+    """The worst of the repeats: how it ended where it did not end well, else its verdict."""
+    if wrong := next((row for row in group if row.state != "complete"), None):
+        return Text(wrong.state, style="bold red" if wrong.state == "failed" else "yellow")
+    words = [row.verdict or "" for row in group]
+    word = next((each for each in ("invalid", "doubtful", "valid") if each in words), "")
+    return Text(word, style=VERDICT_STYLES.get(word, ""))
+
+
+def print_cases(rows: Sequence[CaseRow], to: Console) -> None:
+    emit(cases_table(rows, to.width), to)
+    if any(row.repeat > 1 for row in rows):
+        emit(Text("± is the farthest repeat from the mean", style="dim"), to)
+    for row in rows:
+        if row.error:
+            emit("", to)
+            emit(Text.assemble((f"{row.name} failed: ", "red"), row.error), to)
+
+
+# -- before it begins ----------------------------------------------------------------------------------------------
+
+
+def print_dry_run(labels: Sequence[tuple[str, float | None, bool]], starts: int, to: Console) -> None:
+    """The cases in the order in which they are done, each with the time that its load takes, as far as it is known."""
+    table = plain_table("", "case", "load", "", right=("", "load"))
+    for at, (name, expected, done) in enumerate(labels, 1):
+        table.add_row(str(at), name, "-" if expected is None else duration_text(expected), "done" if done else "")
+    emit(table, to)
+    emit("", to)
+    emit(time_text([expected for _, expected, done in labels if not done], starts), to)
+
+
+def time_text(expected: Sequence[float | None], starts: int) -> str:
+    """`24 cases, 2 starts of a server: about 12m 30s`, with what is not known said."""
+    known = [each for each in expected if each is not None]
+    count = f"{len(expected)} case{'s' if len(expected) != 1 else ''}"
+    server = f", {starts} start{'s' if starts > 1 else ''} of a server" if starts else ""
+    unknown = len(expected) - len(known)
+    total = math.fsum(known)
+    if not expected:
+        return "nothing is left to do"
+    if not known:
+        return f"{count}{server}: how long they take is for the target to say"
+    rest = f", and {unknown} whose time is for the target to say" if unknown else ""
+    before = " beside these starts" if starts else ""
+    return f"{count}{server}: about {duration_text(total)}{before}{rest}"
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def csv_text(rows: Sequence[CaseRow]) -> str:
+    """One line per case: its name and parameters, how it went, then every number; seconds and shares. What differs in
+    no case stays a column: the next experiment may vary it."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows(csv_rows(rows))
+    return out.getvalue()
+
+
+def csv_rows(rows: Sequence[CaseRow]) -> Iterator[list[Any]]:
+    parameters = list(dict.fromkeys(path for row in rows for path in row.parameters))
+    keys = list(dict.fromkeys(key for row in rows for key in row.values))
+    yield ["name", "repeat", *parameters, "run", "state", "verdict", "error", "wall_s", *keys]
+    for row in rows:
+        said = [_plain(row.parameters.get(path)) for path in parameters]
+        how = [row.run, row.state, row.verdict, row.error, row.wall_s]
+        yield [row.label, row.repeat, *said, *how, *(_number(row.values.get(key)) for key in keys)]
+
+
+def _plain(value: Any) -> Any:
+    return as_written(value) if isinstance(value, dict | list | bool) else value
+
+
+def _number(quantity: Quantity | None) -> float | None:
+    return None if quantity is None else quantity.value
+
+
+def experiment_document(kept: KeptExperiment, rows: Sequence[CaseRow], ended: str | None, left: int) -> dict[str, Any]:
+    """An experiment as `--json` prints it."""
+    return {
+        "schema": schema_of("experiment"),
+        "id": kept.id,
+        "name": kept.name,
+        "started": kept.started_at,
+        "folder": str(kept.folder) if kept.folder else None,
+        "ended": ended,
+        "left": left,
+        "cases": rows_document(rows),
+        "result": kept.result,
+    }
+
+
+def rows_document(rows: Sequence[CaseRow]) -> list[dict[str, Any]]:
+    """As `--json` prints them; seconds and shares."""
+    return [
+        {
+            "name": row.name,
+            "repeat": row.repeat,
+            "parameters": row.parameters,
+            "run": row.run,
+            "state": row.state,
+            "verdict": row.verdict,
+            "error": row.error,
+            "wall_s": row.wall_s,
+            "values": {key: each.value for key, each in row.values.items()},
+        }
+        for row in rows
+    ]

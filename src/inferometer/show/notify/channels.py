@@ -1,0 +1,74 @@
+"""The channels there are, and the secrets each needs: from the environment only, never from plans or flags."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from inferometer.errors import PlanError
+from inferometer.show.notify.event import Event
+
+Send = Callable[[Event, Mapping[str, str], float], None]  # event, variables, seconds
+
+
+@dataclass(frozen=True)
+class ChannelKind:
+    about: str
+    send: str  # "module:attribute", imported on use
+    needs: tuple[str, ...]
+    takes: tuple[str, ...] = ()
+
+
+_HOME = "inferometer.show.notify"
+CHANNELS: dict[str, ChannelKind] = {
+    "slack": ChannelKind("an incoming webhook of Slack", f"{_HOME}.slack:send", ("SLACK_WEBHOOK_URL",)),
+    "teams": ChannelKind("a workflow webhook of Microsoft Teams", f"{_HOME}.teams:send", ("TEAMS_WEBHOOK_URL",)),
+    "webhook": ChannelKind(
+        "JSON to any address",
+        f"{_HOME}.webhook:send",
+        ("INFEROMETER_WEBHOOK_URL",),
+        ("INFEROMETER_WEBHOOK_TOKEN",),
+    ),
+    "email": ChannelKind(
+        "a mail by SMTP",
+        f"{_HOME}.mail:send",
+        ("INFEROMETER_SMTP_URL", "INFEROMETER_EMAIL_TO"),
+        ("INFEROMETER_EMAIL_FROM",),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Channel:
+    name: str
+    send: Send
+    variables: Mapping[str, str] = field(repr=False)  # secrets: in no log
+
+
+def channels(said: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Channel]:
+    """`["slack,email"]`, checked before anything is measured: known, and with what they need in the environment."""
+    there = os.environ if environment is None else environment
+    names = list(dict.fromkeys(name.strip() for text in said for name in text.split(",") if name.strip()))
+    mistakes = [mistake for name in names if (mistake := _mistake(name, there))]
+    if mistakes:
+        raise PlanError(mistakes, "inferometer notify lists the channels and what they need")
+    return [_channel(name, there) for name in names]
+
+
+def missing(name: str, there: Mapping[str, str]) -> list[str]:
+    """Variables that the channel needs and that are not set."""
+    return [variable for variable in CHANNELS[name].needs if not there.get(variable)]
+
+
+def _mistake(name: str, there: Mapping[str, str]) -> str | None:
+    if name not in CHANNELS:
+        return f"--notify: no channel {name!r}; there are {', '.join(CHANNELS)}"
+    lacking = missing(name, there)
+    return f"--notify {name}: needs {' and '.join(lacking)} in the environment" if lacking else None
+
+
+def _channel(name: str, there: Mapping[str, str]) -> Channel:
+    kind = CHANNELS[name]
+    module, _, attribute = kind.send.partition(":")
+    variables = {each: there[each] for each in (*kind.needs, *kind.takes) if there.get(each)}
+    return Channel(name, getattr(import_module(module), attribute), variables)

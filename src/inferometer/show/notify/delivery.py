@@ -1,0 +1,69 @@
+"""Delivery with patience that ends: every channel by itself, some attempts with growing waits, and a deadline after
+which the command goes on whatever a receiver does."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferometer.show.notify.channels import Channel
+from inferometer.show.notify.event import Event
+from inferometer.show.notify.posting import Undelivered
+
+
+@dataclass(frozen=True)
+class Patience:
+    attempts: int = 4
+    first_wait_s: float = 1.0  # then twice as long each time
+    timeout_s: float = 8.0  # of an attempt
+    deadline_s: float = 30.0  # of all
+
+
+@dataclass(frozen=True)
+class Delivered:
+    channel: str
+    why_not: str | None = None  # None: it arrived
+
+    @property
+    def arrived(self) -> bool:
+        return self.why_not is None
+
+
+PATIENCE = Patience()
+
+
+def deliver(event: Event, channels: Sequence[Channel], patience: Patience = PATIENCE) -> list[Delivered]:
+    """To all of them at once. What hangs is left to a thread that ends with the process."""
+    until = time.monotonic() + patience.deadline_s
+    found: dict[str, Delivered] = {}
+    threads = [
+        threading.Thread(target=_deliver_one, args=(event, each, patience, until, found), daemon=True)
+        for each in channels
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    late = f"no answer within {patience.deadline_s:g} s"
+    return [found.get(each.name) or Delivered(each.name, late) for each in channels]
+
+
+def _deliver_one(event: Event, channel: Channel, patience: Patience, until: float, found: dict[str, Delivered]) -> None:
+    wait_s = patience.first_wait_s
+    for attempt in range(1, patience.attempts + 1):
+        left_s = until - time.monotonic()
+        try:
+            channel.send(event, channel.variables, max(0.1, min(patience.timeout_s, left_s)))
+        except Undelivered as error:
+            found[channel.name] = Delivered(channel.name, str(error))
+            pause_s = max(wait_s, error.after_s or 0.0)
+            if not error.again or attempt == patience.attempts or time.monotonic() + pause_s >= until:
+                return
+            time.sleep(pause_s)
+            wait_s *= 2
+        except Exception as error:  # a message that cannot be made is no reason to lose the run's own result
+            found[channel.name] = Delivered(channel.name, f"{type(error).__name__}: a mistake of ours")
+            return
+        else:
+            found[channel.name] = Delivered(channel.name)
+            return

@@ -1,0 +1,48 @@
+"""`Event`: what people are told, in words of its own and without markup; each channel sets it in its own form."""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inferometer.record.schema import schema_of
+
+Kind = Literal["failure", "regression", "recovery", "test"]
+
+MARKS: dict[Kind, str] = {"failure": "❌", "regression": "📉", "recovery": "✅", "test": "🔔"}
+
+
+@dataclass(frozen=True)
+class Event:
+    kind: Kind
+    subject: str  # what it is about: two events about the same are told apart by it
+    title: str
+    sentences: tuple[str, ...] = ()
+    facts: dict[str, str] = field(default_factory=dict)  # label to value
+    run: str | None = None
+    link: str | None = None  # to the CI job
+    at: str = ""
+
+    @property
+    def heading(self) -> str:
+        return f"{MARKS[self.kind]} {self.title}"
+
+    @property
+    def id(self) -> str:
+        """The same for every attempt to tell it, so that a receiver can drop a second one."""
+        said = "\n".join((self.kind, self.subject, self.run or "", self.at))
+        return hashlib.sha256(said.encode()).hexdigest()[:32]
+
+    def document(self) -> dict[str, Any]:
+        """As the generic webhook gets it; stable."""
+        plain = ("id", "kind", "subject", "title", "run", "link", "at")
+        return {
+            "schema": schema_of("event"),
+            **{name: getattr(self, name) for name in plain},
+            "sentences": list(self.sentences),
+            "facts": dict(self.facts),
+        }
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters, the last an ellipsis where something was left out."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,84 @@
+"""The terminal's tables as tables of a report: what is said of a run is written once."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rich import table as rich_table
+from rich.text import Text as RichText
+
+from inferometer.measure.values import Quantity, quantities
+from inferometer.record.run import Run
+from inferometer.show.charts.labels import labels_of
+from inferometer.show.report.document import Cell, Table, Tone
+from inferometer.show.values import spread_text, value_text
+
+WIDE = 10_000  # a page scrolls: nothing has to be left out
+_TONES: tuple[tuple[str, Tone], ...] = (("red", "bad"), ("yellow", "doubt"), ("green", "good"))
+
+
+def from_rich(shown: rich_table.Table) -> Table:
+    columns = [[_cell(cell) for cell in column.cells] for column in shown.columns]
+    head = tuple(str(column.header) for column in shown.columns) if shown.show_header else ()
+    right = frozenset(at for at, column in enumerate(shown.columns) if column.justify == "right")
+    return Table(head, tuple(zip(*columns, strict=True)), right)
+
+
+def _cell(cell: object) -> Cell:
+    if not isinstance(cell, RichText):
+        return Cell(str(cell))
+    styles = " ".join(map(str, (cell.style, *(span.style for span in cell.spans))))
+    return Cell(cell.plain, next((tone for colour, tone in _TONES if colour in styles), ""))
+
+
+def facts(rows: Iterable[tuple[str, str]]) -> Table:
+    return Table((), tuple((Cell(name), Cell(text)) for name, text in rows))
+
+
+def numbers_table(found: Mapping[str, Quantity]) -> Table:
+    """Every number with its interval."""
+    rows = (
+        (Cell(_title(each)), Cell(value_text(each.value, each.unit)), Cell(_interval(each)), Cell(_unit(each)))
+        for each in found.values()
+    )
+    return Table(("measure", "value", "interval", "unit"), tuple(rows), frozenset({1, 2}))
+
+
+def _title(each: Quantity) -> str:
+    return each.title if each.statistic is None else f"{each.title} {each.statistic}"
+
+
+def _interval(each: Quantity) -> str:
+    if each.interval is None or all(end is None for end in each.interval):
+        return "-"
+    return " .. ".join(value_text(end, each.unit) for end in each.interval)
+
+
+def _unit(each: Quantity) -> str:
+    return "" if each.unit in ("s", "share", "1/s", "tokens/s") else each.unit
+
+
+def side_by_side(runs: Sequence[Run], keys: Sequence[str]) -> Table:
+    """A row for each number, a column for each run; the best of a row is marked, if one is."""
+    names, every = labels_of(runs), [quantities(run.summary) for run in runs]
+    rows = []
+    for key in keys:
+        known = [found.get(key) for found in every]
+        some = [each for each in known if each is not None]
+        if some:
+            best = _best(some) if len(some) > 1 else None
+            rows.append((Cell(_title(some[0])), *(_value_cell(each, best) for each in known)))
+    return Table(("", *(names[run.id] for run in runs)), tuple(rows), frozenset(range(1, len(runs) + 1)))
+
+
+def _best(some: Sequence[Quantity]) -> float | None:
+    values = [each.value for each in some]
+    if some[0].direction is None or min(values) == max(values):
+        return None
+    return min(values) if some[0].direction == "lower" else max(values)
+
+
+def _value_cell(each: Quantity | None, best: float | None) -> Cell:
+    if each is None:
+        return Cell("-")
+    spread = spread_text(each.value, each.interval, each.unit)
+    text = f"{value_text(each.value, each.unit)} {spread}".strip()
+    return Cell(text, "good" if each.value == best else "")

@@ -1,0 +1,146 @@
+"""Builds the site of a store: pages, a list of all runs, a file for each run, each measure over time, each experiment."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferometer import __version__
+from inferometer.errors import StoreError
+from inferometer.show.dashboard.answers import Answers, line_of, with_values
+from inferometer.show.dashboard.documents import run_document
+from inferometer.show.dashboard.drawing import run_charts, trade_offs
+from inferometer.show.dashboard.families import Family, families
+from inferometer.show.dashboard.pages import ASSETS, PAGES, asset_bytes, names_document, shell
+from inferometer.show.site.data import family_of, file_of, lists, public, script
+from inferometer.show.site.writing import SiteFolder, open_site
+from inferometer.store.entry import Entry
+from inferometer.store.experiments import KeptExperiment
+from inferometer.store.folder import RECORDS
+from inferometer.store.manifest import MANIFEST
+
+FORMAT = "1"  # of the data files: another one makes all of them anew
+POLICY = (
+    "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'self'"
+)
+
+
+@dataclass(frozen=True)
+class Built:
+    path: Path
+    runs: int
+    written: list[str]
+    removed: list[str]
+    unreadable: list[str]
+
+    def document(self) -> dict[str, Any]:
+        said = {"folder": str(self.path), "runs": self.runs, "written": self.written, "removed": self.removed}
+        return {**said, "unreadable": self.unreadable}
+
+
+def build_site(answers: Answers, path: Path, *, where: Sequence[str] = (), charts: int = 100) -> Built:
+    """Charts of single runs are made for the newest only: they are most of a site's size."""
+    site = open_site(path)
+    entries = answers.store.runs(where=where)
+    _put_pages(site)
+    unreadable = _put_runs(site, answers, entries, charts)
+    found = families([entry for entry in entries if entry.id not in unreadable], answers.load)
+    for family in found:
+        _put_family(site, answers, family)
+    _put_experiments(site, answers, {entry.id for entry in entries}, everything=not where)
+    chunks = _put_lists(site, entries)
+    newest = max((entry.started_at for entry in entries), default="")
+    about = {"lists": chunks, "total": len(entries), "updated": newest, "live": False, "write": False}
+    site.put("data/histories.js", script("histories", {"histories": [family_of(each) for each in found]}))
+    site.put("data/names.js", script("names", names_document() | about | {"version": __version__}))
+    site.close()
+    return Built(path, len(entries), site.written, site.removed, unreadable)
+
+
+def _put_pages(site: SiteFolder) -> None:
+    for name in PAGES:
+        site.put(f"{name}.html", shell(name, "from-files.js", POLICY).encode())
+    for name in ASSETS:
+        if name != "from-server.js":
+            site.put(f"assets/{name}", asset_bytes(name)[0])
+    site.put(".nojekyll", b"")  # GitHub Pages: as it is
+
+
+def _put_lists(site: SiteFolder, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """The newest first."""
+    chunks = []
+    for name, content in lists(entries):
+        site.put(f"data/{name}.js", script(name, content))
+        chunks.append({"name": name, "runs": len(content["rows"])})
+    return chunks[::-1]
+
+
+def _put_runs(site: SiteFolder, answers: Answers, entries: Sequence[Entry], charts: int) -> list[str]:
+    unreadable = []
+    for number, entry in enumerate(sorted(entries, key=lambda entry: entry.id, reverse=True)):
+        try:
+            _put_run(site, answers, entry, number < charts)
+        except StoreError:
+            unreadable.append(entry.id)
+    return unreadable
+
+
+def _put_run(site: SiteFolder, answers: Answers, entry: Entry, drawn: bool) -> None:
+    name, print_ = file_of(entry.id), _print_of(entry)
+    if not site.is_fresh(f"data/runs/{name}.js", print_):
+        said = run_document(answers.load(entry), entry)
+        content = public(said) | {"files": []}
+        site.put(f"data/runs/{name}.js", script(f"runs/{name}", content), print_)
+    if drawn and not site.is_fresh(f"data/charts/{name}.js", print_):
+        content = run_charts(answers.load(entry))
+        site.put(f"data/charts/{name}.js", script(f"charts/{name}", content), print_)
+
+
+def _print_of(entry: Entry) -> str:
+    """What the files of a run are made of: its manifest says what was measured, the marks what was said of it."""
+    manifest = entry.folder / MANIFEST
+    content = manifest.read_bytes() if manifest.is_file() else str(_sizes(entry.folder)).encode()
+    said = (FORMAT, __version__, entry.state, entry.verdict, entry.tags, entry.experiment, entry.case, RECORDS)
+    return hashlib.sha256(content + repr(said).encode()).hexdigest()[:16]
+
+
+def _sizes(folder: Path) -> list[tuple[str, int]]:
+    return sorted((path.name, path.stat().st_size) for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def _put_family(site: SiteFolder, answers: Answers, family: Family) -> None:
+    wide = with_values(family, answers.store, list(family.keys))
+    for key in family.keys:
+        name = f"history/{family.id}/{file_of(key)}"
+        site.put(f"data/{name}.js", script(name, line_of(wide, key)))
+    if len(family.series) > 1:
+        newest = [series.entries[-1] for series in family.series]
+        name = f"history/{family.id}/trade-offs"
+        print_ = hashlib.sha256("".join(map(_print_of, newest)).encode()).hexdigest()[:16]
+        if not site.is_fresh(f"data/{name}.js", print_):
+            site.put(f"data/{name}.js", script(name, trade_offs([answers.load(each) for each in newest])), print_)
+
+
+def _put_experiments(site: SiteFolder, answers: Answers, shown: set[str], *, everything: bool) -> None:
+    rows = []
+    for said in answers.experiments()["experiments"]:
+        kept = answers.kept_experiment(said["id"])
+        if not everything and not _runs_of(kept) & shown:
+            continue
+        rows.append(said)
+        name = f"experiments/{file_of(kept.id)}"
+        print_ = _print_of_experiment(kept)
+        if not site.is_fresh(f"data/{name}.js", print_):
+            site.put(f"data/{name}.js", script(name, public(answers.experiment(kept.id))), print_)
+    site.put("data/experiments.js", script("experiments", {"experiments": rows}))
+
+
+def _runs_of(kept: KeptExperiment) -> set[str]:
+    return {case["run"] for case in kept.cases if case.get("run")}
+
+
+def _print_of_experiment(kept: KeptExperiment) -> str:
+    said = (FORMAT, __version__, kept.id, kept.cases, kept.result)
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]

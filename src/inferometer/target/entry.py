@@ -1,0 +1,45 @@
+"""Calls a Python function in a process of its own and writes what it returns as JSON: `python -m
+inferometer.target.entry package.module:function ARGS RESULT`. Its time limit and its log are its parent's part."""
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+NOT_FOUND = 78  # sysexits.h EX_CONFIG: there is no such function
+
+
+def main(arguments: list[str]) -> int:
+    where, args, result = arguments
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109  (as `python -m` has it, also where the child is not safe-pathed)
+    module, _, attribute = where.partition(":")
+    try:
+        function: Any = reduce(getattr, attribute.split("."), importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        sys.stderr.write(f"{where}: there is no such function: {error}\n")
+        return NOT_FOUND
+    returned: Any = function(**json.loads(args))
+    Path(result).write_text(json.dumps(_plain(returned), default=_plain), encoding="utf-8")
+    return 0
+
+
+def _plain(value: Any) -> Any:
+    """What a person may return beside plain data: a generator, a tuple, a dataclass, a number of another library."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    if isinstance(value, Iterator | set):
+        return list(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, dict | list | tuple | str | int | float | None):
+        return value
+    raise TypeError(f"cannot be written as JSON: {value!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

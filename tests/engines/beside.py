@@ -1,0 +1,213 @@
+"""Ours and `vllm bench` beside each other: the same command line, in turns (ABBA), with vLLM's definitions.
+
+As a program it prints the comparison as a table: `python tests/engines/beside.py serve|latency ...`.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+
+BIN = Path(sys.executable).parent
+INFEROMETER = [str(BIN / "inferometer")]
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "OMP_NUM_THREADS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+LOADS = {
+    "open": ["--request-rate", "2", "--burstiness", "inf"],
+    "closed": ["--max-concurrency", "4"],
+}
+MEASURES = ["median_ttft_ms", "median_tpot_ms", "output_throughput", "mean_ttft_ms", "mean_tpot_ms"]
+COUNTED = {"ttft": "vllm:time_to_first_token_seconds", "tpot": "vllm:request_time_per_output_token_seconds"}
+BATCH = ["--input-len", "64", "--output-len", "32"]
+ENGINE = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "enforce_eager": True}
+
+Numbers = dict[str, float]
+Side = Callable[[int], Numbers]  # the seed of a repeat -> what it measured
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Repeats of one measure, ours and theirs."""
+
+    name: str
+    ours: list[float]
+    theirs: list[float]
+
+    @property
+    def difference(self) -> float:
+        """Of the medians, as a share of theirs."""
+        return median(self.ours) / median(self.theirs) - 1
+
+    @property
+    def noise(self) -> float:
+        """What the difference would be by chance, in 95 of 100 cases: repeats are drawn again from what was measured."""
+        rng = Random(0)
+        drawn = sorted(
+            median(rng.choices(self.ours, k=len(self.ours))) / median(rng.choices(self.theirs, k=len(self.theirs)))
+            for _ in range(2000)
+        )
+        return (drawn[1950] - drawn[50]) / 2
+
+    def row(self) -> str:
+        cells = [f"{median(side):10.4g} ({min(side):.4g}-{max(side):.4g})" for side in (self.ours, self.theirs)]
+        return f"{self.name:24} {cells[0]:30} {cells[1]:30} {self.difference:+7.1%}  ±{self.noise:.1%}"
+
+
+def turns(repeats: int) -> Iterator[str]:
+    """ABBA ABBA ...: what drifts, drifts for both."""
+    for pair in range(repeats):
+        yield from ("AB", "BA")[pair % 2]
+
+
+def beside(ours: Side, theirs: Side, repeats: int) -> list[Beside]:
+    sides, made = {"A": ours, "B": theirs}, {"A": [], "B": []}
+    for number, side in enumerate(turns(repeats)):
+        made[side].append(sides[side](number))
+        print(side, json.dumps(made[side][-1]), file=sys.stderr, flush=True)
+    names = made["A"][0]
+    return [Beside(name, *([each[name] for each in made[side]] for side in "AB")) for name in names]
+
+
+def called(words: list[str], *, fine: tuple[int, ...] = (0,)) -> str:
+    """What a command printed; its errors where it failed."""
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **QUIET}, check=False)
+    assert done.returncode in fine, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+# -- a server under load -------------------------------------------------------------------------------------------
+
+
+def bench_words(url: str, model: Path, load: str, prompts: int, seed: int) -> list[str]:
+    """A command line that both read."""
+    words = ["vllm", "bench", "serve", "--backend", "vllm", "--base-url", url, "--model", "tiny", "--tokenizer"]
+    words += [str(model), "--dataset-name", "random", "--random-input-len", "128", "--random-output-len", "32"]
+    return [*words, "--num-prompts", str(prompts), "--seed", str(seed), "--ignore-eos", *LOADS[load]]
+
+
+def our_serving(url: str, model: Path, load: str, prompts: int, store: Path) -> Side:
+    def measure(seed: int) -> Numbers:
+        words = bench_words(url, model, load, prompts, seed)
+        run = [*INFEROMETER, "run", "-q", "--json", "--store", str(store), "--", *words]
+        run_id = json.loads(called(run, fine=(0, 4)))["run"]["id"]  # 4: a busy machine, said here and true of both
+        found = json.loads(called([*INFEROMETER, "export", run_id, "--as", "vllm", "-o", "-", "--store", str(store)]))
+        assert found["failed"] == 0
+        return {name: found[name] for name in MEASURES}
+
+    return measure
+
+
+def their_serving(url: str, model: Path, load: str, prompts: int, folder: Path) -> Side:
+    def measure(seed: int) -> Numbers:
+        file = folder / f"{load}-{seed}.json"
+        words = bench_words(url, model, load, prompts, seed)
+        words[0] = str(BIN / "vllm")
+        called([*words, "--disable-tqdm", "--save-result", "--save-detailed", "--result-filename", str(file)])
+        found = json.loads(file.read_text())
+        assert found["failed"] == 0
+        return {name: found[name] for name in MEASURES}
+
+    return measure
+
+
+def beside_server(url: str, side: Side) -> Side:
+    """With what the server's own clock says of the same requests: what a busy machine does to both cancels."""
+
+    def measure(seed: int) -> Numbers:
+        before = counters(url)
+        made = side(seed)
+        after = counters(url)
+        server = {name: 1e3 * (after[name][0] - before[name][0]) / (after[name][1] - before[name][1]) for name in after}
+        made["ttft_beyond_server_ms"] = made["mean_ttft_ms"] - server["ttft"]
+        made["tpot_over_server"] = made["mean_tpot_ms"] / server["tpot"]
+        return made
+
+    return measure
+
+
+def counters(url: str) -> dict[str, tuple[float, float]]:
+    """Sum and count of the server's histograms."""
+    with urllib.request.urlopen(f"{url}/metrics") as answer:
+        lines = [line.rpartition(" ") for line in answer.read().decode().splitlines()]
+    said = {name.partition("{")[0]: float(value) for name, _, value in lines if name.startswith("vllm:")}
+    return {name: (said[f"{series}_sum"], said[f"{series}_count"]) for name, series in COUNTED.items()}
+
+
+def serving(url: str, model: Path, load: str, prompts: int, repeats: int, folder: Path) -> list[Beside]:
+    ours = our_serving(url, model, load, prompts, folder / "store")
+    theirs = their_serving(url, model, load, prompts, folder)
+    return beside(beside_server(url, ours), beside_server(url, theirs), repeats)
+
+
+# -- an engine without a server ------------------------------------------------------------------------------------
+
+
+def our_latency(model: Path, batch: int, iters: int, folder: Path) -> Side:
+    def measure(seed: int) -> Numbers:
+        stem = folder / f"ours-{seed}-"
+        words = [*INFEROMETER, "offline", "latency", "--engine", "vllm", "--model", str(model), "-q"]
+        words += ["--batch-sizes", str(batch), "--iters", str(iters), "--warmup", "3", *BATCH, "--seed", str(seed)]
+        words += [word for name, value in ENGINE.items() for word in ("--args", f"{name}={json.dumps(value)}")]
+        called([*words, "--output-json", str(stem), "--store", str(folder / "store")], fine=(0, 4))
+        return _latency(folder / f"ours-{seed}-{batch}.json")
+
+    return measure
+
+
+def their_latency(model: Path, batch: int, iters: int, folder: Path) -> Side:
+    def measure(seed: int) -> Numbers:
+        file = folder / f"theirs-{seed}.json"
+        words = [str(BIN / "vllm"), "bench", "latency", "--model", str(model), "--batch-size", str(batch), *BATCH]
+        words += ["--num-iters", str(iters), "--num-iters-warmup", "3", "--output-json", str(file)]
+        for name, value in ENGINE.items():
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        called(words)
+        return _latency(file)
+
+    return measure
+
+
+def _latency(file: Path) -> Numbers:
+    found = json.loads(file.read_text())
+    return {"avg_latency": found["avg_latency"], "p50": found["percentiles"]["50"]}
+
+
+def latency(model: Path, batch: int, iters: int, repeats: int, folder: Path) -> list[Beside]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return beside(our_latency(model, batch, iters, folder), their_latency(model, batch, iters, folder), repeats)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["open", "closed", "latency"])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--url", default="http://127.0.0.1:8101")
+    parser.add_argument("--prompts", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--folder", type=Path, default=Path("beside"))
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    if given.what == "latency":
+        rows = latency(given.model, given.batch, 30, given.repeats, given.folder)
+    else:
+        rows = serving(given.url, given.model, given.what, given.prompts, given.repeats, given.folder)
+    print(f"{'':24} {'ours':>10} {'':19} {'vllm bench':>10} {'':21} differs  noise")
+    print("\n".join(each.row() for each in rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""Experiments as a person does them: over the wire on the simulator, interrupted, resumed, failing, on a full disk."""
+
+import csv
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from inferometer.calibrate import calibrate
+from inferometer.cli.group import group
+from inferometer.errors import StoreError
+from inferometer.experiment import begin, prepare, resources, resume, sweep
+from inferometer.store.experiments import ExperimentFolder, experiments_of, rows_of
+from inferometer.store.opening import open_store
+from inferometer.target.offline.engine import open_engine
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PLAN = {
+    "server": {"type": "simulator", "args": {"speed": 50}},
+    "workload": {"input_tokens": 20, "output_tokens": 4},
+    "load": {"rate": 60},
+    "stop": {"requests": 12, "drain": "2s"},
+    "observe": "off",
+}
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """What a first run learns of this machine; the stores of these tests begin with it."""
+    home = tmp_path_factory.mktemp("first")
+    calibrate(quick=True, store=home)
+    return home / "calibration"
+
+
+@pytest.fixture
+def store(tmp_path, calibrated):
+    home = tmp_path / "store"
+    shutil.copytree(calibrated, home / "calibration")
+    return home
+
+
+def written(folder, **said):
+    file = folder / "experiment.yaml"
+    file.write_text(yaml.safe_dump({"plan": PLAN, **said}))
+    return file
+
+
+def command(*words):
+    return CliRunner().invoke(group, ["sweep", *map(str, words)], standalone_mode=False)
+
+
+def values_of(done):
+    return [(case["name"], case["parameters"], case["state"]) for case in json.loads(done.stdout)["cases"]]
+
+
+def test_a_sweep_restarts_its_server_only_when_that_changes(tmp_path, store):
+    file = written(tmp_path, axes={"load.rate": [60, 90], "server.args.max_sequences": [8, 16]}, name="four")
+    done = command(file, "--store", store, "--json", "--csv", tmp_path / "out.csv")
+    assert done.exception is None and done.return_value == 0, done.output
+    (kept,) = experiments_of(store)
+    rows = rows_of(kept, open_store(store))
+    assert [row.state for row in rows] == ["complete"] * 4
+    assert len(list(kept.folder.glob("server-*.log"))) == 2
+    entries = open_store(store).runs(experiment=kept.id)
+    assert {(entry.id, entry.case) for entry in entries} == {(row.run, row.name) for row in rows}
+    lines = list(csv.DictReader((tmp_path / "out.csv").open()))
+    assert [line["load.rate"] for line in lines] == ["60", "60", "90", "90"]  # as written, not as done
+    assert {line["run"] for line in lines} == {row.run for row in rows}
+    assert all(float(line["output_rate"]) > 0 for line in lines)
+    served = [open_store(store).load(row.run).environment["server"] for row in rows]
+    assert [(each["run_number"], each["prefix_cache_reset"]) for each in served] == [(1, None), (2, True)] * 2
+
+
+def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path, store):
+    said = {"axes": {"load.rate": [60, 70, 80]}, "set": {"stop.requests": 20}}
+    file = written(tmp_path, **said)
+    words = [sys.executable, "-m", "inferometer", "sweep", str(file), "--store", str(store)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 60
+        while not (lines := list(store.glob("experiments/*/cases.jsonl"))) and time.monotonic() < deadline:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        process.kill()  # in the middle of the second case
+    with lines[0].open("ab") as half:
+        half.write(b'{"name": "rate=70", "parame')  # as if it had been killed while it wrote
+    dry = command(file, "--resume", "--dry-run", "--store", store)
+    assert "2 cases, 1 start of a server" in dry.output
+    resumed = command(file, "--resume", "--store", store, "--json")
+    assert resumed.exception is None, resumed.output
+    whole = command(file, "--store", store, "--json", "--fresh")
+    assert values_of(resumed) == values_of(whole)
+    first, second = (experiments_of(store)[at] for at in (1, 0))
+    assert [case["key"] for case in first.latest] == [case["key"] for case in second.latest]
+    for kept in (first, second):
+        runs = [open_store(store).load(case["run"]) for case in kept.latest]
+        assert [run.summary["outcomes"] for run in runs] == [{"ok": 20}] * 3
+        assert kept.result["cases"] == {"complete": 3}
+    again = command(file, "--resume", "--store", store)
+    assert "no unfinished experiment" in str(again.exception)
+
+
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path, store):
+    file = written(tmp_path, axes={"load.rate": [60, 61]}, set={"stop": "30s"})
+    words = [sys.executable, "-m", "inferometer", "sweep", str(file), "--store", str(store)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not any(log.stat().st_size > 4000 for log in store.glob("runs/*/log-0.bin")):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "2 of 2 cases are left" in err and "--resume" in err
+    assert "interrupted" in out
+    (kept,) = experiments_of(store)
+    assert [case["state"] for case in kept.cases] == ["interrupted"]
+    assert open_store(store).load(kept.cases[0]["run"]).state == "interrupted"
+
+
+def test_an_edited_experiment_is_not_resumed_silently(tmp_path, store):
+    said = {"latency": {"iters": 2, "warmup": 0}, "axes": {"batch_size": [1, 2]}}
+    file = tmp_path / "experiment.yaml"
+    file.write_text(yaml.safe_dump({**said, "budget": {"time": "1us"}}))
+    ended = command(file, "--store", store)
+    assert ended.return_value == 4 and "would not fit into the budget" in ended.stderr
+    file.write_text(yaml.safe_dump({**said, "axes": {"batch_size": [1, 4]}}))
+    refused = command(file, "--resume", "--store", store)
+    assert "axes.batch_size[1]: was 2, is 4" in str(refused.exception)
+    assert "--force" in refused.exception.hint
+    forced = command(file, "--resume", "--force", "--store", store, "--json")
+    assert values_of(forced) == [
+        ("batch_size=1", {"batch_size": 1}, "complete"),
+        ("batch_size=4", {"batch_size": 4}, "complete"),
+    ]
+
+
+def test_a_forced_resume_keeps_the_cases_that_are_the_same(tmp_path, store):
+    first = prepare({"latency": {"iters": 2, "warmup": 0}, "axes": {"batch_size": [1, 2]}})
+    folder = begin(first, store)
+    sweep(first, folder, store=store)
+    second = prepare({"latency": {"iters": 2, "warmup": 0}, "axes": {"batch_size": [2, 3]}})
+    done = sweep(second, resume(second, folder.load(), force=True), store=store)
+    assert [row.name for row in done.rows] == ["batch_size=2", "batch_size=3"]
+    assert [case["name"] for case in folder.load().cases] == ["batch_size=1", "batch_size=2", "batch_size=3"]
+
+
+def test_a_failing_case_is_kept_and_the_rest_go_on(tmp_path, store):
+    broken = {"name": "broken", "set": {"server": {"type": "command", "command": ["false"], "port": 1}}}
+    file = written(tmp_path, cases=[broken, {"name": "good"}], repeats=2)
+    done = command(file, "--store", store, "--json")
+    assert done.return_value == 4
+    cases = json.loads(done.stdout)["cases"]
+    assert [(case["name"], case["state"]) for case in cases] == [
+        *(("broken #1", "failed"), ("broken #2", "failed"), ("good #1", "complete"), ("good #2", "complete")),
+    ]
+    assert "ended" in cases[0]["error"]
+    assert "not tried: its server did not start for case broken #1" in cases[1]["error"]
+    few = command(file, "--store", store, "--fresh", "--set", "budget.failures=1")
+    assert few.return_value == 4 and "1 cases failed, which is the budget" in few.stderr
+    assert "3 of 4 cases are left" in few.stderr
+
+
+def test_a_command_of_ones_own_is_a_case(tmp_path, store):
+    own = 'echo \'{"name": "speed", "value": {x}, "unit": "1/s", "direction": "higher"}\''
+    said = {"benchmark": own, "axes": {"args.x": [3, 5]}}
+    prepared = prepare(said)
+    done = sweep(prepared, begin(prepared, store), store=store)
+    assert [(row.state, row.error, row.values["speed"].value) for row in done.rows] == [
+        ("complete", None, 3.0),
+        ("complete", None, 5.0),
+    ]
+
+
+FULL = """
+import resource, signal, sys
+from inferometer.cli import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
+sys.argv = ["inferometer", "sweep", *sys.argv[1:]]
+sys.exit(main())
+"""
+
+
+def test_a_store_that_fills_up_half_way_loses_nothing(tmp_path, store):
+    """By a limit on the size of files, which the lines of the cases outgrow; a full disk says the same."""
+    said = {"benchmark": 'echo \'{"name": "speed", "value": 1, "unit": ""}\'', "axes": {"args.text": []}}
+    said["axes"]["args.text"] = [letter * 20_000 for letter in "abcdefghij"]
+    prepared = prepare(said)
+    folder = begin(prepared, store)
+    words = ["--resume", folder.id, "--store", str(store)]
+    done = subprocess.run([sys.executable, "-c", FULL, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"go on where it stopped: inferometer sweep --resume {folder.id}" in done.stderr
+    before = folder.load().cases
+    assert 1 <= len(before) < 10
+    resumed = command(*words, "--json")
+    assert [case["state"] for case in json.loads(resumed.stdout)["cases"]] == ["complete"] * 10
+    after = folder.load().cases
+    assert after[: len(before)] == before and len(after) == 10
+
+
+def test_half_a_line_is_taken_away_before_the_next(tmp_path):
+    prepared = prepare({"latency": {}})
+    folder = begin(prepared, tmp_path)
+    folder.add({"name": "a", "state": "complete"})
+    with (folder.path / "cases.jsonl").open("ab") as file:
+        file.write(b'{"name": "b", "st')
+    folder.add({"name": "c", "state": "complete"})
+    assert [case["name"] for case in ExperimentFolder(folder.path).load().cases] == ["a", "c"]
+
+
+def test_two_processes_do_not_do_the_same_experiment(tmp_path):
+    prepared = prepare({"latency": {}})
+    folder = begin(prepared, tmp_path)
+    with folder.held(), pytest.raises(StoreError, match="another process"):
+        sweep(prepared, ExperimentFolder(folder.path), store=tmp_path)
+
+
+SHORTER = {
+    "latency-over-batch-sizes": (),
+    "online-pairs": ("--set", "stop.minutes=0.004"),
+    "concurrency-and-cost": ("--set", "zip=[{load.concurrency: [1, 8], stop.requests: [10, 80]}]"),
+}
+
+
+@pytest.mark.parametrize("name", SHORTER)
+def test_the_examples_run(name, store):
+    done = command(EXAMPLES / f"{name}.yaml", "--store", store, *SHORTER[name], "--json", "--quiet")
+    assert done.exception is None and done.return_value == 0, done.output
+    cases = json.loads(done.stdout)["cases"]
+    assert {case["state"] for case in cases} == {"complete"}
+    for case in cases:
+        match name:
+            case "latency-over-batch-sizes":
+                assert case["values"]["latency.mean"] > 0
+            case "online-pairs":
+                assert case["values"]["input_tokens.mean"] == case["parameters"]["workload.input_tokens"]
+            case _:
+                rate, cost = case["values"]["throughput_per_gpu"], case["values"]["cost_per_million_tokens"]
+                assert cost == pytest.approx(2 * 1e6 / (rate * 3600))
+                assert case["values"]["tokens_per_s_user"] == pytest.approx(1 / case["values"]["tpot.mean"])
+
+
+def test_one_engine_serves_all_batch_sizes(store, monkeypatch):
+    opened = []
+    monkeypatch.setattr(resources, "open_engine", lambda *asked: opened.append(asked) or open_engine(*asked))
+    prepared = prepare({"latency": {"iters": 2, "warmup": 0}, "axes": {"batch_size": [1, 2, 4]}})
+    done = sweep(prepared, begin(prepared, store), store=store)
+    means = [row.values["latency.mean"].value for row in done.rows]
+    assert len(opened) == 1 and means == sorted(means)
+
+
+def test_what_a_class_does_to_the_others(tmp_path, store):
+    """A batch of long prompts fills every step of a slow engine: without it the people wait less."""
+    plan = {
+        "server": {"type": "simulator", "args": {"speed": 5}},
+        "stop": "700ms",
+        "observe": "off",
+        "traffic": [
+            {"name": "people", "workload": {"input_tokens": 20, "output_tokens": 5}, "load": {"rate": 40}},
+            {
+                "name": "batch",
+                "workload": {"input_tokens": 4000, "output_tokens": 2},
+                "load": {"concurrency": 6},
+            },
+        ],
+    }
+    file = tmp_path / "plan.yaml"
+    file.write_text(yaml.safe_dump(plan))
+    done = command("--switch-off", file, "--store", store, "--set", "repeats=2")
+    assert done.exception is None, done.output
+    assert "people without batch" in done.output and "batch without people" in done.output
+    (kept,) = experiments_of(store)
+    order = [case["parameters"]["without"] for case in kept.cases]
+    assert order == [None, "people", "batch", "batch", "people", None]
+    effects = {(each["off"], each["of"]): each["comparison"]["changes"] for each in kept.result["effects"]}
+    assert effects.keys() == {("people", "batch"), ("batch", "people")}
+    people = {change["key"]: change for change in effects["batch", "people"]}
+    assert people["ttft_scheduled.p50"]["change"] < -0.2
+    assert people["ttft_scheduled.p50"]["interval"] is not None
+
+
+def test_the_table_lives_on_a_terminal_and_leaves_it_clean(tmp_path, store):
+    file = tmp_path / "experiment.yaml"
+    file.write_text(yaml.safe_dump({"latency": {"iters": 2, "warmup": 0}, "axes": {"batch_size": [1, 2]}}))
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "inferometer", "sweep", str(file), "--store", str(store)]
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"}
+    with subprocess.Popen(words, stderr=theirs, stdout=subprocess.PIPE, env=env) as process:
+        out = process.stdout.read().decode()
+        process.wait(60)
+    os.close(theirs)
+    seen = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "case 2 of 2: batch_size=2" in seen
+    assert seen.count("\x1b[J") == 2  # drawn after each case, taken away before the next and at the end
+    assert out.splitlines()[0].split() == ["batch_size", "mean"]
+    assert "\x1b" not in out

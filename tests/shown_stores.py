@@ -1,0 +1,106 @@
+"""Stores to be looked at: histories with steps in them, several lengths, an experiment, names that try to be HTML."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inferometer.store.experiments import new_experiment
+from inferometer.store.keeping import keep
+from inferometer.store.opening import open_store
+from inferometer.store.store import Store
+
+NASTY = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+START = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
+
+
+def summary_of(ttft: float, tpot: float) -> dict[str, Any]:
+    """As a closed loop of 8 gives it; seconds."""
+    return {
+        "loop": "closed",
+        "outcomes": {"ok": 500},
+        "measures": {
+            "ttft": {"unit": "s", "mean": ttft * 1.1, "p50": ttft, "p90": ttft * 1.6, "p99": ttft * 2.4},
+            "tpot": {"unit": "s", "mean": tpot, "p50": tpot * 0.98, "p99": tpot * 1.4},
+            "user_speed": {"unit": "tokens/s", "mean": 1 / tpot, "p50": 1 / tpot},
+        },
+        "rates": {
+            "output_rate": {"unit": "tokens/s", "window": 8 / tpot},
+            "total_rate": {"unit": "tokens/s", "window": 40 / tpot},
+        },
+    }
+
+
+def plan_of(inputs: int, outputs: int, concurrency: int = 8, name: str | None = None, model: str = "m") -> dict[str, Any]:
+    plan: dict[str, Any] = {
+        "target": {"url": ["http://127.0.0.1:8000"], "model": model},
+        "workload": {"type": "synthetic", "input_tokens": inputs, "output_tokens": outputs},
+        "load": {"concurrency": concurrency},
+    }
+    return plan | ({"name": name} if name else {})
+
+
+def environment_of(version: str, model: str = "m") -> dict[str, Any]:
+    target = {"urls": ["http://127.0.0.1:8000"], "model": model, "server": "vLLM", "version": version}
+    return {"target": target, "git": {"commit": "a" * 40}, "machine": {"cpu": "EPYC", "cores": 8}}
+
+
+def keep_one(store: Store, day: float, ttft: float, tpot: float, *, word: str = "valid", **more: Any) -> str:
+    """A run of `day` days after the start; `more` is for the plan."""
+    plan = plan_of(more.pop("inputs", 300), more.pop("outputs", 100), **more)
+    version = "0.24.0" if day < 20 else "0.25.0"
+    kept = keep(
+        store,
+        kind="serving",
+        plan=plan,
+        environment=environment_of(version, plan["target"]["model"]),
+        summary=summary_of(ttft, tpot),
+        verdict={"word": word, "reasons": [] if word == "valid" else [{"text": "Sends were late."}]},
+        started=START + timedelta(days=day),
+        files={"server.log": b"INFO started\n"},
+    )
+    return kept.id
+
+
+def nightly(store: Store, days: int = 30) -> list[str]:
+    """Two pairs of lengths a night; with version 0.25 the first token takes a third longer."""
+    draw = np.random.default_rng(7)
+    ids = []
+    for day in range(days):
+        slower = 1.33 if day >= 20 else 1.0
+        for inputs, outputs, ttft in ((300, 100, 0.09), (2000, 400, 0.31)):
+            noise = draw.normal(1, 0.01)
+            ids.append(keep_one(store, day, ttft * slower * noise, 0.011 * noise, inputs=inputs, outputs=outputs))
+    return ids
+
+
+def sweep(store: Store) -> str:
+    """Concurrency against input length, each case a run."""
+    folder = new_experiment(store.home, "sweep", "concurrency <b>sweep</b>", {"axes": {}})
+    for number, (concurrency, inputs) in enumerate(_cases()):
+        run = keep_one(store, 40 + number / 24, 0.05 * concurrency**0.5, 0.01 * (1 + concurrency / 40), inputs=inputs, concurrency=concurrency)
+        store.set_case(run, folder.id, f"c{concurrency}")
+        settings = {"load.concurrency": concurrency, "workload.input_tokens": inputs}
+        folder.add({"name": f"c{concurrency}-i{inputs}", "parameters": settings, "run": run})
+    folder.add({"name": "broken", "parameters": {"load.concurrency": 99, "workload.input_tokens": 300}, "run": None, "error": "refused"})
+    folder.finish({"cases": number + 2})
+    return folder.id
+
+
+def _cases() -> Iterator[tuple[int, int]]:
+    for inputs in (300, 2000):
+        for concurrency in (1, 4, 16, 64):
+            yield concurrency, inputs
+
+
+def shown_store(folder: Path) -> Store:
+    """All of it."""
+    store = open_store(folder)
+    with store.batch():
+        nightly(store)
+        keep_one(store, 50, 0.1, 0.01, word="doubtful", name=NASTY, model=NASTY)
+    sweep(store)
+    store.tag("latest", ["nightly"])
+    return store

@@ -1,0 +1,134 @@
+"""What CI is shown of runs: safe whatever names are in them, and within the limits of who shows it."""
+
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_runs import made_run
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from inferometer.judge.check import check
+from inferometer.show.ci import github, gitlab
+from inferometer.show.ci.junit import junit
+from inferometer.show.ci.markdown import fitting, plain, summary
+from inferometer.show.ci.outcome import Report, outcome
+from lined_runs import line_of, lined_run
+
+HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m"
+
+
+@pytest.fixture
+def worse():
+    history = line_of([20.0, 20.1, 19.9, 20.05, 19.95, 20.1, 20.0, 19.9])
+    run = lined_run(9, 24.0)
+    return outcome(run, check(history, run).document())
+
+
+def hostile():
+    run = made_run(limits=["ttft p99 < 1ms"], name=HOSTILE)
+    return outcome(replace(run, environment={"target": {"model": HOSTILE}}), label=HOSTILE)
+
+
+def test_a_worse_run_is_said_to_be_worse(worse):
+    report = Report((worse,))
+    text = summary(report)
+    assert text.startswith("## 📉 Inferometer: worse\n")
+    assert "TPOT is 20" in text.replace("\\", "") and "### Against history" in text
+    assert "🔴 worse" in text
+    assert (report.exit_code, report.word, report.worse) == (1, "worse", True)
+
+
+def test_exit_codes_follow_the_worst():
+    fine, limited = outcome(made_run()), outcome(made_run(limits=["ttft p99 < 1ms"]))
+    invalid = outcome(lined_run(1, 20.0, verdict="invalid"))
+    nothing = outcome(replace(lined_run(1, 20.0), summary={}, state="failed"))
+    codes = [Report(each).exit_code for each in ((fine,), (fine, limited), (limited, invalid), (invalid, nothing))]
+    assert codes == [0, 1, 4, 3]
+    assert Report((nothing,)).word == "failed"
+
+
+def test_unclear_is_a_warning_unless_strict():
+    run = lined_run(1, 20.0)
+    document = check([], run).document()
+    assert Report((outcome(run, document),)).exit_code == 0
+    assert Report((outcome(run, document, strict=True),)).exit_code == 1
+
+
+def test_names_are_shown_as_names():
+    text = summary(Report((hostile(),), title=HOSTILE))
+    assert "<script" not in text and "@all" not in text and "](http" not in text
+    for row in (line for line in text.splitlines() if line.startswith("|")):
+        assert len(re.findall(r"(?<!\\)\|", row)) in (3, 6), row
+
+
+@given(st.text())
+def test_text_stays_text(text):
+    shown = plain(text)
+    assert "\n" not in shown and "<" not in shown and "@" not in shown
+    assert not re.search(r"(?<!\\)[|*`\[]", shown.replace("\\\\", ""))
+
+
+def test_a_summary_is_never_larger_than_github_takes():
+    each = outcome(made_run())
+    report = Report(tuple(replace(each, label=f"case {at}") for at in range(500)))
+    text = summary(report)
+    assert len(text.encode()) <= 1_000_000
+    assert len(summary(report, 20_000).encode()) <= 20_000
+
+
+@given(st.lists(st.text(max_size=50)), st.integers(100, 400))
+def test_parts_fit_whole_or_not_at_all(parts, room):
+    text = fitting(parts, room)
+    assert len(text.encode()) <= room
+    if len("".join(parts).encode()) <= room - 100:
+        assert text == "".join(parts)
+
+
+def test_the_room_that_others_used_is_not_used_again(tmp_path):
+    file = tmp_path / "summary.md"
+    file.write_text("x" * 999_500)
+    github.write_summary(Report((outcome(made_run()),)), file)
+    assert file.stat().st_size <= 1_000_000
+
+
+def test_outputs_are_a_line_each(tmp_path, worse):
+    file = tmp_path / "out"
+    github.write_outputs(Report((worse,)), file)
+    said = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    assert said["worse"] == "true" and said["ok"] == "false" and said["word"] == "worse"
+    assert float(said["tpot_mean"]) == json.loads(said["measures"])[worse.run.id]["tpot.mean"] == 0.024
+    assert said["run"] == said["runs"] == worse.run.id
+
+
+def test_annotations_hold_what_they_say():
+    lines = list(github.annotations(Report((hostile(),))))
+    assert lines and all("\n" not in line and re.match(r"::(error|warning) title=[^:]*::", line) for line in lines)
+    many = Report(tuple([hostile()] * 30))
+    assert sum(line.startswith("::error") for line in github.annotations(many)) == github.MOST_ANNOTATIONS
+
+
+def test_the_log_cannot_command_github():
+    lines = github.guarded("::set-output name=x::y\n").splitlines()
+    word = lines[0].removeprefix("::stop-commands::")
+    assert lines[1:] == ["::set-output name=x::y", f"::{word}::"] and len(word) == 32
+
+
+def test_junit_is_xml_and_counts(worse):
+    root = ElementTree.fromstring(junit(Report((worse, hostile()), HOSTILE)))
+    suites = root.findall("testsuite")
+    assert len(suites) == 2
+    failed = [case.get("name") for case in suites[0].iter("testcase") if case.find("failure") is not None]
+    assert "check tpot.mean" in failed and suites[0].get("failures") == str(len(failed))
+    assert [case.get("name") for case in suites[1] if case.find("failure") is not None] == ["limit ttft p99 < 1ms"]
+
+
+def test_gitlab_metrics_are_openmetrics_that_stay_the_same():
+    text = gitlab.metrics(Report((hostile(),)))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    ttft = {sample.labels["statistic"]: sample for sample in families["inferometer_ttft_seconds"].samples}
+    assert ttft["p50"].labels["plan"] == HOSTILE and 0 < ttft["p50"].value < 1
+    assert made_run().id not in text

@@ -1,0 +1,154 @@
+"""What people are told, and that they are told once."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferometer.errors import PlanError
+from inferometer.judge.check import check
+from inferometer.show.notify import mail, slack, teams
+from inferometer.show.notify.channels import Channel, channels
+from inferometer.show.notify.delivery import Delivered
+from inferometer.show.notify.event import Event
+from inferometer.show.notify.findings import job_link, of_check, of_error, of_job, of_run
+from inferometer.show.notify.news import tell
+from inferometer.show.notify.notebook import NOTEBOOK, notebook
+from inferometer.store.opening import open_store
+from lined_runs import PLAN, line_of, lined_run
+
+SLACK, MAIL = (Channel(name, lambda *_: None, {}) for name in ("slack", "email"))
+texts = st.text(st.sampled_from("ab<>&|*`\n@é📉"), max_size=5000)
+
+
+class Ears:
+    """Whoever hears; `deaf` channels cannot be reached."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str]] = []
+        self.deaf: set[str] = set()
+
+    def __call__(self, event: Event, to: Sequence[Channel]) -> list[Delivered]:
+        self.heard += [(each.name, event.kind) for each in to if each.name not in self.deaf]
+        return [Delivered(each.name, "deaf" if each.name in self.deaf else None) for each in to]
+
+
+@pytest.fixture
+def ears():
+    return Ears()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return open_store(tmp_path)
+
+
+def finding(*what):
+    return of_run(lined_run(1, 20.0), [(each, f"{each} is wrong.") for each in what])
+
+
+def test_a_failure_is_told_once_and_its_end_once(store, ears):
+    for found in (finding(), finding("a"), finding("a"), finding(), finding()):
+        tell(store, found, [SLACK], ears)
+    assert ears.heard == [("slack", "failure"), ("slack", "recovery")]
+
+
+def test_something_else_wrong_is_news_and_the_same_again_is_not(store, ears):
+    for what in (["a"], ["a", "b"], ["b"], ["a"], []):
+        tell(store, finding(*what), [SLACK], ears)
+    assert [kind for _, kind in ears.heard] == ["failure", "failure", "recovery"]
+
+
+def test_who_could_not_be_reached_is_told_later(store, ears):
+    ears.deaf = {"email"}
+    assert [each.arrived for each in tell(store, finding("a"), [SLACK, MAIL], ears)] == [True, False]
+    ears.deaf = set()
+    tell(store, finding("a"), [SLACK, MAIL], ears)
+    assert ears.heard == [("slack", "failure"), ("email", "failure")]
+
+
+def test_a_recovery_goes_only_to_those_who_heard(store, ears):
+    tell(store, finding("a"), [SLACK], ears)
+    tell(store, finding(), [SLACK, MAIL], ears)
+    assert ears.heard == [("slack", "failure"), ("slack", "recovery")]
+
+
+def test_a_broken_notebook_is_begun_anew(store, ears):
+    store.home.mkdir(exist_ok=True)
+    (store.home / NOTEBOOK).write_text("{")
+    tell(store, finding("a"), [SLACK], ears)
+    with notebook(store) as notes:
+        assert [note.told for note in notes.values()] == [("slack",)]
+
+
+def test_where_nothing_can_be_remembered_it_is_told_nevertheless(tmp_path, ears):
+    (tmp_path / "file").write_text("")
+    tell(open_store(tmp_path / "file" / "store"), finding("a"), [SLACK], ears)
+    assert ears.heard == [("slack", "failure")]
+
+
+def test_an_error_before_the_run_and_the_run_after_it_are_one_subject():
+    assert of_error(PLAN, "refused").subject == of_run(lined_run(1, 20.0), []).subject
+    other = {**PLAN, "load": {"concurrency": 9}}
+    assert of_error(other, "refused").subject != of_error(PLAN, "refused").subject
+
+
+def test_a_regression_names_its_measures_and_unclear_is_no_news():
+    history, run = line_of([20.0, 20.1, 19.9, 20.05, 19.95, 20.1, 20.0]), lined_run(9, 24.0)
+    found = of_check(run, check(history, run).document())
+    assert found is not None and "tpot.mean" in found.what and found.event.kind == "regression"
+    assert "worse in TPOT" in found.event.title and "20" in " ".join(found.event.sentences)
+    assert found.event.facts == {"model": "m", "engine": "vLLM 0.24.0", "commit": "a" * 12}
+    assert of_check(run, check([], run).document()) is None
+
+
+def test_jobs_are_told_apart():
+    assert of_job("a", True).what == () and of_job("a", False).what == ("failed",)
+    assert of_job("a", False).subject != of_job("b", False).subject
+
+
+@given(texts, st.lists(texts, max_size=80), st.dictionaries(texts, texts, max_size=30))
+def test_slack_takes_every_message(title, sentences, facts):
+    event = Event("failure", "s", title, tuple(sentences), facts, run="r", link="https://ci/1")
+    made = slack.message(event)
+    assert made["text"] and len(made["blocks"]) <= 50
+    for block in made["blocks"]:
+        pieces = [block["text"]] if "text" in block else block.get("fields") or block["elements"]
+        assert 1 <= len(pieces) <= 10
+        most = 150 if block["type"] == "header" else 2000 if "fields" in block else 3000
+        assert all(0 < len(piece["text"]) <= most for piece in pieces)
+        assert all("<!" not in piece["text"] for piece in pieces if piece["type"] == "mrkdwn")
+
+
+@given(texts, st.lists(texts, max_size=50))
+def test_teams_takes_every_message(title, sentences):
+    made = teams.message(Event("regression", "s", title, tuple(sentences), {"model": "m"}, link="https://ci/1"))
+    card = made["attachments"][0]["content"]
+    assert card["type"] == "AdaptiveCard" and len(json.dumps(made, ensure_ascii=False).encode()) < 100_000
+    assert len(card["body"]) <= 32
+
+
+@given(texts, st.lists(texts, max_size=5))
+def test_a_mail_has_one_subject_line(title, sentences):
+    made = mail.message(Event("failure", "s", title, tuple(sentences)), *(mail.addresses("a@b.org")), [])
+    assert "\n" not in str(made["Subject"]) and made.as_bytes()
+
+
+def test_what_a_channel_lacks_is_said_before_anything_is_measured():
+    with pytest.raises(PlanError) as error:
+        channels(["slack,pigeon", "email"], {"INFEROMETER_SMTP_URL": "smtp://localhost"})
+    assert error.value.mistakes == [
+        "--notify slack: needs SLACK_WEBHOOK_URL in the environment",
+        "--notify: no channel 'pigeon'; there are slack, teams, webhook, email",
+        "--notify email: needs INFEROMETER_EMAIL_TO in the environment",
+    ]
+    (made,) = channels(["slack", ""], {"SLACK_WEBHOOK_URL": "https://hooks/sEcReT"})
+    assert "sEcReT" not in repr(made)
+
+
+def test_links_to_the_job():
+    there = {"GITHUB_SERVER_URL": "https://g", "GITHUB_REPOSITORY": "a/b", "GITHUB_RUN_ID": "7"}
+    assert job_link(there) == "https://g/a/b/actions/runs/7"
+    assert job_link({"CI_JOB_URL": "https://l/1"}) == "https://l/1" and job_link({}) is None
