@@ -1,19 +1,25 @@
 # make run    install into .venv and measure the built-in simulator
 # make test   install what tests need and run them
 # make check  format, lint, types, import contract and tests
+# make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (40 min)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: run test check bench docs clean
+.PHONY: run test test-engines check bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
 
 test: .venv/test
 	$(BIN)/python -m pytest $(ARGS)
+
+test-engines:
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh deploy/install-venv.sh "$(PYTHON)"
+	sh deploy/install-engines.sh "$(PYTHON)" .venv-engines
+	INFEROMETER_ENGINES=1 INFEROMETER_MODEL=.venv-engines/tiny-qwen3 .venv-engines/bin/python -m pytest -s tests/engines $(ARGS)
 
 check: .venv/check
 	$(BIN)/ruff format --check src tests bench docs
@@ -47,6 +53,7 @@ clean:
 .venv/test: .venv/core
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps dashscope
+	@sh deploy/install-chromium.sh
 	@touch $@
 
 .venv/check: .venv/test

@@ -7,6 +7,7 @@ python bench/experiments.py [--cases 24] [--duration 1s] [--json]
 
 import json
 import os
+import sys
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -33,6 +34,8 @@ def main() -> None:
         file.write_text(json.dumps({"plan": plan, "axes": {"load.rate": rates}}))
         done = counted(inferometer("sweep", str(file), "--store", store, "--json", "--quiet"), FINE)
         cases = json.loads(done.output)["cases"]
+        if failed := [case["error"] for case in cases if case["run"] is None]:
+            sys.exit(f"error: {len(failed)} cases failed: {failed[0]}")
         loads = [_load_s(Path(store) / "runs" / case["run"]) for case in cases]
         each = [case["wall_s"] - load for case, load in zip(cases, loads, strict=True)]
     print_rows(

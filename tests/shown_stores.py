@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -33,7 +34,9 @@ def summary_of(ttft: float, tpot: float) -> dict[str, Any]:
     }
 
 
-def plan_of(inputs: int, outputs: int, concurrency: int = 8, name: str | None = None, model: str = "m") -> dict[str, Any]:
+def plan_of(
+    inputs: int, outputs: int, concurrency: int = 8, name: str | None = None, model: str = "m"
+) -> dict[str, Any]:
     plan: dict[str, Any] = {
         "target": {"url": ["http://127.0.0.1:8000"], "model": model},
         "workload": {"type": "synthetic", "input_tokens": inputs, "output_tokens": outputs},
@@ -80,11 +83,25 @@ def sweep(store: Store) -> str:
     """Concurrency against input length, each case a run."""
     folder = new_experiment(store.home, "sweep", "concurrency <b>sweep</b>", {"axes": {}})
     for number, (concurrency, inputs) in enumerate(_cases()):
-        run = keep_one(store, 40 + number / 24, 0.05 * concurrency**0.5, 0.01 * (1 + concurrency / 40), inputs=inputs, concurrency=concurrency)
+        run = keep_one(
+            store,
+            40 + number / 24,
+            0.05 * concurrency**0.5,
+            0.01 * (1 + concurrency / 40),
+            inputs=inputs,
+            concurrency=concurrency,
+        )
         store.set_case(run, folder.id, f"c{concurrency}")
         settings = {"load.concurrency": concurrency, "workload.input_tokens": inputs}
         folder.add({"name": f"c{concurrency}-i{inputs}", "parameters": settings, "run": run})
-    folder.add({"name": "broken", "parameters": {"load.concurrency": 99, "workload.input_tokens": 300}, "run": None, "error": "refused"})
+    folder.add(
+        {
+            "name": "broken",
+            "parameters": {"load.concurrency": 99, "workload.input_tokens": 300},
+            "run": None,
+            "error": "refused",
+        }
+    )
     folder.finish({"cases": number + 2})
     return folder.id
 
@@ -95,12 +112,18 @@ def _cases() -> Iterator[tuple[int, int]]:
             yield concurrency, inputs
 
 
+def unsynced() -> Any:
+    """Without waiting for the disk: 70 runs of 8 files each would take it a minute."""
+    return patch("inferometer.store.keeping.sync")
+
+
 def shown_store(folder: Path) -> Store:
     """All of it."""
     store = open_store(folder)
-    with store.batch():
-        nightly(store)
+    with unsynced(), store.batch():
+        nightly(store, days=26)
         keep_one(store, 50, 0.1, 0.01, word="doubtful", name=NASTY, model=NASTY)
-    sweep(store)
+    with unsynced():
+        sweep(store)
     store.tag("latest", ["nightly"])
     return store

@@ -13,7 +13,7 @@ from inferometer.judge.comparable import axes_text, objections
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Sides
 from inferometer.judge.identity import identity
-from inferometer.judge.judgement import ALPHA, MARGIN, changes
+from inferometer.judge.judgement import ALPHA, MARGIN, Change, changes
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.load import Stop
 from inferometer.plan.model import Plan
@@ -111,7 +111,7 @@ def ab(
 
 def _finished(blocks: list[Block], design: Design, kept: ExperimentFolder) -> Compared:
     found = replace(judged(blocks, design), experiment=kept.id)
-    kept.finish(found.document())
+    kept.finish({name: value for name, value in found.document().items() if name != "schema"})
     return found
 
 
@@ -172,12 +172,11 @@ def judged(blocks: Sequence[Block], design: Design | None = None) -> Compared:
         why = "; ".join(f"pair {pair}: {text}" for pair, text in left_out.items()) or "it was interrupted"
         raise TargetError(f"only {len(pairs)} of {asked.blocks} pairs can be compared: {why}", _kept_hint(blocks))
     numbers = [[quantities(each.summary) for each in side] for side in (before, after)]
-    known = _known_to_all(numbers[0]), _known_to_all(numbers[1])
-    sides = [_sides(key, *numbers) for key in _keys(known, before, asked)]
+    open_loop = before[0].summary.get("loop") in ("open", "mixed")
     comparison = Comparison(
         before=tuple(each.id for each in before),
         after=tuple(each.id for each in after),
-        changes=tuple(changes(sides, asked.alpha, asked.margin)),
+        changes=tuple(paired_changes(numbers[0], numbers[1], asked, open_loop)),
         objections=tuple(objections(before, after)),
         design="paired tapes",
         records=all(each.read_records is not None for each in (*before, *after)),
@@ -215,11 +214,14 @@ def _left_out(blocks: Sequence[Block]) -> dict[int, str]:
     return found
 
 
-def _keys(known: tuple[dict[str, Quantity], dict[str, Quantity]], before: Sequence[Run], design: Design) -> list[str]:
+def paired_changes(before: Numbers, after: Numbers, design: Design, open_loop: bool) -> list[Change]:
+    """Of each measure that is asked for, from the numbers of the blocks, pair by pair."""
+    known = _known_to_all(before), _known_to_all(after)
     if design.measures:
-        return named(design.measures, *known)
-    open_loop = before[0].summary.get("loop") in ("open", "mixed")
-    return everything(*known) if design.every else headline(*known, open_loop)
+        keys = named(design.measures, *known)
+    else:
+        keys = everything(*known) if design.every else headline(*known, open_loop)
+    return changes([_sides(key, before, after) for key in keys], design.alpha, design.margin)
 
 
 def _known_to_all(numbers: Numbers) -> dict[str, Quantity]:

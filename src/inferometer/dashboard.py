@@ -75,7 +75,9 @@ def _listening(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         hint = "choose another port: --port 0 takes any that is free"
-        raise InferometerError(f"{host}:{port}: cannot be listened on: {(error.strerror or str(error)).lower()}", hint) from None
+        raise InferometerError(
+            f"{host}:{port}: cannot be listened on: {(error.strerror or str(error)).lower()}", hint
+        ) from None
     return listener
 
 

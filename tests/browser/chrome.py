@@ -17,7 +17,7 @@ from urllib.request import urlopen
 from websockets.sync.client import ClientConnection, connect
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # a busy machine is slow; nobody waits where it is not
 FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-default-browser-check"),
@@ -81,7 +81,7 @@ class Browser:
 
         with urlopen(Request(f"{self._origin}/json/new?about:blank", method="PUT")) as answer:
             target = json.load(answer)
-        with connect(target["webSocketDebuggerUrl"], max_size=None) as line:
+        with connect(target["webSocketDebuggerUrl"], max_size=None, ping_interval=None) as line:
             tab = Tab(line)
             yield tab
             tab.ask("Page.close")
@@ -137,8 +137,12 @@ class Tab:
         return said["result"].get("value")
 
     def wait(self, script: str, patience_s: float = PATIENCE_S) -> Any:
-        """Until a script says something true."""
-        return until(lambda: self.run(script), f"{script}\non {self.run('document.body.innerText.slice(0, 600)')}", patience_s)
+        """Until a script says something true; an element is true."""
+        asked = f"(found => found instanceof Node || found)({script})"
+        try:
+            return until(lambda: self.run(asked), script, patience_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\non {self.text()[:600]}") from None
 
     def text(self) -> str:
         return str(self.run("document.body.innerText"))
@@ -157,7 +161,8 @@ class Tab:
     def click(self, selector: str) -> None:
         """With the mouse, in the middle of it: what is covered or hidden is not hit."""
         box = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "e.scrollIntoView({block: 'center'});"
             "const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):

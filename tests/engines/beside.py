@@ -53,7 +53,7 @@ class Beside:
 
     @property
     def noise(self) -> float:
-        """What the difference would be by chance, in 95 of 100 cases: repeats are drawn again from what was measured."""
+        """How far chance alone moves it, in 95 of 100 cases: repeats are drawn again from what was measured."""
         rng = Random(0)
         drawn = sorted(
             median(rng.choices(self.ours, k=len(self.ours))) / median(rng.choices(self.theirs, k=len(self.theirs)))

@@ -81,6 +81,7 @@ def vllm_section(model):
             "OMP_NUM_THREADS": 1,
         },
         "keep": "shared",
+        "exclusive": False,  # it idles while other tests start engines of their own
     }
 
 

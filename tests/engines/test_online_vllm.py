@@ -9,35 +9,42 @@ pytestmark = pytest.mark.engines
 
 pytest.importorskip("vllm")
 
+REQUESTS = 24
 
-def measured(vllm_server, vllm_section, model, tmp_path, **more):
-    target = {"model": "tiny", "api": more.pop("api", "completions")}
-    workload = {"input_tokens": 64, "output_tokens": 16, "tokenizer": str(model), **more.pop("workload", {})}
-    document = {"server": vllm_section, "target": target, "workload": workload, "stop": {"requests": 24}, **more}
-    return run(plan_from(document), store=tmp_path, server=vllm_server)
+
+@pytest.fixture
+def measured(vllm_server, vllm_section, model, tmp_path):
+    def measure(api="completions", load=None, **workload):
+        document = {
+            "server": vllm_section,
+            "target": {"model": "tiny", "api": api},
+            "workload": {"input_tokens": 64, "output_tokens": 16, "tokenizer": str(model), **workload},
+            "load": load or {"concurrency": 8},
+            "stop": {"requests": REQUESTS, "drain": "10min"},  # whatever else the machine does
+        }
+        return run(plan_from(document), store=tmp_path, server=vllm_server)
+
+    return measure
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 @pytest.mark.parametrize("load", [{"rate": 4}, {"concurrency": 8}], ids=["open", "closed"])
-def test_counts_agree_with_its_own(vllm_server, vllm_section, model, tmp_path, api, load):
-    kept = measured(vllm_server, vllm_section, model, tmp_path, api=api, load=load)
-    assert kept.state == "complete"
-    assert outcomes(kept) == {"ok": 24}
-    agreed = {each["name"]: each for each in kept.summary["server"]["conservation"]}
-    assert agreed["generation_tokens"]["server"] == agreed["generation_tokens"]["client"] == 24 * 16
+def test_counts_agree_with_its_own(measured, api, load):
+    kept = measured(api, load)
+    assert (kept.state, kept.summary["outcomes"]) == ("complete", {"ok": REQUESTS})
+    agreed = kept.summary["server"]["conservation"]
+    assert all(agreed[name]["agree"] for name in ("requests", "prompt_tokens", "generation_tokens"))
+    assert agreed["generation_tokens"]["server"] == REQUESTS * 16
+    assert kept.summary["tokens"]["output"]["counted_by"] == {"running usage": REQUESTS}
     assert kept.environment["server"]["version"].startswith("0.")
 
 
-def test_a_session_of_turns_on_chat(vllm_server, vllm_section, model, tmp_path):
-    kept = measured(vllm_server, vllm_section, model, tmp_path, api="chat", workload={"turns": 3}, load={"concurrency": 4})
-    assert outcomes(kept) == {"ok": 24}
+def test_prompts_have_the_asked_length(measured):
+    records = measured().records()
+    assert set(records.input_tokens) == {64}
 
 
-def test_prompts_have_the_asked_length(vllm_server, vllm_section, model, tmp_path):
-    kept = measured(vllm_server, vllm_section, model, tmp_path, load={"concurrency": 8})
-    columns = kept.columns()
-    assert set(columns["input_tokens"]) == {64}
-
-
-def outcomes(kept):
-    return kept.summary["outcomes"]
+def test_turns_of_a_chat(measured):
+    kept = measured("chat", {"concurrency": 4}, turns=3)
+    assert kept.summary["outcomes"] == {"ok": REQUESTS}
+    assert kept.summary["server"]["conservation"]["prompt_tokens"]["agree"]

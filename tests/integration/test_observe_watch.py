@@ -296,3 +296,17 @@ def test_nvidia_smi_where_nvml_cannot_be_called(tmp_path, monkeypatch):
         "power_limit_w": 72.0,
         "max_sm_clock_hz": 2.04e9,
     }
+
+
+def test_an_nvidia_smi_that_ends_is_told(tmp_path, monkeypatch):
+    """Samples that stop in the middle of a run would otherwise look like a GPU that was not asked."""
+    once = NVIDIA_SMI.replace("while :; do", "for once in 1; do").replace("sleep 0.1", "exit 15")
+    (tmp_path / "nvidia-smi").write_text(once)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    answer = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4), min(number, 4))))
+    with endpoint(answer) as url:
+        log = observe(tmp_path, url, until=lambda: answer.wait(6), gpu=True)
+    assert any("nvidia-smi ended with exit status 15" in text for text in problems(log))

@@ -114,6 +114,8 @@ def test_throughput_of_a_dataset(tmp_path, capsys):
         ("latency --engine simulator --args x", "--args: must be key=value"),
         ("throughput --engine simulator --set load.rate=3", "only the workload can be set here"),
         ("throughput --engine simulator --dataset x.txt --input-len 3", "as long as they are"),
+        ("throughput --engine simulator --dataset nowhere.txt", "--dataset: there is no such file, got nowhere.txt"),
+        (f"throughput --engine simulator --dataset {__file__}", "--set workload.type=sharegpt"),
         ("throughput --engine simulator --num-prompts 0", "--num-prompts: must be at least 1"),
         ("throughput --engine simulator --input-len -3", "input_tokens"),
     ],

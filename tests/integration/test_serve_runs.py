@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from small_engines import ENGINE, alive, engine, eventually
@@ -156,6 +158,9 @@ def test_serve_tells_what_went_wrong(serve):
     out, told = process.communicate(timeout=30)
     assert (process.returncode, out) == (3, "")
     assert "ended with exit status 1 before it was ready" in told
+    log = Path(told.rpartition("the whole log: ")[2].strip())
+    assert "no GPU here" in log.read_text()  # it is still there when the error is read
+    shutil.rmtree(log.parent)
     process = serve("vllm")
     assert "serve: server.model is missing" in process.communicate(timeout=30)[1]
     assert process.returncode == 2

@@ -22,7 +22,7 @@ api: {type: completion, streaming: true}
 server: {type: vllm, model_name: REPLACE_ENV_LLMDBENCH_DEPLOY_CURRENT_MODEL, ignore_eos: true}
 data:
   type: shared_prefix
-  shared_prefix: {num_groups: 32, num_prompts_per_group: 32, system_prompt_len: 2048, question_len: 256, output_len: 256}
+  shared_prefix: {num_groups: 32, num_prompts_per_group: 32, system_prompt_len: 2048, question_len: 9, output_len: 9}
 """
 
 
@@ -34,7 +34,7 @@ def test_the_run_half_changes_our_own_profile_where_the_template_is_not_here():
     found = cases({"run": RUN})
     assert [case.label for case in found] == ["run_100_100", "run_100_300", "run_300_100"]
     workload = found[1].plan.workload
-    assert (workload.prefix.tokens, workload.prefix.suffix_tokens.mean_value) == (2048, 100)
+    assert (workload.prefix.tokens.mean_value, workload.prefix.suffix_tokens.mean_value) == (2048, 100)
     assert workload.output_tokens.mean_value == 300
     assert found[1].parameters["workload.output_tokens"] == 300
 
@@ -45,7 +45,12 @@ def test_a_template_is_changed_in_its_own_words(tmp_path):
     (tmp_path / "experiments").mkdir()
     file = tmp_path / "experiments/e.yaml"
     said = {
-        "experiment": {"name": "today", "description": "why\n it is", "harness": "inference-perf", "profile": "mine.yaml"},
+        "experiment": {
+            "name": "today",
+            "description": "why\n it is",
+            "harness": "inference-perf",
+            "profile": "mine.yaml",
+        },
         "design": {"type": "full_factorial"},
         "treatments": [
             {"name": "q100", "data.shared_prefix.question_len": 100},
@@ -57,7 +62,7 @@ def test_a_template_is_changed_in_its_own_words(tmp_path):
     assert (opened.tool, opened.experiment.name, opened.experiment.about) == ("llm-d-benchmark", "today", "why it is")
     first, second = cases_of(opened.experiment)
     assert first.plan.target.model == "m" and first.plan.workload.prefix.suffix_tokens.mean_value == 100
-    assert second.plan.workload.prefix.groups == 8 and second.plan.load.stages[0].rate == 5
+    assert second.plan.workload.prefix.groups == 8 and second.plan.load.rate == 5
 
 
 def test_a_key_that_the_template_does_not_have(tmp_path):
@@ -69,12 +74,20 @@ def test_a_key_that_the_template_does_not_have(tmp_path):
 
 def test_setup_times_run():
     setup = {
-        "constants": [{"LLMDBENCH_VLLM_COMMON_MAX_MODEL_LEN": 16000}, {"LLMDBENCH_DEPLOY_MODEL_LIST": "Qwen/Qwen3-32B"}],
+        "constants": [
+            {"LLMDBENCH_VLLM_COMMON_MAX_MODEL_LEN": 16000},
+            {"LLMDBENCH_DEPLOY_MODEL_LIST": "Qwen/Qwen3-32B"},
+        ],
         "factors": ["LLMDBENCH_DEPLOY_METHODS", "LLMDBENCH_VLLM_COMMON_TENSOR_PARALLELISM", "decode.replicas"],
         "treatments": {"small": "standalone,1,1", "large": "standalone,2,NA"},
     }
     found = cases({"setup": setup, "run": RUN})
-    assert [case.label for case in found][:4] == ["small run_100_100", "small run_100_300", "small run_300_100", "large run_100_100"]
+    assert [case.label for case in found][:4] == [
+        "small run_100_100",
+        "small run_100_300",
+        "small run_300_100",
+        "large run_100_100",
+    ]
     server = found[3].plan.server
     assert (server.type, server.model) == ("vllm", "Qwen/Qwen3-32B")
     assert server.args == {"max-model-len": 16000, "tensor-parallel-size": 2}
@@ -135,7 +148,10 @@ def test_commas_in_values_and_settings_beside_the_halves():
         ({"run": {**RUN, "treatments": ["100"]}}, "treatment 100 has 1 values for 2 factors"),
         ({"run": RUN, "nonsense": 1}, "nonsense is not a part"),
         ({"run": {"factors": ["nope"], "treatments": ["1"]}}, "nope has no counterpart in our plan"),
-        ({"experiment": {"profile": "none_such"}, "treatments": [{"name": "a"}]}, "none_such of inference-perf is not here"),
+        (
+            {"experiment": {"profile": "none_such"}, "treatments": [{"name": "a"}]},
+            "none_such of inference-perf is not here",
+        ),
     ],
 )
 def test_mistakes(said, told):

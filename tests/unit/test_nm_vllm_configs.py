@@ -78,7 +78,9 @@ def test_models_sparsities_and_lengths_multiply_and_lists_are_a_product_in_key_o
     said = serving(sparsity=["sparse_w16a16", None], max_model_lens=[1024, 2048], script_args=args)
     found = cases(said)
     assert len(found) == 2 * 2 * 2 * (2 * 2 * 2)
-    first = [(case.plan.stop.requests, case.plan.load.rate, case.plan.workload.output_tokens.mean_value) for case in found]
+    first = [
+        (case.plan.stop.requests, case.plan.load.rate, case.plan.workload.output_tokens.mean_value) for case in found
+    ]
     assert first[:8] == [(n, rate, out) for n in (10, 20) for rate in (1, 2) for out in (4, 5)]
     assert found[0].plan.server.args["sparsity"] == "sparse_w16a16"
     assert "sparsity" not in found[16].plan.server.args
@@ -109,7 +111,9 @@ def test_unknown_gpus_are_said_and_left_to_the_engine():
 
 
 def test_lengths_are_clipped_to_what_the_model_supports_and_done_once():
-    found = from_mapping(serving(models=["m/a"], max_model_lens=[1024, 4096, 8192]), "c.json", Known(context=lambda _: 2048))
+    found = from_mapping(
+        serving(models=["m/a"], max_model_lens=[1024, 4096, 8192]), "c.json", Known(context=lambda _: 2048)
+    )
     lengths = [each["plan"]["server"]["args"]["max-model-len"] for each in found.experiment["cases"]]
     assert lengths == [1024] * 3 + [2048] * 3
     assert any("4096 is more than m/a supports, 2048 is taken" in note for note in found.notes)
@@ -145,7 +149,10 @@ def test_ultrachat_and_a_file():
         ),
         (serving(script_args={"nr-qps-pair_": ["1,1"], "dataset": ["alpaca"]}), "got alpaca"),
         (serving(script_args={"nr-qps-pair_": ["1,1"]}), "num-input-tokens is missing"),
-        (serving(script_args={"nr-qps-pair_": ["1,1"], "dataset": ["sharegpt"], "nope": [1]}), "script_args.nope is not"),
+        (
+            serving(script_args={"nr-qps-pair_": ["1,1"], "dataset": ["sharegpt"], "nope": [1]}),
+            "script_args.nope is not",
+        ),
         (serving(max_model_lens=["long"]), "max_model_lens must be whole numbers, got long"),
         (throughput(**{"tensor-parallel-size_": [2]}), "one of tensor-parallel-size_ and use-all-available-gpus_"),
         (throughput(**{"use-all-available-gpus_": None}), "one of tensor-parallel-size_ and use-all-available-gpus_"),

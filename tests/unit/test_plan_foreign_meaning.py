@@ -151,7 +151,7 @@ def test_several_prefix_buckets_are_a_mistake():
         ("vllm bench serve --save-result", "--save-result: the file has our own schema"),
         ("benchmark.py --dataset-path a --output-file x.jsonl", "--output-file: the file has our own schema"),
         ("benchmark.py --dataset-path a", "lengths are estimated"),
-        ("inferx_benchmark_framework.py --endpoint http://h", "throughput_latency.png: is not written"),
+        ("inferx_benchmark_framework.py --endpoint http://h", "throughput_latency.png: is drawn where"),
         (
             "guidellm benchmark --target http://h --data prompt_tokens=5 --profile synchronous --outputs json",
             "benchmarks.json: has our own schema",

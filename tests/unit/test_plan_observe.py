@@ -79,4 +79,22 @@ def test_gpus_are_watched_by_themselves_only_where_they_can_serve(tmp_path):
     assert not watched(server="simulator")
     assert watched(server="simulator", observe={"gpu": "on"})
     assert not watched(observe={"gpu": "off"})
+    none = {"type": "vllm", "model": "m", "env": {"CUDA_VISIBLE_DEVICES": ""}}
+    assert not watched(server=none)
     assert is_here("http://127.0.0.1:8000") and is_here("https://[::1]:1") and not is_here("http://example.org")
+
+
+def test_of_a_server_of_ours_only_the_gpus_it_is_shown(tmp_path, monkeypatch):
+    """Energy per token is that of the GPUs watched: seven idle ones beside the one that works would double it."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def gpus(observe="auto", **server):
+        made = plan_from({"server": {"model": "m", **server}, "observe": {"gpu": observe}})
+        return job_of(made, ["http://127.0.0.1:8000"], {}, tmp_path).gpus
+
+    assert gpus(type="vllm") is None
+    assert gpus(type="vllm", env={"CUDA_VISIBLE_DEVICES": "2,3"}) == [2, 3]
+    assert gpus(type="vllm", env={"CUDA_VISIBLE_DEVICES": "GPU-8a7b"}) is None  # a name, whose number is not known
+    assert gpus(type="container", image="x", gpus="1") == [1]
+    assert gpus("on", type="container", image="x", gpus="1") is None
+    assert gpus([0], type="container", image="x", gpus="1") == [0]

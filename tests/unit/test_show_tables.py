@@ -11,7 +11,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.show.console import console, emit
 from inferometer.show.curve import ceiling_text, curve_table
 from inferometer.show.deeds import load_text, traffic_text, warmup_text, workload_text
-from inferometer.show.runs import runs_table, when_text
+from inferometer.show.runs import grid_lines, runs_grid, runs_table, when_text
 from inferometer.store.entry import Entry
 
 
@@ -49,6 +49,12 @@ def test_a_long_name_never_takes_room_from_the_numbers() -> None:
     assert "20261115-031207-plum-otter" in text and "1,234 valid" in text
     assert "[red]" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_thousands_of_lines_look_like_a_few() -> None:
+    entries = [entry(), entry(verdict=None, state="partial", values={}, requests=None, name="a much longer name")]
+    for width in (80, 100):
+        assert "\n".join(grid_lines(runs_grid(entries, width))) + "\n" == shown(runs_table(entries, width), width)
 
 
 def test_when_is_missing_rather_than_wrong() -> None:

@@ -11,6 +11,9 @@ from inferometer.cli.options import json_option, store_of, store_option
 if TYPE_CHECKING:
     from inferometer.store.entry import Entry
 
+MANY = 200  # lines that nobody reads one by one
+ENDLESS = 10_000
+
 EXAMPLES = """\b
 Examples:
   inferometer list --where model=~llama --where 'ttft p99 < 500ms'
@@ -25,12 +28,16 @@ Examples:
 def _print_table(entries: "Sequence[Entry]", columns: list[str]) -> None:
     """Chosen columns are never cut: where they do not fit, lines are longer than the terminal is wide."""
     from inferometer.show.console import console, emit
-    from inferometer.show.runs import chosen_table, runs_table
+    from inferometer.show.runs import chosen_grid, grid_lines, grid_table, runs_grid
 
     to = console()
-    table = chosen_table(entries, columns) if columns else runs_table(entries, to.width)
+    grid = chosen_grid(entries, columns) if columns else runs_grid(entries, to.width)
+    if len(entries) > MANY:
+        click.echo("\n".join(grid_lines(grid)))
+        return
+    table = grid_table(grid)
     if columns:
-        to.width = max(to.width, console(width=10_000).measure(table).maximum)
+        to.width = max(to.width, console(width=ENDLESS).measure(table).maximum)
     emit(table, to)
 
 

@@ -185,7 +185,22 @@ def _workload(
     changed = override({"workload": said}, overrides)
     if others := sorted(set(changed) - {"workload"}):
         raise click.UsageError(f"--set {others[0]}: only the workload can be set here, workload.x=y")
+    _check_dataset(dataset, changed["workload"])
     return dict(changed["workload"])
+
+
+def _check_dataset(dataset: str | None, workload: Any) -> None:
+    """Whether it is there, and known what it holds: its name tells that of most."""
+    from inferometer.errors import PlanError
+    from inferometer.plan.short import workload_type
+
+    if dataset is None:
+        return
+    if not Path(dataset).exists():
+        raise PlanError(f"--dataset: there is no such file, got {dataset}")
+    if workload_type(workload) is None:
+        hint = "say it: --set workload.type=sharegpt (or messages, prompts, table, ...)"
+        raise PlanError(f"--dataset: the name of {dataset} does not tell what it holds", hint)
 
 
 def _conducted(conduct: Callable[..., "Run"], plan: Any, store: str | Path | None, quiet: bool, wait_s: float) -> "Run":

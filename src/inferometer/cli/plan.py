@@ -66,9 +66,11 @@ def show_plan(words: tuple[str, ...], changes: tuple[str, ...], overrides: tuple
 
 
 @plan.command()
-def schema() -> None:
+@click.option("--experiment", is_flag=True, help="That of an experiment instead.")
+def schema(experiment: bool) -> None:
     """Print the JSON schema of a plan, for editors."""
     from inferometer.cli.printing import print_json
+    from inferometer.plan.experiment import json_schema as experiment_schema
     from inferometer.plan.schema import json_schema
 
-    print_json(json_schema())
+    print_json(experiment_schema() if experiment else json_schema())

@@ -31,9 +31,7 @@ Examples:
 @json_option
 @quiet_option
 @store_option
-def site(
-    output: str, conditions: tuple[str, ...], charts: int, as_json: bool, quiet: bool, store: str | None
-) -> None:
+def site(output: str, conditions: tuple[str, ...], charts: int, as_json: bool, quiet: bool, store: str | None) -> None:
     """Write the store as a static site, for GitHub Pages or any web server.
 
     Addresses, host names, commands and environment variables are left out of it: it is made to be published.
@@ -46,6 +44,8 @@ def site(
     if as_json:
         print_json(built.document())
     elif not quiet:
-        click.echo(f"{built.path}: {built.runs:,} runs; {len(built.written)} files written, {len(built.removed)} removed")
+        click.echo(
+            f"{built.path}: {built.runs:,} runs; {len(built.written)} files written, {len(built.removed)} removed"
+        )
     if built.unreadable:
         say("warning", f"{len(built.unreadable)} runs could not be read and are not shown: {built.unreadable[0]}, ...")

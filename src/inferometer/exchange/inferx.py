@@ -1,9 +1,11 @@
 """The InferX framework's folder: metrics.csv with its ten columns, and TTFT and TPOT named beside them; and where GPUs
-were sampled gpu_memory.csv."""
+were sampled gpu_memory.csv; and throughput_latency.png, where charts can be drawn."""
 
 import csv
 from collections.abc import Iterator
 from datetime import datetime
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ COLUMNS = (
     *("bytes_received", "status", "error", "ttft", "tpot"),
 )
 
+PICTURE = "inferometer.show.charts.pictures:throughput_latency_png"
 GPU_COLUMNS = ("ts", "mem_used_mb", "mem_total_mb", "gpu_util", "gpu_mem_util")
 _GPU_NAMES = ("memory_used_bytes", "memory_total_bytes", "utilization_share", "memory_utilization_share")
 _MB = 2.0**20  # as the framework counts them
@@ -40,6 +43,18 @@ def write_folder(run: Run, path: Path) -> None:
         rows.writerow(COLUMNS)
         rows.writerows(_rows(Answers.of(records), datetime.fromisoformat(run.started_at).timestamp()))
     _write_gpus(run, path)
+    _draw(run, path)
+
+
+def _draw(run: Run, path: Path) -> None:
+    """The framework's picture, where the extra 'charts' is installed. Charts are above this room: found by name."""
+    if find_spec("vl_convert") is None:
+        return
+    module, name = PICTURE.split(":")
+    picture: bytes | None = getattr(import_module(module), name)(run)
+    if picture is not None:
+        with replacing(path / "throughput_latency.png") as draft:
+            draft.write_bytes(picture)
 
 
 def _write_gpus(run: Run, path: Path) -> None:

@@ -4,10 +4,10 @@ from inferometer.experiment import prepare, begin, sweep
 swept = sweep(prepare("experiment.yaml"), begin(...))
 """
 
+from inferometer.experiment.conduct import Swept as Swept
+from inferometer.experiment.conduct import sweep as sweep
 from inferometer.experiment.prepare import Prepared as Prepared
 from inferometer.experiment.prepare import begin as begin
 from inferometer.experiment.prepare import prepare as prepare
 from inferometer.experiment.prepare import resume as resume
 from inferometer.experiment.prepare import unfinished as unfinished
-from inferometer.experiment.sweep import Swept as Swept
-from inferometer.experiment.sweep import sweep as sweep

@@ -11,7 +11,8 @@ from inferometer.observe.environment import gpu_facts
 from inferometer.offline import known_context
 from inferometer.plan.cases import MOST_CASES, Case, cases_of
 from inferometer.plan.experiment import Experiment, experiment_from
-from inferometer.plan.foreign.experiments import Known, open_experiment
+from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.foreign.nm_vllm_config import Known
 from inferometer.plan.offline import EngineChoice
 from inferometer.plan.ordering import expected_s, ordered
 from inferometer.plan.secrets import redacted_fields

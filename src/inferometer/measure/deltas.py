@@ -12,6 +12,7 @@ from inferometer.record.columns import Floats, Ints
 from inferometer.record.sample import Samples
 
 Labels = dict[str, str]
+Part = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -69,13 +70,21 @@ def pooled(series: Sequence[Series], name: str, without: Sequence[str] = ()) -> 
     chosen = [each for each in series if each.name == name and each.labels.get("finished_reason") not in without]
     if not chosen:
         return None
-    first_at = {source: min(e.at[0] for e in series if e.source == source) for source in {e.source for e in chosen}}
+    first_at = _first_at(series)
     total = Pooled()
     for each in chosen:
         late = each.at[0] > first_at[each.source] and each.name != "process_started"
         values = np.concatenate(([0.0], each.value)) if late else each.value
         total.add(each.source, *growth(values))
     return total
+
+
+def _first_at(series: Sequence[Series]) -> dict[str, int]:
+    """When each source was first read."""
+    found: dict[str, int] = {}
+    for each in series:
+        found[each.source] = min(int(each.at[0]), found.get(each.source, int(each.at[0])))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,28 +121,37 @@ def histogram(series: Sequence[Series], name: str) -> Histogram | None:
     total, count = pooled(series, f"{name}_sum"), pooled(series, f"{name}_count")
     if total is None or count is None:
         return None
-    grown = None if total.resets or count.resets else _buckets(series, f"{name}_bucket")
+    grown = None if total.resets or count.resets else _buckets(series, name)
     if not grown:  # after a restart the buckets before it are lost
         return Histogram(count.grown, total.grown)
     bounds = tuple(sorted(grown))
     counts = tuple(grown[bound] for bound in bounds)
-    honest = all(before <= after for before, after in pairwise(counts))
+    honest = counts[-1] == count.grown and all(before <= after for before, after in pairwise(counts))
     return Histogram(count.grown, total.grown, bounds, counts) if honest else Histogram(count.grown, total.grown)
 
 
 def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
     """Growth by bound. Cumulative counts can be added at any bound that every part has."""
-    parts: dict[tuple[str, str], dict[float, float]] = {}
+    first_at = _first_at(series)
+    new = {_part(each) for each in series if each.name == f"{name}_count" and each.at[0] > first_at[each.source]}
+    parts: dict[Part, dict[float, float]] = {}
     for each in series:
-        if each.name == name and len(each.value) > 1:  # seen before and after
-            rest = str(sorted((key, value) for key, value in each.labels.items() if key != "le"))
-            bound = _bound(each.labels.get("le"))
-            if bound is not None:
-                parts.setdefault((each.source, rest), {})[bound] = float(each.value[-1] - each.value[0])
+        bound = _bound(each.labels.get("le")) if each.name == f"{name}_bucket" else None
+        if bound is None:
+            continue
+        if _part(each) in new:  # observed for the first time during the load
+            parts.setdefault(_part(each), {})[bound] = float(each.value[-1])
+        elif each.at[0] == first_at[each.source] and len(each.value) > 1:  # seen before and after
+            parts.setdefault(_part(each), {})[bound] = float(each.value[-1] - each.value[0])
     if not parts:
         return {}
     common = set.intersection(*(set(part) for part in parts.values()))
     return {bound: sum(part[bound] for part in parts.values()) for bound in common}
+
+
+def _part(each: Series) -> Part:
+    """What a histogram is one of: a source, and labels other than the bound."""
+    return each.source, tuple(sorted(item for item in each.labels.items() if item[0] != "le"))
 
 
 def _bound(text: str | None) -> float | None:

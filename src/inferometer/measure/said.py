@@ -125,7 +125,7 @@ def _entries(document: Any) -> Iterator[Any]:
     """One entry, a list of them, `{"measures": [...]}`, or a mapping from names to entries, as nm-vllm writes it."""
     if isinstance(document, list):
         yield from document
-    elif isinstance(document, Mapping) and "value" not in document and "values" not in document:
+    elif isinstance(document, Mapping) and not _is_entry(document):
         inner = next((document[key] for key in ("measures", "metrics", "benches") if key in document), document)
         if inner is not document:
             yield from _entries(inner)
@@ -134,6 +134,10 @@ def _entries(document: Any) -> Iterator[Any]:
                 yield {"name": name, **entry} if isinstance(entry, Mapping) else {"name": name, "value": entry}
     elif document is not None:
         yield document
+
+
+def _is_entry(document: Mapping[str, Any]) -> bool:
+    return "value" in document or "values" in document or isinstance(document.get("name"), str)
 
 
 def _named(entry: Any, at: int) -> str:

@@ -33,7 +33,7 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
         "histograms": _histograms(series),
         "gauges": _gauges(series, start_at, end_at),
         "prefix_hit_rate": _hit_rate(series),
-        "complete": bool(series) and all(_last_at(series, source) >= end_at for source in sources),
+        "complete": bool(series) and all(_is_whole(series, source, start_at, end_at) for source in sources),
         "restarted": any(_restarts(series, source) for source in sources),
     }
 
@@ -42,8 +42,10 @@ def is_server(source: str) -> bool:
     return source not in (HOST, CLIENT, "gpu") and not source.startswith(GPU)
 
 
-def _last_at(series: Sequence[Series], source: str) -> int:
-    return max(int(each.at[-1]) for each in series if each.source == source)
+def _is_whole(series: Sequence[Series], source: str, start_at: int, end_at: int) -> bool:
+    """Whether it was read before the load and after it: what it counted in between is known then."""
+    own = [each.at for each in series if each.source == source]
+    return bool(own) and min(at[0] for at in own) <= start_at and max(at[-1] for at in own) >= end_at
 
 
 def _sources(column: Words) -> list[str]:

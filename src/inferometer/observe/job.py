@@ -1,6 +1,7 @@
 """What the observer of a run is told to watch: made from the plan, sent to its process."""
 
 import ipaddress
+import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import msgspec
+
+from inferometer.observe.visible import visible_gpus
 
 if TYPE_CHECKING:  # the observer's process has no use for the plan, and pydantic takes 0.2 s
     from inferometer.plan.model import Plan
@@ -41,12 +44,13 @@ def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: P
     observe, tls = plan.observe, plan.target.tls
     if observe.nothing:
         return None
+    gpus = observe.gpu if isinstance(observe.gpu, list) else _of_server(plan)
     return ObserverJob(
         log=str(log),
         interval_s=observe.interval,
         host=observe.host,
-        gpu=_gpu_is_watched(plan, urls),
-        gpus=observe.gpu if isinstance(observe.gpu, list) else None,
+        gpu=_gpu_is_watched(plan, urls, gpus),
+        gpus=gpus,
         gpu_wanted=observe.gpu != "auto",
         metrics=_places(plan, urls, headers),
         tls=(tls.verify, tls.ca, tls.cert, tls.key),
@@ -54,12 +58,20 @@ def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: P
     )
 
 
-def _gpu_is_watched(plan: "Plan", urls: Sequence[str]) -> bool:
+def _gpu_is_watched(plan: "Plan", urls: Sequence[str], gpus: list[int] | None) -> bool:
     """By itself only where its GPUs can be the ones that serve: not for the simulator, not for another machine."""
     if plan.observe.gpu != "auto":
         return plan.observe.gpu != "off"
-    simulated = plan.server is not None and plan.server.type == "simulator"
-    return not simulated and any(map(is_here, urls))
+    return gpus != [] and any(map(is_here, urls))
+
+
+def _of_server(plan: "Plan") -> list[int] | None:
+    """Those that a server of ours is shown: the power of the others is no part of what its tokens took."""
+    server = plan.server
+    if plan.observe.gpu != "auto" or server is None or server.type == "external":
+        return None
+    shown = visible_gpus(server, {**os.environ, **server.env})
+    return None if shown is None or not all(each.isdigit() for each in shown) else [int(each) for each in shown]
 
 
 def is_here(url: str) -> bool:

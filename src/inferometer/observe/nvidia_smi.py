@@ -57,6 +57,8 @@ class NvidiaSmiSampler:
         samples = []
         while self._lines:
             samples += self._samples(*self._lines.popleft())
+        if not samples and self._process.poll() is not None:
+            raise InferometerError(f"{COMMAND} ended with exit status {self._process.returncode}")
         return samples
 
     def close(self) -> None:

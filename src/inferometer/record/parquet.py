@@ -5,7 +5,6 @@ pyarrow is imported on use: it takes 0.2 s, which `inferometer --help` does not 
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ Array = Any  # pyarrow.Array
 Kinds = dict[str, Any]  # columns by name, with their type
 
 _SCHEMA_KEY = b"inferometer.schema"
-_SAMPLES: Kinds = {field.name: field.type for field in fields(Samples)}
+_SAMPLES: Kinds = {"source": Words, "name": Words, "at": Ints, "value": Floats, "labels": Words}  # as in `Samples`
 
 
 def write_parquet(records: Records, path: Path) -> None:

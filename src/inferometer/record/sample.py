@@ -3,12 +3,12 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import msgspec
-import numpy as np
 
-from inferometer.record.columns import Floats, Ints, Words
+if TYPE_CHECKING:  # the observer's process writes samples and never needs columns: numpy would triple its start
+    from inferometer.record.columns import Floats, Ints, Words
 
 
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -23,14 +23,18 @@ class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Samples:
     """Many samples as columns, in order of time. `labels` are JSON objects, few different ones."""
 
-    source: Words
-    name: Words
-    at: Ints
-    value: Floats
-    labels: Words
+    source: "Words"
+    name: "Words"
+    at: "Ints"
+    value: "Floats"
+    labels: "Words"
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Self:
+        import numpy as np
+
+        from inferometer.record.columns import Words
+
         samples = sorted(samples, key=lambda sample: sample.at)
         return cls(
             source=Words.of([sample.source for sample in samples]),
@@ -47,7 +51,7 @@ class Samples:
         labels = json.loads(self.labels[i] or "{}")
         return Sample(str(self.source[i]), str(self.name[i]), int(self.at[i]), float(self.value[i]), labels)
 
-    def series(self, name: str, source: str | None = None) -> tuple[Ints, Floats]:
+    def series(self, name: str, source: str | None = None) -> "tuple[Ints, Floats]":
         """The instants and values under a name, of one source or of all."""
         chosen = self.name.mask(name)
         if source is not None:

@@ -61,6 +61,8 @@ def _about(run: Run) -> Iterator[tuple[str, str | Text]]:
             "compiled",
             {"hit": "from the cache", "miss": "anew: nothing in the cache"}.get(startup["cache"], "partly"),
         )
+    if startup.get("why"):  # it is `FILE: what it is`
+        yield "phases", f"unmatched: {startup['why'].partition(': ')[2] or startup['why']}"
     if len(startup.get("processes", ())) > 1:
         yield "processes", ", ".join(_process_text(each) for each in startup["processes"])
 

@@ -189,7 +189,6 @@ def sqlite_engine(url: str) -> Engine:
     def connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions begin where we say, see below
         connection.execute("pragma synchronous = normal")  # kill -9 safe; what a power cut loses is in the folders
-        connection.execute("pragma foreign_keys = on")
         connection.execute("pragma wal_autocheckpoint = 8000")  # pages: every 30 MB instead of every dozen runs
 
     @event.listens_for(engine, "begin")

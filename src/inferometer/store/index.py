@@ -100,7 +100,9 @@ def tags_of(db: Connection, run: str) -> list[str]:
 def forget(db: Connection, ids: Sequence[str]) -> None:
     """The runs; what was said of them stays until it is said that they are gone."""
     for part in _parts(ids):
-        db.execute(delete(runs).where(runs.c.id.in_(part)))
+        numbers = list(db.execute(select(runs.c.number).where(runs.c.id.in_(part))).scalars())
+        for column in (quantities.c.run, parameters.c.run, runs.c.number) if numbers else ():
+            db.execute(delete(column.table).where(column.in_(numbers)))
 
 
 def forget_marks(db: Connection, ids: Sequence[str]) -> None:

@@ -286,8 +286,8 @@ class Store:
             yield db
 
     def _follow(self, database: Database) -> None:
-        """Enter runs that are not there yet or were not done, forget those whose folder is gone. Where no folder came or
-        went since the last time, only runs that were not done are looked at."""
+        """Enter runs that are not there yet or were not done, forget those whose folder is gone. Where no folder came
+        or went since the last time, only runs that were not done are looked at."""
         runs_here = self.home / "runs"
         place, changed_at = self.location_of(runs_here), changed_of(runs_here)
         with database.reading() as db:

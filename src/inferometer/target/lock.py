@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from inferometer.errors import TargetError
+from inferometer.observe.visible import visible_gpus
 from inferometer.plan.model import Server
 from inferometer.target.processes import birth
 from inferometer.target.state import state_folder
@@ -23,8 +24,6 @@ from inferometer.vocabulary import duration_text
 
 LOOK_AGAIN_S = 0.2
 ALL_GPUS = "gpus"
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/accel0")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -46,29 +45,11 @@ def gpu_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
 
     All of them exclude each of them: whoever takes one holds `gpus` together with the others.
     """
-    asked = _gpus(server, environ)
+    asked = visible_gpus(server, environ)
     if asked is None:
         return [Claim(ALL_GPUS, "all GPUs of this host")]
     each = [Claim(f"gpu-{_safe(number)}", f"GPU {number}") for number in asked]
     return [Claim(ALL_GPUS, "all GPUs of this host", shared=True), *sorted(each)] if each else []
-
-
-def _gpus(server: Server, environ: Mapping[str, str]) -> list[str] | None:
-    """Numbers or names of GPUs, empty where none is used, None for all."""
-    if server.type in ("simulator", "external"):
-        return []
-    if server.type == "container":
-        return None if server.gpus == "all" else [] if server.gpus == "none" else _listed(server.gpus)
-    shown = next((environ[name] for name in _VISIBLE if name in environ), None)
-    if shown is not None:
-        return _listed(shown)
-    if server.type == "command" and not any(Path(device).exists() for device in _DEVICES):
-        return []  # any program; an engine on such a machine computes on all its cores, and excludes its like
-    return None
-
-
-def _listed(shown: str) -> list[str]:
-    return [each for part in shown.split(",") if (each := part.strip()) and each != "-1" and each != "NoDevFiles"]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target, Timeouts
+from inferometer.plan.secrets import redacted_url
 from inferometer.target.ask import Asker, Reply
 from inferometer.target.launch import Launch
 
@@ -110,7 +111,7 @@ def check_model(launch: Launch, served: list[str] | None) -> None:
     """Somebody else's server may sit on the port, or the arguments may name another model."""
     if launch.names and served is not None and not matching(launch.names, served):
         raise NotReadyError(
-            f"answers at {launch.url}, but serves {_listed(served)} and not {_listed(launch.names)}",
+            f"answers at {redacted_url(launch.url)}, but serves {_listed(served)} and not {_listed(launch.names)}",
             "does another server listen there, or do its arguments name another model? (server.model, target.model)",
         )
 

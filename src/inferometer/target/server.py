@@ -127,7 +127,8 @@ class StartedServer:
     def failure(self, what: str, hint: str | None = None) -> TargetError:
         """What happened to it, with the end of its log and what that means."""
         if self._body is None:
-            return TargetError(f"{self.name} at {redacted_url(self.url)} {what}", hint)
+            url = redacted_url(self.url)
+            return TargetError(f"{self.name} {what}" if url in what else f"{self.name} at {url} {what}", hint)
         if self.ended():
             self.end()  # its children too; and only then is all of its log written
         end = "".join(f"\n  {redacted_text(line)}" for line in tail(self.log))
@@ -167,7 +168,7 @@ def running(
         if server.type != "external":
             end_orphans(say)
         if server.exclusive:
-            claims = gpu_claims(server, {**os.environ, **server.env})
+            claims = gpu_claims(server, {**os.environ, **variables_of(server, Place(server.host, server.port or 0))})
             stack.enter_context(held(claims, holder, wait_s, say))
         port = 0 if server.type == "external" else stack.enter_context(reserved_port(server.host, server.port, holder))
         place = Place(server.host, port, model_of(server, target))

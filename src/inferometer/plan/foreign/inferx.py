@@ -42,7 +42,7 @@ def from_words(words: Sequence[str]) -> Foreign:
         "observe": _observe(given),
     }
     given.settle()
-    notes.append("throughput_latency.png: is not written, metrics.csv has its numbers; charts come later")
+    notes.append("throughput_latency.png: is drawn where the extra 'charts' is installed; metrics.csv has its numbers")
     whole = without_missing(plan)
     if "path" not in whole["workload"]:
         whole["workload"]["output_tokens"] = None  # the body says how long answers may be

@@ -88,8 +88,8 @@ def history(told: History) -> Spec:
     ]
     if steps:
         layers += _step_layers(steps, time)
-    said = f"{len(rows):,} runs" + (f", {len(steps)} changes of level" if steps else ", no change of level found")
-    return view(titled(f"{told.title} over time", said), rows, layers)
+    changes = f"{len(steps)} change{'s' if len(steps) > 1 else ''} of level" if steps else "no change of level found"
+    return view(titled(f"{told.title} over time", f"{len(rows):,} runs, {changes}"), rows, layers)
 
 
 def _step_layers(steps: list[dict[str, Any]], time: Spec) -> list[Spec]:

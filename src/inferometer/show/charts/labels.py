@@ -1,6 +1,5 @@
 """What a run is called in a chart: short, and not the same as another run's."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ def labels_of(runs: Sequence[Run]) -> dict[str, str]:
     """By run id: the plan's name where that tells them apart, with the load where it does not, else the id."""
     for label in (_name, _name_and_load):
         words = {run.id: label(run) for run in runs}
-        if all(words.values()) and max(Counter(words.values()).values()) == 1:
+        if all(words.values()) and len(set(words.values())) == len(words):
             return words
     return {run.id: run.id for run in runs}
 

@@ -40,7 +40,11 @@ def _against(subject: Subject, name: str, length: str, word: str) -> Spec:
     axes = {"x": x("length", f"{word} tokens"), "y": y("value", with_unit(MEASURES[name].title, scale.unit))}
     tips = [tip("length", f"{word} tokens", format_=",d"), tip("value", with_unit(MEASURES[name].title, scale.unit))]
     lines = [row | {"value": scale.shown(row["value"])} for row in _lines(lengths, values)]
-    note = "" if len(shown) == len(values) else f"; points are a sample of {len(shown):,}, lines are of all"
+    note = (
+        ""
+        if len(shown) == len(values)
+        else f"; points are a sample of {len(shown):,} with the slowest, lines are of all"
+    )
     title = titled(f"{MEASURES[name].title} against the length of the {word}", f"{len(values):,} requests{note}")
     return view(
         title,

@@ -84,7 +84,7 @@ def toggled(field: str, name: str = "chosen") -> tuple[list[Spec], Spec]:
 
 
 def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = None) -> list[Spec]:
-    """Upright lines at places, with a word beside each."""
+    """Upright lines at places, with a word beside each; on its left where the row says `left`."""
     data = {"values": list(rows)}
     lines: list[Spec] = [
         {
@@ -94,10 +94,20 @@ def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = Non
         }
     ]
     if label is not None:
-        mark = {"type": "text", "align": "left", "dx": 4, "baseline": "top", "fontSize": 11}
-        encoding = {"x": {"field": field, "type": "quantitative"}, "y": {"value": 2}, "text": {"field": label}}
-        lines.append({"data": data, "mark": mark, "encoding": encoding})
-    return lines
+        lines += [
+            _words(field, label, [row for row in rows if bool(row.get("left")) == left], left) for left in (False, True)
+        ]
+    return [line for line in lines if line["data"]["values"]]
+
+
+def _words(field: str, label: str, rows: Sequence[Mapping[str, Any]], left: bool) -> Spec:
+    """Beside their lines: on the right, or on the left near the end of the axis."""
+    side = {"align": "right", "dx": -4} if left else {"align": "left", "dx": 4}
+    return {
+        "data": {"values": list(rows)},
+        "mark": {"type": "text", "baseline": "top", "fontSize": 11, **side},
+        "encoding": {"x": {"field": field, "type": "quantitative"}, "y": {"value": 2}, "text": {"field": label}},
+    }
 
 
 def tip(field: str, title: str, kind: str = "quantitative", format_: str | None = ".4~g") -> Spec:

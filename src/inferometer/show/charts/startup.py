@@ -33,7 +33,7 @@ def startup_phases(subject: Subject) -> Spec:
                 "type": "nominal",
                 "sort": None,
                 "title": None,
-                "axis": {"labelLimit": 220, "labelAlign": "left", "labelPadding": 190, "grid": False, "ticks": False},
+                "axis": {"labelLimit": 150, "labelAlign": "left", "labelPadding": 150, "grid": False, "ticks": False},
             },
             "color": colour,
             "tooltip": [
@@ -54,7 +54,7 @@ def _row(phase: Mapping[str, Any], at: int, inside: Mapping[str, str | None]) ->
     while outer in inside and depth < 5:
         depth, outer = depth + 1, str(inside[outer])
     return {
-        "phase": "\u2003" * depth + phase["title"] + "\u200b" * at,
+        "phase": "\u00a0\u00a0\u00a0" * depth + phase["title"] + "\u200b" * at,
         "process": phase.get("process") or "server",
         "from": phase["began_s"],
         "to": phase["began_s"] + phase["seconds"],

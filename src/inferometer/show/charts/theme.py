@@ -62,5 +62,5 @@ def config(theme: Theme = "light") -> dict[str, Any]:
         "rule": {"color": ink["muted"]},
         "text": {"color": ink["text"]},
         "line": {"strokeWidth": 2},
-        "point": {"filled": True, "size": 36},
+        "point": {"filled": True, "size": 36, "opacity": 1},
     }

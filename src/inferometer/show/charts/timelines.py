@@ -82,7 +82,7 @@ def window_marks(subject: Subject) -> list[Spec]:
     window, whole = subject.window, subject.end_at - subject.start_at
     places = [("window begins", window.start_at), ("window ends", window.end_at)]
     inner = [
-        {"at": float(subject.seconds(np.array([at]))[0]), "word": word}
+        {"at": float(subject.seconds(np.array([at]))[0]), "word": word, "left": word == "window ends"}
         for word, at in places
         if 0.01 * whole < at - subject.start_at < 0.99 * whole
     ]

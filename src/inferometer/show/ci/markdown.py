@@ -14,7 +14,9 @@ MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, w
 STATISTICS = ("mean", "p50", "p90", "p99")
 MARKS = {"fine": "✅", "worse": "📉", "failed": "❌", "invalid": "❌", "unclear": "⚠️", "doubtful": "⚠️"}
 WORD_MARKS = {"worse": "🔴", "better": "🟢", "same": "⚪", "unclear": "🟡", "changed": "🔵"}
-_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+=-](?=.))")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_MET = {True: "✅", False: "❌"}  # None: it cannot be told
 _TABLED = 200  # runs in one table
 
 
@@ -134,12 +136,12 @@ def _details(report: Report) -> Iterator[str]:
     """Folded: limits, what was measured, and everything that was measured."""
     many = sum(each.run.kind == "serving" for each in report.outcomes) > 1
     for each in report.outcomes:
-        limits = [["✅" if one["met"] else "❌", one["text"]] for one in each.run.summary.get("limits") or []]
+        limits = [[_MET.get(one["met"], "❔"), one["text"]] for one in each.run.summary.get("limits") or []]
         facts = list({"run": each.run.id, "started": each.run.started_at[:19], **run_facts(each.run)}.items())
         body = (table(["", "limit"], limits) if limits else "") + table(["", ""], facts)
         if many and each.run.kind == "serving" and each.run.summary:
             body += measures_table(each)
-        yield f"<details><summary>{html.escape(each.label)}</summary>\n\n{body}</details>\n\n"
+        yield f"<details><summary>{in_html(each.label)}</summary>\n\n{body}</details>\n\n"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: int | None = None) -> str:
@@ -159,5 +161,11 @@ def _said(value: Any) -> str:
 
 def plain(text: str) -> str:
     """Text that stays text: no HTML, no Markdown, no mention of anybody, one line."""
-    one_line = " ".join(text.split())
+    one_line = " ".join(_CONTROL.sub("", text).split())
     return _SPECIAL.sub(r"\\\1", html.escape(one_line, quote=False)).replace("@", "&#64;").replace("://", "&#58;//")
+
+
+def in_html(text: str) -> str:
+    """The same inside a tag of ours, where Markdown's own escapes would be seen."""
+    said = html.escape(" ".join(_CONTROL.sub("", text).split()))
+    return said.replace("@", "&#64;").replace("[", "&#91;").replace("]", "&#93;").replace("`", "&#96;")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from inferometer.measure.values import Quantity, quantities
@@ -33,7 +34,7 @@ class Outcome:
     def verdict(self) -> str:
         return str(self.run.verdict.get("word") or self.run.state)
 
-    @property
+    @cached_property
     def quantities(self) -> dict[str, Quantity]:
         return quantities(self.run.summary)
 

@@ -115,7 +115,7 @@ def _without_token(scope: Scope) -> str:
     """The same address, so that the token stays neither in the bar nor in the history. On this server: `//` at its
     start would be another one."""
     rest = urlencode([(name, value) for name, value in _query(scope) if name != "token"])
-    path = "/" + scope["path"].lstrip("/\\")
+    path = "/" + str(scope["path"]).lstrip("/\\")
     return path + (f"?{rest}" if rest else "")
 
 

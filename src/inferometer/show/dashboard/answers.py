@@ -10,7 +10,13 @@ from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical, quantities
 from inferometer.record.run import Run
 from inferometer.show.dashboard.documents import quantity_row, row, run_document
-from inferometer.show.dashboard.drawing import comparison_charts, experiment_charts, history_chart, run_charts, trade_offs
+from inferometer.show.dashboard.drawing import (
+    comparison_charts,
+    experiment_charts,
+    history_chart,
+    run_charts,
+    trade_offs,
+)
 from inferometer.show.dashboard.families import Family, changes_in, families, points_of, summary_of
 from inferometer.show.dashboard.live import LiveRuns
 from inferometer.show.dashboard.reading import NotFound, entry_of, experiment_of, file_text, files_of, run_of
@@ -72,7 +78,11 @@ class Answers:
         one, other = ([run for _, run in side] for side in sides)
         found = self.compare(one, other, measures, every)
         rows = {word: [row(entry) for entry, _ in side] for word, side in zip(("before", "after"), sides, strict=True)}
-        return found.document() | {"runs": rows, "table": table_of([*one, *other]), **comparison_charts(found, [*one, *other])}
+        return found.document() | {
+            "runs": rows,
+            "table": table_of([*one, *other]),
+            **comparison_charts(found, [*one, *other]),
+        }
 
     # -- histories ------------------------------------------------------------------------------------------------
 

@@ -69,9 +69,7 @@ def _add_runs(app: FastAPI, answers: Answers) -> None:
     ) -> Response:
         """A page of the runs that fit, the newest first, and how many there are."""
         named = words(columns)
-        found = page_of(
-            answers.store, where=where, search=search, sort=sort, columns=named, limit=limit, offset=offset
-        )
+        found = page_of(answers.store, where=where, search=search, sort=sort, columns=named, limit=limit, offset=offset)
         return json_answer(found)
 
     @app.get("/api/runs/{run}", tags=["runs"])

@@ -13,7 +13,7 @@ from inferometer.vocabulary import MEASURES
 
 OF_THE_MACHINE = ("folder", "location")  # where files are is nobody's business but the machine's
 USUAL = ("verdict", "name", "model", "engine_version")
-NUMBERS = ("ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50", "output_rate")
+NUMBERS = ("ttft.p50", "ttft.p99", "tpot.p50", "output_rate")
 
 
 def row(entry: Entry, columns: Sequence[str] = ()) -> dict[str, Any]:

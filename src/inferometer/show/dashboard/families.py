@@ -19,8 +19,12 @@ from inferometer.store.entry import Entry, flat
 MOST_POINTS = 2_000  # of one series; the last ones
 STATISTICS = ("mean", "p50", "p90", "p99", None)
 _SHORT = {  # what most series are told apart by: a legend has little room
-    **{"input_tokens": "in", "output_tokens": "out", "input_len": "in", "output_len": "out"},
-    **{"batch_size": "batch", "concurrency": "c"},
+    "input_tokens": "in",
+    "output_tokens": "out",
+    "input_len": "in",
+    "output_len": "out",
+    "batch_size": "batch",
+    "concurrency": "c",
 }
 _DONE = ("complete", "interrupted")
 

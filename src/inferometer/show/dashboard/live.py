@@ -48,7 +48,12 @@ class LiveRuns:
         quiet_s = _quiet_s(run)
         running = run.state == "partial" and quiet_s is not None and quiet_s < QUIET_S
         now = self.read(run) if run.state == "partial" else run
-        whole = {"running": running, "quiet_s": quiet_s, "log_bytes": _size(run), "too_large": _size(run) > LARGEST_READ}
+        whole = {
+            "running": running,
+            "quiet_s": quiet_s,
+            "log_bytes": _size(run),
+            "too_large": _size(run) > LARGEST_READ,
+        }
         return whole | run_document(now, entry)
 
 

@@ -14,6 +14,8 @@ from inferometer.show.charts.chart import Chart
 from inferometer.show.charts.rendering import harmless, vega_bundle
 from inferometer.show.charts.theme import config
 
+LARGE = 300  # pixels of height
+
 # Nothing is loaded from anywhere and nothing is sent; Vega interprets its expressions, so that no eval is needed.
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'"
@@ -51,8 +53,13 @@ def figure(chart: Chart, wide: bool = False) -> Markup:
     return Markup(
         templates()
         .get_template("figure.html")
-        .render(chart=chart, wide=wide or "vconcat" in chart.spec, spec=json_script(compact(chart.spec)))
+        .render(chart=chart, wide=wide or _is_large(chart), spec=json_script(compact(chart.spec)))
     )
+
+
+def _is_large(chart: Chart) -> bool:
+    """Several panels, or many lanes: not beside another one."""
+    return "vconcat" in chart.spec or chart.spec.get("height", 0) > LARGE
 
 
 def json_script(content: object, id_: str | None = None) -> Markup:

@@ -57,7 +57,7 @@ def _unit(each: Quantity) -> str:
 
 
 def side_by_side(runs: Sequence[Run], keys: Sequence[str]) -> Table:
-    """A row for each number, a column for each run; the best of a row is marked, if one is."""
+    """A row for each number, a column for each run; the best of a row is marked where noise does not explain it."""
     names, every = labels_of(runs), [quantities(run.summary) for run in runs]
     rows = []
     for key in keys:
@@ -70,10 +70,24 @@ def side_by_side(runs: Sequence[Run], keys: Sequence[str]) -> Table:
 
 
 def _best(some: Sequence[Quantity]) -> float | None:
-    values = [each.value for each in some]
-    if some[0].direction is None or min(values) == max(values):
+    """None where neither way is better, or where the best one's interval touches another's. Where no interval is known
+    of any, as in tables of other tools, the best value is the best."""
+    sign = {"lower": 1, "higher": -1}.get(some[0].direction or "")
+    if sign is None:
         return None
-    return min(values) if some[0].direction == "lower" else max(values)
+    first, *others = sorted(some, key=lambda each: sign * each.value)
+    if all(each.interval is None for each in some):
+        return first.value if first.value != others[0].value else None
+    worst_of_first = _end(first, sign)
+    apart = worst_of_first is not None and all(
+        (near := _end(each, -sign)) is not None and sign * near > sign * worst_of_first for each in others
+    )
+    return first.value if apart else None
+
+
+def _end(each: Quantity, side: int) -> float | None:
+    """The upper end of the interval, or the lower one; None where it is not known."""
+    return None if each.interval is None else each.interval[1 if side > 0 else 0]
 
 
 def _value_cell(each: Quantity | None, best: float | None) -> Cell:

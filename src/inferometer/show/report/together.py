@@ -115,6 +115,10 @@ def _doubts(runs: Sequence[Run], comparison: Comparison | None, absent: list[Abs
         yield Text(f"and {len(said) - 40} more; inferometer show RUN tells all of one run.")
     if comparison is not None and any(change.within_only for change in comparison.changes):
         yield Text("One run a side cannot tell how much runs differ from each other: repeat them, and compare again.")
+    yield Text(
+        "Green marks the best of a row: its interval touches no other's. Where no run tells intervals, it is only the "
+        "best value."
+    )
     if comparison is None:
         yield Text("Numbers side by side are no comparison: inferometer compare tells what differs by more than noise.")
     if absent:
@@ -132,7 +136,7 @@ def experiment_report(kept: KeptExperiment, cases: Cases) -> Report:
     runs = [run for _, run in cases]
     charts, absent = _experiment_charts(cases)
     failed = [case for case in kept.cases if not case.get("run")]
-    doubts: list[Block] = [Text(f"{len(failed)} cases came to no run.")] if failed else []
+    doubts: list[Block] = [Text(f"{len(failed)} of {len(kept.cases)} cases came to no run.")] if failed else []
     return Report(
         title=str(kept.name or kept.id),
         subtitle=f"{kept.kind} {kept.id}, {kept.started_at[:16].replace('T', ' ')}, {len(kept.cases)} cases",

@@ -1,4 +1,4 @@
-"""Builds the site of a store: pages, a list of all runs, a file for each run, each measure over time, each experiment."""
+"""Builds the site of a store: pages, lists of runs, a file for each run, each measure over time, each experiment."""
 
 import hashlib
 from collections.abc import Sequence

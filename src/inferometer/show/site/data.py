@@ -15,7 +15,7 @@ from inferometer.store.entry import Entry
 
 AT_ONCE = 500  # runs a file: 100 KB
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-_SAFE = re.compile(r"[a-z0-9_][a-z0-9_.-]{0,79}")
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
 PRIVATE = {"host", "hosts", "command", "argv", "env", "environ", "log", "url", "urls", "headers", "pid", "cwd", "user"}
 
 
@@ -37,7 +37,7 @@ def file_of(key: str) -> str:
 
 
 def lists(entries: Sequence[Entry]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The table of runs in files of a month each, so that a new run changes one of them, and an old one is not moved."""
+    """The table of runs in files of a month each, so that a new run changes one of them and moves no other."""
     ordered = sorted(entries, key=lambda entry: entry.id)
     for month, group in groupby(ordered, lambda entry: file_of(entry.id[:6].lower())):
         own = [row(entry) for entry in group]
@@ -49,7 +49,9 @@ def columnar(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Rows with the names of their columns once: a fifth of the size."""
     plain = _names(rows, but=("values", "more", "target"))
     numbers = list(dict.fromkeys(key for each in rows for key in each["values"]))
-    lines = [[*(each.get(name) for name in plain), *(compact(each["values"].get(key)) for key in numbers)] for each in rows]
+    lines = [
+        [*(each.get(name) for name in plain), *(compact(each["values"].get(key)) for key in numbers)] for each in rows
+    ]
     return {"plain": plain, "numbers": numbers, "rows": lines}
 
 

@@ -50,10 +50,10 @@ class SiteFolder:
             if _is_below(self.path, name):
                 (self.path / name).unlink(missing_ok=True)
                 self.removed.append(name)
-        self.put(MEMORY, orjson.dumps({"files": self._kept(), "made_of": self.made_of}, option=_SORTED))
-
-    def _kept(self) -> dict[str, str]:
-        return {name: number for name, number in self.files.items() if name != MEMORY}
+        memory = orjson.dumps({"files": self.files, "made_of": self.made_of}, option=_SORTED)
+        if self.files != self.before or self.made_of != self.prints:
+            with replacing(self.path / MEMORY) as draft:
+                draft.write_bytes(memory)
 
 
 def open_site(path: Path) -> SiteFolder:

@@ -10,7 +10,7 @@ _SIGNS = {
     "Ollama": r"msg=\"Listening on .*ollama|ollama runner|GIN-debug.*api/generate",
     "transformers": r"transformers serve|transformers/commands/serving|\[transformers\]",
     "Ray Serve": r"ray::ServeController|serve\.run|ServeController",
-    "the simulator of this program": r'^\{"url": ?"http',
+    "the simulator of this program": r'^\{("port": ?\d+, ?)?"url": ?"http',
 }
 _PATTERNS = {name: re.compile(signs, re.IGNORECASE | re.MULTILINE) for name, signs in _SIGNS.items()}
 

@@ -128,7 +128,7 @@ def _is_not_run(phase: Phase, facts: Mapping[str, Any]) -> bool:
     if phase.name == "api_start":
         return not facts["serves"]
     if phase.name == "profiling":
-        return facts["device"] == "cpu"  # its cache is as large as asked for: there is nothing to find out
+        return bool(facts["device"] == "cpu")  # its cache is as large as asked for: there is nothing to find out
     return bool(facts["eager"]) and phase.name in _EAGER
 
 

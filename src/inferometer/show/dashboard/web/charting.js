@@ -24,7 +24,13 @@
     }, { rootMargin: "400px" }).observe(element);
   }
   function put(figure, spec) { figure.querySelector("script").textContent = JSON.stringify(spec); }
+  function isEmpty(part) { return Boolean(part && part.data && Array.isArray(part.data.values) && !part.data.values.length); }
   function draw(figure) {
+    if (isEmpty(JSON.parse(figure.querySelector("script").textContent))) {
+      figure.querySelector(".plot").replaceChildren(make("p.muted", {}, "Every series is switched off."));
+      figure.dataset.drawn = "yes";
+      return Promise.resolve();
+    }
     return drawing().then(function (charts) { return charts.draw(figure); })
       .catch(function (error) { figure.querySelector(".plot").textContent = error.message; });
   }
@@ -53,6 +59,7 @@
   app.without = function (spec, field, off) {
     function kept(rows) { return Array.isArray(rows) ? rows.filter(function (row) { return !off.has(String(row[field])); }) : rows; }
     return JSON.parse(JSON.stringify(spec), function (name, value) {
+      if (name === "layer" && Array.isArray(value)) return value.filter(function (layer) { return !isEmpty(layer); });
       if (name === "values" && Array.isArray(value) && value.some(function (row) { return row && typeof row === "object" && field in row; })) return kept(value);
       return value;
     });

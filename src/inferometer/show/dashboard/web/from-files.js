@@ -19,8 +19,8 @@
     return loading[name];
   }
   /* As Python names the files: what is no plain word is a checksum, which the lists carry. */
-  function file(id) { return String(id).toLowerCase(); }
-  function isSafe(id) { return /^[a-z0-9_][a-z0-9_.-]{0,79}$/.test(id); }
+  function file(id) { return String(id); }
+  function isSafe(id) { return /^[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}$/.test(id); }
 
   function rowsOf(chunk) {
     return chunk.rows.map(function (cells) {

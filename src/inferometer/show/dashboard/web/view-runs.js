@@ -73,7 +73,7 @@
     clearTimeout(timer);
     write();
     return app.data.runs({ search: state.search, where: state.where, sort: state.sort, limit: PAGE, offset: state.offset,
-      columns: state.columns.filter(function (name) { return !isPlain(name) || name === "started"; }).filter(function (name) { return !isPlain(name); }).join(",") })
+      columns: state.columns.filter(function (name) { return !isPlain(name); }).join(",") })
       .then(function (found) {
         if (now !== asked) return;
         draw(found);
@@ -87,8 +87,7 @@
   function draw(found) {
     if (!found.runs.length) { parts.rows.replaceChildren(nothing()); return; }
     var focused = document.activeElement && document.activeElement.id;
-    var heads = [make("th", {}, make("span", {}, "")), head("id", "Run")].concat(state.columns.map(function (name) { return head(name); }));
-    heads[0].firstChild.append(make("small", {}, "pick"));
+    var heads = [make("th", {}, make("small", {}, "pick")), head("id", "Run")].concat(state.columns.map(function (name) { return head(name); }));
     var table = app.table(heads, found.runs.map(line), ".runs.cards");
     parts.rows.replaceChildren(app.make("p.muted", { role: "status", id: "count" }, counted(found)), table, pager(found));
     if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
@@ -101,8 +100,8 @@
         : make("p", {}, "Make one: ", make("code", {}, "inferometer run")));
   }
   function head(name, title) {
-    var falls = state.sort === "-" + name, rises = state.sort === name, number = !isPlain(name) && !name.startsWith("plan.");
-    return make("th" + (number || name === "requests" ? ".right" : ""), { "aria-sort": falls ? "descending" : rises ? "ascending" : null },
+    var falls = state.sort === "-" + name, rises = state.sort === name;
+    return make("th" + (isNumeric(name) ? ".right" : ""), { "aria-sort": falls ? "descending" : rises ? "ascending" : null },
       make("button.plain", { type: "button", id: "sort-" + name, onclick: function () {
         state.sort = falls ? name : rises ? "" : "-" + name; state.offset = 0; load();
       } }, title || app.titleOf(name, app.names)));
@@ -119,9 +118,11 @@
     if (name === "verdict") return make("td", {}, app.verdictOf(run));
     var value = name === "started" ? app.when(run.started) : name === "tags" ? (run.tags || []).join(", ") : isPlain(name) ? run[name] : run.more[name];
     var missing = value === undefined || value === null || value === "";
-    var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? app.number(value, app.unitOf(name, app.names)) : number ? value.toLocaleString("en-US") : value;
-    return make("td" + (number ? ".right" : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text);
+    var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? app.number(value, inTable(app.unitOf(name, app.names))) : number ? value.toLocaleString("en-US") : value;
+    return make("td" + (number || isNumeric(name) ? ".right" : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text);
   }
+  function inTable(unit) { return unit === "tokens/s" ? "" : unit; } /* the heading says it */
+  function isNumeric(name) { return name === "requests" || (!isPlain(name) && !name.startsWith("plan.")); }
   function mark() {
     parts.compare.disabled = chosen.size < 2;
     parts.compare.textContent = chosen.size ? "Compare " + chosen.size : "Compare";

@@ -1,0 +1,63 @@
+"""The static site in a real browser, opened from the disk: no server at all."""
+
+import pytest
+from pages import DRAWN, check_accessible, check_stays_home
+
+from inferometer.site import site
+from shown_stores import NASTY, shown_store
+
+ROWS = "document.querySelectorAll('table.runs tbody tr').length"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    store = shown_store(folder / "store")
+    site(folder / "public", store)
+    return (folder / "public").as_uri() + "/"
+
+
+def test_runs_are_found_without_a_server(tab, home):
+    tab.open(home + "index.html")
+    tab.wait(f"{ROWS} === 50")
+    check_accessible(tab)
+    assert NASTY in tab.text()
+    tab.open(home + "index.html?where=ttft p50 < 100ms&where=engine_version=0.24.0&sort=ttft.p50")
+    tab.wait(f"{ROWS} > 0 && {ROWS} < 30")
+    tab.open(home + "index.html?search=nightly")
+    tab.wait(f"{ROWS} === 1")
+    tab.run("document.querySelector('td.name a').click()")
+    tab.wait("document.querySelector('.verdict') && document.body.innerText.includes('rerun')")
+    check_accessible(tab)
+    check_stays_home(tab, home)
+
+
+def test_history_is_drawn_and_by_series_too(tab, home):
+    tab.open(home + "history.html")
+    tab.wait("document.querySelectorAll('ul.list a').length >= 2")
+    assert "Last update" in tab.text()
+    tab.run("[...document.querySelectorAll('ul.list a')].find(e => e.innerText.startsWith('m ')).click()")
+    tab.wait(f"{DRAWN} >= 1")
+    check_accessible(tab)
+    tab.open(tab.run("location.href") + "&by=series")
+    tab.wait(f"{DRAWN} >= 1")
+    assert tab.run("document.querySelectorAll('details.part').length") >= 10
+    check_accessible(tab)
+    check_stays_home(tab, home)
+
+
+def test_numbers_are_put_beside_each_other(tab, home):
+    tab.open(home + "index.html")
+    tab.wait(f"{ROWS} === 50")
+    ids = tab.run("[...document.querySelectorAll('td.name a')].slice(3, 6).map(e => e.innerText)")
+    tab.open(f"{home}compare.html?before={ids[0]}&after={ids[1]},{ids[2]}")
+    tab.wait("document.querySelectorAll('table.grid thead th').length === 4")
+    assert "inferometer compare" in tab.text()
+
+
+def test_an_experiment_without_a_server(tab, home):
+    tab.open(home + "experiments.html")
+    tab.wait("document.querySelector('ul.list a')")
+    tab.run("document.querySelector('ul.list a').click()")
+    tab.wait(f"{DRAWN} >= 2")
+    check_accessible(tab)

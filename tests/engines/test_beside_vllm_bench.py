@@ -1,0 +1,43 @@
+"""Our numbers beside those of `vllm bench`, in turns, five times each. `-s` shows the tables."""
+
+import json
+
+import pytest
+from beside import INFEROMETER, called, latency, serving
+
+pytestmark = pytest.mark.engines
+
+pytest.importorskip("vllm")
+
+WITHIN = 0.05
+REPEATS = 5
+
+
+def check(rows, *names):
+    """Within 5%, as far as repeats on this machine can tell: what they differ by chance is added."""
+    print("\n" + "\n".join(row.row() for row in rows))
+    for row in rows:
+        if row.name in names:
+            assert abs(row.difference) <= WITHIN + row.noise, row.row()
+
+
+@pytest.mark.parametrize("load", ["open", "closed"])
+def test_a_server_under_load(vllm_server, model, tmp_path, load):
+    rows = serving(vllm_server.launch.url, model, load, 40, REPEATS, tmp_path)
+    check(rows, "median_ttft_ms", "median_tpot_ms", "output_throughput", "tpot_over_server")
+    for file in tmp_path.glob("*.json"):
+        assert_read_back(file, tmp_path / "imported")
+
+
+def assert_read_back(file, store):
+    """What we read from its file and count by its definitions is what it says itself."""
+    said = json.loads(file.read_text())
+    called([*INFEROMETER, "import", str(file), "-q", "--store", str(store)])
+    found = json.loads(called([*INFEROMETER, "export", "latest", "--as", "vllm", "-o", "-", "--store", str(store)]))
+    for name in ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "median_itl_ms", "output_throughput"):
+        assert found[name] == pytest.approx(said[name], rel=1e-5), name
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_batches_in_the_engine(model, tmp_path, batch):
+    check(latency(model, batch, 20, REPEATS, tmp_path), "avg_latency", "p50")

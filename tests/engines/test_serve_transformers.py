@@ -1,0 +1,39 @@
+"""`transformers serve` under our load: no [DONE], stream_options are ignored, usage is in the last chunk."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferometer.plan.reading import plan_from
+from inferometer.run import run
+
+pytestmark = pytest.mark.engines
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+REQUESTS = 12
+
+
+@pytest.mark.parametrize("batching", ["--continuous-batching", "--no-continuous-batching"])
+def test_answers_are_whole_and_counted(model, tmp_path, batching):
+    program = str(Path(sys.executable).parent / "transformers")
+    command = [program, "serve", str(model), "--host", "{host}", "--port", "{port}", "--device", "cpu", batching]
+    document = {
+        "server": {
+            "type": "command",
+            "command": [*command, "--dtype", "float32"],
+            "env": {"HF_HUB_OFFLINE": 1, "OMP_NUM_THREADS": 1},
+            "exclusive": False,
+        },
+        "target": {"model": str(model), "api": "chat"},
+        "workload": {"input_tokens": 32, "output_tokens": 12, "tokenizer": str(model)},
+        "load": {"concurrency": 2},
+        "stop": {"requests": REQUESTS, "drain": "10min"},  # whatever else the machine does
+    }
+    kept = run(plan_from(document), store=tmp_path)
+    assert (kept.state, kept.summary["outcomes"]) == ("complete", {"ok": REQUESTS})
+    records = kept.records()
+    assert (records.output_tokens > 0).all()
+    assert (records.input_tokens >= 32).all()

@@ -1,0 +1,187 @@
+"""What is in deploy/: valid by the published schemas, and every command of it really runs, on the simulator."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from github_stand_in import Runner
+
+from inferometer.calibrate import curve_of, keep_curve
+from receivers import receiving
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ONLINE = """\
+name: online
+plan:
+  server: {type: vllm, args: {speed: 20}}
+  target: {api: completions, model: m}
+  load: {tokens_per_s: 20000}
+  stop: {requests: 20}
+zip:
+  workload.input_tokens: [30, 50]
+  workload.output_tokens: [10, 20]
+"""
+
+
+@pytest.mark.parametrize(
+    ("schema", "pattern"),
+    [
+        ("vendor.github-workflows", "github/workflows/*.yaml"),
+        ("vendor.github-actions", "github/action.yml"),
+        ("vendor.gitlab-ci", "gitlab/.gitlab-ci.yml"),
+    ],
+)
+def test_files_are_valid_by_their_schemas(schema, pattern):
+    files = [str(file) for file in DEPLOY.glob(pattern)]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *files]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert files and done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_input_is_pasted_into_a_script():
+    """What somebody types into a form reaches bash as a variable, never as a part of the program."""
+    for file in (DEPLOY / "github" / "action.yml", *(DEPLOY / "github" / "workflows").glob("*.yaml")):
+        for match in re.finditer(
+            r"(?:run|command): *(\|.*?|>-.*?|.*?)(?=\n *[\w-]+:|\n *- )", file.read_text(), re.DOTALL
+        ):
+            assert "${{" not in match[1], (file.name, match[1])
+
+
+def test_scripts_are_bash():
+    for script in DEPLOY.rglob("*.sh"):
+        assert subprocess.run(["bash", "-n", str(script)]).returncode == 0
+
+
+@pytest.fixture
+def remote(tmp_path):
+    """A repository with our files in it, and experiments that take a second."""
+    work, bare = tmp_path / "work", tmp_path / "remote.git"
+    shutil.copytree(DEPLOY / "github", work / "deploy" / "github")
+    (work / "online.yaml").write_text(ONLINE)
+    (work / "own.yaml").write_text(
+        ONLINE.replace("vllm", "simulator").replace("[30, 50]", "[30]").replace("[10, 20]", "[10]")
+    )
+    (work / "nightly.txt").write_text("online.yaml\n\n")
+    (work / "weekly.txt").write_text("own.yaml\n")
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], cwd=work, check=True)
+    subprocess.run([*git, "checkout", "-q", "--orphan", "inferometer-results"], cwd=work, check=True)
+    subprocess.run([*git, "rm", "-rfq", "."], cwd=work, check=True)
+    keep_curve(curve_of([]), work)  # how well we measure is another test's matter
+    for words in (["add", "-A"], ["commit", "-qm", "results"], ["checkout", "-q", "main"]):
+        subprocess.run([*git, *words], cwd=work, check=True)
+    subprocess.run(["git", "clone", "-q", "--bare", str(work), str(bare)], check=True)
+    return bare
+
+
+def published(remote, branch="inferometer-results"):
+    words = ["git", "ls-tree", "-r", "--name-only", branch]
+    return subprocess.run(words, cwd=remote, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def titles(receiver):
+    return [message["blocks"][0]["text"]["text"] for message in receiver.messages]
+
+
+def test_nightly_breaks_is_repaired_and_publishes(remote, tmp_path):
+    nightly = DEPLOY / "github" / "workflows" / "nightly.yaml"
+    given = {"vars": {"NOTIFY": "slack", "MODEL": "simulated-8b", "CONFIGS": "nightly.txt", "SITE": "site"}}
+    with receiving() as receiver:
+        given["secrets"] = {"SLACK_WEBHOOK_URL": receiver.url}
+        broken = Runner(tmp_path / "first", remote, **given, inputs={"engine": "no-such-engine", "results": "branch"})
+        jobs = broken.run(nightly)
+        assert {name: job.result for name, job in jobs.items()} == {
+            "latency": "failure",
+            "online": "failure",
+            "notify": "success",
+        }, jobs["notify"].log
+        assert titles(receiver) == ["❌ Nightly benchmark, latency: failed", "❌ Nightly benchmark, online: failed"]
+        repaired = Runner(tmp_path / "second", remote, **given, inputs={"engine": "simulator", "python": "3.11"})
+        jobs = repaired.run(nightly)
+    assert jobs["latency"].result == "success", jobs["latency"].log
+    assert jobs["online"].outputs["word"] in ("fine", "doubtful", "unclear", "invalid"), jobs["online"].log
+    assert "Latency over batch sizes" in jobs["latency"].summary and "| mean |" in jobs["latency"].summary
+    assert "| 8 " in jobs["latency"].summary or "batch size 8" in jobs["latency"].summary
+    assert "✅ Nightly benchmark, latency: recovered" in titles(receiver)
+    files = published(remote)
+    assert sum(file.endswith("summary.json") for file in files) == 3 and "notifications.json" in files
+    assert "site/index.html" in files
+    assert not [file for file in files if file.endswith((".parquet", ".sqlite", ".log"))]
+    assert "sEcReT" not in "".join(job.log for job in jobs.values())
+    assert "deploy/github/../.." in (tmp_path / "second" / "pip.log").read_text()
+
+
+def test_sweep_by_a_list_of_configs_into_an_artifact(remote, tmp_path):
+    inputs = {"benchmark_config_list_file": "weekly.txt", "results": "artifact", "timeout": "30", "label": "gpu"}
+    (job,) = (
+        Runner(tmp_path / "runner", remote, inputs=inputs).run(DEPLOY / "github" / "workflows" / "sweep.yaml").values()
+    )
+    assert job.outputs == {} and "Sweep" in job.summary, job.log
+    store, _, lines = job.artifacts
+    assert list(Path(store).glob("runs/*/records.parquet"))
+    assert [len(file.read_text().splitlines()) for file in Path(lines).parent.glob("*.csv")] == [2]
+    assert not [file for file in published(remote) if file.startswith("runs/")]
+
+
+def test_publishing_after_another_job_loses_neither(remote, tmp_path):
+    scripts = DEPLOY / "github"
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    for name in ("a", "b"):
+        subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / name)], check=True)
+        words = ["bash", str(scripts / "fetch.sh"), "results", str(tmp_path / f"store-{name}")]
+        if name == "b":
+            push(tmp_path, scripts, "a", "seed", env)
+        subprocess.run(words, cwd=tmp_path / name, env=env, check=True)
+    push(tmp_path, scripts, "a", "one", env)
+    push(tmp_path, scripts, "b", "two", env)
+    assert {"runs/seed/summary.json", "runs/one/summary.json", "runs/two/summary.json"} <= {
+        *published(remote, "results")
+    }
+
+
+def push(place, scripts, name, run, env):
+    store = place / f"store-{name}"
+    (store / "runs" / run).mkdir(parents=True)
+    (store / "runs" / run / "summary.json").write_text("{}")
+    subprocess.run(["bash", str(scripts / "publish.sh"), "results", str(store), "false"], env=env, check=True)
+
+
+def test_the_gitlab_job_runs(tmp_path, monkeypatch):
+    said = yaml.safe_load((DEPLOY / "gitlab" / ".gitlab-ci.yml").read_text())["benchmark"]
+    (tmp_path / "plan.yaml").write_text(
+        "server: {type: simulator, args: {speed: 20}}\nload: {concurrency: 2}\nstop: {requests: 20}\n"
+    )
+    keep_curve(curve_of([]), tmp_path / "store")
+    environment = {"INFEROMETER_STORE": str(tmp_path / "store"), "PLAN": "plan.yaml"}
+    environment |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    script = "\n".join(["set -e", *said["script"]])
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode in (0, 4), done.stderr
+    for report in said["artifacts"]["reports"].values():
+        assert (tmp_path / report).stat().st_size
+    assert "::" not in done.stdout and (tmp_path / "summary.md").read_text().startswith("## ")
+
+
+def test_the_dockerfile_copies_what_there_is():
+    """No builder here: it is parsed, and what it names has to exist and to be let through."""
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]
+    words = [word for word, _ in lines]
+    assert {*words} <= {"FROM", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD"}
+    assert words[0] == "FROM" and words.index("USER") > words.index("COPY")
+    ignore = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    for word, rest in lines:
+        if word == "COPY" and not rest.startswith("--from"):
+            for source in shlex.split(rest)[:-1]:
+                assert (DEPLOY.parent / source).exists() and f"!{source}" in ignore, source
+        if word == "RUN":
+            assert subprocess.run(["bash", "-n", "-c", rest]).returncode == 0

@@ -1,0 +1,94 @@
+"""`inferometer report` and `chart` as people call them, on runs of the simulator over loopback."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.calibrate import curve_of, keep_curve
+from inferometer.cli.group import group
+from inferometer.errors import InferometerError
+from inferometer.store.experiments import new_experiment
+from inferometer.store.opening import open_store
+
+QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with two runs, and an experiment that is made of them."""
+    folder = tmp_path_factory.mktemp("store")
+    keep_curve(curve_of([]), folder)
+    for rate in ("100", "200"):
+        words = ("run", *QUICK, "--rate", rate, "--requests", "100", "-q")
+        command = [sys.executable, "-m", "inferometer", *words]
+        environment = os.environ | {"INFEROMETER_STORE": str(folder)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert done.returncode in (0, 4), done.stderr
+    experiment = new_experiment(folder, "sweep", "rates", {"vary": {"load.rate": [100, 200]}})
+    for at, entry in enumerate(reversed(open_store(folder).runs(2))):
+        experiment.add({"name": f"c{at}", "parameters": {"load.rate": 100 * (at + 1)}, "run": entry.id})
+    return folder
+
+
+def called(store: Path, *words: str):
+    return CliRunner().invoke(group, [*words, "--store", str(store)], catch_exceptions=False, standalone_mode=False)
+
+
+def test_the_latest_run_without_a_word(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = called(store, "report", "--json")
+    (written,) = json.loads(done.stdout)["written"]
+    assert written == f"report-{open_store(store).runs(1)[0].id}.html"
+    page = Path(written).read_text()
+    assert "window.vegaEmbed" in page and page.count("<figure") > 10
+
+
+def test_two_runs_and_an_experiment(store: Path, tmp_path: Path) -> None:
+    called(store, "report", "latest~1", "latest", "-o", str(tmp_path / "two.html"))
+    assert "What changed, with its interval" in (tmp_path / "two.html").read_text()
+    experiment = next((store / "experiments").iterdir()).name
+    called(store, "report", experiment, "-o", str(tmp_path / "experiment.html"))
+    assert "against load.rate" in (tmp_path / "experiment.html").read_text()
+
+
+def test_numbers_to_stdout(store: Path) -> None:
+    done = called(store, "report", "latest", "-f", "csv", "-o", "-")
+    head, *rows = done.stdout.splitlines()
+    assert head.startswith("run,name,started") and any(",ttft.p50," in row for row in rows)
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "json"])
+def test_one_chart_in_each_form(store: Path, tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"chart.{suffix}"
+    done = called(store, "chart", "latest", "in_flight", "-o", str(file))
+    assert done.stderr == f"wrote {file}\n" and file.stat().st_size > 1000
+
+
+def test_charts_of_several_runs_and_of_an_experiment(store: Path) -> None:
+    experiment = next((store / "experiments").iterdir()).name
+    for said, name in (
+        ("latest~1,latest", "comparison"),
+        ("latest~1,latest", "history"),
+        (experiment, "experiment_curves"),
+    ):
+        assert called(store, "chart", said, name).stdout.startswith("<svg"), name
+
+
+def test_what_cannot_be_drawn_is_said(store: Path) -> None:
+    with pytest.raises(InferometerError, match="does not tell the phases of a start"):
+        called(store, "chart", "latest", "startup_phases")
+    with pytest.raises(InferometerError, match="no chart 'pie'"):
+        called(store, "chart", "latest", "pie")
+    with pytest.raises(InferometerError):
+        called(store, "report", "../../etc/passwd")
+    assert "under_one_clock" in called(store, "chart", "--list").stdout
+
+
+def test_the_framework_of_inferx_has_its_picture(store: Path, tmp_path: Path) -> None:
+    called(store, "export", "latest", "--as", "inferx", "-o", f"{tmp_path}/")
+    assert (tmp_path / "throughput_latency.png").read_bytes().startswith(b"\x89PNG")
