@@ -165,7 +165,7 @@ def block_plan(plan: Plan, block_s: float, pair: int) -> Plan:
 def judged(blocks: Sequence[Block], design: Design | None = None) -> Compared:
     """Paired differences of each measure over the pairs, with Student's t; Holm over the measures. Pure."""
     asked = design or Design()
-    left_out = _left_out(blocks)
+    left_out = _left_out(blocks, asked.blocks)
     pairs = [pair for pair in _pairs(blocks) if pair[0].pair not in left_out]
     before, after = [one.run for one, _ in pairs], [other.run for _, other in pairs]
     if len(pairs) < 2:
@@ -198,20 +198,22 @@ def _pairs(blocks: Sequence[Block]) -> list[tuple[Block, Block]]:
     return [(found[n, "a"], found[n, "b"]) for n in numbers if (n, "a") in found and (n, "b") in found]
 
 
-def _left_out(blocks: Sequence[Block]) -> dict[int, str]:
+def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
     """Pairs in which a block was cut short, has no numbers, or tells of our own lateness; what the targets did, be it
-    failures, is what is compared."""
-    found: dict[int, str] = {}
+    failures, is what is compared. Where lateness would leave too few, all are compared and called invalid."""
+    cut: dict[int, str] = {}
+    late: dict[int, str] = {}
     for each in blocks:
-        ours = [reason for reason in each.run.verdict.get("reasons", []) if reason.get("code") in OURS]
-        wrong = [reason["text"] for reason in ours if reason.get("word") == "invalid"]
+        reasons = [reason for reason in each.run.verdict.get("reasons", []) if reason.get("code") in OURS]
+        wrong = [reason["text"] for reason in reasons if reason.get("word") == "invalid"]
         if each.run.state in ("interrupted", "partial"):
-            found[each.pair] = f"{each.side} was {each.run.state}"
-        elif wrong:
-            found[each.pair] = f"{each.side}: {wrong[0]}"
+            cut[each.pair] = f"{each.side} was {each.run.state}"
         elif not each.run.summary.get("measures"):
-            found[each.pair] = f"{each.side} answered nothing"
-    return found
+            cut[each.pair] = f"{each.side} answered nothing"
+        elif wrong:
+            late.setdefault(each.pair, f"{each.side}: {wrong[0]}")
+    left = {pair for pair in range(1, planned + 1) if pair not in cut and pair not in late}
+    return dict(sorted((late | cut).items())) if len(left) >= FEWEST_PAIRS else cut
 
 
 def paired_changes(before: Numbers, after: Numbers, design: Design, open_loop: bool) -> list[Change]:

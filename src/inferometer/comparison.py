@@ -4,7 +4,7 @@ Which runs count as repeats, as history or as accepted is decided here and nowhe
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import suppress
 
 from inferometer.errors import StoreError
 from inferometer.judge.changes import MAGNITUDE, MAX_P
@@ -16,8 +16,10 @@ from inferometer.judge.judgement import ALPHA, MARGIN
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
+from inferometer.store.entry import Entry, utc_text
 from inferometer.store.opening import Place, open_store
 from inferometer.store.store import Store
+from inferometer.store.where import Condition
 
 ACCEPTED = "accepted"  # the tag of a run from which on things are as they should be
 MOST_HISTORY = 200  # runs; the baseline is made of the last 50
@@ -55,25 +57,28 @@ def _baseline(name: str, store: Store) -> Run:
 
 
 def history_of(run: Run, store: Place = None, *, most: int = MOST_HISTORY) -> list[Run]:
-    """Runs of the same identity that were kept before this one, the oldest first; those that cannot be read are not
-    among them."""
+    """Measurements of the same identity that were made before this one, the oldest first; those that are not valid or
+    cannot be read are not among them."""
     place = open_store(store)
+    until = [Condition("started", "<=", run.started_at)] if run.started_at else []
+    entries = place.runs(most + 1, where=until, sort="-started", identity=identity(run))
+    fine = [each for each in entries if each.id != run.id and each.state in ("complete", "interrupted")]
+    return _readable([each for each in reversed(fine) if each.verdict != "invalid"], place)[-most:]
+
+
+def _readable(entries: Sequence[Entry], store: Store) -> list[Run]:
     found = []
-    for entry in place.history(identity(run), limit=most + 1):
-        if entry.id == run.id or entry.started_at > run.started_at or entry.state not in ("complete", "interrupted"):
-            continue
-        try:
-            found.append(place.load(entry.id))
-        except StoreError:
-            continue  # on another machine, or deleted just now
-    return [old for old in found if old.summary][-most:]
+    for entry in entries:
+        with suppress(StoreError):  # on another machine, or deleted just now
+            found.append(store.load(entry.id))
+    return [run for run in found if run.summary]
 
 
 def repeats_of(run: Run, store: Place = None) -> list[Run]:
-    """The run with all others of its identity, versions and commit."""
+    """The run with all others of its identity, versions and commit that are valid."""
     place, axes = open_store(store), identity(run).axes
-    others = [place.load(entry.id) for entry in place.history(identity(run)) if entry.state == "complete"]
-    same = {each.id: each for each in others if identity(each).axes == axes and each.summary}
+    entries = [each for each in place.history(identity(run)) if each.state == "complete" and each.verdict != "invalid"]
+    same = {each.id: each for each in _readable(entries, place) if identity(each).axes == axes}
     return list((same | {run.id: run}).values())
 
 
@@ -100,7 +105,7 @@ def compare_runs(
 
 
 def _newest(runs: Sequence[Run]) -> Run:
-    return max(runs, key=lambda run: run.started_at)
+    return max(runs, key=lambda run: utc_text(run.started_at))
 
 
 def check_run(
@@ -109,21 +114,20 @@ def check_run(
     *,
     against: str = "history",
     measures: Sequence[str] = (),
-    p_value: float = MAX_P,
+    p_value: float | None = None,
     magnitude: float = MAGNITUDE,
     again: Measure | None = None,
     plan: Plan | None = None,
 ) -> CheckResult:
     """What `inferometer check` does. With `again` a run that looks worse is made once more, by `plan` or by its own,
-    and is worse only if both are."""
+    and is worse only if both are. Without a `p_value`: 0.001 against history, 0.05 against runs that are named."""
     place = open_store(store)
     run = place.load(wanted)
-    first_look = p_value**0.5 if again is not None else p_value
-    found = _checked(run, place, against, measures, p_value, magnitude, first_look)
+    found = _checked(run, place, against, measures, p_value, magnitude, again is not None)
     if again is None or found.word != "worse":
         return found
     second = again(plan or plan_from(run.plan, where=run.id))
-    return confirm(found, _checked(second, place, against, measures, p_value, magnitude, first_look, but=run))
+    return confirm(found, _checked(second, place, against, measures, p_value, magnitude, True, but=run))
 
 
 def _checked(
@@ -131,21 +135,22 @@ def _checked(
     store: Store,
     against: str,
     measures: Sequence[str],
-    p_value: float,
+    p_value: float | None,
     magnitude: float,
-    first_look: float,
+    twice: bool,
     but: Run | None = None,
 ) -> CheckResult:
-    """`but` is a run that is not among those before this one: the one that it confirms."""
+    """`but` is a run that is not among those before this one: the one that it confirms. Where two runs have to agree
+    (`twice`), a history is asked at a level at which both together keep to the one that is wanted."""
     past = [old for old in history_of(run, store) if but is None or old.id != but.id]
     if against == "history":
-        accepted = accepted_runs(store)
-        options = {"measures": measures, "p_value": p_value, "magnitude": magnitude}
-        return check(past, run, accepted=accepted, first_look=first_look, **options)  # type: ignore[arg-type]
+        level = MAX_P if p_value is None else p_value
+        look = level**0.5 if twice else level
+        options = {"measures": measures, "p_value": level, "magnitude": magnitude, "first_look": look}
+        return check(past, run, accepted=accepted_runs(store), **options)  # type: ignore[arg-type]
     pinned = runs_named(against, store)
-    found = compare(pinned, [run], history=past, measures=measures, alpha=max(first_look, ALPHA))
-    result = check_against(found, run, against)
-    return replace(result, p_value=found.alpha)
+    found = compare(pinned, [run], history=past, measures=measures, alpha=ALPHA if p_value is None else p_value)
+    return check_against(found, run, against, magnitude)
 
 
 def accepted_runs(store: Place = None) -> set[str]:

@@ -24,6 +24,7 @@ SERVER = {  # read by eye, with the number of the line that says it
     ("first_run", "EngineCore"): (0.56, [497]),
     ("graph_capture", "EngineCore"): (6.0, [663]),
     ("api_start", "APIServer"): (0.0, [673, 718]),
+    ("chat_template", "APIServer"): (0.22, [683]),
 }
 COLD = {
     "imports": 17.0,

@@ -185,7 +185,7 @@ class Runner:
         own = {name: str(value) for name, value in evaluated(step.get("env", {}), contexts).items()}
         whole = env | own | {name: str(file) for name, file in files.items()} | {"GITHUB_ACTION_PATH": str(action)}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", evaluated(step["run"], contexts)]
-        done = subprocess.run(command, cwd=at, env=whole, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=at, env=whole, capture_output=True, text=True, timeout=300)
         job.steps.append(Step(step.get("name", ""), done.returncode, done.stdout + done.stderr))
         job.summary += files["GITHUB_STEP_SUMMARY"].read_text()
         said = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())

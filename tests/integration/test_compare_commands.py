@@ -1,7 +1,7 @@
 """compare and check as a person and a CI job call them, over a store with runs in it."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,25 @@ def test_check_against_a_baseline_by_its_name(store: Path, capsys: pytest.Captur
     assert "no baseline 'other'" in capsys.readouterr().err
 
 
+def test_a_baseline_is_checked_at_the_level_and_magnitude_that_were_asked(store: Path) -> None:
+    place = open_store(store)
+    place.set_baseline("main", place.runs(limit=1)[0].id)
+    kept(store, 12, 21.0)
+    asked = ("check", "--against", "baseline:main", "--store", str(store))
+    assert called(*asked) == 1
+    assert called(*asked, "--magnitude", "50") == 0
+    assert called(*asked, "--p-value", "1e-9") == 0
+
+
+def test_a_check_that_would_mean_nothing_is_refused(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    latest = open_store(store).runs(limit=1)[0].id
+    assert called("check", latest, "--against", latest, "--store", str(store)) == 2
+    assert f"{latest} is on both sides" in capsys.readouterr().err
+    bad = kept(store, 12, 20.0, verdict="invalid")
+    assert called("check", latest, "--against", bad.id, "--store", str(store)) == 2
+    assert "is invalid" in capsys.readouterr().err
+
+
 def test_an_invalid_run_ends_with_4_and_a_lonely_one_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kept(tmp_path, 0, 20.0)
     assert called("check", "--store", str(tmp_path)) == 0
@@ -152,6 +171,23 @@ def test_history_is_of_one_identity_and_of_before(store: Path) -> None:
     assert [old.started_at for old in past] == sorted(old.started_at for old in past)
     assert history_of(past[4], store) == past[:4]
     assert accept(latest.id, store) == latest.id
+
+
+def test_history_is_of_before_whatever_the_zone_and_without_invalid_runs(tmp_path: Path) -> None:
+    kept(tmp_path, 0, 20.0, verdict="invalid")
+    first, last = kept(tmp_path, 1, 20.0), kept(tmp_path, 2, 20.0)
+    here = keep(
+        tmp_path,
+        kind="serving",
+        plan=PLAN,
+        environment=environment_of(),
+        summary=summary_of(20.0),
+        verdict={"word": "valid"},
+        started=(START + timedelta(days=2, hours=-1)).astimezone(timezone(timedelta(hours=9))),
+    )
+    assert [old.id for old in history_of(last, tmp_path)] == [first.id, here.id]
+    assert [old.id for old in history_of(here, tmp_path)] == [first.id]
+    assert [old.id for old in history_of(last, tmp_path, most=1)] == [here.id]
 
 
 def test_the_same_plan_run_twice_is_paired(tmp_path: Path, simulator: str) -> None:

@@ -163,7 +163,7 @@ def test_the_gitlab_job_runs(tmp_path, monkeypatch):
     environment |= {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
     script = "\n".join(["set -e", *said["script"]])
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode in (0, 4), done.stderr
     for report in said["artifacts"]["reports"].values():

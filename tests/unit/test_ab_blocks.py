@@ -98,6 +98,13 @@ def test_pairs_that_tell_of_us_or_were_cut_short_are_left_out():
     assert found.comparison.word == "worse"
 
 
+def test_where_lateness_would_leave_too_few_all_are_compared_and_called_invalid():
+    late = {"word": "invalid", "reasons": [{"word": "invalid", "code": "late_sends", "text": "We sent late."}]}
+    blocks = [replace(each, run=replace(each.run, verdict=late)) for each in both(lambda _: 1.0, lambda _: 2.0)]
+    found = judged(blocks, Design(8))
+    assert not found.left_out and len(found.comparison.before) == 8 and found.comparison.refused
+
+
 def test_an_interruption_ends_the_turns():
     states = iter(["complete", "complete", "interrupted"])
     cut = [*in_turns(plan(), plan(), Design(4), lambda *_: replace(made(1.0, 1, "a").run, state=next(states)))]

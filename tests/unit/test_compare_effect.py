@@ -136,6 +136,12 @@ def test_shares_are_compared_in_points_and_what_never_varies_takes_no_part() -> 
     assert changes([speed])[0].level == changes([speed, none])[1 - 1].level == 0.05
 
 
+def test_of_what_was_0_only_what_did_not_move_is_the_same() -> None:
+    """A margin of 5% is none of 0: it is not 0.05 seconds."""
+    zero, moved = (0.0, 0.0, 0.0), (0.0, 0.004, 0.0)
+    assert [one(zero, after).word for after in (zero, moved)] == ["same", "unclear"]
+
+
 def test_the_interval_leaves_out_zero_exactly_where_there_is_a_word() -> None:
     draw = np.random.default_rng(3)
     for _ in range(200):

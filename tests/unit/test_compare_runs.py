@@ -173,6 +173,19 @@ def test_measures_are_named_or_all() -> None:
         compare(BEFORE, SLOW, measures=["ttft.p98"])
 
 
+def test_open_loops_without_due_times_are_compared_from_when_they_sent() -> None:
+    """As other tools keep them."""
+    asked = words(compare(BEFORE, SLOW))
+    assert {"ttft_scheduled.p50", "e2e_scheduled.p50"} <= asked.keys() and "ttft.p50" not in asked
+    ours, theirs = ([_undue(run) for run in side] for side in (BEFORE, SLOW))
+    assert {"ttft.p50", "ttft.p99", "e2e.p50"} <= words(compare(ours, theirs)).keys()
+
+
+def _undue(run: Run) -> Run:
+    measures = {name: each for name, each in run.summary["measures"].items() if not name.endswith("_scheduled")}
+    return replace(run, summary=run.summary | {"measures": measures})
+
+
 def test_versions_that_changed_are_told() -> None:
     from lined_runs import environment_of
 

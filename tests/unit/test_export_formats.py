@@ -247,6 +247,17 @@ def test_action_benchmark_names_survive_an_upgrade(run):
     assert names[0] == names[1]
 
 
+def test_action_benchmark_draws_two_workloads_as_two_lines(run):
+    other = replace(run, plan={**run.plan, "load": {"rate": 99}})
+    plain, named = ([replace(each, plan={**each.plan, "name": name}) for each in (run, other)] for name in (None, "a"))
+    lines = [{entry["name"] for each in runs for entry in entries_of(each)} for runs in (plain, named)]
+    assert len(lines[0]) == 2 * len(lines[1]) == 2 * len(entries_of(run))
+
+
+def entries_of(run):
+    return json.loads(made("github-action-benchmark", run)["smaller.json"])
+
+
 def test_action_benchmark_leaves_out_a_file_without_entries():
     speed = {"speed": {"value": 2.0, "unit": "widgets/s", "direction": "higher", "title": "Speed"}}
     (name,) = made("github-action-benchmark", _bare("benchmark", {"values": speed}, {}))

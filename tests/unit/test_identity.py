@@ -43,6 +43,9 @@ def test_versions_commits_names_seeds_and_ports_do_not_count() -> None:
         ("target.url", ["http://127.0.0.1:9000"]),
         ("server.image", "registry:5000/vllm/vllm-openai@sha256:0123"),
         ("server.port", 8123),
+        ("server.ready", {"timeout": "20min"}),
+        ("server.grace", "30s"),
+        ("observe", {"interval": "5s"}),
         ("load.rate", 10),
     ):
         assert identity_of(changed(PLAN, path, value), ENVIRONMENT).key == same, path

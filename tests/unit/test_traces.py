@@ -231,7 +231,7 @@ def test_shards_have_every_kth_session_and_together_all(tmp_path: Path) -> None:
     for shards in (2, 3, 4):
         parts = [list(arrivals_of(whole, 0, shard, shards)) for shard in range(shards)]
         assert sorted(each for part in parts for each in part) == all_of_it
-    assert _planned(whole) == {"default": 3}
+    assert _planned(whole, None, {}) == {"default": 3}
 
 
 def test_a_replay_is_ended_by_time_and_warmed_up_by_it(tmp_path: Path) -> None:

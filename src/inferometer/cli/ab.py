@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.flags import plan_argument, work_flags
-from inferometer.cli.mistakes import INTERRUPTED, LIMIT_FAILED, say
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ def ab(
     if found.blocks[-1].run.state == "interrupted":
         say("warning", "interrupted; the pairs that were complete are compared, and all blocks are kept")
         return INTERRUPTED
+    if found.comparison.refused:
+        reasons = [each.text for each in found.comparison.objections if each.word == "refuse"]
+        say("error", f"not valid as a measurement: {' '.join(reasons) if as_json else 'the reason is above'}")
+        return INVALID
     return LIMIT_FAILED if fail_on_worse and found.comparison.word == "worse" else 0
 
 

@@ -31,7 +31,7 @@ MEASURE = "ttft.p50"
 @click.argument("run", required=False, metavar="[RUN|RUNS|EXPERIMENT]")
 @click.argument("name", required=False)
 @click.option("-o", "--output", metavar="FILE", help="What to write: .svg, .png or .json; - for SVG on stdout.")
-@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True)
+@click.option("--theme", type=click.Choice(["light", "dark"]), default="light", show_default=True, help="The colours.")
 @click.option(
     "--measure",
     "measures",

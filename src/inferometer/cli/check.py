@@ -43,9 +43,7 @@ Examples:
 @click.option(
     "--p-value",
     type=click.FloatRange(min=0, max=0.5, min_open=True),
-    default=0.001,
-    show_default=True,
-    help="Chance of an alarm where nothing changed.",
+    help="Chance of an alarm where nothing changed. [default: 0.001 against history, else 0.05]",
 )
 @click.option(
     "--magnitude",
@@ -68,7 +66,7 @@ def check(
     against: str,
     measures: tuple[str, ...],
     every: bool,
-    p_value: float,
+    p_value: float | None,
     magnitude: float,
     confirm: bool,
     confirm_with: str | None,

@@ -22,9 +22,14 @@ _NOT_COMPARED = ("std", "min", "max")  # of how many requests there were, not of
 def headline(before: Quantities, after: Quantities, open_loop: bool) -> list[str]:
     """What both sides have of what a person looks at first; of a run of another kind, everything that can be better
     or worse."""
-    first = _OPEN if open_loop else _CLOSED
+    first = [_known(*pair, before, after) for pair in zip(_OPEN if open_loop else _CLOSED, _CLOSED, strict=True)]
     found = [key for key in (*first, *_BESIDE) if key in before and key in after]
     return found if any(key in first for key in found) else everything(before, after)
+
+
+def _known(scheduled: str, sent: str, before: Quantities, after: Quantities) -> str:
+    """Other tools do not keep when a request was due: their open loops are compared from when it was sent."""
+    return scheduled if scheduled in before and scheduled in after else sent
 
 
 def everything(before: Quantities, after: Quantities) -> list[str]:

@@ -9,6 +9,7 @@ of Otava's change points, 0.001, so that a thousand checks of nothing raise one 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from inferometer.errors import PlanError
 from inferometer.judge.asked import alerts, headline, named, observed
 from inferometer.judge.changes import MAGNITUDE, MAX_P
 from inferometer.judge.checked import Checked, CheckResult, Verdict
@@ -62,11 +63,14 @@ def check(
     return replace(result, sentences=tuple(sentences(result, run, past)))
 
 
-def check_against(comparison: Comparison, run: Run, against: str) -> CheckResult:
+def check_against(comparison: Comparison, run: Run, against: str, magnitude: float = MAGNITUDE) -> CheckResult:
     """A run against one that was named, or pinned as a baseline: a comparison, read as a check."""
     if run.verdict.get("word") == "invalid":
         return replace(_invalid(run), against=against)
-    found = [Checked(change, _alerts(change), comparison.before, ()) for change in comparison.changes]
+    if refused := [each.text for each in comparison.objections if each.word == "refuse"]:
+        raise PlanError(f"{run.id} cannot be checked against {against}: {' '.join(refused)}")
+    told = [_large(change, magnitude) for change in comparison.changes]
+    found = [Checked(change, _alerts(change), comparison.before, ()) for change in told]
     result = CheckResult(
         run=run.id,
         against=against,
@@ -119,12 +123,15 @@ def _checked(lines: Sequence[Line], level: float, magnitude: float) -> list[Chec
 
 
 def _told(change: Change, magnitude: float) -> Change:
-    """A change too small to matter is none; a change that was not found is none where it could have been."""
-    small = change.relative and abs(change.change) <= magnitude
-    if small and change.word in ("better", "worse", "changed"):
-        return replace(change, word="same")
+    """A change that was not found is none where it could have been."""
     seen = change.smallest is not None and change.smallest <= COULD_SEE
-    return replace(change, word="same", why=None) if seen and change.word == "unclear" else change
+    return replace(change, word="same", why=None) if seen and change.word == "unclear" else _large(change, magnitude)
+
+
+def _large(change: Change, magnitude: float) -> Change:
+    """A change too small to matter is none."""
+    small = change.relative and abs(change.change) <= magnitude
+    return replace(change, word="same") if small and change.word in ("better", "worse", "changed") else change
 
 
 def _one(line: Line, change: Change, alert: bool) -> Checked:

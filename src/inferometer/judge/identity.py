@@ -1,8 +1,8 @@
 """What makes two runs comparable: the same workload and load, the same stack, the same hardware.
 
 Versions and commits are no part of it, they are axes: the history of one identity is one line across upgrades. What
-changes nothing that is measured (names, limits, outputs, seed, workers, addresses) is left out. Plans are hashed as
-they are kept, without their defaults, so that a setting that a later version adds does not break the line.
+changes nothing that is measured (names, limits, outputs, seed, workers, what is sampled, addresses) is left out. Plans
+are hashed as they are kept, without their defaults: a setting that a later version adds does not break the line.
 """
 
 import hashlib
@@ -17,22 +17,15 @@ from inferometer.record.run import Run
 HASH_DIGITS = 12  # 48 bits: in a million different workloads two clash with a chance of 1 in 500
 
 # Parts of a plan that do not change what is asked of the target; what is not named here does, also what is new.
-_NOT_MEASURED = {"name", "about", "limits", "outputs", "save", "seed", "confidence", "workers", "traffic", "target"}
+_NOT_MEASURED = {
+    *("name", "about", "limits", "outputs", "save", "observe", "seed", "confidence", "workers", "traffic", "target"),
+}
 _STACK = {"server", "servers", "engine", "fleet", "router", "replicas", "model", "quantization", "dtype"}
 _ASKED_OF_TARGET = {"api", "path", "body", "stream", "timeout"}
 _VERSIONS = {"version", "versions", "commit", "tag", "digest", "inferometer"}
 _PLACES = {
-    "port",
-    "host",
-    "url",
-    "urls",
-    "log",
-    "logs",
-    "name",
-    "key_env",
-    "timeout",
-    "startup_timeout",
-    "ready_within",
+    *("port", "container_port", "host", "url", "urls", "folder", "log", "logs", "log_limit", "name", "key_env"),
+    *("timeout", "startup_timeout", "ready", "ready_within", "grace", "pull", "exclusive"),
 }
 
 

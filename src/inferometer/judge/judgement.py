@@ -76,7 +76,7 @@ def _change(sides: Sides, found: Effect, test: Corrected, margin: float) -> Chan
     scale = _Scale(sides.is_ratio, relative, before)
     interval = _interval(found, test.level)
     shown = None if interval is None else (scale.shown(interval[0]), scale.shown(interval[1]))
-    word = _word(sides, found, test, shown, margin if relative or sides.unit != "share" else SHARE_MARGIN)
+    word = _word(sides, found, test, shown, _margin(sides, relative, margin))
     return Change(
         **{name: getattr(sides, name) for name in ("key", "title", "unit", "direction")},
         word=word,
@@ -93,6 +93,13 @@ def _change(sides: Sides, found: Effect, test: Corrected, margin: float) -> Chan
         spread=_spread(found, sides, scale),
         why=_why(found, word),
     )
+
+
+def _margin(sides: Sides, relative: bool, margin: float) -> float:
+    """Of what was 0 there is no percentage: only what did not move at all is the same."""
+    if sides.unit == "share":
+        return SHARE_MARGIN
+    return margin if relative else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +151,7 @@ def _word(sides: Sides, found: Effect, test: Corrected, interval: Interval | Non
         if sides.direction is None:
             return "changed"
         return "better" if (found.difference < 0) == (sides.direction == "lower") else "worse"
-    close = interval is not None and -margin < interval[0] and interval[1] < margin
+    close = interval is not None and ((-margin < interval[0] and interval[1] < margin) or interval == (0.0, 0.0))
     return "same" if close else "unclear"
 
 

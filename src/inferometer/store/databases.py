@@ -189,6 +189,7 @@ def sqlite_engine(url: str) -> Engine:
     def connected(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # transactions begin where we say, see below
         connection.execute("pragma synchronous = normal")  # kill -9 safe; what a power cut loses is in the folders
+        connection.execute("pragma cache_size = -65536")  # KiB, used when needed: 10,000 runs have 1.4 million numbers
         connection.execute("pragma wal_autocheckpoint = 8000")  # pages: every 30 MB instead of every dozen runs
 
     @event.listens_for(engine, "begin")

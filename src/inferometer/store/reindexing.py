@@ -45,7 +45,10 @@ def _forget_ours(store: "Store", db: Connection) -> None:
     deleted should be named as that."""
     known = index.known_runs(db)
     ours = [id_ for id_, (_, location) in known.items() if _is_ours(store, id_, location)]
-    index.forget(db, ours)
+    if len(ours) == len(known):
+        index.forget_all(db)
+    else:
+        index.forget(db, ours)
     index.forget_marks(db, ours)
 
 

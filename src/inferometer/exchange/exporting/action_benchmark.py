@@ -9,6 +9,7 @@ from typing import Any
 
 from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
 from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece
+from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 
@@ -16,6 +17,7 @@ FILES = {"higher": "bigger.json", "lower": "smaller.json", None: "observe.json"}
 STEADY = (None, "mean", "p50")  # statistics that may alert
 LEFT_OUT = ("std", "min", "max", "p99.9")  # a chart of each would hide the others
 MS = 1000.0
+DIGITS = 6  # of the hash of a workload that has no name
 
 
 def export(asked: Asked) -> list[Piece]:
@@ -41,8 +43,9 @@ def entry(run: Run, each: Quantity) -> dict[str, Any]:
 
 
 def _subject(run: Run) -> str:
-    """What was measured, in words that stay the same: plan, model, accelerators."""
-    said = (run.plan.get("name") or run.kind, model_of(run), gpu_text(run))
+    """What was measured, in words that stay the same: plan, model, accelerators. Plans without a name are told apart
+    by the hash of what they ask: two workloads are not one line."""
+    said = (run.plan.get("name") or f"{run.kind} {identity(run).workload[:DIGITS]}", model_of(run), gpu_text(run))
     return ", ".join(str(each) for each in said if each)
 
 

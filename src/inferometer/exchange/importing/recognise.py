@@ -95,7 +95,9 @@ def _shape(source: Source) -> str:
         case _ if isinstance(source.value, Mapping):
             return f"{source.form.upper()} with the keys {_some(source.value)}"
     rows = source.rows()
-    return f"{source.form.upper()}, a list of objects with the keys {_some(rows[0].said)}" if rows else "a list"
+    if rows:
+        return f"{source.form.upper()}, a list of objects with the keys {_some(rows[0].said)}"
+    return "a list" if isinstance(source.value, list) else f"{source.form.upper()} that holds only {source.value!r:.60}"
 
 
 def _some(names: Any) -> str:

@@ -174,7 +174,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     ("api_begins", "Starting vLLM server on {address:word}", "0.18-"),
     ("api_begins", "Starting vLLM API server {number:n} on {address:word}", "0.9-0.17"),
     ("api_begins", "Starting vLLM API server on {address:word}", "0.7-0.8"),
-    ("template_tried", "Chat template warmup completed in {seconds:s}s", "0.32-"),
+    ("template_tried", "Chat template warmup completed in {seconds:s}s", "0.24-"),
     ("routes", "Available routes are:", "0.6-"),
     ("api_ends", "Application startup complete", "0.6-"),
     # asleep

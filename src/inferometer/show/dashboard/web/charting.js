@@ -1,7 +1,7 @@
 /* Figures that draw themselves: Vega and the report's drawing script are loaded when the first one is needed. */
 (function () {
   "use strict";
-  var app = window.inferometer, make = app.make, ready = null;
+  var app = window.inferometer, make = app.make, ready = null, AGAIN_MS = 2000;
   app.script = function (address) {
     return new Promise(function (done, failed) {
       var element = make("script", { src: address, onload: done, onerror: function () { element.remove(); failed(new Error("could not load " + address)); } });
@@ -9,13 +9,13 @@
     });
   };
   function drawing() {
-    if (!ready) {
+    if (!document.getElementById("chart-themes")) {
       var themes = make("script", { type: "application/json", id: "chart-themes" });
       themes.textContent = JSON.stringify(app.names.themes);
       document.head.append(themes);
-      ready = app.script(app.names.vega).then(function () { return app.script("assets/charts.js"); });
     }
-    return ready.then(function () { return window.inferometerCharts; });
+    ready = ready || app.script(app.names.vega).then(function () { return app.script("assets/charts.js"); });
+    return ready.then(function () { return window.inferometerCharts; }, function (error) { ready = null; throw error; });
   }
   function near(element, then) {
     if (!("IntersectionObserver" in window)) { then(); return; }
@@ -32,7 +32,10 @@
       return Promise.resolve();
     }
     return drawing().then(function (charts) { return charts.draw(figure); })
-      .catch(function (error) { figure.querySelector(".plot").textContent = error.message; });
+      .catch(function (error) { /* the server may be gone for a moment */
+        figure.querySelector(".plot").textContent = error.message + "; trying again";
+        setTimeout(function () { if (figure.isConnected) draw(figure); }, AGAIN_MS);
+      });
   }
   app.figure = function (chart, wide) {
     var spec = chart.spec, said = (spec.title && spec.title.subtitle) || "";

@@ -42,7 +42,7 @@
   var SCALES = { ns: 1e-9, us: 1e-6, "µs": 1e-6, ms: 1e-3, s: 1, min: 60, m: 60, h: 3600, d: 86400, "%": 0.01, k: 1e3, "/s": 1, "": 1 };
   function numeric(text) {
     var match = /^([-+]?[0-9.]+(?:e[-+]?\d+)?)\s*([a-zµ%/]*)$/i.exec(text.replace(/^['"]|['"]$/g, ""));
-    return match && match[2] in SCALES ? Number(match[1]) * SCALES[match[2]] : null;
+    return match && match[2] in SCALES ? Number((Number(match[1]) * SCALES[match[2]]).toPrecision(12)) : null; /* 102 * 1e-3 is not 0.102 */
   }
   function condition(text) {
     var match = /^\s*(.+?)\s*(=~|!~|!=|==|<=|>=|=|<|>)\s*(.*?)\s*$/.exec(text);
