@@ -1,7 +1,9 @@
 """Inferometer measures LLM inference: a plan is driven at a target, every instant is recorded, numbers carry their
 error, and the run is kept. What the command line can, Python can:
 
-    from inferometer import plan_from, run
+    from inferometer import compare_runs, open_store, plan_from
+    from inferometer.run import run
+
     measured = run(plan_from({"target": "http://localhost:8000", "load": {"type": "poisson", "rate": 5}}))
     measured.summary["measures"]["ttft"]["p50"]
 """
@@ -10,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from inferometer.comparison import check_run as check_run
+    from inferometer.comparison import compare_runs as compare_runs
     from inferometer.plan.model import Plan as Plan
     from inferometer.plan.reading import plan_from as plan_from
     from inferometer.plan.reading import read_plan as read_plan
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PUBLIC = {  # imported on use: `inferometer --help` must not wait for numpy
+    "check_run": "inferometer.comparison",
+    "compare_runs": "inferometer.comparison",
     "Plan": "inferometer.plan.model",
     "Records": "inferometer.record.columns",
     "Run": "inferometer.record.run",
