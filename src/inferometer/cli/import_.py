@@ -167,7 +167,7 @@ def _files(given: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
 def _of(path: Path) -> Iterator[tuple[Path, bool]]:
     if path.is_dir():
         inside = (file for file in sorted(path.rglob("*")) if file.is_file())
-        yield from ((file, False) for file in inside if not any(part.startswith(".") for part in file.parts))
+        yield from ((file, False) for file in inside if not _is_hidden(file.relative_to(path)))
     elif not path.exists() and any(sign in str(path) for sign in "*?["):
         found = sorted(Path().glob(str(path)) if not path.is_absolute() else _absolute(path))
         if not found:
@@ -175,6 +175,11 @@ def _of(path: Path) -> Iterator[tuple[Path, bool]]:
         yield from ((file, True) for file in found if file.is_file())
     else:
         yield path, True
+
+
+def _is_hidden(inside: Path) -> bool:
+    """Below the folder that was given; that one may be `..` or hidden itself."""
+    return any(part.startswith(".") for part in inside.parts)
 
 
 def _absolute(pattern: Path) -> Iterator[Path]:

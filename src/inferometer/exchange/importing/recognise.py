@@ -133,7 +133,7 @@ _FOREIGN = (
         "server-side metrics of inference-perf",
         _BESIDE,
     ),
-    (lambda s: {"$schema", "$defs"} <= set(s.mapping()), "a JSON schema", "give a result that is written by it"),
+    (lambda s: {"$defs", "properties"} <= set(s.mapping()), "a JSON schema", "give a result that is written by it"),
     (lambda s: {"workload", "load"} & set(s.mapping()), "a plan", "run it: inferometer run FILE"),
     (lambda s: {"object", "data"} == set(s.mapping()), "a server's list of models", "it is no result of a benchmark"),
     (lambda s: set(s.mapping()) == {"error"}, "a server's error", "it is no result of a benchmark"),
