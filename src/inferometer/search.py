@@ -1,14 +1,15 @@
 """The conductor of a search: runs at one load after another, each kept like any other, until the most load within the
 plan's limits is known."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from inferometer.errors import PlanError
-from inferometer.judge.search import Bounds, Found, Step, Try, attained_of, find
+from inferometer.errors import InferometerError, PlanError
+from inferometer.judge.search import Bounds, Found, Step, Try, attained_of, find, result
 from inferometer.measure.values import quantities
 from inferometer.plan.load import Load, Stop
 from inferometer.plan.model import Plan
@@ -16,8 +17,9 @@ from inferometer.plan.short import RATE_TYPES
 from inferometer.plan.writing import to_mapping
 from inferometer.record.run import Run
 from inferometer.run import Notes, run
-from inferometer.store.experiments import new_experiment
+from inferometer.store.experiments import ExperimentFolder, new_experiment
 from inferometer.store.opening import Place, open_store
+from inferometer.store.store import Store
 from inferometer.target.server import StartedServer, running
 
 Axis = Literal["rate", "concurrency"]
@@ -40,10 +42,12 @@ class Searched:
     steps: list[Step]
     experiment: str
     limits: list[str]
+    interrupted: bool = False
 
     def document(self) -> dict[str, Any]:
         steps = [asdict(step) | {"word": step.word, "meets": step.guess} for step in self.steps]
-        return {"axis": self.axis, "limits": self.limits, **asdict(self.found), "steps": steps, "id": self.experiment}
+        about = {"id": self.experiment, "interrupted": self.interrupted}
+        return {"axis": self.axis, "limits": self.limits, **asdict(self.found), "steps": steps, **about}
 
 
 def search(
@@ -56,28 +60,67 @@ def search(
     notes: Notes | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> Searched:
-    """The most load that keeps the plan's limits. One server serves all steps."""
+    """The most load that keeps the plan's limits. One server serves all steps. Ctrl-C ends it with what is known."""
+    limits = _limits(plan)
+    kept_in = open_store(store)
+    asked = {"axis": axis, "bounds": asdict(bounds), "step_s": step_s, "plan": to_mapping(plan)}
+    kept = new_experiment(kept_in.home, "search", plan.name, asked)
+    steps: list[Step] = []
+
+    def searched(interrupted: bool) -> Searched:
+        done = Searched(axis, result(steps, bounds), steps, kept.id, limits, interrupted)
+        kept.finish(done.document())
+        return done
+
+    def tried(step: Step) -> None:
+        steps.append(step)
+        if on_step is not None:
+            on_step(step)
+
+    try:
+        with ExitStack() as stack:
+            server = stack.enter_context(_running(plan, kept.path, notes)) if plan.server else None
+            trial = _Trial(plan, axis, step_s, kept_in, kept, notes, server)
+            find(trial, bounds, tried)
+    except KeyboardInterrupt:
+        return searched(interrupted=True)
+    except InferometerError:
+        searched(interrupted=False)
+        raise
+    return searched(interrupted=False)
+
+
+def _limits(plan: Plan) -> list[str]:
     limits = [str(limit) for each in plan.classes for limit in each.limits]
     if not limits:
         raise PlanError("a search needs a limit to keep", "add one: --limit 'ttft p99 < 500ms'")
     if len(plan.classes) > 1:
         raise PlanError("a search varies the load of one traffic class, got several", "leave one of them")
-    kept_in = open_store(store)
-    asked = {"axis": axis, "bounds": asdict(bounds), "step_s": step_s, "plan": to_mapping(plan)}
-    kept = new_experiment(kept_in.home, "search", plan.name, asked)
-    with ExitStack() as stack:
-        server = stack.enter_context(_running(plan, kept.path, notes)) if plan.server else None
+    return limits
 
-        def try_load(wanted: Try) -> Step:
-            made = run(plan_at(plan, axis, wanted, step_s), store=kept_in, notes=notes, server=server)
-            kept_in.set_case(made.id, kept.id, f"{axis} {wanted.load:g}")
-            kept.add({"name": f"{axis} {wanted.load:g}", "parameters": {axis: wanted.load}, "run": made.id})
-            return step_of(made, wanted)
 
-        steps, found = find(try_load, bounds, on_step)
-    searched = Searched(axis, found, steps, kept.id, limits)
-    kept.finish(searched.document())
-    return searched
+@dataclass(frozen=True)
+class _Trial:
+    """One load after another on the same target, each a run of the experiment."""
+
+    plan: Plan
+    axis: Axis
+    step_s: float
+    store: Store
+    kept: ExperimentFolder
+    notes: Notes | None
+    server: StartedServer | None
+
+    def __call__(self, wanted: Try) -> Step:
+        began = time.monotonic()
+        at_load = plan_at(self.plan, self.axis, wanted, self.step_s)
+        made = run(at_load, store=self.store, notes=self.notes, server=self.server)
+        name = f"{self.axis} {wanted.load:g}"
+        self.store.set_case(made.id, self.kept.id, name)
+        self.kept.add({"name": name, "parameters": {self.axis: wanted.load}, "run": made.id})
+        if made.state == "interrupted":  # a piece of a step tells nothing of its load
+            raise KeyboardInterrupt
+        return step_of(made, wanted, time.monotonic() - began)
 
 
 def plan_at(plan: Plan, axis: Axis, wanted: Try, step_s: float) -> Plan:
@@ -95,7 +138,7 @@ def _load_at(load: Load, axis: Axis, value: float) -> Load:
     return Load(type=kind, rate=value, cv=load.cv if kind == "gamma" else 1.0, max_concurrency=cap)
 
 
-def step_of(made: Run, wanted: Try) -> Step:
+def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> Step:
     """What a run says of its load. One that ended because a limit was lost has missed it."""
     known = quantities(made.summary)
     goal = made.summary.get("goal") or {}
@@ -107,6 +150,7 @@ def step_of(made: Run, wanted: Try) -> Step:
         ended=goal.get("why"),
         valid=not any(each["word"] == "invalid" and each["code"] in OURS for each in made.verdict["reasons"]),
         values={key: known[key].value for key in CURVE if key in known},
+        took_s=took_s,
     )
 
 

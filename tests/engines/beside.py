@@ -102,7 +102,9 @@ def our_serving(url: str, model: Path, load: str, prompts: int, store: Path) -> 
     def measure(seed: int) -> Numbers:
         words = bench_words(url, model, load, prompts, seed)
         run = [*INFEROMETER, "run", "-q", "--json", "--store", str(store), "--", *words]
-        run_id = json.loads(called(run, fine=(0, 4)))["run"]["id"]  # 4: a busy machine, said here and true of both
+        kept = json.loads(called(run, fine=(0, 4)))  # 4: a busy machine, which is true of both, and is said
+        run_id = kept["run"]["id"]
+        print("our verdict:", kept["verdict"]["word"], file=sys.stderr)
         found = json.loads(called([*INFEROMETER, "export", run_id, "--as", "vllm", "-o", "-", "--store", str(store)]))
         assert found["failed"] == 0
         return {name: found[name] for name in MEASURES}

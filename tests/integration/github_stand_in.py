@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from inferometer.workload.cache import cache_folder
+
 ACTIONS = {"actions/checkout", "actions/upload-artifact", "actions/cache", "actions/setup-python"}
 PIP = """#!/bin/sh
 if [ "$1 $2 $3" = "-m pip install" ]; then echo "$@" >> "$PIP_LOG"; exit 0; fi
@@ -131,6 +133,7 @@ class Runner:
         return kept | {
             "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(place / "home"),
+            "INFEROMETER_CACHE": str(cache_folder()),  # as actions/cache would bring it: Vega's script takes seconds
             "PIP_LOG": str(self.folder / "pip.log"),
             "GITHUB_ACTIONS": "true",
             "GITHUB_WORKFLOW": workflow["name"],

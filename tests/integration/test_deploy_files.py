@@ -92,7 +92,7 @@ def titles(receiver):
 
 def test_nightly_breaks_is_repaired_and_publishes(remote, tmp_path):
     nightly = DEPLOY / "github" / "workflows" / "nightly.yaml"
-    given = {"vars": {"NOTIFY": "slack", "MODEL": "simulated-8b", "CONFIGS": "nightly.txt", "SITE": "site"}}
+    given = {"vars": {"NOTIFY": "slack", "MODEL": "simulated-8b", "CONFIGS": "nightly.txt"}}
     with receiving() as receiver:
         given["secrets"] = {"SLACK_WEBHOOK_URL": receiver.url}
         broken = Runner(tmp_path / "first", remote, **given, inputs={"engine": "no-such-engine", "results": "branch"})
@@ -103,6 +103,7 @@ def test_nightly_breaks_is_repaired_and_publishes(remote, tmp_path):
             "notify": "success",
         }, jobs["notify"].log
         assert titles(receiver) == ["❌ Nightly benchmark, latency: failed", "❌ Nightly benchmark, online: failed"]
+        given["vars"]["SITE"] = "site"
         repaired = Runner(tmp_path / "second", remote, **given, inputs={"engine": "simulator", "python": "3.11"})
         jobs = repaired.run(nightly)
     assert jobs["latency"].result == "success", jobs["latency"].log

@@ -19,6 +19,8 @@ from inferometer.calibrate import calibrate
 from inferometer.cli.group import group
 from inferometer.errors import StoreError
 from inferometer.experiment import begin, prepare, resources, resume, sweep
+from inferometer.plan.ordering import server_starts
+from inferometer.show.experiment import csv_text
 from inferometer.store.experiments import ExperimentFolder, experiments_of, rows_of
 from inferometer.store.opening import open_store
 from inferometer.target.offline.engine import open_engine
@@ -169,6 +171,14 @@ def test_a_failing_case_is_kept_and_the_rest_go_on(tmp_path, store):
     assert "3 of 4 cases are left" in few.stderr
 
 
+def test_a_case_is_one_line_of_the_file_whatever_its_error_says(store):
+    prepared = prepare({"benchmark": "printf 'one\\ntwo\\n'", "repeats": 2})
+    done = sweep(prepared, begin(prepared, store), store=store)
+    assert [row.state for row in done.rows] == ["failed", "failed"] and "\n" in done.rows[0].error
+    head, *lines = csv_text(done.rows).splitlines()
+    assert head.startswith("name,repeat,run,state") and [line[:7] for line in lines] == ["plan,1,", "plan,2,"]
+
+
 def test_a_command_of_ones_own_is_a_case(tmp_path, store):
     own = 'echo \'{"name": "speed", "value": {x}, "unit": "1/s", "direction": "higher"}\''
     said = {"benchmark": own, "axes": {"args.x": [3, 5]}}
@@ -258,6 +268,20 @@ def test_one_engine_serves_all_batch_sizes(store, monkeypatch):
     done = sweep(prepared, begin(prepared, store), store=store)
     means = [row.values["latency.mean"].value for row in done.rows]
     assert len(opened) == 1 and means == sorted(means)
+
+
+def test_a_server_and_an_engine_are_not_kept_side_by_side(store, monkeypatch):
+    """They want the memory of the same GPU; and what the dry run says of starts holds."""
+    closed = []
+    close = resources.Servers.close
+    monkeypatch.setattr(resources.Servers, "close", lambda self: closed.append(self._server is not None) or close(self))
+    offline = {"name": "offline", "latency": {"iters": 2, "warmup": 0}}
+    prepared = prepare({"plan": PLAN, "cases": [{"name": "served"}, offline], "repeats": 2, "order": "abba"})
+    folder = begin(prepared, store)
+    done = sweep(prepared, folder, store=store)
+    assert [row.state for row in done.rows] == ["complete"] * 4
+    assert len(list(folder.path.glob("server-*.log"))) == server_starts(prepared.cases, each_case=False) == 2
+    assert closed.count(True) == 2
 
 
 def test_what_a_class_does_to_the_others(tmp_path, store):

@@ -1,6 +1,10 @@
 """A search on the simulator, over the wire, as a person does it."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -33,3 +37,20 @@ def test_a_search_keeps_its_steps_as_runs_and_itself_as_an_experiment(tmp_path: 
 def test_a_search_without_a_limit_says_what_to_add(tmp_path: Path) -> None:
     done = CliRunner().invoke(group, ["search", "--store", str(tmp_path)], standalone_mode=False)
     assert "needs a limit" in str(done.exception)
+
+
+def test_ctrl_c_ends_a_search_with_what_it_knows(tmp_path: Path) -> None:
+    words = [*SLOW, "--limit", "e2e p50 < 60s", "--rate", "20", "--step", "60s", "--store", str(tmp_path), "--json"]
+    command = [sys.executable, "-m", "inferometer", "search", *words, "--set", "observe=off"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not any(log.stat().st_size > 4000 for log in tmp_path.glob("runs/*/log-0.bin")):
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    found = json.loads(out)
+    assert (found["outcome"], found["interrupted"], found["steps"]) == ("unresolved", True, [])
+    (kept,) = experiments_of(tmp_path)
+    assert [open_store(tmp_path).load(case["run"]).state for case in kept.cases] == ["interrupted"]

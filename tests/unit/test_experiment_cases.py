@@ -127,6 +127,8 @@ def test_classes_are_switched_off_one_by_one():
         ({"latency": {}, "axes": {"batch_siz": [1]}}, "latency: batch_siz is not a setting; did you mean batch_size?"),
         ({"latency": {"batch_size": 0}}, "batch_size"),
         ({"cases": [{"name": "a"}, {"name": "a"}]}, "cases[1].name must be unique"),
+        ({"axes": {"seed": [1, 1]}}, "case seed=1 is there 2 times"),
+        ({"zip": {"seed": [1, 2, 1], "load.rate": [3, 3, 3]}}, "case seed=1 rate=3 is there 2 times"),
         ({"plan": "chta"}, "no profile of this name"),
         ({"axes": {"a b": [1]}}, "a b is not a path"),
     ],

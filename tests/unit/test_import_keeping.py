@@ -116,6 +116,8 @@ def test_a_dry_run_keeps_nothing(tmp_path: Path) -> None:
         ("x.json", [{"conversations": []}], "conversations in ShareGPT's schema"),
         ("x.txt", "# HELP vllm:x\n# TYPE vllm:x gauge\nvllm:x 1\n", "Prometheus"),
         ("x.json", {"schema": "inferometer/run/1"}, "a file of an Inferometer run"),
+        ("x.json", {"$defs": {}, "properties": {}, "title": "report"}, "a JSON schema"),
+        ("x.yaml", "null\n", "YAML that holds only None"),
         ("x.yaml", "version: '0.3'\nscenario: {}\nresults: {request_performance: {}}\n", "of version 0.3; known are"),
         ("x.json", VLLM | {"completed": {"a": 1}, "model_id": ["x"], "itls": 3, "duration": []}, ""),
     ],
@@ -167,6 +169,15 @@ def test_a_folder_is_imported_whole_and_what_is_no_result_is_no_error(
     assert execute(["import", str(tmp_path / "results"), *store]) == 0
     assert "already imported" in capsys.readouterr().out
     assert len(open_store(tmp_path / "store").runs()) == 2
+
+
+@pytest.mark.parametrize("folder", ["..", "../.cache"])
+def test_a_folder_may_be_above_or_hidden_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write(Path(folder), "results/a.json", VLLM)
+    assert execute(["import", folder, "--store", str(tmp_path / ".store")]) == 0
+    assert len(open_store(tmp_path / ".store").runs()) == 1
 
 
 def test_a_file_that_was_named_and_is_no_result_is_an_error_and_the_others_are_kept(

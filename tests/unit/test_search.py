@@ -50,6 +50,22 @@ def test_a_search_says_when_it_did_not_come_to_an_end() -> None:
     assert found.outcome == "unresolved" and "41% apart" in found.text
     _, found = find(sharp(5.0), replace(RATES, budget_s=3))
     assert found.outcome == "unresolved"
+    _, found = find(sharp(0.02), replace(RATES, steps=3))
+    assert (found.outcome, found.low, found.high) == ("unresolved", None, 0.25)
+    assert result([], RATES).outcome == "unresolved"
+
+
+def test_the_budget_counts_all_that_a_step_takes() -> None:
+    quick = sharp(1000.0)
+    steps, _ = find(lambda wanted: replace(quick(wanted), took_s=10.0), replace(RATES, budget_s=25))
+    assert len(steps) == 3
+
+
+def test_bounds_that_are_no_round_numbers_are_reached() -> None:
+    _, found = find(sharp(1e-9), Bounds(start=20 / 3, least=20 / 3000, most=20_000 / 3, steps=20))
+    assert found.outcome == "none meets"
+    _, found = find(sharp(1e9), Bounds(start=10 / 3, least=0.1, most=10_000 / 3, steps=20))
+    assert found.outcome == "all meet"
 
 
 def test_limits_that_all_keep_or_none_are_said_to_be_so() -> None:
@@ -79,7 +95,7 @@ def test_an_unlimited_step_or_a_limit_on_a_rate_goes_by_its_value() -> None:
 
     assert [at(met).word for met in (True, False, None)] == ["meets", "misses", "unclear"]
     assert next_try([at(None)], RATES) == Try(1, 2.0)
-    assert result([at(None)], RATES).outcome == "none meets"
+    assert result([at(None)], RATES).outcome == "unresolved"  # less was not tried
 
 
 # An M/D/1 queue: Poisson arrivals at one server that takes D for each. P(wait <= t) is Erlang's sum (1909).

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
-from inferometer.cli.mistakes import LIMIT_FAILED, say
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+
+if TYPE_CHECKING:
+    from inferometer.search import Searched
 
 EXAMPLES = """\b
 Examples:
@@ -93,7 +96,15 @@ def search(
         print_json(searched.document())
     else:
         print_searched(searched.found, searched.steps, over, searched.experiment, console())
-    return 0 if searched.found.low is not None else LIMIT_FAILED
+    return _exit_code(searched)
+
+
+def _exit_code(searched: "Searched") -> int:
+    """An answer is 0, no load within the limits 1; a search that ended before its answer is no measurement of it."""
+    if searched.interrupted:
+        say("warning", f"it was interrupted after {len(searched.steps)} whole steps, which are kept")
+        return INTERRUPTED
+    return {"none meets": LIMIT_FAILED, "unresolved": INVALID}.get(searched.found.outcome, 0)
 
 
 def _said_once() -> Callable[[str], None]:

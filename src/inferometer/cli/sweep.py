@@ -93,8 +93,9 @@ def sweep(
     for note in () if quiet else prepared.notes:
         say("note", note)
     if dry_run:
-        _print_dry_run(prepared, kept)
+        _print_dry_run(prepared, kept, as_json)
         return 0
+    _check_csv(csv_file)
     swept = _conducted(prepared, kept, kept_in, force, retry_failed, quiet=quiet, fresh=fresh)
     _write_csv(swept, csv_file)
     _printed(prepared, swept, kept_in, as_json)
@@ -185,17 +186,29 @@ def _said_once(above: Callable[[Callable[[], None]], None]) -> Callable[[str], N
     return note
 
 
-def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None") -> None:
+def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json: bool) -> None:
     from inferometer.experiment.prepare import done_cases, expectations
     from inferometer.plan.ordering import server_starts
     from inferometer.show.console import console
-    from inferometer.show.experiment import print_dry_run
+    from inferometer.show.experiment import dry_run_document, print_dry_run
 
     done = done_cases(kept, prepared) if kept else {}
     lines = expectations(prepared, kept)
     left = [case for case in prepared.cases if case.key not in done]
     starts = server_starts(left, each_case=prepared.experiment.server.restart == "each-case")
-    print_dry_run([(case.name, lines[case.key], case.key in done) for case in prepared.cases], starts, console())
+    expected = [(case.name, lines[case.key], case.key in done) for case in prepared.cases]
+    if not as_json:
+        print_dry_run(expected, starts, console())
+        return
+    from inferometer.cli.printing import print_json
+
+    print_json(dry_run_document(expected, [case.parameters for case in prepared.cases], starts))
+
+
+def _check_csv(file: str | None) -> None:
+    """Before hours of work, not after them."""
+    if file is not None and not Path(file).parent.is_dir():
+        raise click.UsageError(f"--csv {file}: there is no folder {Path(file).parent}")
 
 
 def _write_csv(swept: "Swept", file: str | None) -> None:

@@ -99,6 +99,8 @@ class Sweep:
         return self._kept(case, made, state, error, time.monotonic() - began)
 
     def _measured(self, case: Case, servers: Servers, engines: Engines) -> Run:
+        """A server and an engine in this process are not kept side by side: they want the memory of the same GPU."""
+        (engines if case.work == "plan" else servers).close()
         match case.work:
             case "plan":
                 server = servers.of(case)
@@ -109,6 +111,7 @@ class Sweep:
                 return offline_latency(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
             case "throughput":
                 return offline_throughput(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
+        engines.close()
         made: Run = conductor(BENCHMARK)(case.plan, store=self.store)
         return made
 

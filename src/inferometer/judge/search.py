@@ -47,6 +47,7 @@ class Step:
     run: str | None = None
     ended: str | None = None  # why it ended early
     valid: bool = True  # False: our own sending was at fault, so that a missed limit says nothing
+    took_s: float = 0.0  # of the budget: with the drain, the summary and all that is around its load
     values: Mapping[str, float] = field(default_factory=dict)  # what the curve shows
 
     @property
@@ -87,7 +88,7 @@ def next_try(steps: Sequence[Step], bounds: Bounds) -> Try | None:
     """None when the search is over, one way or the other."""
     if not steps:
         return Try(_fitting(bounds.start, bounds))
-    if len(steps) >= bounds.steps or sum(step.length_s for step in steps) >= bounds.budget_s:
+    if len(steps) >= bounds.steps or spent_s(steps) >= bounds.budget_s:
         return None
     last = steps[-1]
     if last.word == "unclear" and sum(step.load == last.load for step in steps) == 1 and _matters(steps, bounds):
@@ -95,6 +96,11 @@ def next_try(steps: Sequence[Step], bounds: Bounds) -> Try | None:
     low, high = bracket(steps)
     load = _between(low, high, bounds)
     return None if load is None or any(step.load == load for step in steps) else Try(load)
+
+
+def spent_s(steps: Sequence[Step]) -> float:
+    """Of the budget."""
+    return math.fsum(max(step.took_s, step.length_s) for step in steps)
 
 
 def bracket(steps: Sequence[Step]) -> tuple[float | None, float | None]:
@@ -115,9 +121,9 @@ def _matters(steps: Sequence[Step], bounds: Bounds) -> bool:
 def _between(low: float | None, high: float | None, bounds: Bounds) -> float | None:
     if high is None:
         assert low is not None
-        return None if low >= bounds.most else _fitting(min(low * FACTOR, bounds.most), bounds)
+        return None if low >= _fitting(bounds.most, bounds) else _fitting(min(low * FACTOR, bounds.most), bounds)
     if low is None:
-        return None if high <= bounds.least else _fitting(max(high / FACTOR, bounds.least), bounds)
+        return None if high <= _fitting(bounds.least, bounds) else _fitting(max(high / FACTOR, bounds.least), bounds)
     if high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1):
         return None
     return _fitting(math.sqrt(low * high), bounds)
@@ -140,11 +146,15 @@ class Found:
 
 def result(steps: Sequence[Step], bounds: Bounds) -> Found:
     low, high = bracket(steps)
+    if low is None and high is None:
+        return Found("unresolved", None, None, "no load was tried to its end")
     if low is None:
-        tried = _number(min((step.load for step in steps), default=None))
-        return Found("none meets", None, high, f"the limits are missed even at {tried}, the least that was tried")
+        assert high is not None
+        done = high <= _fitting(bounds.least, bounds)
+        why = f"the limits are missed even at {_number(high)}, the least that was tried"
+        return Found("none meets" if done else "unresolved", None, high, why)
     if high is None:
-        done = low >= bounds.most
+        done = low >= _fitting(bounds.most, bounds)
         why = f"the limits are kept even at {_number(low)}, the most that was tried"
         return Found("all meet" if done else "unresolved", low, None, why)
     between = f"between {_number(low)} and {_number(high)}"

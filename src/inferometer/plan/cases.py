@@ -5,6 +5,7 @@ import difflib
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -75,8 +76,17 @@ def cases_of(experiment: Experiment, where: str = "experiment.yaml", most: int =
     found = list(_made(maker, _combined(experiment, maker.classes)))
     if not found:
         raise PlanError(f"{where}: exclude leaves no case")
+    _check_apart(found, where)
     repeats = range(1, experiment.repeats + 1)
     return [_repeated(case, each, experiment.repeats) for case in found for each in repeats]
+
+
+def _check_apart(cases: Sequence[Case], where: str) -> None:
+    """What was measured is found again by the name of its case: two of one name would be taken for each other."""
+    labels = Counter(case.label for case in cases)
+    twice = [f"{where}: case {label} is there {count} times" for label, count in labels.items() if count > 1]
+    if twice:
+        raise PlanError(twice, "to measure a case more than once: repeats: 2")
 
 
 def _repeated(case: Case, repeat: int, repeats: int) -> Case:

@@ -4,7 +4,7 @@ with one line per case."""
 import csv
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -136,6 +136,17 @@ def print_dry_run(labels: Sequence[tuple[str, float | None, bool]], starts: int,
     emit(time_text([expected for _, expected, done in labels if not done], starts), to)
 
 
+def dry_run_document(
+    expected: Sequence[tuple[str, float | None, bool]], parameters: Sequence[Mapping[str, Any]], starts: int
+) -> dict[str, Any]:
+    """The same as `--json` prints it; seconds, null where the target decides."""
+    cases = [
+        {"name": name, "parameters": dict(varied), "expected_s": load_s, "done": done}
+        for (name, load_s, done), varied in zip(expected, parameters, strict=True)
+    ]
+    return {"schema": schema_of("experiment"), "dry_run": True, "server_starts": starts, "cases": cases}
+
+
 def time_text(expected: Sequence[float | None], starts: int) -> str:
     """`24 cases, 2 starts of a server: about 12m 30s`, with what is not known said."""
     known = [each for each in expected if each is not None]
@@ -170,7 +181,8 @@ def csv_rows(rows: Sequence[CaseRow]) -> Iterator[list[Any]]:
     yield ["name", "repeat", *parameters, "run", "state", "verdict", "error", "wall_s", *keys]
     for row in rows:
         said = [_plain(row.parameters.get(path)) for path in parameters]
-        how = [row.run, row.state, row.verdict, row.error, row.wall_s]
+        error = " ".join(row.error.split()) if row.error else None  # what a command printed has lines
+        how = [row.run, row.state, row.verdict, error, row.wall_s]
         yield [row.label, row.repeat, *said, *how, *(_number(row.values.get(key)) for key in keys)]
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.judge.search import Attained, Found, Step
-from inferometer.show.console import emit, plain_table
+from inferometer.show.console import emit, first_that_fits, plain_table
 from inferometer.vocabulary import duration_text, number_text
 
 UNITS = {"rate": "/s", "concurrency": " at once"}
@@ -52,7 +52,7 @@ def print_progress(step: Step, axis: str) -> None:
 def print_searched(found: Found, steps: Sequence[Step], axis: str, experiment: str, to: Console) -> None:
     emit(_headline(found, axis), to)
     emit("", to)
-    emit(curve_table(steps, axis), to)
+    emit(curve_table(steps, axis, to.width), to)
     emit("", to)
     if wrong := sum(not step.valid for step in steps):
         emit(f"{wrong} of {len(steps)} steps were not valid as measurements: our own sending was late there", to)
@@ -66,20 +66,29 @@ def _headline(found: Found, axis: str) -> Text:
     return Text.assemble((f"{word}{value}", f"bold {style}"), f"  {found.text}")
 
 
-def curve_table(steps: Sequence[Step], axis: str) -> Table:
-    """Every load that was tried, in order of load, with medians; of several tries the longest."""
+def curve_table(steps: Sequence[Step], axis: str, width: int) -> Table:
+    """Every load that was tried, in order of load, with medians; of several tries the longest. As many columns as fit,
+    the least important left out."""
     final = {step.load: step for step in steps}
-    table = plain_table(axis, "limits", "kept by", *CURVE, "run", right=(axis, "kept by", *CURVE))
-    for load in sorted(final):
-        table.add_row(*_cells(final[load]))
+    headings = list(CURVE)
+    looks = (headings[: len(headings) - less] for less in range(len(headings) + 1))
+    return first_that_fits((_table([final[load] for load in sorted(final)], axis, look) for look in looks), width)
+
+
+def _table(steps: Sequence[Step], axis: str, curve: Sequence[str]) -> Table:
+    table = plain_table(axis, "limits", "kept by", *curve, "run", right=(axis, "kept by", *curve))
+    for step in steps:
+        table.add_row(*_cells(step, curve))
     return table
 
 
-def _cells(step: Step) -> list[str | Text]:
+def _cells(step: Step, curve: Sequence[str]) -> list[str | Text]:
     worst = min(step.attained, key=_margin, default=None)
     kept = "-" if worst is None or worst.share is None else f"{100 * worst.share:.3g}%"
     word = Text(step.word if step.valid else "not valid", style=STYLES[step.word])
-    numbers = [
-        text(next((step.values[key] for key in keys if key in step.values), None)) for text, keys in CURVE.values()
-    ]
+    numbers = [_number(step, *CURVE[heading]) for heading in curve]
     return [f"{step.load:.4g}", word, kept, *numbers, "-".join((step.run or "-").split("-")[2:])]
+
+
+def _number(step: Step, text: Callable[[float | None], str], keys: Sequence[str]) -> str:
+    return text(next((step.values[key] for key in keys if key in step.values), None))

@@ -154,7 +154,12 @@ def find_experiment(store: Path, wanted: str) -> KeptExperiment:
     """By its id, the beginning of its id, its name (the newest of that name) or `latest`."""
     known = experiments_of(store)
     found = [each for each in known if wanted in ("latest", each.id, each.name)]
-    found = found or [each for each in known if each.id.startswith(wanted) or each.id.endswith(f"-{wanted}")]
+    if found:
+        return found[0]
+    found = [each for each in known if each.id.startswith(wanted) or each.id.endswith(f"-{wanted}")]
+    if len(found) > 1:
+        some = ", ".join(each.id for each in found[:3])
+        raise StoreError(f"{wanted!r} means {len(found)} experiments", f"give more of its id: {some}, ...")
     if not found:
         hint = f"the latest is {known[0].id}" if known else "inferometer sweep makes one"
         raise StoreError(f"no experiment {wanted!r}", hint)

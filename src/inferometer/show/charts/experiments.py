@@ -48,7 +48,8 @@ def experiment_curves(varied: Varied) -> Spec:
         raise Cannot("no number with two values or more was varied")
     scale, name = _scale(known), known[0][2]
     rows = [_curve_row(settings, run, each, axis, scale) for settings, run, each in known]
-    series = list(dict.fromkeys(row["series"] for row in rows))[:MOST_SERIES]
+    named = list(dict.fromkeys(row["series"] for row in rows))
+    series = named[:MOST_SERIES]
     rows = sorted((row for row in rows if row["series"] in series), key=lambda row: row["at"])
     params, opacity = toggled("series")
     up = with_unit(_title(name), scale.unit)
@@ -66,7 +67,8 @@ def experiment_curves(varied: Varied) -> Spec:
         },
         {"mark": {"type": "point"}, "encoding": encoding | {"y": y("value", up), "tooltip": tips}},
     ]
-    return view(titled(f"{_title(name)} against {axis}", f"{len(rows)} runs"), rows, layers)
+    some = f", the first {len(series)} of {len(named)} series" if len(series) < len(named) else ""
+    return view(titled(f"{_title(name)} against {axis}", f"{len(rows)} runs{some}"), rows, layers)
 
 
 def experiment_grid(varied: Varied) -> Spec:
@@ -106,7 +108,7 @@ def experiment_grid(varied: Varied) -> Spec:
         },
     ]
     return view(
-        titled(f"{up} over {axes[0]} and {axes[1]}"), rows, layers, height=max(120, 34 * len({r["up"] for r in rows}))
+        titled(f"{up} over {axes[0]} and {axes[1]}"), rows, layers, height=max(150, 34 * len({r["up"] for r in rows}))
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from inferometer.judge.changes import change_points
@@ -13,6 +14,9 @@ from inferometer.show.charts.labels import load_of, stack_of
 from inferometer.show.charts.spec import MOST, colours, scale_of, tip, titled, toggled, view, with_unit, y
 
 MOST_SERIES = 12
+ROW = 14  # pixels from one row of words to the next
+Placed = dict[tuple[int, bool], list[dict[str, Any]]]  # by row and whether it is left of its line
+WORD = 0.17  # share of the width that "+33.2%" has on a phone
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def history(told: History) -> Spec:
     most = max(2, MOST // len(lines))
     scale = scale_of(told.unit, [point.value for line in lines.values() for point in line])
     rows = [_row(name, point, scale.factor) for name, line in lines.items() for point in line[-most:]]
-    steps = [step for name, line in lines.items() for step in _steps(name, line[-most:], scale.factor)]
+    steps = [step for name, line in lines.items() for step in _steps(name, line[-most:])]
     axis = with_unit(told.title, scale.unit)
     time = {"field": "at", "type": "temporal", "title": None}
     colour = colours("series", list(lines)) | ({} if len(lines) > 1 else {"legend": None})
@@ -86,23 +90,50 @@ def history(told: History) -> Spec:
             },
         }
     ]
+    placed = _placed(steps, [row["at"] for row in rows])
+    if colour["legend"] is not None:
+        colour["legend"]["offset"] = 8 + ROW * len({row for row, _ in placed})  # above the words of the steps
     if steps:
-        layers += _step_layers(steps, time)
-    changes = f"{len(steps)} change{'s' if len(steps) > 1 else ''} of level" if steps else "no change of level found"
-    return view(titled(f"{told.title} over time", f"{len(rows):,} runs, {changes}"), rows, layers)
+        layers += _step_layers(placed, time, colour)
+    return view(titled(f"{told.title} over time", _subtitle(told, rows, len(lines), len(steps))), rows, layers)
 
 
-def _step_layers(steps: list[dict[str, Any]], time: Spec) -> list[Spec]:
-    data = {"values": steps}
+def _subtitle(told: History, rows: Sequence[dict[str, Any]], lines: int, steps: int) -> str:
+    changes = f"{steps} change{'s' if steps > 1 else ''} of level" if steps else "no change of level found"
+    some = f", the first {lines} of {len(told.lines)} series" if lines < len(told.lines) else ""
+    return f"{len({row['run'] for row in rows}):,} runs, {changes}{some}"
+
+
+def _step_layers(placed: Placed, time: Spec, colour: Spec) -> list[Spec]:
+    """Upright lines, and above the plot how much it is, in the colour of its series."""
+    steps = [step for words in placed.values() for step in words]
     tips = [tip("word", "change", "nominal"), tip("series", "series", "nominal"), tip("came_with", "with", "nominal")]
-    return [
-        {"data": data, "mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": time, "tooltip": tips}},
-        {
-            "data": data,
-            "mark": {"type": "text", "align": "left", "dx": 4, "fontSize": 11},
-            "encoding": {"x": time, "y": {"value": 8}, "text": {"field": "word"}},
-        },
-    ]
+    rule = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": time, "tooltip": tips}}
+    layers: list[Spec] = [{"data": {"values": steps}, **rule}]
+    for (row, left), words in placed.items():
+        side = {"align": "right", "dx": -4} if left else {"align": "left", "dx": 4}
+        where = {"x": time, "y": {"value": -7 - ROW * row}, "text": {"field": "word"}, "color": colour}
+        mark = {"type": "text", "fontSize": 11, **side}
+        layers.append({"data": {"values": words}, "mark": mark, "encoding": where | {"tooltip": tips}})
+    return layers
+
+
+def _placed(steps: Sequence[dict[str, Any]], times: Sequence[str]) -> Placed:
+    """Words by row and side of their line, so that none covers another: each in the first row that is free there."""
+    first, last = (datetime.fromisoformat(pick(times)).timestamp() for pick in (min, max))
+    length = max(last - first, 1.0)
+    taken: list[list[float]] = []  # for each row, the middles of the words in it
+    placed: Placed = {}
+    for step in sorted(steps, key=lambda step: str(step["at"])):
+        at = (datetime.fromisoformat(step["at"]).timestamp() - first) / length
+        left = at > 1 - WORD
+        middle = at + (-WORD if left else WORD) / 2
+        free = [row for row, middles in enumerate(taken) if all(abs(middle - each) >= WORD for each in middles)]
+        row = free[0] if free else len(taken)
+        taken += [] if free else [[]]
+        taken[row].append(middle)
+        placed.setdefault((row, left), []).append(step)
+    return placed
 
 
 def _row(name: str, point: Point, factor: float) -> dict[str, Any]:
@@ -110,7 +141,7 @@ def _row(name: str, point: Point, factor: float) -> dict[str, Any]:
     return about | {"value": point.value * factor}
 
 
-def _steps(name: str, line: Sequence[Point], factor: float) -> list[dict[str, Any]]:
+def _steps(name: str, line: Sequence[Point]) -> list[dict[str, Any]]:
     found = change_points([point.value for point in line])
     return [
         {

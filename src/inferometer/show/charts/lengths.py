@@ -7,7 +7,7 @@ import numpy as np
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.registry import each_of
 from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.spec import colours, scale_of, tip, titled, view, with_unit, x, y
+from inferometer.show.charts.spec import colours, legend_columns, scale_of, tip, titled, view, with_unit, x, y
 from inferometer.show.charts.subject import Subject
 from inferometer.show.charts.thinning import sampled
 from inferometer.vocabulary import MEASURES
@@ -54,7 +54,11 @@ def _against(subject: Subject, name: str, length: str, word: str) -> Spec:
             {
                 "data": {"values": lines},
                 "mark": {"type": "line", "point": True},
-                "encoding": axes | {"color": colours("line", ["", *_LINES]) | {"legend": {"values": [*_LINES]}}},
+                "encoding": axes
+                | {
+                    "color": colours("line", ["", *_LINES])
+                    | {"legend": {"values": [*_LINES], "columns": legend_columns(_LINES)}}
+                },
             },
         ],
     )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from inferometer.show.charts.chart import Spec
 
 WIDTH, HEIGHT = 640, 240
+LETTER, SYMBOL, LABEL_LIMIT = 6.6, 30, 300  # pixels of a legend: a letter, what is beside a name, the longest name
 MOST = 2000  # rows of data in a chart
 
 
@@ -64,7 +65,15 @@ def with_unit(title: str, unit: str) -> str:
 
 def colours(field: str, names: Sequence[str]) -> Spec:
     """The theme's colours in the order of the names."""
-    return {"field": field, "type": "nominal", "title": None, "scale": {"domain": list(names)}}
+    legend = {"columns": legend_columns(names)}
+    return {"field": field, "type": "nominal", "title": None, "scale": {"domain": list(names)}, "legend": legend}
+
+
+def legend_columns(names: Iterable[str]) -> int:
+    """As many as fit beside each other at our width: a row that is too long would be cut off. A page that is narrower
+    counts again."""
+    widest = min(max((len(name) for name in names), default=1) * LETTER, LABEL_LIMIT)
+    return max(1, int(WIDTH // (widest + SYMBOL)))
 
 
 def meanings(field: str, place_of: Mapping[str, int], present: Iterable[str]) -> Spec:
@@ -74,7 +83,7 @@ def meanings(field: str, place_of: Mapping[str, int], present: Iterable[str]) ->
     for word, place in place_of.items():
         domain[place] = word
     shown = [word for word in place_of if word in set(present)]
-    return {**colours(field, domain), "legend": {"values": shown}}
+    return {**colours(field, domain), "legend": {"values": shown, "columns": legend_columns(shown)}}
 
 
 def toggled(field: str, name: str = "chosen") -> tuple[list[Spec], Spec]:

@@ -1,13 +1,20 @@
 """Colours of charts, in light and in dark. The series are Okabe and Ito's, whom all kinds of eyes can tell apart;
-those too pale for white or too dark for black are shifted in lightness, not in hue."""
+those too pale for white or too dark for black are shifted in lightness, not in hue. The last four are for charts of
+more lines than that: no two lines of a chart have one colour."""
 
 from typing import Any, Literal
 
 Theme = Literal["light", "dark"]
 
 SERIES: dict[Theme, list[str]] = {
-    "light": ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07a00", "#3a9fd8", "#5b5b5b", "#7a4f9e"],
-    "dark": ["#56a9e8", "#ff8d3c", "#2bc79a", "#e39ac4", "#e6b422", "#8fd0f7", "#b5b5b5", "#b893d8"],
+    "light": [
+        *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07a00", "#3a9fd8", "#5b5b5b", "#7a4f9e"),
+        *("#a3232f", "#5f7300", "#00474f", "#ff5c8a"),
+    ],
+    "dark": [
+        *("#56a9e8", "#ff8d3c", "#2bc79a", "#e39ac4", "#e6b422", "#8fd0f7", "#b5b5b5", "#b893d8"),
+        *("#f2707c", "#bccf45", "#5fd8e0", "#ff5c8a"),
+    ],
 }
 INK: dict[Theme, dict[str, str]] = {
     "light": {"text": "#1c2128", "muted": "#57606a", "grid": "#e3e6ea", "page": "#ffffff"},

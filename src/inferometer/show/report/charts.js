@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   var SIDES = 96; /* axis labels beside a plot of several panels, which cannot size themselves */
+  var BESIDE = 70, LETTER = 6.6, SYMBOL = 30; /* of a legend: the axis beside it, a letter, what is beside a name */
   var themes = JSON.parse(document.getElementById("chart-themes").textContent);
   var drawn = new Map();
 
@@ -14,8 +15,21 @@
       copy.width = "container";
       copy.autosize = { type: "fit-x", contains: "padding" };
     }
+    legends(copy, width - BESIDE);
     if (width < 480 && copy.config === undefined) copy.config = { axis: { labelFontSize: 10 } };
     return copy;
+  }
+  /* As many names beside each other as there is room for: a legend does not wrap, it is cut off. */
+  function legends(part, width) {
+    if (!part || typeof part !== "object") return;
+    var colour = part.encoding && part.encoding.color;
+    if (colour && colour.legend && colour.legend.columns) {
+      var names = colour.legend.values || colour.scale.domain;
+      var widest = Math.max.apply(null, names.map(function (name) { return String(name).length; })) * LETTER;
+      colour.legend.labelLimit = Math.max(80, Math.min(300, width - SYMBOL));
+      colour.legend.columns = Math.max(1, Math.floor(width / (Math.min(widest, colour.legend.labelLimit) + SYMBOL)));
+    }
+    (part.layer || part.vconcat || []).forEach(function (inner) { legends(inner, width); });
   }
   function draw(figure) {
     var plot = figure.querySelector(".plot"), width = plot.clientWidth;
