@@ -7,6 +7,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+ATONCE ?= 2  # processes of tests; a file stays in one
 
 .PHONY: run test test-engines check bench docs clean
 
@@ -14,7 +15,7 @@ run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
 
 test: .venv/test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(ATONCE) --dist loadfile $(ARGS)
 
 test-engines:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh deploy/install-venv.sh "$(PYTHON)"
@@ -26,7 +27,7 @@ check: .venv/check
 	$(BIN)/ruff check src tests bench docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(ATONCE) --dist loadfile $(ARGS)
 
 bench: .venv/test
 	$(BIN)/python bench/wire.py $(ARGS)

@@ -133,7 +133,7 @@ class Runner:
         return kept | {
             "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(place / "home"),
-            "INFEROMETER_CACHE": str(cache_folder()),  # as actions/cache would bring it: Vega's script takes seconds
+            "INFEROMETER_CACHE": str(cache_folder()),  # not of an empty home: Vega's script takes seconds
             "PIP_LOG": str(self.folder / "pip.log"),
             "GITHUB_ACTIONS": "true",
             "GITHUB_WORKFLOW": workflow["name"],

@@ -21,7 +21,7 @@ from inferometer.errors import StoreError
 from inferometer.experiment import begin, prepare, resources, resume, sweep
 from inferometer.plan.ordering import server_starts
 from inferometer.show.experiment import csv_text
-from inferometer.store.experiments import ExperimentFolder, experiments_of, rows_of
+from inferometer.store.experiments import ExperimentFolder, experiments_of, find_experiment, new_experiment, rows_of
 from inferometer.store.opening import open_store
 from inferometer.target.offline.engine import open_engine
 
@@ -227,6 +227,14 @@ def test_half_a_line_is_taken_away_before_the_next(tmp_path):
         file.write(b'{"name": "b", "st')
     folder.add({"name": "c", "state": "complete"})
     assert [case["name"] for case in ExperimentFolder(folder.path).load().cases] == ["a", "c"]
+
+
+def test_half_an_id_that_means_two_is_not_guessed(tmp_path):
+    first, second = (new_experiment(tmp_path, "sweep", name, {}) for name in ("one", "two"))
+    assert find_experiment(tmp_path, "one").id == first.id
+    assert find_experiment(tmp_path, second.id).id == second.id
+    with pytest.raises(StoreError, match="means 2 experiments"):
+        find_experiment(tmp_path, first.id[:4])
 
 
 def test_two_processes_do_not_do_the_same_experiment(tmp_path):

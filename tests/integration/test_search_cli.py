@@ -39,6 +39,15 @@ def test_a_search_without_a_limit_says_what_to_add(tmp_path: Path) -> None:
     assert "needs a limit" in str(done.exception)
 
 
+def test_bounds_that_make_no_search_are_refused(tmp_path: Path) -> None:
+    words = ["search", "--limit", "ttft p90 < 1s", "--store", str(tmp_path), "--least", "9", "--most", "5"]
+    done = CliRunner().invoke(group, [*words, "--step", "0s", "--within", "0%"], standalone_mode=False)
+    told = str(done.exception)
+    assert "--least must be below --most, got 9 and 5" in told
+    assert "--step must be" in told and "--within must be" in told
+    assert not (tmp_path / "experiments").exists()
+
+
 def test_ctrl_c_ends_a_search_with_what_it_knows(tmp_path: Path) -> None:
     words = [*SLOW, "--limit", "e2e p50 < 60s", "--rate", "20", "--step", "60s", "--store", str(tmp_path), "--json"]
     command = [sys.executable, "-m", "inferometer", "search", *words, "--set", "observe=off"]

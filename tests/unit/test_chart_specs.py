@@ -14,10 +14,11 @@ from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 from inferometer.show.charts import CHARTS, Cannot, Chart, charts_of, charts_of_runs, draw, gallery
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
-from inferometer.show.charts.history import history_of
+from inferometer.show.charts.history import MOST_SERIES, History, Point, history_of
 from inferometer.show.charts.rendering import SCHEMA
-from inferometer.show.charts.spec import MOST
+from inferometer.show.charts.spec import MOST, legend_columns
 from inferometer.show.charts.subject import Subject
+from inferometer.show.charts.theme import SERIES
 from inferometer.store.experiments import KeptExperiment
 from lined_runs import line_of
 
@@ -183,6 +184,25 @@ def test_a_history_marks_where_its_level_changed() -> None:
     assert [step["at"] for step in steps] == [line[20].started_at]
     assert steps[0]["word"][:2] in ("+2", "+3")
     assert chart.subtitle == "40 runs, 1 change of level"
+
+
+def test_words_of_steps_at_one_instant_stand_in_rows_of_their_own() -> None:
+    levels = [10.0 + at % 2 / 10 for at in range(20)] + [13.0 + at % 2 / 10 for at in range(20)]
+    points = [
+        Point(f"r{at}", run.started_at, level)
+        for at, (run, level) in enumerate(zip(line_of(levels), levels, strict=True))
+    ]
+    chart = checked(draw("history", History("TTFT p50", "s", {f"line {at}": points for at in range(14)})))
+    words = [layer for layer in chart.spec["layer"] if layer["mark"]["type"] == "text"]
+    assert [len(layer["data"]["values"]) for layer in words] == [1] * MOST_SERIES
+    assert len({layer["encoding"]["y"]["value"] for layer in words}) == MOST_SERIES
+    assert chart.subtitle == "40 runs, 12 changes of level, the first 12 of 14 series"
+    assert len(set(SERIES["light"])) >= MOST_SERIES <= len(set(SERIES["dark"])), "a colour for each"
+
+
+def test_a_legend_has_as_many_columns_as_fit() -> None:
+    assert legend_columns(["p50", "p90", "p99"]) >= 3
+    assert legend_columns(["in 2000, out 400, c 64"] * 12) == 3 and legend_columns(["x" * 500]) == 1
 
 
 def test_several_keys_are_several_lines_and_no_key_is_none() -> None:

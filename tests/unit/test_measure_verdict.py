@@ -229,6 +229,7 @@ def test_each_class_is_judged_and_named() -> None:
     rows = [row(t, reads=[t + 50, t + 60], traffic="a") for t in arrivals()]
     rows += [row(t, sent=t + 30, reads=[t + 80, t + 90], traffic="b") for t in arrivals(seed=1)]
     found = judged(rows, Plan.model_validate({"traffic": classes}))
+    assert found["traffic"] == {"a": "valid", "b": found["word"]} and found["word"] != "valid"
     assert codes(found) == {"late_sends"} and found["reasons"][0]["text"].startswith("b: ")
 
 

@@ -100,6 +100,7 @@ def test_an_unlimited_step_or_a_limit_on_a_rate_goes_by_its_value() -> None:
 
 # An M/D/1 queue: Poisson arrivals at one server that takes D for each. P(wait <= t) is Erlang's sum (1909).
 SERVICE_S = 0.010
+STEP_S = 150
 
 
 def waits_at_most(t: float, rate: float) -> float:
@@ -140,11 +141,11 @@ def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: f
     limit = f"e2e {quantile} < {wait_s + SERVICE_S + 1e-6}s"
 
     def try_load(wanted: Try) -> Step:
-        plan = queue_plan(wanted.load, limit, 300 * wanted.longer)
+        plan = queue_plan(wanted.load, limit, STEP_S * wanted.longer)
         records, facts = rehearse(plan)
         summary = summarize(records, plan, facts)
         summary["limits"] = judge_plan(plan, summary)
-        return Step(wanted.load, attained_of(summary), 300 * wanted.longer)
+        return Step(wanted.load, attained_of(summary), STEP_S * wanted.longer)
 
     steps, found = find(try_load, Bounds(start=5, least=0.1, most=1000))
     assert found.outcome == "found"

@@ -79,9 +79,9 @@ def _print_channels() -> None:
     from inferometer.show.console import console, emit, plain_table
     from inferometer.show.notify.channels import CHANNELS, missing
 
-    table = plain_table("channel", "what it is", "needs in the environment", "", wrap="needs in the environment")
+    table = plain_table("channel", "what it is", "needs in the environment", "ready", wrap="needs in the environment")
     for name, kind in CHANNELS.items():
         takes = f" ({', '.join(kind.takes)})" if kind.takes else ""
-        ready = "ready" if not missing(name, os.environ) else "-"
+        ready = "no" if missing(name, os.environ) else "yes"
         table.add_row(name, kind.about, " ".join(kind.needs) + takes, ready)
     emit(table, console())

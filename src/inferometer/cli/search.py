@@ -11,6 +11,7 @@ from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
+    from inferometer.judge.search import Bounds
     from inferometer.search import Searched
 
 EXAMPLES = """\b
@@ -83,6 +84,8 @@ def search(
         step_s = seconds(step)
     except ValueError as error:
         raise PlanError(str(error)) from None
+    if wrong := _wrong(bounds, step_s):
+        raise PlanError(wrong)
     searched = find_most(
         aimed(plan),
         bounds,
@@ -99,10 +102,23 @@ def search(
     return _exit_code(searched)
 
 
+def _wrong(bounds: "Bounds", step_s: float) -> list[str]:
+    """What makes no search."""
+    least, most = f"{bounds.least:g}", f"{bounds.most:g}"
+    checks = {
+        "--step must be greater than 0": step_s > 0,
+        "--budget must be greater than 0": bounds.budget_s > 0,
+        "--within must be greater than 0%": bounds.within > 0,
+        f"--least must be greater than 0, got {least}": bounds.least > 0,
+        f"--least must be below --most, got {least} and {most}": bounds.least < bounds.most,
+    }
+    return [text for text, right in checks.items() if not right]
+
+
 def _exit_code(searched: "Searched") -> int:
     """An answer is 0, no load within the limits 1; a search that ended before its answer is no measurement of it."""
     if searched.interrupted:
-        say("warning", f"it was interrupted after {len(searched.steps)} whole steps, which are kept")
+        say("warning", f"it was interrupted; whole steps done and kept: {len(searched.steps)}")
         return INTERRUPTED
     return {"none meets": LIMIT_FAILED, "unresolved": INVALID}.get(searched.found.outcome, 0)
 

@@ -17,7 +17,7 @@ from inferometer.record.schema import schema_of
 from inferometer.vocabulary import duration_text, number_text
 
 Word = Literal["valid", "doubtful", "invalid"]
-Reason = dict[str, Any]  # {"word", "code", "text"}
+Reason = dict[str, Any]  # {"word", "code", "text"}, and "traffic" where it is about one class
 Summary = dict[str, Any]
 
 # Errors against what is reported: 5% of the median is what two runs differ by anyway; half of it is no measurement.
@@ -53,11 +53,24 @@ def verdict(summary: Summary, facts: Facts, plan: Plan) -> dict[str, Any]:
     reasons = [reason for rule in RULES for reason in rule(summary, facts, plan)]
     reasons.sort(key=lambda reason: reason["word"] != "invalid")
     word: Word = "valid" if not reasons else reasons[0]["word"]
-    return {"schema": schema_of("verdict"), "word": word, "reasons": reasons}
+    return {"schema": schema_of("verdict"), "word": word, "reasons": reasons, **_of_classes(reasons, plan)}
+
+
+def _of_classes(reasons: list[Reason], plan: Plan) -> dict[str, dict[str, Word]]:
+    """Of several traffic classes the word of each: by its own reasons, and by those of the run as a whole."""
+    if len(plan.classes) < 2:
+        return {}
+    words: dict[str, Word] = {}
+    for traffic in plan.classes:
+        own = [reason["word"] for reason in reasons if reason.get("traffic", traffic.name) == traffic.name]
+        words[traffic.name] = own[0] if own else "valid"
+    return {"traffic": words}
 
 
 def _reason(word: Word, code: str, text: str, traffic: str | None = None) -> Reason:
-    return {"word": word, "code": code, "text": f"{traffic}: {text}" if traffic else text}
+    if traffic is None:
+        return {"word": word, "code": code, "text": text}
+    return {"word": word, "code": code, "text": f"{traffic}: {text}", "traffic": traffic}
 
 
 def _doubt(code: str, text: str, traffic: str | None = None) -> Reason:

@@ -60,7 +60,7 @@ def document(run: Run) -> dict[str, Any]:
     return {
         "schema": schema_of("run"),
         "run": about if run.source is None else about | {"source": run.source},
-        "verdict": {name: run.verdict[name] for name in ("word", "reasons") if name in run.verdict},
+        "verdict": {name: run.verdict[name] for name in ("word", "reasons", "traffic") if name in run.verdict},
         "summary": run.summary,
         "plan": run.plan,
         "environment": run.environment,

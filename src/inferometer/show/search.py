@@ -52,8 +52,9 @@ def print_progress(step: Step, axis: str) -> None:
 def print_searched(found: Found, steps: Sequence[Step], axis: str, experiment: str, to: Console) -> None:
     emit(_headline(found, axis), to)
     emit("", to)
-    emit(curve_table(steps, axis, to.width), to)
-    emit("", to)
+    if steps:
+        emit(curve_table(steps, axis, to.width), to)
+        emit("", to)
     if wrong := sum(not step.valid for step in steps):
         emit(f"{wrong} of {len(steps)} steps were not valid as measurements: our own sending was late there", to)
     emit(f"kept as     {experiment}", to)

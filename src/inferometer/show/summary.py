@@ -57,7 +57,7 @@ def _sections(run: Run, plan: Plan, width: int) -> Iterator[RenderableType]:
     if summary["stages"]:
         yield stages_table(summary["stages"], plan, width)
     if summary["traffic"]:
-        yield traffic_table(summary["traffic"], width)
+        yield traffic_table(run, width)
 
 
 def _observed(summary: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
@@ -116,26 +116,35 @@ def stages_table(stages: list[Mapping[str, Any]], plan: Plan, width: int) -> Tab
     return _compact_table("stage", dict(zip(names, stages, strict=True)), width)
 
 
-def traffic_table(traffic: Mapping[str, Mapping[str, Any]], width: int) -> Table:
-    """One line per traffic class."""
-    return _compact_table("traffic", traffic, width)
+def traffic_table(run: Run, width: int) -> Table:
+    """One line per traffic class, with its own verdict."""
+    return _compact_table("traffic", run.summary["traffic"], width, run.verdict.get("traffic"))
 
 
-def _compact_table(what: str, parts: Mapping[str, Mapping[str, Any]], width: int) -> Table:
+def _compact_table(
+    what: str, parts: Mapping[str, Mapping[str, Any]], width: int, words: Mapping[str, str] | None = None
+) -> Table:
     """With intervals where there is room for them; names are broken over lines, numbers never."""
     failed = ("failed",) if any(part["failures"]["failed"] for part in parts.values()) else ()
     columns = ("sent", *failed, "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s")
     looks = ((columns, True), (columns, False), (("sent", "TTFT p50", "TTFT p99"), False))
     room = width + max(0, max(map(len, parts)) - LEAST_NAME)
-    return first_that_fits((_compact(what, parts, *look) for look in looks), room)
+    return first_that_fits((_compact(what, parts, *look, words) for look in looks), room)
 
 
-def _compact(what: str, parts: Mapping[str, Mapping[str, Any]], columns: tuple[str, ...], spread: bool) -> Table:
+def _compact(
+    what: str,
+    parts: Mapping[str, Mapping[str, Any]],
+    columns: tuple[str, ...],
+    spread: bool,
+    words: Mapping[str, str] | None,
+) -> Table:
     """Requests, failures where there are any, and the headline of each part."""
-    table = plain_table(what, *columns, right=columns, wrap=what, gap=1)
+    table = plain_table(what, *columns, *([""] if words else []), right=columns, wrap=what, gap=1)
     for name, part in parts.items():
         cells = _compact_cells(part, spread)
-        table.add_row(name, *(cells[column] for column in columns))
+        word = [Text(words[name], style=VERDICT_STYLES.get(words[name], ""))] if words and name in words else []
+        table.add_row(name, *(cells[column] for column in columns), *word)
     return table
 
 

@@ -110,12 +110,12 @@ def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = Non
 
 
 def _words(field: str, label: str, rows: Sequence[Mapping[str, Any]], left: bool) -> Spec:
-    """Beside their lines: on the right, or on the left near the end of the axis."""
-    side = {"align": "right", "dx": -4} if left else {"align": "left", "dx": 4}
+    """Above the plot, where nothing covers them: right of their lines, or left near the end of the axis."""
+    side = {"align": "right", "dx": 2} if left else {"align": "left", "dx": -2}
     return {
         "data": {"values": list(rows)},
-        "mark": {"type": "text", "baseline": "top", "fontSize": 11, **side},
-        "encoding": {"x": {"field": field, "type": "quantitative"}, "y": {"value": 2}, "text": {"field": label}},
+        "mark": {"type": "text", "baseline": "bottom", "fontSize": 11, **side},
+        "encoding": {"x": {"field": field, "type": "quantitative"}, "y": {"value": -3}, "text": {"field": label}},
     }
 
 

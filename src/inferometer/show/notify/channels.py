@@ -22,7 +22,7 @@ class ChannelKind:
 _HOME = "inferometer.show.notify"
 CHANNELS: dict[str, ChannelKind] = {
     "slack": ChannelKind("an incoming webhook of Slack", f"{_HOME}.slack:send", ("SLACK_WEBHOOK_URL",)),
-    "teams": ChannelKind("a workflow webhook of Microsoft Teams", f"{_HOME}.teams:send", ("TEAMS_WEBHOOK_URL",)),
+    "teams": ChannelKind("a workflow of Microsoft Teams", f"{_HOME}.teams:send", ("TEAMS_WEBHOOK_URL",)),
     "webhook": ChannelKind(
         "JSON to any address",
         f"{_HOME}.webhook:send",

@@ -176,7 +176,7 @@ def _tables(run: Run) -> Iterator[RichTable]:
     if summary["stages"]:
         yield stages_table(summary["stages"], plan, WIDE)
     if summary["traffic"]:
-        yield traffic_table(summary["traffic"], WIDE)
+        yield traffic_table(run, WIDE)
 
 
 def _doubts(run: Run, absent: list[Absent]) -> Iterator[Block]:

@@ -20,7 +20,7 @@ from inferometer.store.experiments import KeptExperiment
 from inferometer.store.folder import RECORDS
 from inferometer.store.manifest import MANIFEST
 
-FORMAT = "1"  # of the data files: another one makes all of them anew
+FORMAT = "2"  # of the data files: another one makes all of them anew
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'self'"
