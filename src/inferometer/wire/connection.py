@@ -17,6 +17,7 @@ from inferometer.wire.exchange import Exchange, Owner
 from inferometer.wire.http1 import chunks_complete, parse_head
 from inferometer.wire.origin import Address
 from inferometer.wire.reactor import BROKEN, COMPLETE, READ, WRITE, Reactor, Timer, now
+from inferometer.wire.sending import send_at_once
 from inferometer.wire.stamps import ANCILLARY_SIZE, STAMP, ask_for_stamps
 from inferometer.wire.tls import READ_SIZE, Tls
 
@@ -95,7 +96,7 @@ class Connection:
             return
         self._fd = self._socket.fileno()
         self._socket.setblocking(False)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        send_at_once(self._socket)
         error_number = self._socket.connect_ex(address)
         if error_number not in {0, errno.EINPROGRESS}:
             self._next_address(error_number)

@@ -4,12 +4,12 @@ so that the simulator can be exact and can misbehave on purpose.
 
 import socket
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import BROKEN, READ, WRITE, Reactor, now
+from inferometer.wire.sending import send_at_once
 from inferometer.wire.stamps import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns
 
 READ_SIZE = 256 * 1024
@@ -118,7 +118,7 @@ class Server:
         self.connections: set[_Connection] = set()
         self._socket = socket.create_server((host, port), backlog=4096, reuse_port=False)
         self._socket.setblocking(False)
-        _send_at_once(self._socket)
+        send_at_once(self._socket)  # what is accepted inherits it
         self.port: int = self._socket.getsockname()[1]
         reactor.watch(self._socket.fileno(), self._accept)
 
@@ -131,7 +131,6 @@ class Server:
             except OSError:  # out of descriptors: the client waits in the backlog
                 return
             client.setblocking(False)
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connections.add(_Connection(self, client))
 
     def close(self) -> None:
@@ -140,12 +139,6 @@ class Server:
         self._socket.close()
         for connection in list(self.connections):
             connection.drop()
-
-
-def _send_at_once(listener: socket.socket) -> None:
-    """Where the system's congestion control is BBR, it paces what is sent by timers of its own: Reno does not."""
-    with suppress(AttributeError, OSError):  # not Linux, or not allowed
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
 
 
 class _Connection:
