@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Callable
 
 import click
 
@@ -54,6 +55,18 @@ def say(kind: str, text: str) -> None:
     """One line on stderr: `note: ...`, `warning: ...`."""
     word = click.style(f"{kind}:", fg=_COLOURS[kind], bold=kind != "note") if _coloured() else f"{kind}:"
     click.echo(f"{word} {text}", err=True)
+
+
+def notes_once(above: Callable[[Callable[[], None]], None] = lambda speak: speak()) -> Callable[[str], None]:
+    """Says notes, each once: what every step or case would say again. `above` speaks where a live table stands."""
+    said: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            above(lambda: say("note", text))
+
+    return note
 
 
 def _tell(mistakes: list[str], hint: str | None, code: int) -> int:

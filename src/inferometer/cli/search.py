@@ -1,13 +1,12 @@
 """`inferometer search`: the most load that keeps the limits."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, say
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, notes_once, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def search(
         axis=over,
         step_s=step_s,
         store=store_of(store),
-        notes=None if quiet else _said_once(),
+        notes=None if quiet else notes_once(),
         on_step=None if quiet else (lambda step: print_progress(step, over)),
     )
     if as_json:
@@ -121,15 +120,3 @@ def _exit_code(searched: "Searched") -> int:
         say("warning", f"it was interrupted; whole steps done and kept: {len(searched.steps)}")
         return INTERRUPTED
     return {"none meets": LIMIT_FAILED, "unresolved": INVALID}.get(searched.found.outcome, 0)
-
-
-def _said_once() -> Callable[[str], None]:
-    """What every step would say again is said once."""
-    said: set[str] = set()
-
-    def note(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            say("note", text)
-
-    return note

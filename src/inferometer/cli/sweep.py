@@ -1,12 +1,11 @@
 """`inferometer sweep`: an experiment, case after case."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, say
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, notes_once, say
 from inferometer.cli.notifying import channels_of, tell_of_experiment
 from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
 
@@ -164,7 +163,7 @@ def _conducted(
             prepared,
             folder,
             store=store,
-            notes=None if quiet else _said_once(live.note),
+            notes=None if quiet else notes_once(live.note),
             watch=None if quiet else live,
             on_begin=(lambda case, done: None) if quiet else (lambda case, done: live.begin(case.name, done)),
             on_case=(lambda row: None) if quiet else live.add,
@@ -172,18 +171,6 @@ def _conducted(
         )
     finally:
         live.close()
-
-
-def _said_once(above: Callable[[Callable[[], None]], None]) -> Callable[[str], None]:
-    """What every case would say again is said once."""
-    said: set[str] = set()
-
-    def note(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            above(lambda: say("note", text))
-
-    return note
 
 
 def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json: bool) -> None:
