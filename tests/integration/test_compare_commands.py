@@ -154,6 +154,24 @@ def test_a_confirming_run_is_made_and_believed(store: Path) -> None:
     assert made[0] == plan_from(PLAN)
 
 
+def test_a_plan_that_is_given_makes_the_confirming_run(
+    store: Path, tmp_path: Path, simulator: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--confirm-with`: a real run, kept like any other. Of other work it can tell nothing, and that is said."""
+    looks_worse = kept(store, 12, 21.0)
+    told = ("check", looks_worse.id, "--json", "--store", str(store), "--confirm-with")
+    assert called(*told, str(tmp_path / "none.yaml")) == 2
+    assert "none.yaml" in capsys.readouterr().err
+    plan = tmp_path / "again.yaml"
+    plan.write_text(f"target: {{url: '{simulator}'}}\nstop: {{requests: 8}}\n", encoding="utf-8")
+    assert called(*told, str(plan)) == 1
+    found = json.loads(capsys.readouterr().out)
+    second = open_store(store).runs(limit=1)[0]
+    assert second.id != looks_worse.id and open_store(store).load(second.id).plan["stop"]["requests"] == 8
+    assert (found["word"], found["confirmed"]) == ("worse", None)
+    assert f"{second.id}, can neither confirm it nor not" in found["warnings"][-1]
+
+
 def test_history_is_of_one_identity_and_of_before(store: Path) -> None:
     other = keep(
         store,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.cli.mistakes import INVALID
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import parse_yaml
 
@@ -45,7 +46,9 @@ def test_command_runs(command, store):
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    # A busy machine may spoil a measurement: that is said with its own exit code, and the command has still run.
+    said = done.returncode == INVALID and "not valid as a measurement" in done.stderr
+    assert done.returncode == 0 or said, done.stderr
     assert done.stdout.strip()
     assert "Traceback" not in done.stderr
 

@@ -7,8 +7,9 @@ from scipy import stats
 from inferometer.judge.baseline import SETTLED
 from inferometer.judge.changes import ChangePoint, _best_split, _prefix_sums, change_points, regimes, student_p
 from inferometer.measure.quantiles import Floats
+from shapes import AT, POINTS, shaped
 
-POINTS, AT, NOISE, SERIES = 100, 60, 2.0, 100
+SERIES = 100
 
 
 def energy(left: Floats, right: Floats) -> float:
@@ -35,19 +36,6 @@ def test_p_is_students_with_population_deviations() -> None:
     args = (left.mean(), left.std(), len(left), right.mean(), right.std(), len(right))
     assert student_p(left, right) == pytest.approx(stats.ttest_ind_from_stats(*args).pvalue)
     assert student_p(left[:1], right[:1]) == 1.0
-
-
-def shaped(draw: np.random.Generator, shape: str) -> Floats:
-    time = np.arange(POINTS)
-    level = {
-        "step up": 100 + 10.0 * (time >= AT),
-        "step down": 100 - 10.0 * (time >= AT),
-        "small step": 100 + 5.0 * (time >= AT),
-        "spike": 100 + 20.0 * (time == AT),
-        "drift": 100 + 0.1 * time,
-        "noise": 100 + 0.0 * time,
-    }[shape]
-    return level + draw.normal(0, NOISE, POINTS)
 
 
 def steps(series: Floats) -> list[ChangePoint]:

@@ -8,6 +8,7 @@ from inferometer.judge.check import check, confirm
 from inferometer.judge.checked import CheckResult
 from inferometer.record.run import Run
 from lined_runs import environment_of, line_of, lined_run
+from shapes import AT, POINTS, shaped
 
 
 def noisy(level: float, n: int, seed: int = 1, cv: float = 0.01) -> list[float]:
@@ -153,6 +154,36 @@ def test_checks_of_nothing_raise_no_alarm() -> None:
         line = line_of(values)
         alarms += sum(check(line[:at], line[at]).word == "worse" for at in range(20, 50, 3))
     assert alarms <= 1  # of 120
+
+
+def alarms(shape: str, series: int, days: range) -> dict[int, int]:
+    """On which days of a shape a check says worse, of how many series."""
+    draw, found = np.random.default_rng(103), dict.fromkeys(days, 0)
+    for _ in range(series):
+        line = line_of(shaped(draw, shape).tolist())
+        for day in days:
+            found[day] += check(line[:day], line[day]).word == "worse"
+    return found
+
+
+def test_day_by_day_steps_for_the_worse_are_found() -> None:
+    assert all(n == 4 for n in alarms("step up", 4, range(AT + 3, POINTS, 6)).values())
+    assert all(n == 4 for n in alarms("small step", 4, range(AT + 9, POINTS, 6)).values())
+
+
+@pytest.mark.parametrize("shape", ["step down", "drift", "noise"])
+def test_day_by_day_the_rest_is_quiet(shape: str) -> None:
+    assert not any(alarms(shape, 4, range(AT - 12, POINTS, 5)).values())
+
+
+def test_a_spike_raises_an_alarm_on_its_own_day_alone() -> None:
+    """And on none with a run that confirms it."""
+    found = alarms("spike", 5, range(AT - 1, AT + 12))
+    assert {day for day, n in found.items() if n} == {AT}
+    line = line_of(shaped(np.random.default_rng(103), "spike").tolist())
+    spike, next_one = (check(line[:AT], line[day], first_look=0.001**0.5) for day in (AT, AT + 1))
+    assert spike.is_alone and not checked(HISTORY, 20.0).is_alone
+    assert confirm(spike, next_one).word == "same"
 
 
 def test_the_document_is_plain_and_complete() -> None:

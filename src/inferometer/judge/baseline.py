@@ -45,7 +45,7 @@ def baseline(
     """Of values in order of time; `accepted` are indices from which on what is measured was said to be all right."""
     series = np.asarray(values, np.float64)
     points = change_points(series.tolist(), window=window, max_p=max_p, magnitude=magnitude)
-    steps = _told(points, len(series))
+    steps = _told(points, series, max_p)
     kept: list[int] = []
     left_out: list[int] = []
     worse_since: int | None = None
@@ -68,12 +68,25 @@ def baseline(
     )
 
 
-def _told(points: Sequence[ChangePoint], length: int) -> list[ChangePoint]:
-    """Steps with enough runs before them, and behind them too unless they are the newest."""
+def _told(points: Sequence[ChangePoint], series: Floats, max_p: float) -> list[ChangePoint]:
+    """Steps with enough runs before them, and behind them too unless they are the newest, that no single run makes."""
     steps = [point for point in points if not point.is_drift and point.index >= SETTLED]
-    ends = [*(point.index for point in steps), length][1:]
-    pairs = zip(steps, ends, strict=True) if steps else ()
-    return [point for point, end in pairs if end - point.index >= SETTLED or end == length]
+    edges = [0, *(point.index for point in steps), len(series)]
+    stretches = zip(steps, edges, edges[2:], strict=False)
+    return [point for point, start, end in stretches if _holds(series, start, point.index, end, max_p)]
+
+
+def _holds(series: Floats, start: int, index: int, end: int, max_p: float) -> bool:
+    """Of a step at `index` between those beside it."""
+    if end - index < SETTLED:
+        return end == len(series)
+    return not _is_spike(series[start:index], series[index:end], max_p)
+
+
+def _is_spike(before: Floats, after: Floats, max_p: float) -> bool:
+    """Whether one run makes the step: without the run that is farthest from those before, there is none."""
+    farthest = int(np.argmax(np.abs(after - before.mean())))
+    return student_p(before, np.delete(after, farthest)) >= max_p
 
 
 def _word(before: Floats, after: Floats, direction: Direction | None, max_p: float) -> str:

@@ -92,6 +92,10 @@ def confirm(first: CheckResult, second: CheckResult) -> CheckResult:
     chance at a level p each do so with p²."""
     if first.word != "worse":
         return first
+    if not {each.change.key for each in first.of_word("worse")} & {each.change.key for each in second.measures}:
+        why = "it is not valid as a measurement" if second.word == "invalid" else "it has no history of its own"
+        text = f"a second run, {second.run}, can neither confirm it nor not: {why}"
+        return replace(first, warnings=(*first.warnings, text))
     again = {each.change.key for each in second.of_word("worse")}
     if any(each.change.key in again for each in first.of_word("worse")):
         text = f"A second run, {second.run}, says the same."

@@ -81,6 +81,11 @@ class CheckResult:
             return 4
         return 1 if self.word == "worse" or (strict and self.word == "unclear") else 0
 
+    @property
+    def is_alone(self) -> bool:
+        """Worse by this run alone, which nothing has confirmed: it may be a spike, the next run tells."""
+        return self.confirmed is None and any(each.since is None for each in self.of_word("worse"))
+
     def of_word(self, word: str, *, alert: bool = True) -> list[Checked]:
         return [each for each in self.measures if each.word == word and each.alert == alert]
 
@@ -92,6 +97,7 @@ class CheckResult:
             **{name: getattr(self, name) for name in plain},
             "sentences": list(self.sentences),
             "warnings": list(self.warnings),
+            "alone": self.is_alone,
             "axes": dict(self.axes),
             "measures": [each.document() for each in self.measures],
             "steps": [each.document() for each in self.steps],

@@ -67,6 +67,8 @@ def _facts(found: CheckResult) -> Table:
     if left_out:
         runs = "1 run" if len(left_out) == 1 else f"{len(left_out)} runs"
         table.add_row("left out", f"{runs} after a change for the worse that nobody accepted")
+    if found.is_alone:
+        table.add_row("confirm", f"inferometer check {found.run} --confirm: one run alone may be a spike")
     if found.word == "worse" and found.against == "history":
         table.add_row("accept", f"inferometer check {found.run} --accept, if it is meant to be so")
     return table
