@@ -128,6 +128,21 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path, store):
     assert open_store(store).load(kept.cases[0]["run"]).state == "interrupted"
 
 
+SLOW = 'import time; time.sleep(1.2); print(\'{"name": "n", "value": 1, "unit": "s", "direction": "lower"}\')'
+
+
+def test_a_case_of_untold_length_is_expected_to_last_as_long_as_those_before(tmp_path, store):
+    """One takes more than half of the budget, so that there is no room for a second."""
+    file = tmp_path / "experiment.yaml"
+    benchmark = {"name": "slow", "command": [sys.executable, "-c", SLOW], "args": {"size": 1}}
+    said = {"benchmark": benchmark, "axes": {"args.size": [1, 2, 3]}, "budget": {"time": "2s"}}
+    file.write_text(yaml.safe_dump(said))
+    done = command(file, "--store", store)
+    assert done.return_value == 4 and "would not fit into the budget of 2 s" in done.stderr, done.stderr
+    (kept,) = experiments_of(store)
+    assert [case["state"] for case in kept.cases] == ["complete"]
+
+
 def test_an_edited_experiment_is_not_resumed_silently(tmp_path, store):
     said = {"latency": {"iters": 2, "warmup": 0}, "axes": {"batch_size": [1, 2]}}
     file = tmp_path / "experiment.yaml"

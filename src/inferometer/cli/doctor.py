@@ -49,7 +49,7 @@ def doctor(as_json: bool, store: Path | None, **asked: Any) -> int:
     if as_json:
         from inferometer.cli.printing import print_json
 
-        print_json(document(groups))
+        print_json(document(groups), "doctor")
     else:
         from inferometer.show.console import console
         from inferometer.show.doctor import print_checks

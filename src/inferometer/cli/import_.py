@@ -100,7 +100,7 @@ class Attempts:
         if as_json:
             from inferometer.cli.printing import print_json
 
-            print_json(self._document())
+            print_json(self._document(), "import")
         else:
             self._print(dry_run)
         if not quiet:
@@ -202,7 +202,7 @@ def _print_formats(as_json: bool) -> int:
     if as_json:
         from inferometer.cli.printing import print_json
 
-        print_json({"formats": titles})
+        print_json({"formats": titles}, "formats")
     else:
         width = max(map(len, titles))
         for name, title in titles.items():

@@ -8,6 +8,7 @@ import click
 from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, say
 from inferometer.record.record import CENSORED
 from inferometer.record.run import Run, document
+from inferometer.record.schema import schema_of
 
 VIEWS = {  # of runs without requests: who prints them
     "latency": "inferometer.show.offline:print_offline",
@@ -17,9 +18,12 @@ VIEWS = {  # of runs without requests: who prints them
 }
 
 
-def print_json(content: dict[str, Any]) -> None:
-    """One JSON document; a missing number is null."""
+def print_json(content: dict[str, Any], kind: str | None = None) -> None:
+    """One JSON document, which says of which `kind` it is; a missing number is null."""
     import orjson
+
+    if kind is not None:
+        content = {"schema": schema_of(kind), **content}
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
     click.echo(orjson.dumps(content, option=options).decode())

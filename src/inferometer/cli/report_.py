@@ -63,7 +63,7 @@ def report(runs: tuple[str, ...], output: str | None, form: str | None, quiet: b
     if as_json:
         from inferometer.cli.printing import print_json
 
-        print_json({"written": [str(each) for each in written], "verdict": what.report.verdict.word})
+        print_json({"written": [str(each) for each in written], "verdict": what.report.verdict.word}, "report")
     elif not quiet:
         click.echo(f"wrote {_told(written)}", err=True)
 

@@ -95,7 +95,7 @@ def search(
         on_step=None if quiet else (lambda step: print_progress(step, over)),
     )
     if as_json:
-        print_json(searched.document())
+        print_json(searched.document(), "search")
     else:
         print_searched(searched.found, searched.steps, over, searched.experiment, console())
     return _exit_code(searched)

@@ -42,7 +42,7 @@ def site(output: str, conditions: tuple[str, ...], charts: int, as_json: bool, q
 
     built = write_site(Path(output).expanduser(), store_of(store), where=conditions, charts=charts)
     if as_json:
-        print_json(built.document())
+        print_json(built.document(), "site")
     elif not quiet:
         click.echo(
             f"{built.path}: {built.runs:,} runs; {len(built.written)} files written, {len(built.removed)} removed"

@@ -37,7 +37,7 @@ def info(as_json: bool, store: str | None) -> None:
 
     facts = facts_of(store_of(store))
     if as_json:
-        print_json(facts)
+        print_json(facts, "store")
         return
     table = facts_table()
     for name, value in facts.items():

@@ -22,6 +22,13 @@ VERSIONS = {
     "notifications": 1,  # who was told of what
     "ci": 1,
     "rosetta": 1,  # a run by another tool's definitions
+    "search": 1,
+    "import": 1,
+    "formats": 1,
+    "doctor": 1,
+    "report": 1,
+    "site": 1,
+    "store": 1,
 }
 
 
