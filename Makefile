@@ -46,7 +46,7 @@ clean:
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-.venv/core: .venv/pip pyproject.toml constraints.txt
+.venv/core: .venv/pip pyproject.toml constraints.txt setup.py src/inferometer/wire/_reader.c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 

@@ -1,10 +1,13 @@
 """The compiled part of the wire says what the Python part says, on anything."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferometer.load.answer import FRAMING, place_tokens
 from inferometer.wire.compiled import compiled
+from inferometer.wire.exchange import Exchange
 from inferometer.wire.skeleton import Skeleton
 from inferometer.wire.sse import _one_event_per_chunk
 
@@ -34,6 +37,29 @@ def test_events_are_split_alike(body):
 
 pieces = st.sampled_from([b"", b'"', b"a", b"1", b"23", b"}", b"}}", b'{"t":"', b'","u":', b',"c":', b"\\", b"-1"])
 events = st.lists(pieces, max_size=7).map(b"".join)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 30)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=12),
+    st.integers(-50, 50),
+)
+def test_tokens_are_placed_alike(reads, events, sent_at):
+    """Reads of so many bytes so long after each other; events that end there, with so many tokens."""
+    read_ends, stamps = (np.cumsum([each[column] for each in reads]) for column in (0, 1))
+    ends, tokens = ([each[column] for each in sorted(events) if each[0] <= read_ends[-1]] for column in (0, 1))
+    exchange = Exchange.__new__(Exchange)
+    exchange.sent_at, exchange.bulk, exchange.reads, exchange.since = sent_at, None, [], []
+    python = place_tokens(exchange, stamps, read_ends, np.array(ends, np.int64), np.array(tokens, np.int64))
+    assert compiled().place_tokens(stamps, read_ends, ends, tokens, sent_at, FRAMING) == python
+
+
+def test_an_event_behind_the_last_read_is_refused():
+    reads = np.array([10])
+    with pytest.raises(ValueError, match="behind the last read"):
+        compiled().place_tokens(reads, reads, [11], [1], 0, FRAMING)
+    with pytest.raises(ValueError, match="lengths differ"):
+        compiled().place_tokens(reads, reads, [10], [], 0, FRAMING)
 
 
 @given(

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from inferometer.load.clock import Ticket
 from inferometer.record.record import Outcome, Record
 from inferometer.wire.api import Answer, Api, Json, count_in, error_text, read_events, read_whole
+from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
 from inferometer.wire.pieces import read_pieces
@@ -132,7 +133,7 @@ def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, stamp
     record.events = len(ends)
     _note_answer(record, answer)
     if ends:
-        _note_reads(record, exchange, stamps, np.array(ends, np.int64), answer)
+        _note_reads(record, exchange, stamps, ends, answer)
     if complete:
         _check(record, api, answer)
         _check_end(record, exchange, api, answer)
@@ -168,19 +169,29 @@ def _details(usage: Json, name: str) -> Json:
     return details if isinstance(details, dict) else {}
 
 
-def _note_reads(record: Record, exchange: Exchange, stamps: Ints, ends: Ints, answer: Answer) -> None:
+def _note_reads(record: Record, exchange: Exchange, stamps: Ints, ends: list[int], answer: Answer) -> None:
     """Which read completed each event, the tokens that came with each read, and its uncertainty."""
-    read_ends = read_ends_of(exchange)
+    assert exchange.sent_at is not None
+    read_ends, reader = read_ends_of(exchange), compiled()
+    if reader is not None and kernel_stamped(exchange):
+        placed = reader.place_tokens(stamps, read_ends, ends, answer.tokens, exchange.sent_at, FRAMING)
+    else:
+        placed = place_tokens(exchange, stamps, read_ends, np.array(ends, np.int64), np.array(answer.tokens, np.int64))
+    record.read_at, record.read_tokens, record.read_slack = placed
+    if answer.visible_event is not None:
+        record.visible_at = int(stamps[read_ends.searchsorted(ends[answer.visible_event])])
+
+
+def place_tokens(
+    exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, event_tokens: Ints
+) -> tuple[bytes, bytes, bytes]:
+    """Instant, tokens and slack of every read that bears tokens, packed."""
     completed_by = read_ends.searchsorted(ends)
-    event_tokens = np.array(answer.tokens, np.int64)
     tokens = np.bincount(completed_by, event_tokens, len(stamps)).astype(np.int64)
     bearing = tokens.nonzero()[0]
-    record.read_at = stamps[bearing].tobytes()
-    record.read_tokens = tokens[bearing].tobytes()
     bears = event_tokens > 0
-    record.read_slack = _slack(exchange, stamps, read_ends, ends[bears], completed_by[bears])[bearing].tobytes()
-    if answer.visible_event is not None:
-        record.visible_at = int(stamps[completed_by[answer.visible_event]])
+    slack = _slack(exchange, stamps, read_ends, ends[bears], completed_by[bears])
+    return stamps[bearing].tobytes(), tokens[bearing].tobytes(), slack[bearing].tobytes()
 
 
 def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, completed_by: Ints) -> Ints:

@@ -26,6 +26,7 @@ MOST_BLOCKS = 32  # more would be shorter than the memory of a queue; 31 degrees
 FEWEST_BLOCKS = 8  # fewer make Student's t too wide to be of use
 VALUES_PER_BLOCK = 10  # below this, blocks are as good as single values
 MERGE_ABOVE = 1.28  # merge blocks while their lag-1 correlation is positive at the one-sided 10% level
+MOST_REPEATED = 2  # times as many as there are values
 NORMAL_ABOVE = 50.0  # n q (1-q) from which binomial ranks by Cornish-Fisher are right to one rank
 RANK_WITHIN = 1e-3  # of a rank, before it is rounded outwards
 
@@ -50,7 +51,7 @@ class Sample:
     block: Ints
     blocks: int
     block_weights: Floats
-    ordered: Floats
+    ordered: Floats  # a value of weight 3 stands there three times, unless there is `cumulative`
     cumulative: Floats | None  # weights up to and with each ordered value
 
     def __len__(self) -> int:
@@ -58,7 +59,7 @@ class Sample:
 
     @property
     def total(self) -> float:
-        return float(len(self.values)) if self.cumulative is None else float(self.cumulative[-1])
+        return float(len(self.ordered)) if self.cumulative is None else float(self.cumulative[-1])
 
 
 def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None) -> Sample:
@@ -68,9 +69,17 @@ def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None
     if weights is None or (len(weights) and float(weights.min()) == float(weights.max())):
         sizes = _by_block(block, None, blocks)
         return Sample(values, None, block, blocks, sizes, np.sort(values), None)
-    order = np.argsort(values, kind="stable")
-    sizes = _by_block(block, weights, blocks)
-    return Sample(values, weights, block, blocks, sizes, values[order], np.cumsum(weights[order]))
+    return Sample(values, weights, block, blocks, _by_block(block, weights, blocks), *_ordered(values, weights))
+
+
+def _ordered(values: Floats, weights: Floats) -> tuple[Floats, Floats | None]:
+    """Sorted values with their cumulative weights; or each as often as it weighs, which is sorted eight times as fast
+    and hardly longer where few weigh more than 1."""
+    counts = weights.astype(np.int64)
+    if counts.sum() <= MOST_REPEATED * len(values) and bool((counts == weights).all()):
+        return np.sort(np.repeat(values, counts)), None
+    order = np.argsort(values)
+    return values[order], np.cumsum(weights[order])
 
 
 def _by_block(block: Ints, amounts: Floats | None, blocks: int) -> Floats:
@@ -106,7 +115,7 @@ def quantile(of: Sample, q: float) -> float | None:
 
 def _rank_at(of: Sample, share: float) -> int:
     """Index of the ordered value at which the cumulative share is first reached (1e-9 forgives rounding)."""
-    n = len(of)
+    n = len(of.ordered)
     if of.cumulative is None:
         return min(n - 1, max(0, math.ceil(share * n - 1e-9) - 1))
     return min(n - 1, int(np.searchsorted(of.cumulative, share * of.total * (1 - 1e-12), side="left")))
@@ -160,7 +169,7 @@ def _below(of: Sample, q: float, middle: float) -> Mask:
 def _share_up_to(of: Sample, value: float, side: Literal["left", "right"]) -> float:
     index = int(np.searchsorted(of.ordered, value, side=side))
     if of.cumulative is None:
-        return index / len(of)
+        return index / len(of.ordered)
     return float(of.cumulative[index - 1]) / of.total if index else 0.0
 
 

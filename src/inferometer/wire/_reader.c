@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define VERSION 2 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define COMPLETE (1 << 16) /* the last chunk of the stream is here */
@@ -390,6 +391,71 @@ error:
     return NULL;
 }
 
+/* place_tokens(stamps, read_ends, ends, tokens, sent_at, framing) -> (read_at, read_tokens, read_slack), of the reads
+ * that bear tokens, packed; load/answer.py says what they mean. All reads have the kernel's stamp. */
+static int64_t slack_of(const int64_t *stamps, Py_ssize_t read, int64_t sent_at) {
+    int64_t slack = stamps[read] - (read > 0 ? stamps[read - 1] : sent_at);
+    return slack > 0 ? slack : 0;
+}
+
+typedef struct {
+    int64_t tokens, bearing, last_end; /* bearing: events with tokens; last_end: where the last of them ends */
+} Placed;
+
+/* Fills one Placed per read; -1 where the lists are not what they should be. */
+static int place(Placed *placed, const int64_t *read_ends, Py_ssize_t reads, PyObject *ends, PyObject *tokens) {
+    Py_ssize_t read = 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(ends); i++) {
+        int64_t end = PyLong_AsLongLong(PyList_GET_ITEM(ends, i));
+        int64_t amount = PyLong_AsLongLong(PyList_GET_ITEM(tokens, i));
+        if ((end == -1 || amount == -1) && PyErr_Occurred()) return -1;
+        while (read < reads && read_ends[read] < end) read++;
+        if (read == reads) {
+            PyErr_SetString(PyExc_ValueError, "an event ends behind the last read");
+            return -1;
+        }
+        if (amount <= 0) continue;
+        placed[read].tokens += amount;
+        placed[read].bearing += 1;
+        placed[read].last_end = end;
+    }
+    return 0;
+}
+
+static PyObject *place_tokens(PyObject *module, PyObject *args) {
+    Py_buffer stamps, read_ends;
+    PyObject *ends, *tokens, *result = NULL;
+    long long sent_at;
+    Py_ssize_t framing;
+    if (!PyArg_ParseTuple(args, "y*y*O!O!Ln", &stamps, &read_ends, &PyList_Type, &ends, &PyList_Type, &tokens, &sent_at,
+                          &framing))
+        return NULL;
+    Py_ssize_t reads = stamps.len / 8, bearing = 0;
+    const int64_t *at = stamps.buf, *until = read_ends.buf;
+    Placed *placed = PyMem_Calloc(reads + 1, sizeof(Placed));
+    int64_t *packed = PyMem_Malloc((3 * reads + 1) * 8);
+    if (placed == NULL || packed == NULL) {
+        PyErr_NoMemory();
+    } else if (read_ends.len != stamps.len || PyList_GET_SIZE(ends) != PyList_GET_SIZE(tokens)) {
+        PyErr_SetString(PyExc_ValueError, "lengths differ");
+    } else if (place(placed, until, reads, ends, tokens) == 0) {
+        for (Py_ssize_t i = 0; i < reads; i++) {
+            if (placed[i].tokens == 0) continue;
+            int exact = placed[i].bearing == 1 && until[i] - placed[i].last_end <= framing;
+            packed[bearing] = at[i];
+            packed[reads + bearing] = placed[i].tokens;
+            packed[2 * reads + bearing] = exact ? 0 : slack_of(at, i, sent_at);
+            bearing++;
+        }
+        result = Py_BuildValue("y#y#y#", packed, bearing * 8, packed + reads, bearing * 8, packed + 2 * reads, bearing * 8);
+    }
+    PyMem_Free(placed);
+    PyMem_Free(packed);
+    PyBuffer_Release(&stamps);
+    PyBuffer_Release(&read_ends);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"register", (PyCFunction)Poller_register, METH_VARARGS, "register(fd, events)"},
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
@@ -421,6 +487,7 @@ static PyTypeObject PollerType = {
 static PyMethodDef functions[] = {
     {"split_events", split_events, METH_VARARGS, "split_events(raw, start) -> (data, ends) or None"},
     {"read_run", read_run, METH_VARARGS, "read_run(events, start, *shape) -> (bears, totals)"},
+    {"place_tokens", place_tokens, METH_VARARGS, "place_tokens(stamps, read_ends, ends, tokens, sent_at, framing)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -430,7 +497,7 @@ PyMODINIT_FUNC PyInit__reader(void) {
     if (PyType_Ready(&PollerType) < 0) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made == NULL) return NULL;
-    if (PyModule_AddIntConstant(made, "LOOK", LOOK) < 0 || PyModule_AddIntConstant(made, "COMPLETE", COMPLETE) < 0 ||
+    if (PyModule_AddIntConstant(made, "VERSION", VERSION) < 0 || PyModule_AddIntConstant(made, "LOOK", LOOK) < 0 || PyModule_AddIntConstant(made, "COMPLETE", COMPLETE) < 0 ||
         PyModule_AddObjectRef(made, "Poller", (PyObject *)&PollerType) < 0) {
         Py_DECREF(made);
         return NULL;

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from inferometer.errors import TargetError
 
 Address = tuple[int, tuple[str, int]]  # family and socket address
+Trust = tuple[bool, str | None, str | None, str | None]  # verify, ca, cert, key: the TLS settings of a plan
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class Origin:
         if self.proxy is not None and self.tls is None:
             return f"http://{self.authority}{path}"
         return path
+
+    @property
+    def proxy_headers(self) -> dict[str, str]:
+        """What a plain proxy wants with every request; one that opens a tunnel is told once."""
+        return {} if self.tunnelled or self.proxy_key is None else {"Proxy-Authorization": self.proxy_key}
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
         """A blocking connection, not open yet, for the few questions before and beside the load."""
@@ -78,6 +84,11 @@ def origin_of(url: str, tls: ssl.SSLContext | None = None, proxy: str | None = N
             f"target.proxy: must be an http:// address, got {via.host} over https", "write http://host:port"
         )
     return Origin(url, parts.hostname, port, parts.path.rstrip("/"), context, via, _proxy_key(proxy))
+
+
+def trusted_origin(url: str, trust: Trust, proxy: str | None = None) -> Origin:
+    """The origin of a URL with the TLS settings of a plan; certificate files are read only for https."""
+    return origin_of(url, tls_context(*trust) if url.startswith("https:") else None, proxy)
 
 
 def _proxy_key(proxy: str | None) -> str | None:
