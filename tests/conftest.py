@@ -2,6 +2,7 @@
 `INFEROMETER_EXPLORE=1` draws new ones."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 settings.register_profile("steady", derandomize=True)
 if not os.environ.get("INFEROMETER_EXPLORE"):
     settings.load_profile("steady")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a script: children would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

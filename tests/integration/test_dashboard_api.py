@@ -256,6 +256,7 @@ def test_a_run_that_is_being_written_is_told_as_such(tmp_path):
     folder = store.new_run()
     folder.write_plan({"load": {"rate": 5}})
     with dashboard(store.home) as address:
+        folder.write_environment({})  # a sign of life, however long the server took to start
         now = Client(address).json(f"/api/runs/{folder.id}/live")
     assert now["run"]["state"] == "partial" and now["running"] and now["quantities"] == []
 

@@ -80,4 +80,4 @@ def test_an_unknown_type_names_the_known_ones():
 def test_a_prompt_of_a_thousand_tokens_is_cheap(prompt_as):
     tape = workload_of(Synthetic(input_tokens=1000, prompt_as=prompt_as), 0, 0, "nonce")
     best_s = min(timeit.repeat(lambda: tape(7), number=50, repeat=10)) / 50
-    assert best_s < 500e-6  # 50 us on an idle machine
+    assert best_s < 5e-3  # 50 us on an idle machine: a sanity check, bench/workload.py measures
