@@ -13,7 +13,7 @@ if not os.environ.get("INFEROMETER_EXPLORE"):
     settings.load_profile("steady")
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a script: children would ignore it too
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job: children would ignore it too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -109,6 +109,7 @@ class Connection:
             self._next_address(error_number)
             return
         self._kernel = self._client.kernel_stamps and ask_for_stamps(self._socket)
+        self._reactor.stamps_itself |= not self._kernel
         self._recvmsg = self._socket.recvmsg
         if self._exchange is not None:
             self._exchange.connect_ns = now() - self._opened_at

@@ -64,8 +64,9 @@ class Reactor:
         self._running = False
         self._alarm = _alarm()
         self.nap_s = nap_s
-        self.polled_at = now()  # when the poll before this one returned: what is readable now came after it
+        self.polled_at = now()  # by the poll before this one: what is readable now came after it
         self._returned_at = self.polled_at
+        self.stamps_itself = False  # True where a connection has no kernel stamps, and `polled_at` has to be exact
         self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
         if self._alarm is not None:
             self.watch(self._alarm.fileno(), self._alarm.clear)
@@ -154,6 +155,8 @@ class Reactor:
         while self._running:
             whole = self._taken < BATCH  # else that poll left something behind, which came before it
             events = self._wait()
+            if self.stamps_itself:
+                events = self._asked_again()
             self.polled_at, returned_at = returned_at if whole else self.polled_at, self._returned_at
             for fd, what in events:
                 on_ready = ready.get(fd)
@@ -162,6 +165,14 @@ class Reactor:
             self._fire()
             if self.nap_s and self._taken < BUSY_BATCH:
                 self._rest()
+
+    def _asked_again(self) -> list[tuple[int, int]]:
+        """What is ready, asked once more at a known instant: what is not among it came after that. A poll that waited
+        looked at some instant before it returned, and a process that lost its core in between does not know when."""
+        asked_at = now()
+        events = self._poll(0)
+        self._returned_at = asked_at
+        return events
 
     def _wait(self) -> list[tuple[int, int]]:
         """Ready descriptors; blocks until there is one or a timer is due, unless quiet work is waiting."""
