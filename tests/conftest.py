@@ -22,4 +22,5 @@ def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Locks and traces of started servers of these tests alone: those of another process must not stop them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("INFEROMETER_LOCKS", str(tmp_path_factory.mktemp("locks")))
         yield

@@ -44,14 +44,16 @@ BATCH_AT_ONCE = 16  # prompts that transformers gets at once in a throughput run
 Open = Callable[[str, EngineSettings], OfflineEngine]
 Notes = Callable[[str], None]
 Watch = Callable[[Progress], None]
+Measured = tuple[dict[str, Any], dict[str, Any], State]  # summary, verdict, and whether it came to its end
+Measure = Callable[[Stand], Measured]
 
 
 def _silent(_said: object) -> None:
     """Where nobody listens."""
 
 
-def offline_latency(
-    plan: LatencyPlan,
+def offline(
+    plan: LatencyPlan | ThroughputPlan,
     *,
     store: Place = None,
     watch: Watch = _silent,
@@ -59,18 +61,36 @@ def offline_latency(
     open_engine: Open = open_engine,
     wait_for_target_s: float = 0.0,
 ) -> Run:
-    """Every batch size of the plan on one engine; a case that fails is a result, and the others go on."""
+    """What the plan asks of one engine in this process, kept as a run."""
     kept_in = open_store(store)
     kept_in.check_writable()
-    check_context(plan, known_context(plan.on), "the model's context")
+    kind: Kind
+    if isinstance(plan, LatencyPlan):
+        kind, measure = "latency", _latency(plan, watch, notes)
+    else:
+        plan = _with_batch_size(plan, notes)
+        kind, measure = "throughput", _throughput(plan, watch, notes)
     started = datetime.now(UTC)
     with _held(plan.on, wait_for_target_s, notes), _on_stand(plan.on, watch, open_engine) as (stand, log):
+        facts = stand.facts
+        summary, judged, state = measure(stand)
+    return _kept(kept_in, kind, plan, facts, summary, judged, started, state, log())
+
+
+# -- latency -------------------------------------------------------------------------------------------------
+
+
+def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> Measure:
+    """Every batch size of the plan on one engine; a case that fails is a result, and the others go on."""
+    check_context(plan, known_context(plan.on), "the model's context")
+
+    def measure(stand: Stand) -> Measured:
         check_context(plan, stand.facts.max_model_len, "the model's context")
         cases, state = _measured_cases(plan, stand, watch, notes)
         summary = latency_summary(cases, stand.starts, plan.confidence)
-        facts = stand.facts
-    judged = latency_verdict(summary)
-    return _kept(kept_in, "latency", plan, facts, summary, judged, started, state, log())
+        return summary, latency_verdict(summary), state
+
+    return measure
 
 
 def _measured_cases(plan: LatencyPlan, stand: Stand, watch: Watch, notes: Notes) -> tuple[list[Case], State]:
@@ -156,30 +176,19 @@ def known_context(on: EngineChoice) -> int | None:
 # -- throughput ----------------------------------------------------------------------------------------------
 
 
-def offline_throughput(
-    plan: ThroughputPlan,
-    *,
-    store: Place = None,
-    watch: Watch = _silent,
-    notes: Notes = _silent,
-    open_engine: Open = open_engine,
-    wait_for_target_s: float = 0.0,
-) -> Run:
+def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> Measure:
     """A whole workload through one engine: requests and tokens over the time that all of it took."""
-    kept_in = open_store(store)
-    kept_in.check_writable()
-    plan = _with_batch_size(plan, notes)
     asked = _asked(plan)
     requests_of(_workload(asked, WorkloadContext(plan.on.model)), 0, 1)  # a mistake is said before a long start
-    started = datetime.now(UTC)
-    with _held(plan.on, wait_for_target_s, notes), _on_stand(plan.on, watch, open_engine) as (stand, log):
-        facts = stand.facts
-        warm, requests = _prompts(plan, asked, facts, notes)
+
+    def measure(stand: Stand) -> Measured:
+        warm, requests = _prompts(plan, asked, stand.facts, notes)
         passes, state = _passes(plan, stand, warm, requests, watch, notes)
-    summary = throughput_summary(passes, plan.confidence)
-    wanted = len(passes) * plan.on.n * sum(request.output_tokens or 0 for request in requests)
-    judged = throughput_verdict(summary, wanted)
-    return _kept(kept_in, "throughput", plan, facts, summary, judged, started, state, log())
+        summary = throughput_summary(passes, plan.confidence)
+        wanted = len(passes) * plan.on.n * sum(request.output_tokens or 0 for request in requests)
+        return summary, throughput_verdict(summary, wanted), state
+
+    return measure
 
 
 def _with_batch_size(plan: ThroughputPlan, notes: Notes) -> ThroughputPlan:

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from loops import Loop
+from talkers import Talker
 
 from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import Reactor
@@ -22,6 +23,13 @@ def loop(request):
         closing(Loop(reactor, request.param != "own stamps")) as loop,
     ):
         yield loop
+
+
+@pytest.fixture
+def talker(loop):
+    """A server of raw bytes."""
+    with closing(Talker(loop)) as talker:
+        yield talker
 
 
 @contextmanager

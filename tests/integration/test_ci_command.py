@@ -1,6 +1,7 @@
 """`inferometer ci` as a CI job calls it, over a store with a history in it."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from xml.etree import ElementTree
@@ -8,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from inferometer.cli import main
+from inferometer.errors import StoreError
 from inferometer.show.notify.notebook import Note, notebook
 from inferometer.store.experiments import new_experiment
 from inferometer.store.keeping import keep
@@ -117,6 +119,31 @@ def test_an_experiment_with_a_case_that_failed(store, capsys, tmp_path):
     assert "b: No numbers: it ended by an error" in capsys.readouterr().out.replace("\n  ", " ")
 
 
+def test_a_case_that_left_no_run_is_found_told_once_and_its_end_once(store, capsys, monkeypatch):
+    words = ("ci", "--since", "1h", "--here", "--check", "none", "--notify", "slack", "--store", str(store))
+    with receiving() as receiver:
+        monkeypatch.setenv("SLACK_WEBHOOK_URL", receiver.url)
+        for error in ("it died", "it died again", None):
+            folder = new_experiment(store, "sweep", "pairs", {})
+            run = None if error else kept(store, 13, 20.0).id
+            folder.add({"name": "b", "parameters": {}, "run": run, "error": error})
+            folder.finish({})
+            assert called(*words) == 3 if error else called("ci", folder.id, *words[4:]) == 0
+    titles = [message["blocks"][0]["text"]["text"] for message in receiver.messages]
+    assert titles == ["❌ pairs: failed", "✅ pairs: recovered"] and "b: it died" in str(receiver.messages[0])
+
+
+def test_of_a_store_that_is_shared_only_what_was_made_here(store, capsys):
+    other = environment_of() | {"machine": {"host": "another"}}
+    keep(store, kind="serving", plan=PLAN, environment=other, summary=summary_of(20.0), verdict={"word": "valid"})
+    (store / "runs" / "20261115-000000-broken-one").mkdir()  # has no time at all
+    words = ("--check", "none", "--json", "--store", str(store))
+    assert called("ci", "--since", "1h", *words) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 1
+    assert called("ci", "--since", "1h", "--here", *words) == 2
+    assert "no run of this machine since" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -156,6 +183,8 @@ def test_a_team_remembers_together(tmp_path):
             del notes["s"]
         with notebook(mine) as notes:
             assert notes == {}
+            with pytest.raises(StoreError, match="lock timeout"), notebook(theirs, time.monotonic() + 0.1):
+                pass
         mine.close(), theirs.close()
     finally:
         server.cleanup()

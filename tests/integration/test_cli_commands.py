@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 from inferometer.calibrate import curve_of, keep_curve
+from inferometer.cli.mistakes import INVALID
+from measured import assert_ran
 
 QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")
 
@@ -47,6 +49,7 @@ def environment(store: Path, **more: str) -> dict[str, str]:
 def kept(store: Path) -> dict[str, Any]:
     """A run as `--json` prints it."""
     made = command(store, "run", *QUICK, "--rate", "200", "--requests", "500", "--json", "--slowest", "2")
+    assert_ran(made.returncode, made.stderr)
     document: dict[str, Any] = json.loads(made.stdout)  # one document and nothing else
     return document
 
@@ -74,7 +77,9 @@ def test_show_list_and_rerun_know_the_run(store: Path, kept: dict[str, Any]) -> 
     listed = json.loads(command(store, "list", "--json").stdout)["runs"]
     assert id_ in [entry["id"] for entry in listed]
     assert id_ in command(store, "list").stdout
-    rerun = json.loads(command(store, "rerun", id_, "--json", "-q").stdout)
+    done = command(store, "rerun", id_, "--json", "-q")
+    assert_ran(done.returncode, done.stderr)
+    rerun = json.loads(done.stdout)
     assert rerun["run"]["id"] != id_
     assert rerun["plan"] == kept["plan"]
     assert json.loads(command(store, "show", "--json").stdout)["run"]["id"] == rerun["run"]["id"]
@@ -82,14 +87,17 @@ def test_show_list_and_rerun_know_the_run(store: Path, kept: dict[str, Any]) -> 
 
 def test_a_failed_limit_ends_with_1(store: Path) -> None:
     made = command(store, "run", *QUICK, "--requests", "100", "--limit", "ttft p50 < 1us")
-    assert made.returncode in (1, 4)  # 4: a machine too busy for a valid run
     assert "✗ ttft p50 < 1us: not met" in made.stdout
     if made.returncode == 1:
         assert "error: a limit failed: ttft p50 < 1us" in made.stderr
+    else:
+        assert made.returncode == INVALID
+        assert_ran(made.returncode, made.stderr)
 
 
 def test_the_simulator_is_started_and_said_so(store: Path) -> None:
     made = command(store, "run", "--requests", "20", "--output-tokens", "4")
+    assert_ran(made.returncode, made.stderr)
     assert "note: no --url and no --server: measuring the built-in simulator" in made.stderr
     assert "\x1b" not in made.stdout + made.stderr and "\r" not in made.stderr  # quiet in a pipe
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import shutil
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -117,6 +118,9 @@ def test_an_experiment_is_a_grid_and_curves(api, store):
         "/api/runs/latest/files/..%2f..%2fsecret.txt",
         "/api/runs/latest/files/%2fetc%2fpasswd",
         "/api/runs/latest/files/link.log",
+        "/api/runs/20260901-030000-linked-plan",
+        "/api/runs/20260901-030000-linked-plan/charts",
+        "/api/experiments/linked",
         "/api/runs/latest/files/records.parquet",
         "/api/runs/latest/files/.hidden.log",
         "/api/runs/latest%00/files/server.log",
@@ -152,6 +156,40 @@ def _lay_traps(store: Path) -> None:
     (newest / "link.log").symlink_to(store.parent / "secret.txt")
     (newest / ".hidden.log").write_text("SECRET")
     (store / "runs" / "linked").symlink_to(outside)
+    within = store / "runs" / "20260901-030000-linked-plan"
+    within.mkdir()
+    for name in ("run.json", "summary.json", "verdict.json", "environment.json"):
+        (within / name).write_bytes((newest / name).read_bytes())
+    (outside / "plan.yaml").write_text("name: SECRET\n")
+    (within / "plan.yaml").symlink_to(outside / "plan.yaml")
+    (outside / "experiment.json").write_text('{"kind": "sweep", "name": "SECRET"}')
+    (store / "experiments" / "linked").symlink_to(outside)
+    (store / "experiments" / "torn").mkdir()
+    (store / "experiments" / "torn" / "experiment.json").write_text('{"kind": "sw')
+
+
+def test_experiments_that_are_torn_or_linked_from_elsewhere_hide_no_other(api, store):
+    _lay_traps(store)
+    assert [each["name"] for each in api.json("/api/experiments")["experiments"]] == ["concurrency <b>sweep</b>"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/api/nothing", 404, "not found"),
+        ("/api/runs?limit=0", 400, "limit: "),
+        ("/api/compare?before=latest", 400, "after: "),
+        ("/api/runs/20260902-030000-half-copied", 409, "summary.json"),
+    ],
+)
+def test_mistakes_are_told_in_one_form_and_not_where_the_store_is(api, store, path, status, said):
+    half = store / "runs" / "20260902-030000-half-copied"
+    if not half.exists():
+        shutil.copytree(open_store(store).entry("latest").folder, half, symlinks=True)
+        (half / "summary.json").write_text("{")
+    answer, text = api.ask(path)
+    assert answer.status == status and set(json.loads(text)) == {"error", "hint"}, text
+    assert said in json.loads(text)["error"] and str(store) not in text.decode()
 
 
 def test_a_file_of_a_run_is_shown_as_text(api):

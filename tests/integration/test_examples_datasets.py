@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from measured import assert_ran
+
 ROOT = Path(__file__).parents[2]
 SAID = {
     "conversations": "examples/data/conversations.json: 8 prompts in 3 sessions",
@@ -30,7 +32,6 @@ def test_an_example_runs(name, home):
         timeout=120,
         check=False,
     )
-    assert done.returncode in (0, 4), done.stderr  # a busy machine may make it doubtful or invalid, not wrong
-    assert "Traceback" not in done.stderr
+    assert_ran(done.returncode, done.stderr)
     assert SAID[name] in done.stderr
     assert done.stdout.strip()

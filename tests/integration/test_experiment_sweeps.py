@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pty
+import shlex
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,68 @@ def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path, store):
         assert kept.result["cases"] == {"complete": 3}
     again = command(file, "--resume", "--store", store)
     assert "no unfinished experiment" in str(again.exception)
+
+
+# slow enough that a stall of this machine does not turn the ends around
+SLOW_SERVER = {"type": "simulator", "args": {"speed": 2}}
+EXPLORED = {
+    "low": {"load": {"concurrency": 1}, "stop.requests": 10},
+    "high": {"load": {"concurrency": 24}},
+    "count": 2,
+    "set": {"load": {"type": "constant"}},
+}
+
+
+def test_levels_follow_from_what_the_ends_measured_also_when_resumed(tmp_path, store):
+    """The kill comes after the first end; what is found is the same whether or not it was interrupted."""
+    slower = {"server": SLOW_SERVER, "workload.output_tokens": 20, "stop.requests": 40}
+    file = written(tmp_path, levels=EXPLORED, set=slower)
+    prepared = prepare(file)
+    folder = begin(prepared, store)
+
+    def killed(case, done):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(prepared, folder, store=store, on_begin=killed)
+    assert [case["name"] for case in folder.load().cases] == ["low", "high", "rate 1 of 2"]
+    again = command(file, "--resume", "--store", store, "--json")
+    assert again.exception is None, again.output
+    cases = json.loads(again.stdout)["cases"]
+    assert [case["state"] for case in cases] == ["complete"] * 4
+    ends = [open_store(store).load(case["run"]).summary["rates"]["request_rate"]["run"] for case in cases[:2]]
+    middle, top = (case["parameters"]["load.rate"] for case in cases[2:])
+    assert (middle, top) == (pytest.approx(sum(ends) / 2, rel=1e-3), pytest.approx(ends[1], rel=1e-3))
+    asked = [open_store(store).load(case["run"]).plan["load"] for case in cases[2:]]
+    assert [load["rate"] for load in asked] == [middle, top]
+    assert experiments_of(store)[0].result["cases"] == {"complete": 4}
+
+
+def test_a_level_is_not_done_where_an_end_failed(tmp_path, store):
+    broken = {**EXPLORED, "high": {"server": {"type": "command", "command": ["false"], "port": 1}}}
+    file = written(tmp_path, levels=broken)
+    done = command(file, "--store", store, "--json", "--set", "budget.failures=2")
+    assert done.return_value == 4, done.output
+    cases = json.loads(done.stdout)["cases"]
+    assert [case["state"] for case in cases] == ["complete", "failed", "failed", "failed"]
+    assert cases[3]["error"] == "not done: its high end was not measured"
+
+
+def test_another_tools_command_line_is_swept_and_resumed(tmp_path, store):
+    words = shlex.split("guidellm benchmark run --target http://h:1 --data prompt_tokens=20,output_tokens=20")
+    words = ["--", *words, "--rate-type", "sweep", "--rate", "3", "--max-requests", "12"]
+    server = f"server={json.dumps(SLOW_SERVER)}"
+    changes = ["--set", "target={}", "--set", server, "--set", "observe=off", "--store", store]
+    ended = command(*changes, "--set", "budget.time=1us", *words)
+    assert ended.return_value == 4 and "would not fit into the budget" in ended.stderr, ended.output
+    done = command(*changes, "--resume", "--json", "--set", "budget.time=1h", *words)
+    assert done.exception is None, done.output
+    cases = json.loads(done.stdout)["cases"]
+    assert [(case["name"], case["state"]) for case in cases] == [
+        *(("low", "complete"), ("high", "complete"), ("rate 1 of 1", "complete")),
+    ]
+    assert len(experiments_of(store)) == 1
 
 
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path, store):

@@ -5,6 +5,8 @@ import ssl
 import subprocess
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from aiosmtpd.controller import Controller
@@ -13,9 +15,15 @@ from aiosmtpd.smtp import AuthResult
 
 from inferometer.calibrate import curve_of, keep_curve
 from inferometer.cli import main
+from inferometer.cli.notifying import tell_findings
+from inferometer.show.notify import delivery
 from inferometer.show.notify.channels import channels
 from inferometer.show.notify.delivery import Patience, deliver
 from inferometer.show.notify.event import Event
+from inferometer.show.notify.findings import of_job
+from inferometer.show.notify.news import tell
+from inferometer.show.notify.notebook import notebook
+from inferometer.store.opening import open_store
 from receivers import receiving
 
 QUICK = Patience(attempts=3, first_wait_s=0.01, timeout_s=0.3, deadline_s=3.0)
@@ -46,7 +54,7 @@ def test_slack_gets_blocks():
 
 def test_a_webhook_gets_the_event_with_a_key_and_a_token():
     with receiving() as receiver:
-        sent("webhook", INFEROMETER_WEBHOOK_URL=receiver.url, INFEROMETER_WEBHOOK_TOKEN="t0k")
+        sent("webhook", INFEROMETER_WEBHOOK_URL=receiver.url, INFEROMETER_WEBHOOK_TOKEN="t0k\n")
     assert receiver.messages == [EVENT.document()] and receiver.messages[0]["schema"] == "inferometer/event/1"
     assert receiver.headers[0]["Authorization"] == "Bearer t0k"
     assert receiver.headers[0]["Idempotency-Key"] == EVENT.id
@@ -64,6 +72,46 @@ def test_a_refusal_is_said_without_the_secret(status, attempts):
         found = sent("slack", SLACK_WEBHOOK_URL=receiver.url)
     assert f"answered {status}" in found.why_not and "sEcReT" not in found.why_not
     assert len(receiver.messages) == attempts
+
+
+def test_what_a_receiver_repeats_of_the_address_is_not_said():
+    with receiving((404, {})) as receiver:
+        receiver.body = "The requested URL /services/T0/B0/sEcReT was not found on this server."
+        found = sent("slack", SLACK_WEBHOOK_URL=receiver.url)
+        spoilt = sent("slack", SLACK_WEBHOOK_URL=receiver.url.replace("sEcReT", "sEc ReT"))
+    assert "The requested URL … was not found" in found.why_not
+    assert "found at least" in spoilt.why_not and "sec ret" not in spoilt.why_not.lower()
+
+
+def test_a_date_to_come_again_is_understood():
+    past, late = (format_datetime(datetime.now(UTC) + timedelta(seconds=s)) for s in (-60, 3600))
+    with receiving((429, {"Retry-After": past}), (503, {"Retry-After": "soon²"}), (200, {})) as receiver:
+        assert sent("slack", SLACK_WEBHOOK_URL=receiver.url).arrived
+    with receiving((429, {"Retry-After": late}), (200, {})) as receiver:
+        assert not sent("slack", SLACK_WEBHOOK_URL=receiver.url).arrived and len(receiver.messages) == 1
+
+
+def test_however_much_there_is_to_tell_a_hanging_receiver_is_waited_for_once(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(delivery, "PATIENCE", QUICK)
+    started = time.monotonic()
+    with receiving(None) as hanging:
+        to = channels(["slack"], {"SLACK_WEBHOOK_URL": hanging.url})
+        tell_findings([of_job(f"job {n}", fine=False) for n in range(40)], tmp_path, to)
+    assert time.monotonic() - started < 3 * QUICK.deadline_s  # 40 times that, if each waited by itself
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 40 and "no answer within 3 s" in said[0] and "no time was left for it" in said[-1]
+
+
+def test_a_command_that_is_telling_holds_no_other_up(tmp_path):
+    """The first may be waiting for a receiver that hangs, with the notes in its hands."""
+    store, found = open_store(tmp_path), of_job("nightly", fine=False)
+    with receiving() as receiver:
+        to = channels(["slack"], {"SLACK_WEBHOOK_URL": receiver.url})
+        with notebook(store):
+            (late,) = tell(store, found, to, until=time.monotonic() + 0.1)
+        assert not late.arrived and not receiver.messages
+        (then,) = tell(store, found, to, until=time.monotonic() + 20)
+    assert then.arrived
 
 
 def test_a_receiver_that_asks_for_an_hour_is_not_waited_for():
@@ -91,6 +139,8 @@ def test_a_deadline_ends_even_what_trickles():
 
 
 def test_secrets_do_not_go_in_the_clear():
+    clear = {"INFEROMETER_WEBHOOK_URL": "http://in.example.org/hook", "INFEROMETER_WEBHOOK_TOKEN": "t0k"}
+    assert "would be sent in the clear" in sent("webhook", **clear).why_not
     found = sent("slack", SLACK_WEBHOOK_URL="http://hooks.example.org/sEcReT")
     assert found.why_not == "http://hooks.example.org: would be sent in the clear; use https://"
     assert "must begin with https://" in sent("slack", SLACK_WEBHOOK_URL="ftp:sEcReT").why_not

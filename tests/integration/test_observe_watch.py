@@ -270,15 +270,20 @@ done
 """
 
 
-def test_nvidia_smi_where_nvml_cannot_be_called(tmp_path, monkeypatch):
-    (tmp_path / "nvidia-smi").write_text(NVIDIA_SMI)
+def observed_by(nvidia_smi, tmp_path, monkeypatch):
+    """What is logged on a machine with this nvidia-smi, and an NVML that cannot be loaded."""
+    (tmp_path / "nvidia-smi").write_text(nvidia_smi)
     (tmp_path / "nvidia-smi").chmod(0o755)
     (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     answer = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4), min(number, 4))))
     with endpoint(answer) as url:
-        log = observe(tmp_path, url, until=lambda: answer.wait(6), gpu=True)
+        return observe(tmp_path, url, until=lambda: answer.wait(6), gpu=True)
+
+
+def test_nvidia_smi_where_nvml_cannot_be_called(tmp_path, monkeypatch):
+    log = observed_by(NVIDIA_SMI, tmp_path, monkeypatch)
     samples = Samples.of(log.samples)
     at, watts = samples.series("power_w", "gpu:0")
     assert len(at) > 2 and set(watts) == {61.25}
@@ -301,12 +306,5 @@ def test_nvidia_smi_where_nvml_cannot_be_called(tmp_path, monkeypatch):
 def test_an_nvidia_smi_that_ends_is_told(tmp_path, monkeypatch):
     """Samples that stop in the middle of a run would otherwise look like a GPU that was not asked."""
     once = NVIDIA_SMI.replace("while :; do", "for once in 1; do").replace("sleep 0.1", "exit 15")
-    (tmp_path / "nvidia-smi").write_text(once)
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    answer = Asked(lambda handler, number: say(handler, HEALTHY.format(min(number, 4), min(number, 4))))
-    with endpoint(answer) as url:
-        log = observe(tmp_path, url, until=lambda: answer.wait(6), gpu=True)
+    log = observed_by(once, tmp_path, monkeypatch)
     assert any("nvidia-smi ended with exit status 15" in text for text in problems(log))

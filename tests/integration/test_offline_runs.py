@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
-from inferometer.offline import offline_latency, offline_throughput
+from inferometer.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.store.folder import load_run
 from inferometer.target.offline.engine import ENGINES, EngineSettings, open_engine
@@ -20,7 +20,7 @@ ON = EngineChoice("simulator", args={"step_time": {"jitter": 0.02}})
 def latency(store, sizes=(1, 2, 4), on=ON, opened=open_engine, **more):
     plan = LatencyPlan(on, sizes, **{"input_lens": (64,), "output_lens": (16,), "iters": 10, "warmup": 2} | more)
     said = []
-    return offline_latency(plan, store=store, open_engine=opened, notes=said.append), said
+    return offline(plan, store=store, open_engine=opened, notes=said.append), said
 
 
 class Troubled(SimulatedEngine):
@@ -241,7 +241,7 @@ SYNTHETIC = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": 100,
 
 
 def test_the_throughput_of_made_up_prompts(tmp_path):
-    run = offline_throughput(ThroughputPlan(ON, SYNTHETIC, num_prompts=50, repeats=3), store=tmp_path)
+    run = offline(ThroughputPlan(ON, SYNTHETIC, num_prompts=50, repeats=3), store=tmp_path)
     summary = load_run(run.folder).summary
     assert (run.kind, run.state, run.verdict["word"]) == ("throughput", "complete", "valid")
     assert (summary["requests"], summary["input_tokens"], summary["output_tokens"]) == (150, 15_000, 3_000)
@@ -261,7 +261,7 @@ def test_the_throughput_of_a_file(tmp_path):
     file = tmp_path / "sharegpt.json"
     file.write_text(json.dumps(rows))
     plan = ThroughputPlan(ON, {"path": str(file), "output_tokens": 7}, num_prompts=20, warmup=0)
-    run = offline_throughput(plan, store=tmp_path / "store")
+    run = offline(plan, store=tmp_path / "store")
     assert run.summary["requests"] == 20
     assert run.summary["output_tokens"] == 140
     assert run.summary["input_tokens"] == 20 * 4
@@ -274,20 +274,20 @@ def test_a_file_that_is_not_there_is_said_before_the_start(tmp_path):
 
     plan = ThroughputPlan(ON, {"path": str(tmp_path / "sharegpt.json")})
     with pytest.raises(InferometerError, match=r"sharegpt\.json"):
-        offline_throughput(plan, store=tmp_path, open_engine=never)
+        offline(plan, store=tmp_path, open_engine=never)
 
 
 def test_answers_need_a_length(tmp_path):
     (tmp_path / "prompts.txt").write_text("one\ntwo\n")
     plan = ThroughputPlan(ON, {"path": str(tmp_path / "prompts.txt")}, num_prompts=2)
     with pytest.raises(PlanError, match="how long answers") as caught:
-        offline_throughput(plan, store=tmp_path / "store")
+        offline(plan, store=tmp_path / "store")
     assert caught.value.hint == "give --output-len"
 
 
 def test_ctrl_c_keeps_the_passes_that_were_made(tmp_path):
     plan = ThroughputPlan(ON, SYNTHETIC, num_prompts=4, warmup=0, repeats=30)
-    run = offline_throughput(plan, store=tmp_path, open_engine=lambda _name, asked: Interrupted(asked))
+    run = offline(plan, store=tmp_path, open_engine=lambda _name, asked: Interrupted(asked))
     assert (run.state, len(run.summary["passes"])) == ("interrupted", 19)
 
 
@@ -303,9 +303,9 @@ def test_an_engine_that_fails_keeps_the_passes_that_were_made(tmp_path):
 
     said = []
     plan = ThroughputPlan(ON, SYNTHETIC, num_prompts=4, warmup=0, repeats=5)
-    run = offline_throughput(plan, store=tmp_path, notes=said.append, open_engine=lambda _name, asked: Failing(asked))
+    run = offline(plan, store=tmp_path, notes=said.append, open_engine=lambda _name, asked: Failing(asked))
     assert (run.state, len(run.summary["passes"])) == ("failed", 2)
     assert said[-1] == "the engine failed after 2 of 5 passes: MemoryError: no room"
     alone = ThroughputPlan(ON, SYNTHETIC, num_prompts=2)
     with pytest.raises(TargetError, match="the engine failed: MemoryError: no room for so many"):
-        offline_throughput(alone, store=tmp_path, open_engine=troubled(fails=2)[1])
+        offline(alone, store=tmp_path, open_engine=troubled(fails=2)[1])

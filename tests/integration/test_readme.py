@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.cli.mistakes import INVALID
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import parse_yaml
+from measured import assert_ran
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,11 +46,8 @@ def test_command_runs(command, store):
         timeout=120,
         check=False,
     )
-    # A busy machine may spoil a measurement: that is said with its own exit code, and the command has still run.
-    said = done.returncode == INVALID and "not valid as a measurement" in done.stderr
-    assert done.returncode == 0 or said, done.stderr
+    assert_ran(done.returncode, done.stderr)
     assert done.stdout.strip()
-    assert "Traceback" not in done.stderr
 
 
 def test_the_plan_is_one():

@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_engines import alive, eventually
 
 from inferometer.errors import StoreError
 from inferometer.load.progress import Progress
@@ -119,23 +119,6 @@ def test_no_orphans_when_the_parent_is_killed(errand, tmp_path):
     pids = [int((tmp_path / f"pid-{shard}").read_text()) for shard in range(2)]
     assert eventually(lambda: not any(map(alive, pids)))
     assert [(tmp_path / f"ended-{shard}").read_text() for shard in range(2)] == ["2", "2"]
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def eventually(condition, within_s=15.0):
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 @given(contents=st.lists(st.binary(max_size=300), max_size=8), data=st.data())

@@ -29,6 +29,7 @@ def docker(tmp_path, monkeypatch):
     monkeypatch.setenv("FAKE_DOCKER", str(home))
     monkeypatch.setenv("FAKE_IMAGE", str(ENGINE))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")
     monkeypatch.delenv("HUGGING_FACE_HUB_TOKEN", raising=False)
     return home

@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "locks"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     return tmp_path / "state"
 

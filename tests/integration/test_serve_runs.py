@@ -26,6 +26,7 @@ WORK = {"workload": {"input_tokens": 256, "output_tokens": 2}, "stop": {"request
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "locks"))
     keep_curve(curve_of([]), tmp_path / "store")
     return tmp_path / "store"
 

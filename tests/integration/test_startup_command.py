@@ -66,6 +66,7 @@ def command(tmp_path, monkeypatch, capfd):
     """The command line, with a store and locks of its own."""
     monkeypatch.setenv("INFEROMETER_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "locks"))
     monkeypatch.setenv("COLUMNS", "100")
 
     def run(*words, code=0):

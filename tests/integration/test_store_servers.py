@@ -32,6 +32,7 @@ from inferometer.store.folder import new_run
 from inferometer.store.keeping import keep
 from inferometer.store.opening import open_store
 from inferometer.store.store import Store
+from measured import assert_ran
 
 SUMMARY = {
     "measures": {"ttft": {"p50": 0.1, "p99": 0.4, "count": 9}},
@@ -372,6 +373,7 @@ def test_a_plan_is_run_and_kept_in_postgresql_and_s3(
     calibrate([Point.lasting(2, 0.01, 0.2, 1)], store=open_store(postgres, f"s3://{bucket}/team").home)
     result = CliRunner().invoke(group, ["run", *args, "--requests", "8", "--quiet", "--json"], standalone_mode=False)
     assert result.exception is None, result.output
+    assert_ran(result.return_value, result.stderr)
     made = json.loads(result.stdout)["run"]["id"]
     shown = CliRunner().invoke(group, ["list", *args, "--json"], standalone_mode=False)
     (entry,) = json.loads(shown.stdout)["runs"]

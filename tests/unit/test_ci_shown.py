@@ -12,13 +12,15 @@ from made_runs import made_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from inferometer.judge.check import check
+from inferometer.record.run import Run
 from inferometer.show.ci import github, gitlab
 from inferometer.show.ci.junit import junit
 from inferometer.show.ci.markdown import fitting, plain, summary
-from inferometer.show.ci.outcome import Report, outcome
+from inferometer.show.ci.outcome import Problem, Report, outcome
+from inferometer.show.harmless import harmless
 from lined_runs import line_of, lined_run
 
-HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m"
+HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m #1 www.x.org \ud800\u202e"
 
 
 @pytest.fixture
@@ -61,8 +63,27 @@ def test_unclear_is_a_warning_unless_strict():
 def test_names_are_shown_as_names():
     text = summary(Report((hostile(),), title=HOSTILE))
     assert "<script" not in text and "@all" not in text and not re.search(r"(?<!\\)\]\(", text)
+    assert not re.search("[\x00\x1b\ud800\u202e]|www\\.", text)
     for row in (line for line in text.splitlines() if line.startswith("|")):
         assert len(re.findall(r"(?<!\\)\|", row)) in (3, 6), row
+
+
+def test_names_of_parameters_and_of_measures_are_names_too():
+    """Both are columns where there are several runs."""
+    run = made_run()
+    own = replace(run, kind="serving", summary=run.summary | {"values": {"x": {"value": 1.0, "title": HOSTILE}}})
+    text = summary(Report(tuple(outcome(own, label=name, parameters={HOSTILE: HOSTILE}) for name in "ab")))
+    assert "<script" not in text and "@all" not in text
+    head = next(line for line in text.splitlines() if line.startswith("| run "))
+    assert (
+        len(re.findall(r"(?<!\\)\|", head))
+        == len(re.findall("---", text.splitlines()[text.splitlines().index(head) + 1])) + 1
+    )
+
+
+@pytest.mark.parametrize("write", [summary, junit, gitlab.metrics, lambda report: "".join(github.annotations(report))])
+def test_everything_can_be_written(write):
+    assert write(Report((hostile(),), HOSTILE)).encode()
 
 
 @given(st.text())
@@ -88,6 +109,20 @@ def test_parts_fit_whole_or_not_at_all(parts, room):
         assert text == "".join(parts)
 
 
+def test_the_longest_of_texts_leave_room_for_what_matters():
+    each = outcome(made_run(), label="x&" * 100_000)
+    problem = Problem("error", 1, "worse", "worse", "@" * 3_000_000)
+    text = summary(Report((replace(each, problems=(problem,) * 60),) * 2, title="t" * 3_000_000))
+    assert text.startswith("## 📉 ttt") and "\n- ❌ " in text and len(text.encode()) <= 1_000_000
+
+
+def test_where_there_is_no_room_nothing_is_written(tmp_path):
+    file = tmp_path / "summary.md"
+    file.write_text("x" * 1_048_570)
+    github.write_summary(Report((outcome(made_run()),)), file)
+    assert file.stat().st_size == 1_048_570
+
+
 def test_the_room_that_others_used_is_not_used_again(tmp_path):
     file = tmp_path / "summary.md"
     file.write_text("x" * 999_500)
@@ -102,6 +137,21 @@ def test_outputs_are_a_line_each(tmp_path, worse):
     assert said["worse"] == "true" and said["ok"] == "false" and said["word"] == "worse"
     assert float(said["tpot_mean"]) == json.loads(said["measures"])[worse.run.id]["tpot.mean"] == 0.024
     assert said["run"] == said["runs"] == worse.run.id
+
+
+def test_outputs_of_very_many_runs_are_the_first_numbers_of_each():
+    each = outcome(made_run())
+    said = github.outputs(Report(tuple(replace(each, run=replace(each.run, id=f"r{at}")) for at in range(600))))
+    assert len(said["measures"]) <= 900_000
+    measures = json.loads(said["measures"])
+    assert len(measures) == 600 and 0 < len(measures["r0"]) < len(each.quantities)
+
+
+def test_a_case_without_a_run_has_no_id():
+    failed = outcome(Run("", "2026", {}, {}, {}, {"word": "failed"}, state="failed"), label="b")
+    report = Report((outcome(made_run()), failed))
+    assert github.outputs(report)["runs"] == made_run().id and github.outputs(report)["ok"] == "false"
+    assert [each["run"] for each in report.document()["runs"]] == [made_run().id, None]
 
 
 def test_annotations_hold_what_they_say():
@@ -126,9 +176,26 @@ def test_junit_is_xml_and_counts(worse):
     assert [case.get("name") for case in suites[1] if case.find("failure") is not None] == ["limit ttft p99 < 1ms"]
 
 
+def test_junit_fails_where_the_command_does():
+    run = lined_run(1, 20.0)
+    limits = [{"limit": "ttft p99 < 1s", "value": None, "met": None, "text": "ttft p99 < 1s: cannot be told"}]
+    untold = outcome(replace(run, summary=run.summary | {"limits": limits}))
+    unclear = [outcome(run, check([], run).document(), strict=strict) for strict in (False, True)]
+    for each in (untold, *unclear):
+        suite = ElementTree.fromstring(junit(Report((each,)))).find("testsuite")
+        failed = int(suite.get("failures")) + int(suite.get("errors"))
+        assert bool(failed) == bool(Report((each,)).exit_code)
+
+
+def test_gitlab_metrics_have_no_comment_in_them():
+    """Its parser cuts a line at the first #, also inside quotes."""
+    lines = gitlab.metrics(Report((hostile(),))).splitlines()
+    assert all("#" not in line for line in lines if not line.startswith("# "))
+
+
 def test_gitlab_metrics_are_openmetrics_that_stay_the_same():
     text = gitlab.metrics(Report((hostile(),)))
     families = {family.name: family for family in text_string_to_metric_families(text)}
     ttft = {sample.labels["statistic"]: sample for sample in families["inferometer_ttft_seconds"].samples}
-    assert ttft["p50"].labels["plan"] == HOSTILE and 0 < ttft["p50"].value < 1
+    assert ttft["p50"].labels["plan"] == harmless(HOSTILE).replace("#", "＃") and 0 < ttft["p50"].value < 1
     assert made_run().id not in text

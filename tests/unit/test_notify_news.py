@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from inferometer.show.notify.channels import Channel, channels
 from inferometer.show.notify.delivery import Delivered
 from inferometer.show.notify.event import Event
 from inferometer.show.notify.findings import job_link, of_check, of_error, of_job, of_run
+from inferometer.show.notify.hiding import hidden
 from inferometer.show.notify.news import tell
 from inferometer.show.notify.notebook import NOTEBOOK, notebook
 from inferometer.store.opening import open_store
@@ -115,19 +117,71 @@ def test_slack_takes_every_message(title, sentences, facts):
     made = slack.message(event)
     assert made["text"] and len(made["blocks"]) <= 50
     for block in made["blocks"]:
-        pieces = [block["text"]] if "text" in block else block.get("fields") or block["elements"]
+        pieces = [*_pieces({"blocks": [block]})]
         assert 1 <= len(pieces) <= 10
         most = 150 if block["type"] == "header" else 2000 if "fields" in block else 3000
         assert all(0 < len(piece["text"]) <= most for piece in pieces)
         assert all("<!" not in piece["text"] for piece in pieces if piece["type"] == "mrkdwn")
 
 
-@given(texts, st.lists(texts, max_size=50))
-def test_teams_takes_every_message(title, sentences):
-    made = teams.message(Event("regression", "s", title, tuple(sentences), {"model": "m"}, link="https://ci/1"))
+HUGE = Event("regression", "s", "📉" * 9000, ("é📉<&>" * 5000,) * 300, {f"k{n}": "v📉" * 9000 for n in range(600)})
+
+
+@pytest.mark.parametrize("more", [{}, {"run": "r" * 9000, "link": "https://ci/" + "x" * 9000}])
+def test_the_largest_of_events_has_room_everywhere(more):
+    event = replace(HUGE, **more)
+    blocks = slack.message(event)["blocks"]
+    assert len(blocks) <= 50 and len(json.dumps(slack.message(event))) < 200_000
+    assert "… and 281 more" in str(blocks) and "… and 281 more" in str(teams.message(event))
+    assert len(json.dumps(teams.message(event), ensure_ascii=False).encode()) < 28_000
+    assert len(mail.message(event, *mail.addresses("a@b.org"), []).as_bytes()) < 5_000_000
+
+
+@given(texts, st.lists(texts, max_size=50), st.dictionaries(texts, texts, max_size=30))
+def test_teams_takes_every_message(title, sentences, facts):
+    made = teams.message(Event("regression", "s", title, tuple(sentences), facts, link="https://ci/1"))
     card = made["attachments"][0]["content"]
-    assert card["type"] == "AdaptiveCard" and len(json.dumps(made, ensure_ascii=False).encode()) < 100_000
+    assert card["type"] == "AdaptiveCard" and len(json.dumps(made, ensure_ascii=False).encode()) < 28_000
     assert len(card["body"]) <= 32
+
+
+def test_names_are_text_in_every_message():
+    run = replace(lined_run(1, 20.0), plan={"name": "a\n<!channel>\x1b[31m\ud800 http://x.org"})
+    event = of_run(run, [("limit", "\ud800 *is* wrong")]).event
+    assert event.title == "a <!channel>�[31m� http://x.org: failed"
+    made = slack.message(event)
+    assert all(piece["verbatim"] for piece in _pieces(made) if piece["type"] == "mrkdwn")
+    for message in (made, teams.message(event), event.document()):
+        assert json.dumps(message, ensure_ascii=False).encode()
+    assert mail.message(event, *mail.addresses("a@b.org"), []).as_bytes() and event.id
+
+
+def _pieces(made):
+    for block in made["blocks"]:
+        yield from [block["text"]] if "text" in block else block.get("fields") or block["elements"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "not found: /services/T0/B0/sEcReT7",
+        "not found: https://h.org/services/T0/B0/sEcReT7?sig=a%2Fb%26cdef",
+        "no such page: SECRET7",
+        "sig was a/b&amp;cdef",
+        "535 ci:p@ss refused",
+        "Bearer t0k3n",
+    ],
+)
+def test_what_a_receiver_repeats_is_hidden(said):
+    there = {
+        "SLACK_WEBHOOK_URL": "https://h.org/services/T0/B0/sEcReT7?sig=a%2Fb%26cdef\n",
+        "INFEROMETER_SMTP_URL": "smtps://ci:p%40ss@mail.org",
+        "INFEROMETER_WEBHOOK_TOKEN": " t0k3n",
+        "INFEROMETER_EMAIL_TO": "team@example.org",
+    }
+    shown = hidden(f"{said} for team@example.org", there)
+    assert "…" in shown and "team@example.org" in shown
+    assert not [word for word in ("secret7", "cdef", "p@ss", "t0k3n") if word in shown.lower()]
 
 
 @given(texts, st.lists(texts, max_size=5))

@@ -367,8 +367,7 @@ def test_what_guidellm_sends(data, workload):
     assert read(line).plan["workload"] == workload
 
 
-def test_a_sweep_is_a_search_and_not_a_plan():
-    assert any("a search, not a plan" in each for each in mistakes(f"{GUIDE} --profile sweep"))
+def test_a_rate_is_not_guessed():
     assert any("--rate is missing" in each for each in mistakes(f"{GUIDE} --profile poisson"))
 
 

@@ -243,14 +243,14 @@ def test_what_inference_perf_has_and_we_have_not_is_a_mistake():
         inference_perf.from_mapping(
             {
                 "data": {"type": "weka_trace_replay"},
-                "load": {"type": "constant", "sweep": {"type": "linear"}},
+                "load": {"type": "concurrent", "sweep": {"type": "linear"}},
                 "api": {"type": "audio"},
             }
         )
     api, data, sweep = caught.value.mistakes
     assert "api.type must be one of completion, chat, anthropic_messages, got audio" in api
     assert "data.type weka_trace_replay has no counterpart" in data
-    assert "a search, not a plan" in sweep
+    assert "load.sweep must be settings by name beside type constant or poisson, got concurrent" in sweep
 
 
 FLAT_GUIDE = {

@@ -12,7 +12,7 @@ from inferometer.plan.fields import Section
 from inferometer.plan.model import Plan
 from inferometer.plan.paths import known_paths, section_at
 from inferometer.plan.reading import plan_from
-from inferometer.plan.schema import editor_comment, json_schema
+from inferometer.plan.schema import json_schema
 from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, resolve_headers, secret_hider
 from inferometer.plan.text import parse_yaml
 from inferometer.plan.writing import to_yaml
@@ -221,7 +221,3 @@ def test_every_setting_is_described() -> None:
         if not field.description
     ] == []
     assert all(section.__doc__ for section in sections)
-
-
-def test_editors_find_the_schema() -> None:
-    assert editor_comment("plan.schema.json") == "# yaml-language-server: $schema=plan.schema.json"

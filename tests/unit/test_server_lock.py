@@ -1,5 +1,7 @@
 """Locks of GPUs and endpoints: what excludes what, and what the second one is told."""
 
+import os
+import stat
 import threading
 
 import pytest
@@ -12,7 +14,7 @@ from inferometer.target.ports import reserved_port
 
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "locks"))
 
 
 def names(server, **environ):
@@ -50,6 +52,36 @@ def test_all_gpus_exclude_each_and_two_different_ones_get_along():
         refused = refusal(first)
     assert refused.message.startswith("all GPUs of this host: in use by run all")
     assert "--wait-for-target" in refused.hint and "server.exclusive=false" in refused.hint
+
+
+def test_a_gpu_is_one_whether_by_number_or_by_uuid(monkeypatch):
+    gpus = [{"index": number, "uuid": f"GPU-{number}f00-{number}bad"} for number in range(2)]
+    monkeypatch.setattr("inferometer.target.lock.gpu_facts", lambda: {"gpus": gpus})
+    engine = {"type": "vllm", "model": "m"}
+    assert names(engine, CUDA_VISIBLE_DEVICES="GPU-1f00-1bad,0") == ["gpus", "gpu-0", "gpu-1"]
+    assert names(engine, CUDA_VISIBLE_DEVICES="GPU-0f") == ["gpus", "gpu-0"]  # the beginning is enough
+    assert names(engine, CUDA_VISIBLE_DEVICES="GPU-") == ["gpus", "gpu-GPU-"]  # unless it fits several
+    monkeypatch.setattr("inferometer.target.lock.gpu_facts", lambda: None)
+    assert names(engine, CUDA_VISIBLE_DEVICES="GPU-0f") == ["gpus", "gpu-GPU-0f"]
+
+
+def test_locks_are_for_all_users_of_a_machine(tmp_path, monkeypatch):
+    """Whatever the umask: another user has to be able to take them, and must not be able to delete them."""
+    folder = tmp_path / "shared"
+    monkeypatch.setenv("INFEROMETER_LOCKS", str(folder))
+    before = os.umask(0o077)
+    try:
+        with held(endpoint_claims(["http://h:1"]), "run one"):
+            (file,) = folder.iterdir()
+            assert stat.S_IMODE(file.stat().st_mode) == 0o666
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    file.unlink()
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(TargetError, match="nothing can be locked"), held(endpoint_claims(["http://h:1"]), "x"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_an_endpoint_is_one_whatever_it_is_called():

@@ -51,6 +51,39 @@ def test_a_long_name_never_takes_room_from_the_numbers() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def of_kind(kind: str, **values: float) -> Entry:
+    kept = {name.replace("__", "."): value for name, value in values.items()}
+    return entry(kind=kind, requests=None, values=kept)
+
+
+def heading(entries: list[Entry], width: int = 80) -> str:
+    return shown(runs_table(entries, width), width).splitlines()[0]
+
+
+def test_runs_without_a_ttft_show_the_numbers_that_they_have() -> None:
+    startup = of_kind("startup", time_to_ready=0.4)
+    assert heading([startup]).split("what")[1].split() == ["ready", "after", "verdict"]
+    batches = of_kind("latency", latency_bs1__mean=0.6, latency_bs8__mean=0.7, latency_bs16__mean=0.8)
+    assert heading([batches]).split("what")[1].split() == ["latency", "bs1", "bs8", "bs16", "verdict"]
+    assert "600 ms" in shown(runs_table([batches], 80))
+    whole = of_kind("throughput", request_rate=37.7, output_rate=4831.0, elapsed=1.3)
+    assert heading([whole]).split("what")[1].split() == ["requests/s", "tokens/s", "took", "verdict"]
+    assert heading([batches], 120).split() == ["run", "when", "what", "latency", "bs1", "bs8", "bs16", "verdict"]
+
+
+def test_among_others_they_stand_under_the_usual_numbers() -> None:
+    startup = of_kind("startup", time_to_ready=0.4)
+    assert heading([startup, entry()]) == heading([entry()])
+    assert heading([entry(state="partial", values={})]).split() == heading([entry()]).split()
+
+
+def test_numbers_take_no_room_from_the_id() -> None:
+    width = 80
+    shaped = {f"latency_bs{size}_in100_out200__mean": 0.6 for size in (1, 128, 256)}
+    for line in shown(runs_table([of_kind("latency", **shaped)], width), width).splitlines():
+        assert len(line) <= width and "…" not in line
+
+
 def test_thousands_of_lines_look_like_a_few() -> None:
     entries = [entry(), entry(verdict=None, state="partial", values={}, requests=None, name="a much longer name")]
     for width in (80, 100):

@@ -6,7 +6,9 @@ import re
 import pytest
 
 from inferometer.errors import StoreError
+from inferometer.show.site.neighbours import neighbours
 from inferometer.site import site
+from inferometer.store.opening import open_store
 from shown_stores import keep_one, shown_store, unsynced
 
 
@@ -35,11 +37,8 @@ def test_a_new_run_rewrites_its_history_and_one_list(tmp_path):
         new = keep_one(store, 60, 0.12, 0.011)
     more = site(tmp_path / "public", store)
     assert f"data/runs/{new}.js" in more.written and f"data/charts/{new}.js" in more.written
-    others = [
-        name
-        for name in more.written
-        if not name.startswith(("data/history/", f"data/runs/{new}", f"data/charts/{new}"))
-    ]
+    own = ("data/history/", f"data/runs/{new}", f"data/charts/{new}", f"data/compare/{new}")
+    others = [name for name in more.written if not name.startswith(own)]
     assert sorted(name.partition("-")[0] for name in others) == [
         "data/histories.js",
         "data/list/202610",
@@ -84,6 +83,43 @@ def test_some_of_the_runs(store, tmp_path):
 def test_charts_of_the_newest_only(store, tmp_path):
     site(tmp_path, store, charts=3)
     assert len(list((tmp_path / "data" / "charts").iterdir())) == 3
+
+
+def test_a_run_is_judged_against_the_one_before_it(tmp_path):
+    store = shown_store(tmp_path / "store")
+    with unsynced():
+        slower = keep_one(store, 60, 0.5, 0.011)
+    site(tmp_path / "public", store)
+    said = data(tmp_path / "public", f"runs/{slower}")
+    found = data(tmp_path / "public", f"compare/{slower}")
+    assert found["word"] == "worse" and found["runs"]["before"] == [{"id": said["before"]}]
+    before = store.load(said["before"])
+    assert before.plan["workload"] == store.load(slower).plan["workload"]
+    judged = {file.stem for file in (tmp_path / "public" / "data" / "compare").iterdir()}
+    with unsynced():
+        newer = keep_one(store, 61, 0.5, 0.011)
+    again = site(tmp_path / "public", store)
+    assert data(tmp_path / "public", f"runs/{newer}")["before"] == slower
+    assert {file.stem for file in (tmp_path / "public" / "data" / "compare").iterdir()} == judged | {newer}
+    assert [name for name in again.written if name.startswith("data/compare/")] == [f"data/compare/{newer}.js"]
+
+
+def test_no_run_is_judged_against_an_invalid_one(tmp_path):
+    store = open_store(tmp_path / "store")
+    with unsynced():
+        ids = [keep_one(store, day, 0.1, 0.01, word="invalid" if day == 1 else "valid") for day in range(3)]
+    before = neighbours(store.runs())
+    assert {id_: entry.id for id_, entry in before.items()} == {ids[1]: ids[0], ids[2]: ids[0]}
+
+
+def test_a_run_that_cannot_be_read_is_not_listed(tmp_path):
+    store = shown_store(tmp_path / "store")
+    torn = store.entry("latest")
+    (torn.folder / "summary.json").write_text("{")
+    built = site(tmp_path / "public", store)
+    names = data(tmp_path / "public", "names")
+    assert built.unreadable == [torn.id] and names["total"] == built.runs
+    assert torn.id not in "".join(file.read_text() for file in (tmp_path / "public" / "data" / "list").iterdir())
 
 
 def test_another_pages_folder_is_left_alone(store, tmp_path):

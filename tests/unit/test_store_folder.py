@@ -4,6 +4,7 @@ import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from inferometer.store.folder import (
     check_writable,
     load_partial,
     load_run,
-    load_shards,
     new_run,
 )
 from inferometer.store.opening import open_store
@@ -93,19 +93,24 @@ def test_every_file_carries_its_schema_and_the_plan_stays_a_plan(tmp_path: Path)
     assert yaml.safe_load(text) == PLAN
 
 
+def gathered_shards(folder: RunFolder) -> dict[str, Any]:
+    """What the logs said beside records: the shards with their clock facts, truncated logs, and notes."""
+    folder.gather()
+    said: dict[str, Any] = json.loads((folder.path / "shards.json").read_text())
+    return said
+
+
 def test_what_the_logs_said_beside_records_is_kept(tmp_path: Path) -> None:
     folder = with_logs(new_run(tmp_path))
-    before = load_shards(folder.path)
-    folder.gather()
-    assert load_shards(folder.path) == before
-    assert before["shards"] == [{"shard": 0, "clock": {"wall_at": 7}}, {"shard": 1, "clock": {"wall_at": 7}}]
-    assert [note["what"] for note in before["notes"]] == ["ended", "ended"]
-    assert before["truncated"] == []
+    said = gathered_shards(folder)
+    assert said["shards"] == [{"shard": 0, "clock": {"wall_at": 7}}, {"shard": 1, "clock": {"wall_at": 7}}]
+    assert [note["what"] for note in said["notes"]] == ["ended", "ended"]
+    assert said["truncated"] == []
 
 
 def test_shards_are_taken_by_number(tmp_path: Path) -> None:
     folder = with_logs(new_run(tmp_path), shards=11)
-    assert [shard["shard"] for shard in load_shards(folder.path)["shards"]] == [*range(11)]
+    assert [shard["shard"] for shard in gathered_shards(folder)["shards"]] == [*range(11)]
 
 
 def test_a_run_that_was_killed_has_its_logs(tmp_path: Path) -> None:
@@ -117,7 +122,7 @@ def test_a_run_that_was_killed_has_its_logs(tmp_path: Path) -> None:
     assert load_partial(folder.path).session.tolist() == [1, 0]
     records = run.records()
     assert records is not None and len(records) == 2
-    assert load_shards(folder.path)["truncated"] == ["log-1.bin"]
+    assert gathered_shards(folder)["truncated"] == ["log-1.bin"]
 
 
 def test_a_run_without_records_has_none(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from inferometer.errors import PlanError
 from inferometer.store.keeping import keep
 from inferometer.store.opening import open_store
 from inferometer.store.store import Store
+from inferometer.store.versions import version_of
 from inferometer.store.where import Condition, condition
 
 
@@ -147,3 +148,52 @@ def test_conditions_as_they_are_written() -> None:
     assert condition("name == 'a = b'") == Condition("name", "=", "a = b")
     assert condition("target=~http://x?a=1") == Condition("target", "=~", "http://x?a=1")
     assert (condition("x<1%").number, condition("x<2k/s").number, condition("x<n").number) == (0.01, 2000.0, None)
+
+
+def with_version(store: Path, version: str | None) -> None:
+    environment = {"target": {"server": "vllm"} | ({"version": version} if version else {})}
+    keep(store, kind="serving", plan={}, environment=environment, summary={}, verdict={"word": "valid", "reasons": []})
+
+
+def test_versions_are_compared_as_versions(tmp_path: Path) -> None:
+    said = ["0.8.5.post1", "0.8.5", "0.10.0rc1", "0.10.0", "0.9.2.dev12+gabc", "0.9.2", "0.24.0+cu128", "nightly", None]
+    for version in said:
+        with_version(tmp_path, version)
+    store = open_store(tmp_path)
+
+    def fitting(where: str) -> set[str | None]:
+        return {entry.engine_version for entry in store.runs(where=[where])}
+
+    assert fitting("engine_version>0.9.2") == {"0.10.0rc1", "0.10.0", "0.24.0+cu128", "nightly"}
+    assert fitting("engine_version <= 0.9.2") == {"0.8.5.post1", "0.8.5", "0.9.2.dev12+gabc", "0.9.2"}
+    assert fitting("engine_version >= 0.10") == {"0.10.0", "0.24.0+cu128", "nightly"}
+    assert fitting("engine_version < 0.8.5.post1") == {"0.8.5"}
+    assert fitting("engine_version > nigh") == {"nightly"}  # texts, where one is no version
+    assert fitting("engine_version = 0.10.0") == {"0.10.0"}
+
+
+@pytest.mark.parametrize(
+    "older_first",
+    [
+        ("0.9", "0.10"),
+        ("0.9.9", "1"),
+        ("1.0.0.dev1", "1.0.0a1", "1.0.0b1", "1.0.0rc1", "1.0.0rc2", "1.0", "1.0.0.post1", "1.0.1"),
+        ("0.4.6.post2", "0.4.10"),
+    ],
+)
+def test_the_order_of_versions(older_first: tuple[str, ...]) -> None:
+    found = [version_of(each) for each in older_first]
+    assert (
+        None not in found
+        and found == sorted(found, key=lambda each: each or ((), 0, 0))
+        and len(set(found)) == len(found)
+    )
+
+
+@pytest.mark.parametrize("word", ["", "nightly", "b5000", "2026-11-15", "0123abc", "1.x", "sha-1234"])
+def test_what_is_no_version(word: str) -> None:
+    assert version_of(word) is None
+
+
+def test_a_version_is_the_same_however_it_is_written() -> None:
+    assert version_of("v0.10") == version_of("0.10.0+cu128") == version_of(" 0.10.0 ")

@@ -14,6 +14,7 @@ from inferometer.workload.served import ServerTokenizer
 from inferometer.workload.tokenizers import count_tokens, tokenizer_named
 from inferometer.workload.words import lexicon_for, words
 from inferometer.workload.writer import writer_of
+from receivers import receiving
 
 
 def ranks():
@@ -152,6 +153,15 @@ def test_a_server_that_is_not_there_is_named():
     context = WorkloadContext(url="http://127.0.0.1:1", model="m")
     with pytest.raises(TargetError, match=r"http://127.0.0.1:1: /tokenize cannot be used"):
         ServerTokenizer(context).count("a")
+
+
+def test_a_proxy_in_front_of_the_server_gets_its_key():
+    with receiving() as proxy:
+        context = WorkloadContext(url="http://model.test", model="m", proxy=proxy.url.replace("//", "//me:pass@"))
+        with pytest.raises(TargetError, match="not JSON"), ServerTokenizer(context) as tokenizer:
+            tokenizer.count("a b c")
+    assert proxy.messages == [{"model": "m", "prompt": "a b c"}]
+    assert proxy.headers[0]["Proxy-Authorization"] == "Basic bWU6cGFzcw=="
 
 
 def test_without_a_server_to_ask_lengths_are_about_right():

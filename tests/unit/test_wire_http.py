@@ -1,6 +1,7 @@
 """Heads of answers, origins, stamps and the shapes of events, case by case."""
 
 import socket
+import ssl
 import time
 
 import orjson
@@ -11,7 +12,7 @@ from inferometer.wire import skeleton
 from inferometer.wire.api import APIS, api_of, error_text, read_events, read_whole
 from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import body_of, parse_head
-from inferometer.wire.origin import origin_of, tls_context
+from inferometer.wire.origin import origin_of, tls_context, trusted_origin
 from inferometer.wire.server import head
 from inferometer.wire.skeleton import learn
 from inferometer.wire.stamps import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns
@@ -95,11 +96,12 @@ def test_the_parts_of_a_url():
 def test_a_plain_proxy_gets_the_whole_url_and_a_tunnel_does_not():
     plain = origin_of("http://model.test:81", proxy="http://me:p%40ss@127.0.0.1:3128")
     assert plain.request_target("/v1") == "http://model.test:81/v1"
-    assert plain.proxy_key == "Basic bWU6cEBzcw=="
+    assert plain.proxy_headers == {"Proxy-Authorization": "Basic bWU6cEBzcw=="}
     assert not plain.tunnelled
     assert plain.addresses()[0][1] == ("127.0.0.1", 3128)
-    secure = origin_of("https://model.test", proxy="http://127.0.0.1:3128")
-    assert secure.tunnelled
+    secure = trusted_origin("https://model.test", (False, None, None, None), "http://me:p%40ss@127.0.0.1:3128")
+    assert secure.tunnelled and secure.tls.verify_mode is ssl.CERT_NONE
+    assert secure.proxy_headers == {}  # told with the tunnel
     assert secure.request_target("/v1") == "/v1"
 
 

@@ -32,7 +32,7 @@ class HttpTransport:
     def __init__(self, reactor: Reactor, plan: Plan, model: str | None, clocks: ClockPair) -> None:
         target = plan.target
         secure = any(url.startswith("https:") for url in target.url)
-        tls = tls_context(target.tls.verify, target.tls.ca, target.tls.cert, target.tls.key) if secure else None
+        tls = tls_context(*target.tls.trust) if secure else None
         self.clients = [_client(reactor, target, origin_of(url, tls, target.proxy)) for url in target.url]
         self._clocks = clocks
         self._api = api_of(target.api)
@@ -155,9 +155,7 @@ class Encoder:
     def _head(self, origin: Origin) -> bytes:
         path = request_path(origin, self._target)
         lines = [f"POST {origin.request_target(path)} HTTP/1.1", f"Host: {origin.authority}"]
-        if origin.proxy_key and not origin.tunnelled:
-            lines.append(f"Proxy-Authorization: {origin.proxy_key}")
-        lines += [f"{name}: {value}" for name, value in self._headers.items()]
+        lines += [f"{name}: {value}" for name, value in (origin.proxy_headers | self._headers).items()]
         head = ("\r\n".join(lines) + "\r\n").encode("latin-1")
         self._heads[origin.url] = head
         return head

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from inferometer.observe.visible import visible_gpus
+from inferometer.wire.origin import Trust
 
 if TYPE_CHECKING:  # the observer's process has no use for the plan, and pydantic takes 0.2 s
     from inferometer.plan.model import Plan
@@ -35,13 +36,13 @@ class ObserverJob(msgspec.Struct, frozen=True):
     gpus: list[int] | None = None  # None: all
     gpu_wanted: bool = False  # asked for, so that its absence is worth a word
     metrics: list[MetricsPlace] = []
-    tls: tuple[bool, str | None, str | None, str | None] = (True, None, None, None)  # verify, ca, cert, key
+    tls: Trust = (True, None, None, None)
     proxy: str | None = None
 
 
 def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: Path) -> ObserverJob | None:
     """The observer's job for a plan whose target answers at `urls`; None where nothing is to be watched."""
-    observe, tls = plan.observe, plan.target.tls
+    observe = plan.observe
     if observe.nothing:
         return None
     gpus = observe.gpu if isinstance(observe.gpu, list) else _of_server(plan)
@@ -53,7 +54,7 @@ def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: P
         gpus=gpus,
         gpu_wanted=observe.gpu != "auto",
         metrics=_places(plan, urls, headers),
-        tls=(tls.verify, tls.ca, tls.cert, tls.key),
+        tls=plan.target.tls.trust,
         proxy=plan.target.proxy,
     )
 

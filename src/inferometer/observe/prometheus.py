@@ -161,7 +161,8 @@ class Endpoint:
         if connection.sock is None:
             connection.connect()
         connection.sock.settimeout(_left(deadline))
-        connection.request("GET", self._origin.request_target(self._path), headers=self._headers)
+        headers = self._headers | self._origin.proxy_headers
+        connection.request("GET", self._origin.request_target(self._path), headers=headers)
         return connection.getresponse()
 
     def _body(self, response: http.client.HTTPResponse, deadline: float) -> bytes:

@@ -13,7 +13,7 @@ from inferometer.observe.job import MetricsPlace, ObserverJob
 from inferometer.observe.nvidia_smi import NvidiaSmiSampler
 from inferometer.observe.prometheus import Endpoint, Reading, Unreadable, read_exposition
 from inferometer.record.sample import Sample
-from inferometer.wire.origin import origin_of, tls_context
+from inferometer.wire.origin import trusted_origin
 
 TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before it is asked again
 LONGEST_TIMEOUT_S = 5.0
@@ -41,9 +41,7 @@ class MetricsReader:
     most of the text, and of use is only how much they grew over the run."""
 
     def __init__(self, place: MetricsPlace, job: ObserverJob) -> None:
-        verify, ca, cert, key = job.tls
-        context = tls_context(verify, ca, cert, key) if place.url.startswith("https:") else None
-        origin = origin_of(place.url, context, job.proxy)
+        origin = trusted_origin(place.url, job.tls, job.proxy)
         headers = {"Accept": "text/plain", "User-Agent": "inferometer", **_lasting(place.headers)}
         timeout_s = min(TIMEOUT_SHARE * job.interval_s, LONGEST_TIMEOUT_S)
         self.source = place.source

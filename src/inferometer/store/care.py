@@ -8,9 +8,9 @@ from sqlalchemy import Column, Connection, func, select
 
 from inferometer.errors import StoreError
 from inferometer.record.parquet import read_parquet, read_samples
-from inferometer.store.entry import Entry
+from inferometer.store.entry import CHANGING, Entry
 from inferometer.store.folder import RECORDS, SAMPLES, load_run
-from inferometer.store.manifest import faults, read_manifest
+from inferometer.store.manifest import faults, leave_out, read_manifest
 from inferometer.store.migrations import version_of
 from inferometer.store.objects import folders_in
 from inferometer.store.store import Store
@@ -46,6 +46,20 @@ def _remote_facts(store: Store) -> dict[str, Any]:
     _, half = store.objects.runs()
     waiting = sorted(folders_in(store.home))
     return {"waiting_for_upload": waiting, "half_uploaded": half, "cache": str(store.home / "cache")}
+
+
+def slim(store: Store, wanted: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+    """Runs without their requests, samples and logs: every number stays, and what was made from them. Each run with the
+    bytes that are free now; those of a bucket and those that are not finished stay as they are."""
+    entries = [store.entry(each) for each in wanted] if wanted else store.runs()
+    for entry in entries:
+        is_ours = entry.state not in CHANGING and store.objects_of(entry.location) is None
+        if is_ours and (freed := leave_out(entry.folder, _is_heavy)):
+            yield entry.id, freed
+
+
+def _is_heavy(name: str) -> bool:
+    return name in (RECORDS, SAMPLES) or name.endswith(".log")
 
 
 def verify(store: Store, wanted: Sequence[str] = ()) -> Iterator[tuple[str, list[str]]]:

@@ -12,7 +12,7 @@ from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
 from inferometer.store.folder import load_run
 from inferometer.store.marks import Marks, read_marks
-from inferometer.vocabulary import number, percent, seconds
+from inferometer.vocabulary import MEASURES, number, percent, seconds
 
 UNREADABLE = "unreadable"
 CHANGING = (UNREADABLE, "partial")  # states in which a run is looked at again each time
@@ -154,8 +154,15 @@ def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[st
         "workload_id": identity.workload,
         "stack_id": identity.stack,
         "hardware_id": identity.hardware,
-        "headline": {key: each.value for key, each in found.items() if each.statistic is None or key in HEADLINE},
+        "headline": {key: each.value for key, each in found.items() if _is_headline(each)},
     }
+
+
+def _is_headline(quantity: Quantity) -> bool:
+    """Numbers of the whole run, of what requests have the quantiles people ask for, of a run's own measures (the
+    latency of a batch) the mean."""
+    own_mean = quantity.statistic == "mean" and quantity.name not in MEASURES
+    return quantity.statistic is None or quantity.key in HEADLINE or own_mean
 
 
 def _target(plan: Mapping[str, Any]) -> str | None:

@@ -208,13 +208,6 @@ def load_partial(path: Path) -> Records:
     return read_logs(logs)[0]
 
 
-def load_shards(path: Path) -> dict[str, Any]:
-    """What the logs said beside records: the `shards` with their clock facts, `truncated` logs, and `notes`."""
-    if (path / "shards.json").exists():
-        return _read(path, "shards")
-    return _shards(read_logs(logs_of(path))[1])
-
-
 def made_folder(store: Path, started: datetime) -> Path:
     while True:
         path = store / "runs" / run_id(started)

@@ -2,7 +2,7 @@
 changed since is told by it; a run without one was killed, or is older than manifests."""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from inferometer.record.schema import check_schema, schema_of
 from inferometer.store.marks import MARKS
 
 MANIFEST = "manifest.json"
+LEFT_OUT = "left_out"
 
 Files = dict[str, dict[str, Any]]  # name to {"bytes", "sha256"}
 
@@ -47,12 +48,47 @@ def read_manifest(folder: Path) -> Files | None:
 
 
 def files_in(content: bytes, where: object) -> Files:
+    """Without those that were left out on purpose."""
+    return {name: facts for name, facts in _all_in(content, where).items() if not facts.get(LEFT_OUT)}
+
+
+def _all_in(content: bytes, where: object) -> Files:
     try:
         said = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise StoreError(f"{where}: not JSON: {error}") from error
     check_schema(where, "manifest", said.get("schema"))
     return dict(said["files"])
+
+
+def measured(folder: Path) -> str | None:
+    """What a run was when it was finished, in a line: the checksums of all its files, also of those left out since."""
+    file = folder / MANIFEST
+    if not file.is_file():
+        return None
+    with told(file):
+        files = _all_in(file.read_bytes(), file)
+    return " ".join(f"{name} {facts['sha256']}" for name, facts in sorted(files.items()))
+
+
+def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
+    """Delete such files of a finished run, and say how many bytes they had. The manifest knows them still, as left out:
+    the folder is whole without them. Killed half way, some are there that nobody misses."""
+    file = folder / MANIFEST
+    if not file.exists():
+        return 0
+    with told(file):
+        files = _all_in(file.read_bytes(), file)
+    heavy = [name for name in files if is_heavy(name) and (folder / name).exists()]
+    if not heavy:
+        return 0
+    with replacing(file) as draft:
+        marked = {name: facts | ({LEFT_OUT: True} if name in heavy else {}) for name, facts in files.items()}
+        draft.write_bytes(manifest_bytes(marked))
+    with told(folder):
+        for name in heavy:
+            (folder / name).unlink()
+    return sum(int(files[name]["bytes"]) for name in heavy)
 
 
 def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:

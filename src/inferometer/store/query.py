@@ -14,6 +14,7 @@ from inferometer.errors import PlanError
 from inferometer.measure.values import canonical
 from inferometer.store.entry import utc_text
 from inferometer.store.tables import baselines, experiments, parameters, quantities, runs, tags
+from inferometer.store.versions import version_of
 from inferometer.store.where import Condition, instant
 from inferometer.vocabulary import MEASURES
 
@@ -115,6 +116,8 @@ def clause(db: Connection, condition: Condition) -> Clause:
             return _when(condition)
         case "column" if name.name == "requests":
             return _compared(runs.c.requests, condition, _number(condition))
+        case "column" if name.name == "engine_version" and condition.operator in _OPERATORS:
+            return _newer_or_older(db, condition)
         case "column":
             return _text(COLUMNS[name.name], condition)
         case "mark":
@@ -185,6 +188,22 @@ def _text(column: Any, condition: Condition) -> Clause:
         case "!~":
             return or_(column.is_(None), not_(_matches(column, condition.value)))
     return _ordered(column, condition.operator, condition.value)
+
+
+def _newer_or_older(db: Connection, condition: Condition) -> Clause:
+    """Where both look like versions they are compared as such, 0.10 after 0.9; else as texts. Neither database knows
+    versions, but a store has few different ones."""
+    column, wanted = runs.c.engine_version, version_of(condition.value)
+    compare = _OPERATORS[condition.operator]
+
+    def fits(kept: str) -> bool:
+        version = version_of(kept)
+        if wanted is None or version is None:
+            return bool(compare(kept, condition.value))
+        return bool(compare(version, wanted))
+
+    known = db.execute(select(column).where(column.is_not(None)).distinct()).scalars()
+    return column.in_([each for each in known if fits(each)])
 
 
 def _matches(column: Any, pattern: str) -> Clause:

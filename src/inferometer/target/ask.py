@@ -15,7 +15,7 @@ from inferometer.plan.model import Target
 from inferometer.plan.secrets import redacted_url, resolve_headers, secret_hider
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
-from inferometer.wire.origin import Origin, origin_of, tls_context
+from inferometer.wire.origin import Origin, trusted_origin
 
 ANSWER_S = 30.0  # a list of models takes milliseconds; a server that is starting may take some seconds
 LARGEST_ANSWER = 8 << 20
@@ -43,10 +43,8 @@ class Asker:
     """Questions to one of a target's URLs, with the target's TLS settings, proxy, headers and key."""
 
     def __init__(self, target: Target, url: str) -> None:
-        tls = target.tls
-        context = tls_context(tls.verify, tls.ca, tls.cert, tls.key) if url.startswith("https:") else None
         self.where = redacted_url(url).rstrip("/")
-        self._origin = origin_of(url, context, target.proxy)
+        self._origin = trusted_origin(url, target.tls.trust, target.proxy)
         self._headers = request_headers(target)
         self.has_key = bool({"authorization", "x-api-key"} & {name.lower() for name in self._headers})
         self._connect_s = target.timeout.connect
@@ -76,7 +74,8 @@ class Asker:
     def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str) -> Reply:
         self._connect(connection)
         connection.sock.settimeout(self._answer_s)
-        connection.request(method, self._origin.request_target(path), headers=self._all_headers())
+        headers = self._headers | self._origin.proxy_headers
+        connection.request(method, self._origin.request_target(path), headers=headers)
         with self._answer_awaited(), connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
             return Reply(response.status, headers, response.read(LARGEST_ANSWER))
@@ -94,10 +93,6 @@ class Asker:
                 plain = self.where.replace("https://", "http://", 1)
                 what, hint = "took the connection, but gave no TLS answer", f"is it a plain HTTP server? write {plain}"
             raise TargetError(f"{self.where} {what} within {duration_text(self._connect_s)}", hint) from None
-
-    def _all_headers(self) -> dict[str, str]:
-        via = self._origin.proxy is not None and not self._origin.tunnelled and self._origin.proxy_key
-        return self._headers | ({"Proxy-Authorization": via} if via else {})
 
     @contextmanager
     def _answer_awaited(self) -> Iterator[None]:

@@ -1,12 +1,12 @@
-"""Locks, so that two runs never share a GPU or an endpoint by accident. They are files of this user on this machine;
-the system lets go of them when their holder dies, however it dies."""
+"""Locks, so that two runs never share a GPU or an endpoint by accident. They are files that all users of this machine
+share; the system lets go of them when their holder dies, however it dies."""
 
 import fcntl
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,14 +16,16 @@ from urllib.parse import urlsplit
 import orjson
 
 from inferometer.errors import TargetError
+from inferometer.observe.environment import gpu_facts
 from inferometer.observe.visible import visible_gpus
 from inferometer.plan.model import Server
 from inferometer.target.processes import birth
-from inferometer.target.state import state_folder
+from inferometer.target.state import locks_folder
 from inferometer.vocabulary import duration_text
 
 LOOK_AGAIN_S = 0.2
 ALL_GPUS = "gpus"
+LOCKS_HINT = "say where locks go, the same for all who share the machine: INFEROMETER_LOCKS=FOLDER"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,6 +35,15 @@ class Claim:
     name: str
     what: str  # as people call it
     shared: bool = False
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """GPUs by their numbers, where they were named by their UUID or its beginning: one GPU has one lock."""
+    if all(name.isdigit() for name in names):
+        return list(names)
+    known = {str(each.get("uuid")): str(each["index"]) for each in (gpu_facts() or {}).get("gpus", ())}
+    found = ([number for uuid, number in known.items() if uuid.startswith(name)] for name in names)
+    return [numbers[0] if len(numbers) == 1 else name for name, numbers in zip(names, found, strict=True)]
 
 
 def endpoint_claims(urls: Sequence[str]) -> list[Claim]:
@@ -48,7 +59,7 @@ def gpu_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
     asked = visible_gpus(server, environ)
     if asked is None:
         return [Claim(ALL_GPUS, "all GPUs of this host")]
-    each = [Claim(f"gpu-{_safe(number)}", f"GPU {number}") for number in asked]
+    each = {Claim(f"gpu-{_safe(number)}", f"GPU {number}") for number in numbered(asked)}
     return [Claim(ALL_GPUS, "all GPUs of this host", shared=True), *sorted(each)] if each else []
 
 
@@ -66,8 +77,8 @@ def held(
 
 @contextmanager
 def _held_one(claim: Claim, holder: str, deadline: float, wait_s: float, say: Callable[[str], None]) -> Iterator[None]:
-    path = _folder() / f"{claim.name}.lock"
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    path = locks_folder() / f"{claim.name}.lock"
+    file = _opened(path)
     told = False
     try:
         while not _taken(file, claim.shared):
@@ -86,13 +97,19 @@ def _held_one(claim: Claim, holder: str, deadline: float, wait_s: float, say: Ca
         os.close(file)
 
 
-def is_held(name: str) -> bool:
-    """Whether somebody holds it now."""
-    file = os.open(_folder() / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        return not _taken(file, shared=False)
-    finally:
-        os.close(file)
+def _opened(path: Path) -> int:
+    """The lock's file, made for everybody where it is not there. Where it is, it is opened without O_CREAT: in a folder
+    that all may write, the system would refuse that for another user's file."""
+    while True:
+        try:
+            return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            with suppress(FileExistsError):
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+                os.fchmod(file, 0o666)  # whatever the umask says
+                return file
+        except OSError as error:
+            raise TargetError(f"{path}: {error.strerror}, so that nothing can be locked", LOCKS_HINT) from error
 
 
 def _taken(file: int, shared: bool) -> bool:
@@ -147,9 +164,3 @@ def _endpoint(url: str) -> str:
 
 def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "_", name)[:150]
-
-
-def _folder() -> Path:
-    folder = state_folder() / "locks"
-    folder.mkdir(exist_ok=True)
-    return folder

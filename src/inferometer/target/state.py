@@ -1,10 +1,12 @@
-"""The user's state folder: what must outlive a process of ours that is killed. One folder per host, for home folders
-may be shared, but process numbers and GPUs are not."""
+"""What must outlive a process of ours that is killed: the user's state folder, one per host, for home folders may be
+shared, but process numbers and GPUs are not; and the folder of locks, which all users of a host share."""
 
 import os
 import platform
 import tempfile
 from pathlib import Path
+
+LOCK_PLACES = (Path("/run/lock"), Path("/tmp"))
 
 
 def state_folder() -> Path:
@@ -19,3 +21,15 @@ def state_folder() -> Path:
         if os.access(folder, os.W_OK):
             return folder
     return Path(tempfile.mkdtemp(prefix="inferometer-"))
+
+
+def locks_folder() -> Path:
+    """`$INFEROMETER_LOCKS`, else a folder that every user of this machine finds and may write."""
+    base = next((place for place in LOCK_PLACES if os.access(place, os.W_OK | os.X_OK)), Path(tempfile.gettempdir()))
+    folder = Path(os.environ.get("INFEROMETER_LOCKS") or base / "inferometer")
+    try:
+        folder.mkdir(mode=0o777)
+    except FileExistsError:
+        return folder
+    folder.chmod(0o1777)  # whatever the umask says; nobody may delete another's lock
+    return folder

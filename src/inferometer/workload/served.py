@@ -6,7 +6,7 @@ from typing import Any, Self
 import orjson
 
 from inferometer.errors import TargetError
-from inferometer.wire.origin import origin_of, tls_context
+from inferometer.wire.origin import trusted_origin
 from inferometer.workload.context import WorkloadContext
 
 ANSWER_S = 30.0
@@ -19,9 +19,7 @@ class ServerTokenizer:
     def __init__(self, context: WorkloadContext) -> None:
         if context.url is None:
             raise TargetError("workload.tokenizer: server needs a server to ask", _REMEDY)
-        tls = context.tls
-        secured = tls_context(tls.verify, tls.ca, tls.cert, tls.key) if context.url.startswith("https:") else None
-        self._origin = origin_of(context.url, secured, context.proxy)
+        self._origin = trusted_origin(context.url, context.tls.trust, context.proxy)
         self._context = context
         self._connection: http.client.HTTPConnection | None = None
 
@@ -63,7 +61,7 @@ class ServerTokenizer:
         try:
             connection = self._open()
             path = self._origin.path.removesuffix("/v1") + "/tokenize"
-            headers = {"Content-Type": "application/json", **self._context.headers}
+            headers = {"Content-Type": "application/json", **self._context.headers, **self._origin.proxy_headers}
             connection.request("POST", self._origin.request_target(path), orjson.dumps(fields), headers)
             response = connection.getresponse()
             body = response.read()

@@ -24,8 +24,17 @@ from inferometer.exchange.exporting.facts import (
 from inferometer.exchange.exporting.pieces import Asked, Piece, of_kind, records_of, text_piece
 from inferometer.measure.deltas import histogram, pooled
 from inferometer.measure.rosetta import sglang, vllm
-from inferometer.measure.rosetta.definition import statistic
-from inferometer.measure.rosetta.seen import Seen, Series, defined, input_lengths, output_lengths, per_second, total
+from inferometer.measure.rosetta.definition import MS, statistic
+from inferometer.measure.rosetta.seen import (
+    Seen,
+    Series,
+    defined,
+    input_lengths,
+    output_lengths,
+    per_second,
+    posted_to_first,
+    total,
+)
 from inferometer.record.run import Run
 
 Row = dict[str, Any]
@@ -123,14 +132,14 @@ def client_metrics(run: Run) -> Row:
     for name, series in _series(seen).items():
         for word in WORDS if name != "e2e_latency_ms" else ("mean", "median"):
             value = statistic(series, word, WORDS[word], vllm.TOOL.quantile)
-            row[f"{word}_{name}"] = None if value is None else value * vllm.MS
+            row[f"{word}_{name}"] = None if value is None else value * MS
     return _rounded(row, CLIENT_DIGITS)
 
 
 def _series(seen: Seen) -> dict[str, Series]:
     itl = next(spread for spread in sglang.TOOL.spreads if spread.name == "ITL")
     return {
-        "ttft_ms": defined(sglang.ttft(seen)),
+        "ttft_ms": defined(posted_to_first(seen)),
         "tpot_ms": defined(vllm.tpot(seen)),  # by the length that was served
         "itl_ms": itl.series(seen),
         "e2e_latency_ms": defined(sglang.latency(seen)),

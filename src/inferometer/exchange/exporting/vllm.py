@@ -21,7 +21,7 @@ from inferometer.exchange.exporting.facts import (
 from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind
 from inferometer.exchange.vllm_latency import latency_document, throughput_document
 from inferometer.measure.rosetta import vllm as rosetta
-from inferometer.measure.rosetta.definition import statistic
+from inferometer.measure.rosetta.definition import MS, statistic
 from inferometer.measure.rosetta.registry import our_word
 from inferometer.measure.rosetta.seen import Seen, input_lengths, messages, output_lengths, posted_at, total
 from inferometer.measure.values import Quantity, quantities
@@ -164,7 +164,7 @@ def _told(run: Run) -> dict[str, Any]:
         for word in WORDS:
             value = _value(values, f"{ours}.{our_word(word)}")
             if value is not None:
-                found[f"{word}_{theirs}_ms"] = value * rosetta.MS
+                found[f"{word}_{theirs}_ms"] = value * MS
     return found
 
 

@@ -6,12 +6,12 @@ have an instant, so that there are no gaps between tokens to be had: `itl` in ll
 """
 
 import re
-from datetime import UTC, datetime
 
 from inferometer.errors import DataError
 from inferometer.exchange.importing import sayings
 from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
+from inferometer.exchange.importing.rows import requests_in, started_at
 from inferometer.exchange.importing.units import number, whole
 
 COLUMNS = {"prompt_tokens", "generation_tokens", "ttft", "launch_time", "finish_time"}
@@ -20,7 +20,6 @@ DEFINITIONS = {
     "tpot": "of the first and the last instant; the file has none between them",
     "e2e": "from launch_time to finish_time",
 }
-EPOCH_S = 1e9  # instants above it are seconds since 1970, below it of a clock of their own
 _RATE = re.compile(r"(?:output_|qps[_-]?)(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
@@ -29,16 +28,11 @@ def _fits(source: Source) -> bool:
 
 
 def _read(source: Source) -> Found:
-    requests, broken = [], []
-    for row in source.rows():
-        try:
-            requests.append(_request(row))
-        except DataError as error:
-            broken.append(f"{row.where}: {error.message}")
+    requests, broken = requests_in(source, _request)
     first = min((each.sent_s for each in requests), default=0.0)
     rate = _RATE.search(source.name)
     run = ImportedRun(
-        started=datetime.fromtimestamp(first, UTC) if first > EPOCH_S else None,
+        started=started_at(first),
         plan=sayings.plan_of(
             workload=_lengths(requests),
             load=sayings.constant(rate[1]) if rate else None,

@@ -7,12 +7,12 @@ The framework itself never fills resp_tokens; where it is empty, nothing is said
 import csv
 import io
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from inferometer.errors import DataError
 from inferometer.exchange.importing import sayings
 from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
 from inferometer.exchange.importing.requests import NOT_CONNECTED, WITHOUT_READS, Told, records_of
+from inferometer.exchange.importing.rows import requests_in, started_at
 from inferometer.exchange.importing.units import BYTES, number, whole
 from inferometer.record.sample import Sample, Samples
 from inferometer.vocabulary import NANOSECONDS
@@ -23,7 +23,6 @@ DEFINITIONS = {
     "tpot": "of the first bytes and the end, for tokens as counted or estimated by the tool",
 }
 WITHOUT_TOKENS = ("tpot", "ntpot", "user_speed", "output_tokens", "output_rate", "total_rate")
-EPOCH_S = 1e9
 GPU = {  # its column: our name, and what makes it ours
     "mem_used_mb": ("memory_used_bytes", BYTES["MiB"]),
     "mem_total_mb": ("memory_total_bytes", BYTES["MiB"]),
@@ -37,16 +36,11 @@ def _fits(source: Source) -> bool:
 
 
 def _read(source: Source) -> Found:
-    requests, broken = [], []
-    for row in source.rows():
-        try:
-            requests.append(_request(row))
-        except DataError as error:
-            broken.append(f"{row.where}: {error.message}")
+    requests, broken = requests_in(source, _request)
     counted = any(each.output_tokens for each in requests)
     first = min((each.scheduled_s or each.sent_s for each in requests), default=0.0)
     run = ImportedRun(
-        started=datetime.fromtimestamp(first, UTC) if first > EPOCH_S else None,
+        started=started_at(first),
         plan=sayings.plan_of(load=_load(requests)),
         definitions=DEFINITIONS,
         records=records_of(requests),

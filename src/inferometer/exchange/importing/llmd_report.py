@@ -12,6 +12,8 @@ from typing import Any
 from inferometer.errors import DataError
 from inferometer.exchange.importing import sayings
 from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.inference_perf import RATES as OLD_RATES
+from inferometer.exchange.importing.inference_perf import TIMES
 from inferometer.exchange.importing.units import (
     COUNTS,
     SECONDS,
@@ -25,20 +27,7 @@ from inferometer.exchange.importing.units import (
     whole,
 )
 
-TIMES = {
-    "ttft": "time_to_first_token",
-    "tpot": "time_per_output_token",
-    "ntpot": "normalized_time_per_output_token",
-    "itl": "inter_token_latency",
-    "e2e": "request_latency",
-}
 LENGTHS = {"input_tokens": "input_length", "output_tokens": "output_length"}
-OLD_RATES = {
-    "request_rate": "requests_per_sec",
-    "input_rate": "input_tokens_per_sec",
-    "output_rate": "output_tokens_per_sec",
-    "total_rate": "total_tokens_per_sec",
-}
 RATES = {
     "request_rate": "request_rate",
     "input_rate": "input_token_rate",

@@ -3,7 +3,7 @@
 import numpy as np
 
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import Figure, Spread, Tool, linear
+from inferometer.measure.rosetta.definition import MS, Figure, Spread, Tool, linear, of_each
 from inferometer.measure.rosetta.seen import (
     Seen,
     Series,
@@ -12,18 +12,12 @@ from inferometer.measure.rosetta.seen import (
     per_second,
     per_token_after_first,
     posted_at,
-    to_first,
+    posted_to_first,
     to_last,
     total,
 )
 from inferometer.record.columns import known
 from inferometer.vocabulary import NANOSECONDS
-
-MS = 1000.0
-
-
-def _ttft(seen: Seen) -> Floats:
-    return to_first(seen.good, posted_at(seen.good))
 
 
 def _latency(seen: Seen) -> Floats:
@@ -31,7 +25,7 @@ def _latency(seen: Seen) -> Floats:
 
 
 def _itl(seen: Seen) -> Floats:
-    return per_token_after_first(_latency(seen), _ttft(seen), output_lengths(seen.good))
+    return per_token_after_first(_latency(seen), posted_to_first(seen), output_lengths(seen.good))
 
 
 def _per_user(seen: Seen) -> Series:
@@ -63,12 +57,11 @@ TOOL = Tool(
     statistics={"avg": None, "p50": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
     quantile=linear,
     spreads=(
-        Spread(
+        of_each(
             *("TTFT", "time_to_first_token.{}", "ttft"),
             "from the start of the request to the first response with content",
             "connecting counts; all requests, not those of a window",
-            lambda seen: defined(_ttft(seen)),
-            scale=MS,
+            posted_to_first,
         ),
         Spread(
             *("TTST", "time_to_second_token.{}", None),
@@ -77,12 +70,11 @@ TOOL = Tool(
             _ttst,
             scale=MS,
         ),
-        Spread(
+        of_each(
             *("ITL", "inter_token_latency.{}", "tpot"),
             "(request latency - TTFT) / (output length - 1), a value per request",
             "it is a TPOT: beside it stands ours, which divides by the tokens after the first read",
-            lambda seen: defined(_itl(seen)),
-            scale=MS,
+            _itl,
         ),
         Spread(
             *("ICL", "inter_chunk_latency.{}", "icl"),
@@ -91,12 +83,11 @@ TOOL = Tool(
             lambda seen: Series(seen.good.gaps.length_s),
             scale=MS,
         ),
-        Spread(
+        of_each(
             *("request latency", "request_latency.{}", "e2e"),
             "from the start of the request to its last response with content",
             "connecting counts",
-            lambda seen: defined(_latency(seen)),
-            scale=MS,
+            _latency,
         ),
         Spread(
             *("output tokens/s per user", "output_token_throughput_per_user.{}", "user_speed"),

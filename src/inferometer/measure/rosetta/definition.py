@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.seen import Seen, Series
+from inferometer.measure.rosetta.seen import Seen, Series, defined, per_second
 
+MS = 1000.0
+MEDIANS_AND_TAILS = {"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 Quantile = Callable[[Series, float], float]  # of a series that is not empty, and a share below 1
 
 
@@ -51,6 +53,22 @@ class Tool:
     figures: tuple[Figure, ...]
     statistics: Mapping[str, float | None]
     quantile: Quantile
+
+
+def of_each(
+    name: str, field: str, ours: str, definition: str, why: str, value: Callable[[Seen], Floats], scale: float = MS
+) -> Spread:
+    """A time that every request has, or has not: those that have none are left out."""
+    return Spread(name, field, ours, definition, why, lambda seen: defined(value(seen)), scale=scale)
+
+
+REQUEST_THROUGHPUT = Figure(
+    *("requests per second", "request_throughput", "request_rate"),
+    "successful requests / time from the start of the run to its last end",
+    "the drain is in the time; ours counts what ended inside the window",
+    lambda seen: per_second(len(seen.good), seen.duration_s),
+    "1/s",
+)
 
 
 def linear(series: Series, share: float) -> float:

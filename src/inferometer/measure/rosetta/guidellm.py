@@ -4,7 +4,7 @@ the last token."""
 import numpy as np
 
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import Figure, Spread, Tool, by_weight
+from inferometer.measure.rosetta.definition import MS, Figure, Spread, Tool, by_weight, of_each
 from inferometer.measure.rosetta.seen import (
     Seen,
     Series,
@@ -20,8 +20,6 @@ from inferometer.measure.rosetta.seen import (
 )
 from inferometer.record.columns import Ints, known
 from inferometer.vocabulary import NANOSECONDS
-
-MS = 1000.0
 
 
 def _ttft(seen: Seen) -> Floats:
@@ -79,12 +77,11 @@ TOOL = Tool(
     statistics={"mean": None, "median": 0.5, "std_dev": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
     quantile=by_weight,
     spreads=(
-        Spread(
+        of_each(
             *("TTFT", "time_to_first_token_ms.successful.{}", "ttft"),
             "from the first header byte written to the first iteration with tokens",
             "the same instants; its clock is the wall clock, and it takes the requests of the whole run",
-            lambda seen: defined(_ttft(seen)),
-            scale=MS,
+            _ttft,
         ),
         Spread(
             *("TPOT", "time_per_output_token_ms.successful.{}", "tpot"),

@@ -4,10 +4,9 @@ import numpy as np
 
 from inferometer.measure.answers import numbers
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import Figure, Spread, Tool, by_index
+from inferometer.measure.rosetta.definition import Figure, Tool, by_index, of_each
 from inferometer.measure.rosetta.seen import (
     Seen,
-    defined,
     output_lengths,
     per_second,
     per_token_after_first,
@@ -57,25 +56,25 @@ TOOL = Tool(
     statistics={"mean": None, "min": None, "50.00": 0.5, "90.00": 0.9, "97.00": 0.97, "99.00": 0.99, "max": None},
     quantile=by_index,
     spreads=(
-        Spread(
+        of_each(
             *("latency", "{} latency (ns)", "e2e_scheduled"),
             "completion - scheduled time",
             "the end of the protocol counts; ours ends with the last token",
-            lambda seen: defined(_latency(seen)),
+            _latency,
             scale=NS,
         ),
-        Spread(
+        of_each(
             *("first token latency", "{} first token latency (ns)", "ttft_scheduled"),
             "first token - scheduled time",
             "the same instants; all requests, and other percentiles",
-            lambda seen: defined(_first_token(seen)),
+            _first_token,
             scale=NS,
         ),
-        Spread(
+        of_each(
             *("time per output token", "{} time to output token (ns)", "tpot"),
             "(latency - first token latency) / (n - 1)",
             "one token is taken to come first, however many did; until the completion, not the last token",
-            lambda seen: defined(_per_token(seen)),
+            _per_token,
             scale=NS,
         ),
     ),

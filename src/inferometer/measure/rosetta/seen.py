@@ -77,6 +77,10 @@ def to_first(answers: Answers, start_at: Ints) -> Floats:
     return seconds_between(start_at, answers.first_at)
 
 
+def posted_to_first(seen: Seen) -> Floats:
+    return to_first(seen.good, posted_at(seen.good))
+
+
 def to_last(answers: Answers, start_at: Ints) -> Floats:
     return seconds_between(start_at, answers.last_at)
 

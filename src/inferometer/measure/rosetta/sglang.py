@@ -5,11 +5,19 @@ import numpy as np
 
 from inferometer.measure.answers import numbers
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import Figure, Spread, Tool, linear
+from inferometer.measure.rosetta.definition import (
+    MEDIANS_AND_TAILS,
+    MS,
+    REQUEST_THROUGHPUT,
+    Figure,
+    Spread,
+    Tool,
+    linear,
+    of_each,
+)
 from inferometer.measure.rosetta.seen import (
     Seen,
     busiest_second,
-    defined,
     gaps_between_messages,
     input_lengths,
     most_in_a_second,
@@ -17,12 +25,10 @@ from inferometer.measure.rosetta.seen import (
     per_second,
     per_token_after_first,
     posted_at,
+    posted_to_first,
     to_end,
-    to_first,
     total,
 )
-
-MS = 1000.0
 
 
 def assumed_lengths(seen: Seen) -> Floats:
@@ -31,16 +37,12 @@ def assumed_lengths(seen: Seen) -> Floats:
     return np.where(np.isnan(asked), output_lengths(seen.good), asked)
 
 
-def ttft(seen: Seen) -> Floats:
-    return to_first(seen.good, posted_at(seen.good))
-
-
 def latency(seen: Seen) -> Floats:
     return to_end(seen.good, posted_at(seen.good))
 
 
 def tpot(seen: Seen) -> Floats:
-    return per_token_after_first(latency(seen), ttft(seen), assumed_lengths(seen))
+    return per_token_after_first(latency(seen), posted_to_first(seen), assumed_lengths(seen))
 
 
 def _rate(seen: Seen, tokens: Floats) -> float | None:
@@ -52,22 +54,20 @@ TOOL = Tool(
     title="sglang bench_serving",
     source="sgl-project/sglang, python/sglang/benchmark/serving.py, calculate_metrics",
     remark="successful requests over the whole run; lengths of answers are those asked for; std divides by n",
-    statistics={"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
+    statistics=MEDIANS_AND_TAILS,
     quantile=linear,
     spreads=(
-        Spread(
+        of_each(
             *("TTFT", "{}_ttft_ms", "ttft"),
             "from the call of the HTTP client to the first line with text",
             "connecting counts, and SGLang opens a connection for every request: its own runs have it in each TTFT",
-            lambda seen: defined(ttft(seen)),
-            scale=MS,
+            posted_to_first,
         ),
-        Spread(
+        of_each(
             *("TPOT", "{}_tpot_ms", "tpot"),
             "(latency - TTFT) / (asked output length - 1)",
             "an answer that ended early looks faster than it was; the latency runs until the last line, [DONE]",
-            lambda seen: defined(tpot(seen)),
-            scale=MS,
+            tpot,
         ),
         Spread(
             *("ITL", "{}_itl_ms", "itl"),
@@ -76,22 +76,15 @@ TOOL = Tool(
             lambda seen: gaps_between_messages(seen.good),
             scale=MS,
         ),
-        Spread(
+        of_each(
             *("E2E latency", "{}_e2e_latency_ms", "e2e"),
             "from the call of the HTTP client to the last line",
             "connecting and the end of the protocol, [DONE], count",
-            lambda seen: defined(latency(seen)),
-            scale=MS,
+            latency,
         ),
     ),
     figures=(
-        Figure(
-            *("requests per second", "request_throughput", "request_rate"),
-            "successful requests / time from the start of the run to its last end",
-            "the drain is in the time; ours counts what ended inside the window",
-            lambda seen: per_second(len(seen.good), seen.duration_s),
-            "1/s",
-        ),
+        REQUEST_THROUGHPUT,
         Figure(
             *("input tokens per second", "input_throughput", "input_rate"),
             "prompt tokens of successful requests / the same time",

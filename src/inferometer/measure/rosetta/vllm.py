@@ -3,12 +3,20 @@
 import numpy as np
 
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import Figure, Spread, Tool, linear
+from inferometer.measure.rosetta.definition import (
+    MEDIANS_AND_TAILS,
+    MS,
+    REQUEST_THROUGHPUT,
+    Figure,
+    Spread,
+    Tool,
+    linear,
+    of_each,
+)
 from inferometer.measure.rosetta.seen import (
     Seen,
     Series,
     busiest_second,
-    defined,
     gaps_between_messages,
     input_lengths,
     most_in_a_second,
@@ -16,17 +24,11 @@ from inferometer.measure.rosetta.seen import (
     per_second,
     per_token_after_first,
     posted_at,
+    posted_to_first,
     to_end,
-    to_first,
     to_last,
     total,
 )
-
-MS = 1000.0
-
-
-def ttft(seen: Seen) -> Floats:
-    return to_first(seen.good, posted_at(seen.good))
 
 
 def e2el(seen: Seen) -> Floats:
@@ -35,7 +37,7 @@ def e2el(seen: Seen) -> Floats:
 
 
 def tpot(seen: Seen) -> Floats:
-    return per_token_after_first(e2el(seen), ttft(seen), output_lengths(seen.good))
+    return per_token_after_first(e2el(seen), posted_to_first(seen), output_lengths(seen.good))
 
 
 def _itl(seen: Seen) -> Series:
@@ -57,22 +59,20 @@ TOOL = Tool(
     title="vllm bench serve",
     source="vllm-project/vllm, vllm/benchmarks/serve.py, calculate_metrics",
     remark="means and percentiles of successful requests over the whole run; std divides by n; rates include the drain",
-    statistics={"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
+    statistics=MEDIANS_AND_TAILS,
     quantile=linear,
     spreads=(
-        Spread(
+        of_each(
             *("TTFT", "{}_ttft_ms", "ttft"),
             "from the call of the HTTP client to its first message with choices",
             "connecting counts, and so does an empty first message of a chat, which records do not keep; all requests",
-            lambda seen: defined(ttft(seen)),
-            scale=MS,
+            posted_to_first,
         ),
-        Spread(
+        of_each(
             *("TPOT", "{}_tpot_ms", "tpot"),
             "(latency - TTFT) / (output length - 1), of answers with more than one token",
             "one token is taken to come first, however many did; ours divides by those that came after the first read",
-            lambda seen: defined(tpot(seen)),
-            scale=MS,
+            tpot,
         ),
         Spread(
             *("ITL", "{}_itl_ms", "itl"),
@@ -81,22 +81,15 @@ TOOL = Tool(
             _itl,
             scale=MS,
         ),
-        Spread(
+        of_each(
             *("E2EL", "{}_e2el_ms", "e2e"),
             "from the call of the HTTP client to its last message",
             "connecting counts; in a chat also the wait for the usage behind the last token",
-            lambda seen: defined(e2el(seen)),
-            scale=MS,
+            e2el,
         ),
     ),
     figures=(
-        Figure(
-            *("requests per second", "request_throughput", "request_rate"),
-            "successful requests / time from the start of the run to its last end",
-            "the drain is in the time; ours counts what ended inside the window",
-            lambda seen: per_second(len(seen.good), seen.duration_s),
-            "1/s",
-        ),
+        REQUEST_THROUGHPUT,
         Figure(
             *("output tokens per second", "output_throughput", "output_rate"),
             "output tokens of successful requests / time from the start of the run to its last end",

@@ -21,6 +21,15 @@ class Check:
     remedy: str | None = None  # also of an ok check, where more could be had
 
 
+def warned_if(bad: bool, name: str, found: str, remedy: str) -> Check:
+    """A warning with its remedy, or what was found and nothing to do."""
+    return Check(name, "warning", found, remedy) if bad else Check(name, "ok", found)
+
+
+def not_told(name: str) -> Check:
+    return Check(name, "not applicable", "not told by this system")
+
+
 def worst(checks: Sequence[Check]) -> Word:
     """The word for all of them together."""
     words = {check.word for check in checks}

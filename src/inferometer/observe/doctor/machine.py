@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferometer.observe.doctor.check import Check
+from inferometer.observe.doctor.check import Check, not_told, warned_if
 
 FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "tsc-early")
 SLOW_READING_S = 1e-6  # a clock that is read through a system call takes this and more; one that is not 50 ns
@@ -74,7 +74,7 @@ def clock_checks(facts: MachineFacts) -> Iterator[Check]:
 
 def cores(facts: MachineFacts) -> Check:
     if facts.cores is None:
-        return Check("cores", "not applicable", "not told by this system")
+        return not_told("cores")
     if facts.cores < 2:
         remedy = "measure from a machine with more cores, above all if the server runs here too"
         return Check("cores", "warning", "1 core for the load and everything else", remedy)
@@ -87,33 +87,24 @@ def limit(facts: MachineFacts) -> Check:
         return Check(name, "ok", "none")
     often = f", reached {facts.throttled:,} times so far" if facts.throttled else ""
     found = f"{facts.cpu_limit:g} cores by the control group{often}"
-    if facts.cpu_limit < (facts.cores or 1):
-        remedy = (
-            "a group that has used up its time stands still for up to 100 ms: give it more (docker --cpus, limits.cpu)"
-        )
-        return Check(name, "warning", found, remedy)
-    return Check(name, "ok", found)
+    remedy = "a group that has used up its time stands still for up to 100 ms: give it more (docker --cpus, limits.cpu)"
+    return warned_if(facts.cpu_limit < (facts.cores or 1), name, found, remedy)
 
 
 def load(facts: MachineFacts) -> Check:
-    name = "other load"
     if facts.busy_share is None:
-        return Check(name, "not applicable", "not told by this system")
+        return not_told("other load")
     found = f"{facts.busy_share:.0%} of the cores busy while we looked"
-    if facts.busy_share > BUSY:
-        return Check(name, "warning", found, "end what else runs here (top), or measure from another machine")
-    return Check(name, "ok", found)
+    remedy = "end what else runs here (top), or measure from another machine"
+    return warned_if(facts.busy_share > BUSY, "other load", found, remedy)
 
 
 def steal(facts: MachineFacts) -> Check:
-    name = "hypervisor"
     if facts.steal_share is None:
-        return Check(name, "not applicable", "not told by this system")
+        return not_told("hypervisor")
     found = f"{facts.steal_share:.1%} of the cores taken by the host (steal)"
-    if facts.steal_share > MUCH_STEAL:
-        remedy = "times are off by whatever the host takes: use a dedicated machine, repeat runs and compare medians"
-        return Check(name, "warning", found, remedy)
-    return Check(name, "ok", found)
+    remedy = "times are off by whatever the host takes: use a dedicated machine, repeat runs and compare medians"
+    return warned_if(facts.steal_share > MUCH_STEAL, "hypervisor", found, remedy)
 
 
 def governor(facts: MachineFacts) -> Check:
@@ -135,12 +126,8 @@ def clock_source(facts: MachineFacts) -> Check:
     if facts.clock_source is None and not slow:
         return Check(name, "ok" if cost is not None else "not applicable", f"not named{reading}")
     found = f"{facts.clock_source or 'not named'}{reading}"
-    if slow or facts.clock_source not in FAST_CLOCKS:
-        remedy = (
-            "it is read through the kernel, for every read of a stream: boot with clocksource=tsc where that is stable"
-        )
-        return Check(name, "warning", found, remedy)
-    return Check(name, "ok", found)
+    remedy = "it is read through the kernel, for every read of a stream: boot with clocksource=tsc where that is stable"
+    return warned_if(slow or facts.clock_source not in FAST_CLOCKS, name, found, remedy)
 
 
 def clock_step(facts: MachineFacts) -> Check:

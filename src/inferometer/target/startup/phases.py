@@ -92,7 +92,6 @@ PHASES = (
     ),
     Phase("chat_template", "chat template", said=("template_tried",), inside="api_start", expected=False),
 )
-NAMED = {phase.name: phase for phase in PHASES}
 
 
 @dataclass(frozen=True, slots=True)

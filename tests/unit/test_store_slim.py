@@ -1,0 +1,47 @@
+"""Runs without their requests: the numbers stay, and the folder is whole."""
+
+import pytest
+
+from inferometer.cli import main
+from inferometer.errors import StoreError
+from inferometer.record.columns import Records
+from inferometer.record.record import Record
+from inferometer.store.care import slim, verify
+from inferometer.store.folder import RECORDS
+from inferometer.store.keeping import keep
+from inferometer.store.manifest import measured
+from inferometer.store.opening import open_store
+
+SUMMARY = {"measures": {"ttft": {"p50": 0.1, "count": 9}}, "outcomes": {"ok": 9}}
+
+
+@pytest.fixture
+def run(tmp_path):
+    records = Records.of([Record(session=7, scheduled_at=1)])
+    return keep(
+        tmp_path, kind="serving", plan={"name": "n"}, environment={}, summary=SUMMARY, verdict={}, records=records
+    )
+
+
+def test_the_numbers_stay_and_the_folder_is_whole(tmp_path, run):
+    store = open_store(tmp_path)
+    before, size = measured(run.folder), (run.folder / RECORDS).stat().st_size
+    assert list(slim(store)) == [(run.id, size)] and not (run.folder / RECORDS).exists()
+    kept = open_store(tmp_path).load(run.id)
+    assert kept.summary["measures"] == SUMMARY["measures"] and kept.records() is None
+    assert [entry.state for entry in store.runs()] == ["complete"] and list(verify(store)) == [(run.id, [])]
+    assert measured(run.folder) == before  # pages that were made from it are still of this run
+    assert list(slim(store)) == []
+
+
+def test_a_file_that_is_missing_otherwise_is_missed(tmp_path, run):
+    list(slim(open_store(tmp_path)))
+    (run.folder / "summary.json").unlink()
+    with pytest.raises(StoreError, match=r"summary.json is missing"):
+        open_store(tmp_path).load(run.id)
+
+
+def test_by_hand(tmp_path, run, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["store", "slim", "--store", str(tmp_path)])
+    assert capsys.readouterr().out == "1 run made slim, 0.0 MB freed\n"
