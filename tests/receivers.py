@@ -15,6 +15,7 @@ class Receiver:
 
     def __init__(self, answers: Sequence[Answer | None]) -> None:
         self.answers = list(answers)
+        self.body = "ok"
         self.messages: list[Any] = []
         self.headers: list[dict[str, str]] = []
         self.over = threading.Event()
@@ -37,9 +38,9 @@ class Receiver:
                 self.send_response(said[0])
                 for name, value in said[1].items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", "2")
+                self.send_header("Content-Length", str(len(receiver.body)))
                 self.end_headers()
-                self.wfile.write(b"ok")
+                self.wfile.write(receiver.body.encode())
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -127,3 +127,45 @@ def shown_store(folder: Path) -> Store:
         sweep(store)
     store.tag("latest", ["nightly"])
     return store
+
+
+def batches(store: Store, days: int = 24) -> list[str]:
+    """An offline latency run a night, of four batch sizes; from the 15th on it is a quarter slower."""
+    ids = []
+    for day in range(days):
+        level = (1.25 if day >= 14 else 1.0) * (1 + 0.004 * (day % 3))
+        measures = {
+            f"latency_bs{size}": {
+                **{"unit": "s", "direction": "lower", "title": f"Latency, batch of {size}"},
+                **{"mean": level * (1 + size / 10), "p50": level * (1 + size / 10), "p99": level * (1.2 + size / 10)},
+            }
+            for size in (1, 2, 4, 16)
+        }
+        kept = keep(
+            store,
+            kind="latency",
+            plan={"model": "m", "batch_sizes": [1, 2, 4, 16], "input_lens": [512], "output_lens": [128]},
+            environment=environment_of("0.24.0"),
+            summary={"measures": measures},
+            verdict={"word": "valid", "reasons": []},
+            started=START + timedelta(days=day),
+        )
+        ids.append(kept.id)
+    return ids
+
+
+def starts(store: Store, days: int = 3) -> list[str]:
+    """A start of a server a night."""
+    said = {"value": 40.0, "unit": "s", "direction": "lower", "title": "Time to ready"}
+    return [
+        keep(
+            store,
+            kind="startup",
+            plan={"server": {"type": "vllm", "model": "m"}},
+            environment=environment_of("0.24.0"),
+            summary={"values": {"time_to_ready": said | {"value": 40.0 + day}}},
+            verdict={"word": "valid", "reasons": []},
+            started=START + timedelta(days=day),
+        ).id
+        for day in range(days)
+    ]

@@ -137,8 +137,8 @@ class Tab:
         return said["result"].get("value")
 
     def wait(self, script: str, patience_s: float = PATIENCE_S) -> Any:
-        """Until a script says something true; an element is true."""
-        asked = f"(found => found instanceof Node || found)({script})"
+        """Until a script says something true; an element is true. Between two pages there is no body."""
+        asked = f"document.body && (found => found instanceof Node || found)({script})"
         try:
             return until(lambda: self.run(asked), script, patience_s)
         except AssertionError as error:

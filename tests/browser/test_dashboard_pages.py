@@ -165,6 +165,7 @@ def test_it_follows_a_run_through_a_restart_of_the_server(tab, tmp_path):
             tab.wait("document.querySelector('.tile .value')")
             seen = tab.run("document.querySelector('#numbers').innerText")
             assert "partial" in tab.text()
+            assert "in progress" in seen and "was interrupted" not in seen
         with dashboard(store.home, port=urlsplit(address).port):
             tab.wait(f"(document.querySelector('#numbers') || {{}}).innerText !== {json.dumps(seen)}")
             load.send_signal(signal.SIGINT)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.offline import offline_latency, offline_throughput
+from inferometer.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.target.offline.engine import EngineSettings, open_engine
 from inferometer.target.offline.transformers import TransformersEngine
@@ -48,7 +48,7 @@ def choice(tiny_model, **more):
 def test_a_latency_run(tiny_model, tmp_path):
     on = replace(choice(tiny_model), profile=str(tmp_path / "traces"))
     plan = LatencyPlan(on, (1, 4), (16,), (8, 32), iters=6, warmup=2)
-    run = offline_latency(plan, store=tmp_path / "store")
+    run = offline(plan, store=tmp_path / "store")
     assert run.state == "complete"
     assert [len(case["latencies"]) for case in run.summary["cases"]] == [6] * 4
     few, many = (run.summary["measures"][f"latency_bs1_in16_out{n}"]["p50"] for n in (8, 32))
@@ -62,7 +62,7 @@ def test_a_latency_run(tiny_model, tmp_path):
 def test_a_throughput_run_in_batches(tiny_model, tmp_path):
     workload = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
     plan = ThroughputPlan(choice(tiny_model, batch_size=4), workload, num_prompts=10, warmup=2, repeats=2)
-    run = offline_throughput(plan, store=tmp_path)
+    run = offline(plan, store=tmp_path)
     assert run.summary["requests"] == 20
     assert run.summary["output_tokens"] == 120
     rates = run.summary["rates"]
@@ -72,7 +72,7 @@ def test_a_throughput_run_in_batches(tiny_model, tmp_path):
 def test_a_context_too_short_is_said_before_the_start(tiny_model, tmp_path):
     plan = LatencyPlan(choice(tiny_model), (1,), (2000,), (100,))
     with pytest.raises(PlanError, match="must be at most 2048"):
-        offline_latency(plan, store=tmp_path)
+        offline(plan, store=tmp_path)
 
 
 def test_a_batch_that_fails_is_a_result(tiny_model, tmp_path):
@@ -87,7 +87,7 @@ def test_a_batch_that_fails_is_a_result(tiny_model, tmp_path):
                 raise self._torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3.00 GiB")
             return super()._tensor(rows)
 
-    run = offline_latency(plan, store=tmp_path, open_engine=lambda _name, settings: Small(settings))
+    run = offline(plan, store=tmp_path, open_engine=lambda _name, settings: Small(settings))
     states = [case["state"] for case in run.summary["cases"]]
     assert states == ["complete", "failed", "complete"]
     assert run.summary["engine_starts"] == 1

@@ -9,6 +9,8 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.plan.foreign import guidellm, vllm_bench
+from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.levels import values_between
 from inferometer.plan.opening import open_plan
 from inferometer.plan.reading import plan_from
 
@@ -53,12 +55,17 @@ def test_every_flag_of_a_real_vllm_run_is_known_and_means_what_was_sent(data, na
 
 
 def test_a_real_inference_perf_configuration(data):
-    """Its sweep is a search; the stages that the search found, put in its place, make it a plan."""
+    """Its sweep is an experiment, whose levels are the rates that its results have; stages of them are a plan."""
     path = str(data / "results/inference_perf/config.yaml")
-    with pytest.raises(PlanError, match="a search, not a plan") as caught:
+    with pytest.raises(PlanError, match="an experiment and not a plan") as caught:
         open_plan([path])
-    (hinted,) = shlex.split(caught.value.hint.partition("-o ")[2])
-    assert open_plan([path], changes=[hinted]).plan.load.rate == 1
+    assert shlex.split(caught.value.hint) == ["inferometer", "sweep", path]
+    levels = open_experiment(path).experiment.levels
+    results = [data / f"results/inference_perf/vllm/stage_{number}_lifecycle_metrics.json" for number in range(7)]
+    asked = [json.loads(result.read_text())["load_summary"]["requested_rate"] for result in results]
+    assert values_between(1, asked[-1], levels) == pytest.approx(asked, abs=0.011)
+    assert levels.high["stop"] == {"requests": 2000, "drain": "175s"}
+    assert levels.set["stop.duration"] == "60s"
     stages = "load={type: constant, stages: [{rate: 2.5, duration: 60}, {rate: 5, duration: 60}]}"
     opened = open_plan([path], changes=[stages])
     workload = opened.plan.workload
@@ -71,7 +78,9 @@ def test_a_real_inference_perf_configuration(data):
 
 def test_the_configuration_of_a_real_guidellm_report(data):
     report = json.loads((data / "results/guidellm/guidellm_report_v2.json").read_text())
-    plan = plan_from(guidellm.from_mapping(report["config"]).plan)
+    found = guidellm.from_mapping(report["config"])
+    assert found.experiment["axes"] == {"load.rate": [1, 2]}  # each a run of its own, of 2 turns
+    plan = plan_from(found.plan)
     assert [(stage.rate, stage.duration) for stage in plan.load.stages] == [(1, 1), (2, 0.5)]  # of 2 turns
     assert str(plan.workload.prefix.suffix_tokens) == "normal ~32"
     assert (plan.workload.turns.value, plan.workload.prefix.groups, plan.workload.output_tokens.value) == (2, 4, 8)

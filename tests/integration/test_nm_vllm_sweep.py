@@ -47,3 +47,30 @@ def test_a_sweep_of_their_config(tmp_path, monkeypatch, capsys):
     outcomes = [open_store(tmp_path / "store").load(row["run"]).summary["outcomes"] for row in rows]
     assert outcomes == [{"ok": 20}, {"ok": 8}]
     assert "note: their server speaks" in said.err
+
+
+BENCH = "vllm bench serve --model m/a --random-input-len 16 --random-output-len 16 --num-prompts 12"
+
+
+def test_vllms_own_explorer_starts_a_server_for_each_of_its_settings(tmp_path, monkeypatch, capsys):
+    """Slow enough that a stall of this machine does not turn the ends around."""
+    (tmp_path / "bin").mkdir()
+    stand_in = tmp_path / "bin" / "vllm"
+    stand_in.write_text(
+        STAND_IN.format(python=sys.executable, log=str(tmp_path / "calls")).replace('"speed": 10', '"speed": 2')
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "serve.json").write_text(json.dumps([{"max_num_seqs": 8}, {"max_num_seqs": 16}]))
+    words = ["vllm", "bench", "sweep", "serve_workload", "--serve-cmd", "vllm serve m/a", "--bench-cmd", BENCH]
+    words += ["--serve-params", str(tmp_path / "serve.json"), "--workload-iters", "3", "--num-runs", "1"]
+    words += ["--workload-var", "max_concurrency"]
+    code = execute(["sweep", "--json", "--set", "observe=off", "--store", str(tmp_path / "store"), "--", *words])
+    assert code in (0, 4)  # 4: a machine too busy to measure
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert [case["name"] for case in cases] == [
+        f"max_num_seqs={most} {level}" for most in (8, 16) for level in ("low", "high", "concurrency 1 of 1")
+    ]
+    assert all(1 <= case["parameters"]["load.concurrency"] <= 12 for case in cases[2::3])
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert [words[words.index("--max-num-seqs") + 1] for words in calls] == ["8", "16"]

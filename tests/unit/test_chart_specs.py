@@ -146,7 +146,7 @@ def test_many_gpus_and_a_million_samples_stay_a_few_points(run: Run) -> None:
     chart = checked(draw("under_one_clock", many))
     titles = [view["title"]["text"] for view in chart.spec["vconcat"]]
     assert "GPU: power (the first 8 of 12) (W)" in titles
-    assert titles[0] == "Requests (requests)"
+    assert titles[0] == "Requests", "its unit is its name"
 
 
 def test_runs_as_points(runs: list[Run]) -> None:
@@ -225,6 +225,17 @@ def test_an_experiment_as_curves_and_as_a_grid() -> None:
     assert {(r["across"], r["up"]): r["value"] for r in grid.spec["data"]["values"]}["2", "16"] == pytest.approx(14.0)
     with pytest.raises(Cannot, match="no number"):
         draw("experiment_curves", Varied("tpot.mean", [({"engine": "a"}, line[0]), ({"engine": "b"}, line[1])]))
+
+
+def test_levels_of_an_experiment_are_a_curve_without_its_ends() -> None:
+    line = line_of([10.0, 11.0, 12.0, 14.0])
+    settings = [{"level": "low"}, {"level": "high"}, *({"level": f"{n} of 2", "load.rate": n * 1.5} for n in (1, 2))]
+    cases = [{"name": "c", "parameters": each, "run": run.id} for each, run in zip(settings, line, strict=True)]
+    found = cases_of(KeptExperiment("e", "sweep", None, "", {}, cases), {run.id: run for run in line}.get)
+    curve = checked(draw("experiment_curves", Varied("tpot.mean", found)))
+    assert [(row["at"], row["series"]) for row in curve.spec["data"]["values"]] == [(1.5, "all"), (3.0, "all")]
+    ends = cases_of(KeptExperiment("e", "sweep", None, "", {}, cases[:2]), {run.id: run for run in line}.get)
+    assert [settings for settings, _ in ends] == [{"level": "low"}, {"level": "high"}]
 
 
 def test_phases_of_a_start(run: Run) -> None:

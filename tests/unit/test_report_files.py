@@ -87,6 +87,12 @@ def test_a_run_without_records_says_what_it_cannot_show(kind: Any, source: str |
     assert "Time of &lt;it&gt;" in page and "1.50 s .. 2.50 s" in page
 
 
+def test_a_plan_of_another_version_is_told_word_by_word(run: Run, no_bundle: None) -> None:
+    other = replace(run, plan=run.plan | {"of_tomorrow": "yes"})
+    page = as_html(run_report(other))
+    assert "of_tomorrow" in page and "TTFT p50" in page
+
+
 def test_a_run_in_which_nothing_was_measured(no_bundle: None) -> None:
     empty = Run("a", "2026-11-01T12:00:00+00:00", {}, {}, {}, {}, state="failed", kind="startup")
     page = as_html(run_report(empty))

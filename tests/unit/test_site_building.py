@@ -128,6 +128,20 @@ def test_another_pages_folder_is_left_alone(store, tmp_path):
         site(tmp_path, store)
 
 
+def test_a_site_that_was_interrupted_is_gone_on_with(store, tmp_path, monkeypatch):
+    def interrupted(*_args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("inferometer.show.site.building._put_experiments", interrupted)
+        patch.setattr("inferometer.show.site.building.families", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            site(tmp_path, store)
+    assert (tmp_path / "index.html").exists()
+    built = site(tmp_path, store)
+    assert data(tmp_path, "names")["total"] == built.runs
+
+
 def test_an_edited_memory_removes_nothing_outside(store, tmp_path):
     outside = tmp_path / "outside.txt"
     outside.write_text("stays")

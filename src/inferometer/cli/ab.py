@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.flags import plan_argument, work_flags
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, say
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, notes_once, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
+    from inferometer.ab import Compared, Design
     from inferometer.plan.model import Plan
 
 EXAMPLES = """\b
@@ -67,37 +68,53 @@ def ab(
     Both blocks of a pair send the same requests at the same times, so that a pair differs only by its targets, and a
     drift of the machine hits both. The differences of the pairs give the interval of each measure.
     """
-    from inferometer.ab import Design
     from inferometer.ab import ab as compare_in_turns
-    from inferometer.cli.printing import print_json
-    from inferometer.errors import PlanError
-    from inferometer.show.ab import print_ab, print_block
-    from inferometer.show.console import console
-    from inferometer.vocabulary import percent, seconds
+    from inferometer.show.ab import print_block
 
     if flags.get("duration") or flags.get("requests"):
         raise click.UsageError("--duration and --requests: a block ends after its time, --block")
     plan_a = _side(plan_words, side_a, only_a, quiet, flags)
     plan_b = _side(plan_words, side_b, only_b, True, flags)
+    found = compare_in_turns(
+        plan_a,
+        plan_b,
+        _design(blocks, block, measures, every, margin),
+        store=store_of(store),
+        notes=None if quiet else notes_once(),
+        on_block=None if quiet else (lambda each: print_block(each.pair, blocks, each.side, each.run)),
+    )
+    names = {"a": _named(side_a, only_a), "b": _named(side_b, only_b)}
+    _print(found, names, blocks, as_json)
+    return _exit_code(found, fail_on_worse, as_json)
+
+
+def _design(blocks: int, block: str, measures: tuple[str, ...], every: bool, margin: str) -> "Design":
+    from inferometer.ab import Design
+    from inferometer.errors import PlanError
+    from inferometer.vocabulary import percent, seconds
+
     try:
         design = Design(blocks, seconds(block), measures, every, margin=percent(margin))
     except ValueError as error:
         raise PlanError(str(error)) from None
     if design.block_s <= 0:
         raise PlanError(f"--block must be longer than 0, got {block}")
-    found = compare_in_turns(
-        plan_a,
-        plan_b,
-        design,
-        store=store_of(store),
-        notes=None if quiet else _said_once(),
-        on_block=None if quiet else (lambda each: print_block(each.pair, blocks, each.side, each.run)),
-    )
+    return design
+
+
+def _print(found: "Compared", names: dict[str, str], blocks: int, as_json: bool) -> None:
+    from inferometer.cli.printing import print_json
+    from inferometer.show.ab import print_ab
+    from inferometer.show.console import console
+
     if as_json:
         print_json(found.document())
     else:
-        names = {"a": _named(side_a, only_a), "b": _named(side_b, only_b)}
         print_ab(found.comparison, names, found.left_out, blocks, str(found.experiment), console())
+
+
+def _exit_code(found: "Compared", fail_on_worse: bool, as_json: bool) -> int:
+    """What it means for a script, said on stderr."""
     if found.blocks[-1].run.state == "interrupted":
         say("warning", "interrupted; the pairs that were complete are compared, and all blocks are kept")
         return INTERRUPTED
@@ -142,14 +159,3 @@ def _target_of(said: str) -> tuple[dict[str, Any], bool]:
         return {"server": parse_yaml(said.removeprefix("server:"), "server:")[0] or "simulator"}, False
     mapping = to_mapping(open_plan([said]).plan)
     return {name: mapping[name] for name in ("target", "server") if name in mapping}, True
-
-
-def _said_once() -> Any:
-    said: set[str] = set()
-
-    def note(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            say("note", text)
-
-    return note

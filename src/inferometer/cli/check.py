@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferometer.cli.notifying import channels_of, tell_of_check
 from inferometer.cli.options import json_option, notify_option, quiet_option, run_argument, store_of, store_option
 
 if TYPE_CHECKING:
@@ -81,7 +82,6 @@ def check(
 
     Exit code 1 when it is worse, 0 when not; 4 when the run is not valid as a measurement.
     """
-    from inferometer.cli.notifying import channels_of, tell_of_check
     from inferometer.comparison import accept, check_run
 
     channels, place, wanted = channels_of(notify), store_of(store), run or "latest"

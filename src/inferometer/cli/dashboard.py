@@ -1,11 +1,13 @@
 """`inferometer dashboard`: the store as a web page."""
 
 import os
+import socket
 
 import click
 
 from inferometer.cli.options import store_of, store_option
 
+EVERYWHERE = ("0.0.0.0", "::")
 EXAMPLES = """\b
 Examples:
   inferometer dashboard
@@ -42,6 +44,8 @@ def dashboard(host: str, port: int, asks_token: bool, write: bool, opens: bool, 
     def ready(address: str) -> None:
         shown = f"{address}?token={token}" if token and not given else address
         say("note", f"{kept_in}, {'pages may change it' if write else 'read-only'}; Ctrl-C ends it")
+        if host in EVERYWHERE:
+            say("note", f"from elsewhere by a name of this machine, such as {socket.gethostname()}, with the same port")
         if token and given:
             say("note", "open it with ?token= and the token from $INFEROMETER_TOKEN")
         click.echo(shown)

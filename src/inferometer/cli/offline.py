@@ -19,7 +19,7 @@ from inferometer.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from inferometer.plan.offline import EngineChoice
+    from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
     from inferometer.record.run import Run
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -98,7 +98,6 @@ def latency(
 
     A size that fails (out of memory) is a result: it is said, and the others go on. Ctrl-C keeps what was measured.
     """
-    from inferometer.offline import offline_latency
     from inferometer.plan.offline import LatencyPlan, bs_range, sizes
 
     between = bs_range(asked.pop("bs_start"), asked.pop("bs_end"), asked.pop("bs_step"))
@@ -113,7 +112,7 @@ def latency(
         warmup=asked.pop("warmup"),
         on=_choice(**asked),
     )
-    made = _conducted(offline_latency, plan, store, quiet, wait_of(wait_for_target))
+    made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
         from inferometer.exchange.vllm_latency import write_latency_files
 
@@ -144,7 +143,6 @@ def throughput(
 
     `--set workload.x=y` sets whatever a plan's workload can be told.
     """
-    from inferometer.offline import offline_throughput
     from inferometer.plan.offline import ThroughputPlan, sizes
 
     flags = (asked.pop(name) for name in ("dataset", "input_len", "output_len", "overrides"))
@@ -155,7 +153,7 @@ def throughput(
         repeats=asked.pop("repeats"),
         on=_choice(**asked),
     )
-    made = _conducted(offline_throughput, plan, store, quiet, wait_of(wait_for_target))
+    made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
         from inferometer.exchange.vllm_latency import throughput_document, write_document
 
@@ -203,8 +201,9 @@ def _check_dataset(dataset: str | None, workload: Any) -> None:
         raise PlanError(f"--dataset: the name of {dataset} does not tell what it holds", hint)
 
 
-def _conducted(conduct: Callable[..., "Run"], plan: Any, store: str | Path | None, quiet: bool, wait_s: float) -> "Run":
+def _conducted(plan: "LatencyPlan | ThroughputPlan", store: str | Path | None, quiet: bool, wait_s: float) -> "Run":
     """With progress on a terminal; notes on stderr."""
+    from inferometer.offline import offline as conduct
     from inferometer.show.offline import progress_text
     from inferometer.show.progress import ProgressLine
 
@@ -239,11 +238,9 @@ def _rarely(draw: Callable[[Any], None]) -> Callable[[Any], None]:
 
 def again(kept: "Run", store: str | Path | None, wait_s: float, *, as_json: bool, quiet: bool) -> int:
     """A kept offline run once more: `inferometer rerun`."""
-    from inferometer.offline import offline_latency, offline_throughput
     from inferometer.plan.offline import reread
 
-    conduct: Callable[..., Run] = offline_latency if kept.kind == "latency" else offline_throughput
-    return _printed(_conducted(conduct, reread(kept.plan), store, quiet, wait_s), as_json)
+    return _printed(_conducted(reread(kept.plan), store, quiet, wait_s), as_json)
 
 
 def _printed(run: "Run", as_json: bool) -> int:

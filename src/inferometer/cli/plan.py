@@ -1,9 +1,15 @@
 """`inferometer plan`: check plans, show them complete, print their schema."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from inferometer.cli.flags import change_option
 from inferometer.cli.options import set_option
+
+if TYPE_CHECKING:
+    from inferometer.plan.foreign.experiments import OpenedExperiment
+    from inferometer.plan.opening import Opened
 
 SHOW_EXAMPLES = """\b
 Examples:
@@ -13,6 +19,8 @@ Examples:
       what a template of llm-d means, and what -o changed in it
   inferometer plan show -- vllm bench serve --random-input-len 1000 --request-rate 4
       what another tool's command line means
+  inferometer plan show -- guidellm benchmark run --target http://host:8000 --rate-type sweep --data prompt_tokens=256
+      one that is several runs: the experiment
 """
 
 
@@ -24,16 +32,21 @@ def plan() -> None:
 @plan.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 def check(files: tuple[str, ...]) -> None:
-    """Say every mistake of each FILE; exit code 2 if there is one."""
+    """Say every mistake of each FILE, a plan or an experiment; exit code 2 if there is one."""
     from inferometer.errors import PlanError
-    from inferometer.plan.opening import open_plan
+    from inferometer.plan.cases import cases_of
+    from inferometer.plan.foreign.experiments import OpenedExperiment
 
     mistakes: list[str] = []
     hint = None
     for file in files:
         try:
-            opened = open_plan([file])
-            click.echo(f"{file}: ok" + (f" (of {opened.tool})" if opened.tool else ""))
+            opened = _opened((file,))
+            of = f"of {opened.tool}" if opened.tool else ""
+            if isinstance(opened, OpenedExperiment):
+                cases_of(opened.experiment, file)
+                of = f"an experiment {of}".strip()
+            click.echo(f"{file}: ok" + (f" ({of})" if of else ""))
         except PlanError as error:
             mistakes += error.mistakes
             hint = hint or error.hint
@@ -50,19 +63,48 @@ def show_plan(words: tuple[str, ...], changes: tuple[str, ...], overrides: tuple
     """Print the plan in FILE with everything it leaves unsaid.
 
     FILE may be a profile's name, another tool's file, or after `--` its command line: these are printed as the plan
-    that a person would write, with what has no counterpart in comments.
+    that a person would write, with what has no counterpart in comments. What is several runs is printed as the
+    experiment that it is.
     """
     from inferometer.plan.foreign import shown
-    from inferometer.plan.opening import open_plan
+    from inferometer.plan.foreign.experiments import OpenedExperiment
     from inferometer.plan.writing import to_yaml
 
-    opened = open_plan(words, overrides, changes=changes)
+    opened = _opened(words, overrides, changes)
+    if isinstance(opened, OpenedExperiment):
+        _show_experiment(opened)
+        return
     if opened.tool:
         click.echo(f"# {opened.tool}, as a plan")
     for note in opened.notes:
         click.echo(f"# {note}")
     whole = full or opened.tool is None
     click.echo(to_yaml(opened.plan, full=True) if whole else shown.to_yaml(opened.plan, opened.said), nl=False)
+
+
+def _opened(
+    words: tuple[str, ...], overrides: tuple[str, ...] = (), changes: tuple[str, ...] = ()
+) -> "Opened | OpenedExperiment":
+    """What the words mean: a plan, or an experiment where no single plan says it."""
+    from inferometer.plan.foreign.experiments import open_experiment
+    from inferometer.plan.foreign.found import IsExperiment
+    from inferometer.plan.opening import open_plan
+
+    try:
+        return open_plan(words, overrides, changes=changes)
+    except IsExperiment:
+        if words == ("-",):  # it has been read
+            raise
+        return open_experiment(words, overrides, changes=changes)
+
+
+def _show_experiment(opened: "OpenedExperiment") -> None:
+    from inferometer.plan.experiment import to_yaml
+
+    click.echo(f"# {opened.tool}, as an experiment" if opened.tool else "# an experiment")
+    for note in opened.notes:
+        click.echo(f"# {note}")
+    click.echo(to_yaml(opened.experiment), nl=False)
 
 
 @plan.command()

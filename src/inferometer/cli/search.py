@@ -45,11 +45,6 @@ def search(
     plan_words: tuple[str, ...],
     over: Any,
     step: str,
-    within: str,
-    steps: int,
-    budget: str | None,
-    least: str | None,
-    most: str | None,
     as_json: bool,
     quiet: bool,
     store: Path | None,
@@ -60,16 +55,42 @@ def search(
     Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is a run of its
     own, kept like any other. The search starts at the plan's rate (or concurrency), else at 1 per second (8 at once).
     """
+    bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
     plan = plan_of(plan_words, quiet=quiet, **flags)
-    from inferometer.cli.printing import print_json
-    from inferometer.errors import PlanError
-    from inferometer.judge.search import Bounds
     from inferometer.search import search as find_most
-    from inferometer.show.console import console
-    from inferometer.show.search import print_progress, print_searched
-    from inferometer.vocabulary import number, percent, seconds
+    from inferometer.show.search import print_progress
 
     start = float((plan.load.rate or 1.0) if over == "rate" else (plan.load.concurrency or 8))
+    bounds, step_s = _bounds(start, over, step, **bounded)
+    searched = find_most(
+        aimed(plan),
+        bounds,
+        axis=over,
+        step_s=step_s,
+        store=store_of(store),
+        notes=None if quiet else notes_once(),
+        on_step=None if quiet else (lambda step: print_progress(step, over)),
+    )
+    _print(searched, over, as_json)
+    return _exit_code(searched)
+
+
+def _bounds(
+    start: float,
+    over: str,
+    step: str,
+    *,
+    within: str,
+    steps: int,
+    budget: str | None,
+    least: str | None,
+    most: str | None,
+) -> "tuple[Bounds, float]":
+    """What the search may do, and how long each load is tried."""
+    from inferometer.errors import PlanError
+    from inferometer.judge.search import Bounds
+    from inferometer.vocabulary import number, percent, seconds
+
     try:
         bounds = Bounds(
             start=start,
@@ -85,20 +106,7 @@ def search(
         raise PlanError(str(error)) from None
     if wrong := _wrong(bounds, step_s):
         raise PlanError(wrong)
-    searched = find_most(
-        aimed(plan),
-        bounds,
-        axis=over,
-        step_s=step_s,
-        store=store_of(store),
-        notes=None if quiet else notes_once(),
-        on_step=None if quiet else (lambda step: print_progress(step, over)),
-    )
-    if as_json:
-        print_json(searched.document(), "search")
-    else:
-        print_searched(searched.found, searched.steps, over, searched.experiment, console())
-    return _exit_code(searched)
+    return bounds, step_s
 
 
 def _wrong(bounds: "Bounds", step_s: float) -> list[str]:
@@ -112,6 +120,17 @@ def _wrong(bounds: "Bounds", step_s: float) -> list[str]:
         f"--least must be below --most, got {least} and {most}": bounds.least < bounds.most,
     }
     return [text for text, right in checks.items() if not right]
+
+
+def _print(searched: "Searched", over: Any, as_json: bool) -> None:
+    from inferometer.cli.printing import print_json
+    from inferometer.show.console import console
+    from inferometer.show.search import print_searched
+
+    if as_json:
+        print_json(searched.document(), "search")
+    else:
+        print_searched(searched.found, searched.steps, over, searched.experiment, console())
 
 
 def _exit_code(searched: "Searched") -> int:

@@ -48,4 +48,6 @@ def site(output: str, conditions: tuple[str, ...], charts: int, as_json: bool, q
             f"{built.path}: {built.runs:,} runs; {len(built.written)} files written, {len(built.removed)} removed"
         )
     if built.unreadable:
-        say("warning", f"{len(built.unreadable)} runs could not be read and are not shown: {built.unreadable[0]}, ...")
+        some = ", ".join(built.unreadable[:3]) + (", ..." if len(built.unreadable) > 3 else "")
+        many = "run" if len(built.unreadable) == 1 else "runs"
+        say("warning", f"{len(built.unreadable)} {many} could not be read and not be shown: {some}")

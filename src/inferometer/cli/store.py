@@ -81,6 +81,21 @@ def verify(runs: tuple[str, ...], store: str | None) -> int:
 
 
 @store.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@store_option
+def slim(runs: tuple[str, ...], store: str | None) -> None:
+    """Delete the requests, samples and logs of each RUN and keep its numbers; of all runs without one.
+
+    What needs single requests, such as new limits on them, is not possible any more; comparing, checking and charts of
+    numbers are.
+    """
+    from inferometer.store.care import slim as slimmed
+
+    freed = [size for _, size in slimmed(store_of(store), runs)]
+    click.echo(f"{_count(len(freed))} made slim, {sum(freed) / 1e6:,.1f} MB freed")
+
+
+@store.command()
 @run_argument(required=True)
 @click.argument("tags", nargs=-1, required=True, metavar="TAG...")
 @store_option

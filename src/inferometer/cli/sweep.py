@@ -1,17 +1,19 @@
 """`inferometer sweep`: an experiment, case after case."""
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.flags import change_option
 from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, notes_once, say
 from inferometer.cli.notifying import channels_of, tell_of_experiment
 from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
     from inferometer.experiment import Prepared, Swept
-    from inferometer.show.notify.channels import Channel
+    from inferometer.plan.cases import Case
     from inferometer.store.experiments import KeptExperiment
     from inferometer.store.store import Store
 
@@ -28,11 +30,15 @@ Examples:
       with settings of the experiment, or of its plan, changed
   inferometer sweep --switch-off examples/mixed-classes.yaml
       what each traffic class of a plan does to the others
+  inferometer sweep config.yml
+      an inference-perf file with load.sweep: a burst, then rates up to what it showed
+  inferometer sweep -- guidellm benchmark run --target http://host:8000 --rate-type sweep --data prompt_tokens=256
+      another tool's command line; guidellm's sweep is of the same kind
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("file", required=False, type=click.Path())
+@click.argument("words", metavar="[FILE]", nargs=-1, type=click.Path())
 @click.option("--dry-run", is_flag=True, help="Print the cases and the time they take; do nothing.")
 @click.option(
     "--resume",
@@ -51,6 +57,7 @@ Examples:
     metavar="PATH=VALUE",
     help="A setting of the experiment or its plan. Repeatable.",
 )
+@change_option
 @click.option(
     "--most", type=click.IntRange(min=1), default=1000, show_default=True, help="Refuse more cases than this."
 )
@@ -61,13 +68,14 @@ Examples:
 @quiet_option
 @store_option
 def sweep(
-    file: str | None,
+    words: tuple[str, ...],
     dry_run: bool,
     resume: str | None,
     fresh: bool,
     force: bool,
     retry_failed: bool,
     overrides: tuple[str, ...],
+    changes: tuple[str, ...],
     most: int,
     switch_off: bool,
     csv_file: str | None,
@@ -78,17 +86,14 @@ def sweep(
 ) -> int:
     """Do an experiment: all cases of FILE, each a run of its own.
 
-    FILE has a plan and what is varied: axes (all with all), zipped lists, named cases, exclusions, repeats. A case that
-    fails is kept as such and the others go on.
+    FILE has a plan and what is varied: axes (all with all), zipped lists, named cases, levels between two measured
+    ends, exclusions, repeats. It may be another tool's, or after `--` its command line. A case that fails is kept as
+    such and the others go on.
     """
-    if resume and file is None and Path(resume).is_file():
-        file, resume = resume, ""
-    if file is None and not resume:
-        raise click.UsageError("which experiment? Name its file, or one to --resume")
-    if fresh and resume is not None:
-        raise click.UsageError("--fresh begins anew and --resume goes on: give one or the other")
+    words, resume = _meant(words, resume, fresh)
     channels, kept_in = channels_of(notify), store_of(store)
-    prepared, kept = _prepared(file, resume, overrides, most, switch_off, kept_in)
+    asked = _Asked(words, overrides, changes, most, switch_off)
+    prepared, kept = _prepared(asked, resume, kept_in)
     for note in () if quiet else prepared.notes:
         say("note", note)
     if dry_run:
@@ -99,37 +104,58 @@ def sweep(
     _write_csv(swept, csv_file)
     _printed(prepared, swept, kept_in, as_json)
     if channels and not swept.interrupted:
-        _notify(prepared, swept, kept_in, channels, quiet)
+        tell_of_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
     return _exit_code(swept, kept_in)
 
 
-def _notify(prepared: "Prepared", swept: "Swept", store: "Store", channels: "list[Channel]", quiet: bool) -> None:
-    """Of cases that failed or missed a limit, and when none does any more."""
-    name = prepared.experiment.name or "an experiment"
-    wrong = [(row.name, f"{row.name}: {row.error or 'failed'}") for row in swept.failed]
-    wrong += [(f"limits of {row.name}", f"{row.name}: a limit failed") for row in swept.rows if row.limits_missed]
-    tell_of_experiment(name, {"name": name}, wrong, swept.kept.id, store, channels, quiet=quiet)
+def _meant(words: tuple[str, ...], resume: str | None, fresh: bool) -> tuple[tuple[str, ...], str | None]:
+    """What is named and what is resumed: `--resume FILE` is FILE with --resume."""
+    if resume and not words and Path(resume).is_file():
+        words, resume = (resume,), ""
+    if not words and not resume:
+        raise click.UsageError("which experiment? Name its file, or one to --resume")
+    if fresh and resume is not None:
+        raise click.UsageError("--fresh begins anew and --resume goes on: give one or the other")
+    return words, resume
 
 
-def _prepared(
-    file: str | None, wanted: str | None, overrides: tuple[str, ...], most: int, switch_off: bool, store: "Store"
-) -> "tuple[Prepared, KeptExperiment | None]":
+@dataclass(frozen=True)
+class _Asked:
+    """What a command line names, and how it is changed."""
+
+    words: tuple[str, ...]
+    overrides: tuple[str, ...]
+    changes: tuple[str, ...]
+    most: int
+    switch_off: bool
+
+    def prepared(self) -> "Prepared":
+        from inferometer.experiment.prepare import prepare
+
+        if self.switch_off and len(self.words) > 1:
+            raise click.UsageError("--switch-off takes one plan")
+        said = _switching(self.words[0]) if self.switch_off else self.words
+        return prepare(said, self.overrides, self.most, self.changes)
+
+
+def _prepared(asked: _Asked, wanted: str | None, store: "Store") -> "tuple[Prepared, KeptExperiment | None]":
     """The experiment, and the one that is resumed where that was asked."""
     from inferometer.errors import StoreError
-    from inferometer.experiment.prepare import kept_experiment, prepare, prepare_kept, unfinished
+    from inferometer.experiment.prepare import kept_experiment, prepare_kept, unfinished
 
-    if file is None:
+    if not asked.words:
         assert wanted
         kept = kept_experiment(wanted, store)
-        return prepare_kept(kept, most), kept
-    prepared = prepare(_switching(file) if switch_off else file, overrides, most)
+        return prepare_kept(kept, asked.most), kept
+    prepared = asked.prepared()
     if wanted is None:
         return prepared, None
     found = kept_experiment(wanted, store) if wanted else unfinished(prepared, store)
     if found is None:
-        raise StoreError(f"{file}: no unfinished experiment of this file", "without --resume it begins")
-    if not overrides and found.definition.get("overrides"):
-        prepared = prepare(_switching(file) if switch_off else file, found.definition["overrides"], most)
+        raise StoreError(f"{asked.words[0]}: no unfinished experiment of this file", "without --resume it begins")
+    overrides, changes = (tuple(found.definition.get(name) or ()) for name in ("overrides", "changes"))
+    if not asked.overrides and not asked.changes and (overrides or changes):
+        prepared = replace(asked, overrides=overrides, changes=changes).prepared()
     return prepared, found
 
 
@@ -186,10 +212,26 @@ def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json:
     expected = [(case.name, lines[case.key], case.key in done) for case in prepared.cases]
     if not as_json:
         print_dry_run(expected, starts, console())
+        _print_waiting(prepared)
         return
     from inferometer.cli.printing import print_json
 
-    print_json(dry_run_document(expected, [case.parameters for case in prepared.cases], starts))
+    print_json(dry_run_document(expected, [_known(case, prepared) for case in prepared.cases], starts))
+
+
+def _known(case: "Case", prepared: "Prepared") -> dict[str, Any]:
+    """Its parameters, with null for the load that waits."""
+    levels = prepared.experiment.levels
+    return {**case.parameters, **({levels.path: None} if levels and case.waits else {})}
+
+
+def _print_waiting(prepared: "Prepared") -> None:
+    """What is not known before the ends are measured."""
+    levels = prepared.experiment.levels
+    if levels is None or not levels.count:
+        return
+    count, ends = sum(case.waits for case in prepared.cases), levels.measured
+    click.echo(f"{levels.path} of {count} cases is not known yet: it follows from what {ends} measure")
 
 
 def _check_csv(file: str | None) -> None:

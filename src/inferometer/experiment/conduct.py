@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inferometer.errors import InferometerError, StoreError
+from inferometer.experiment.levels import found_between
 from inferometer.experiment.prepare import Prepared, done_cases
 from inferometer.experiment.resources import Engines, NotStarted, Servers, conductor, shared
 from inferometer.experiment.switching import effects_of
 from inferometer.load.shard import Watch
 from inferometer.measure.cost import shared_among
 from inferometer.observe.observing import kept_warm
-from inferometer.offline import offline_latency, offline_throughput
+from inferometer.offline import offline
 from inferometer.plan.cases import Case
 from inferometer.plan.ordering import expected_s
+from inferometer.plan.text import as_written
 from inferometer.record.run import Run
 from inferometer.run import Derive, run
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, rows_of
@@ -90,6 +92,7 @@ class Sweep:
     def _do(self, case: Case, servers: Servers, engines: Engines) -> CaseRow:
         began, made, error = time.monotonic(), None, None
         try:
+            case = self._settled(case)
             made = self._measured(case, servers, engines)
             state, error = made.state, _failure(made)
         except StoreError as wrong:
@@ -104,6 +107,16 @@ class Sweep:
             self.failures += 1
         return self._kept(case, made, state, error, time.monotonic() - began)
 
+    def _settled(self, case: Case) -> Case:
+        """With the load that follows from the ends, where the case waits for them."""
+        levels, level = self.prepared.experiment.levels, case.level
+        if levels is None or level is None or not case.waits:
+            return case
+        found = found_between(case, levels, self.prepared.cases, self.rows, self.store)
+        values = ", ".join(as_written(value) for value in found.values)
+        self.say(f"{levels.path} is {values}: between {found.low:.4g} and {found.high:.4g} of the ends")
+        return case.settled(found.values[(level.number or 1) - 1])
+
     def _measured(self, case: Case, servers: Servers, engines: Engines) -> Run:
         """A server and an engine in this process are not kept side by side: they want the memory of the same GPU."""
         (engines if case.work == "plan" else servers).close()
@@ -113,10 +126,8 @@ class Sweep:
                 return run(
                     case.plan, store=self.store, watch=self.watch, notes=self.say, server=server, derive=self._derive()
                 )
-            case "latency":
-                return offline_latency(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
-            case "throughput":
-                return offline_throughput(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
+            case "latency" | "throughput":
+                return offline(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
         engines.close()
         made: Run = conductor(BENCHMARK)(case.plan, store=self.store)
         return made

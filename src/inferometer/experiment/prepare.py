@@ -15,7 +15,7 @@ from inferometer.plan.foreign.experiments import open_experiment
 from inferometer.plan.foreign.nm_vllm_config import Known
 from inferometer.plan.offline import EngineChoice
 from inferometer.plan.ordering import expected_s, ordered
-from inferometer.plan.secrets import redacted_fields
+from inferometer.plan.secrets import REDACTED, redacted_fields
 from inferometer.store.entry import flat
 from inferometer.store.experiments import (
     ExperimentFolder,
@@ -40,6 +40,7 @@ class Prepared:
     file: str | None = None  # None: it was made in Python
     overrides: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what another tool's file says that has no counterpart
+    changes: tuple[str, ...] = ()  # made in that file before it was read
 
     @property
     def definition(self) -> dict[str, Any]:
@@ -50,23 +51,38 @@ class Prepared:
             | {"parameters": dict(case.parameters)}
             for case in self.cases
         ]
-        return {"file": self.file, "overrides": list(self.overrides), "experiment": said, "cases": cases}
+        changed = {"overrides": list(self.overrides), "changes": list(self.changes)}
+        return {"file": self.file, **changed, "experiment": said, "cases": cases}
 
 
 def prepare(
-    said: str | Path | Mapping[str, Any] | Experiment, overrides: Sequence[str] = (), most: int = MOST_CASES
+    said: str | Path | Sequence[str] | Mapping[str, Any] | Experiment,
+    overrides: Sequence[str] = (),
+    most: int = MOST_CASES,
+    changes: Sequence[str] = (),
 ) -> Prepared:
-    """Of a file, a mapping or an experiment made in Python; everything that is wrong is said at once."""
-    if isinstance(said, str | Path):
-        opened, where = open_experiment(said, overrides, _known()), str(said)
-        experiment, notes = opened.experiment, opened.notes
-        file = None if where == "-" else str(Path(said).resolve())
+    """Of a file, another tool's command line, a mapping or an experiment made in Python; everything that is wrong is
+    said at once. `changes` are made in another tool's file, in its own words."""
+    where, file, notes = "experiment", None, []
+    if isinstance(said, Experiment):
+        experiment = said
+    elif isinstance(said, Mapping):
+        experiment = experiment_from(said, overrides, where)
     else:
-        where, file, notes = "experiment", None, []
-        experiment = said if isinstance(said, Experiment) else experiment_from(said, overrides, where)
+        opened = open_experiment(said, overrides, _known(), changes=changes)
+        experiment, notes = opened.experiment, opened.notes
+        where, file = _place(said, opened.tool or "")
     cases = cases_of(experiment, where, most)
     in_order = ordered(cases, experiment.order, experiment.shuffle_seed)
-    return Prepared(experiment, in_order, cases, file, tuple(overrides), tuple(notes))
+    return Prepared(experiment, in_order, cases, file, tuple(overrides), tuple(notes), tuple(changes))
+
+
+def _place(said: str | Path | Sequence[str], tool: str) -> tuple[str, str | None]:
+    """Where it stands, and the file that can be read again."""
+    words = [str(said)] if isinstance(said, str | Path) else said
+    if len(words) > 1 or words[0].startswith("--"):
+        return tool, None
+    return words[0], None if words[0] == "-" else str(Path(words[0]).resolve())
 
 
 def _known() -> Known:
@@ -91,7 +107,14 @@ def unfinished(prepared: Prepared, store: Place = None) -> KeptExperiment | None
 def _is_same(kept: KeptExperiment, prepared: Prepared) -> bool:
     if prepared.file is not None:
         return bool(kept.definition.get("file") == prepared.file)
+    if _keys(kept) == {case.key for case in prepared.cases}:  # of the same command line
+        return True
     return prepared.experiment.name is not None and kept.name == prepared.experiment.name
+
+
+def _keys(kept: KeptExperiment) -> set[str]:
+    """Of the cases that it was begun with."""
+    return {case["key"] for case in kept.definition.get("cases", [])}
 
 
 def kept_experiment(wanted: str, store: Place = None) -> KeptExperiment:
@@ -105,7 +128,10 @@ def prepare_kept(kept: KeptExperiment, most: int = MOST_CASES) -> Prepared:
     """An experiment as its file is now, or as it was kept where the file is gone."""
     file, overrides = kept.definition.get("file"), kept.definition.get("overrides") or []
     if file and Path(file).is_file():
-        return prepare(file, overrides, most)
+        return prepare(file, overrides, most, kept.definition.get("changes") or [])
+    if REDACTED in str(kept.definition["experiment"]):
+        text = f"experiment {kept.id} was begun with a key or password, which is not kept"
+        raise StoreError(text, f"give its file or command line once more: inferometer sweep --resume {kept.id} -- ...")
     return prepare(kept.definition["experiment"], (), most)
 
 
@@ -115,8 +141,7 @@ def resume(prepared: Prepared, kept: KeptExperiment, *, force: bool = False) -> 
     if kept.folder is None:
         raise StoreError(f"experiment {kept.id} has no folder here")
     folder = ExperimentFolder(kept.folder)
-    before = {case["key"] for case in kept.definition.get("cases", [])}
-    if before == {case.key for case in prepared.cases}:
+    if _keys(kept) == {case.key for case in prepared.cases}:
         return folder
     if not force:
         told = "".join(f"\n  {line}" for line in _edited(kept.definition, prepared.definition))

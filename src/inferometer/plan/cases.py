@@ -6,39 +6,43 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from inferometer.errors import PlanError
 from inferometer.plan import short
 from inferometer.plan.experiment import Experiment, Work, work_of
-from inferometer.plan.fields import Section, SectionError
+from inferometer.plan.levels import HIGH, LEVEL, LOW, number_of
 from inferometer.plan.model import Plan
-from inferometer.plan.offline import LatencyPlan, ThroughputPlan
-from inferometer.plan.offline import written as offline_written
 from inferometer.plan.opening import open_plan
-from inferometer.plan.overrides import Override, override, parse_override
-from inferometer.plan.paths import written
+from inferometer.plan.other_work import checked, path_override
+from inferometer.plan.overrides import Override, override
 from inferometer.plan.reading import plan_from
-from inferometer.plan.secrets import redacted_fields
 from inferometer.plan.text import as_written
 from inferometer.plan.writing import to_mapping
 
 MOST_CASES = 1000
 WITHOUT = "without"  # the parameter of a case in which a traffic class is switched off
 CASE = "case"  # the parameter that tells named cases apart
-SECTIONS = {  # of work that is no plan: what it is checked by
-    "latency": "inferometer.plan.offline_case:Latency",
-    "throughput": "inferometer.plan.offline_case:Throughput",
-    "benchmark": "inferometer.plan.benchmark:Benchmark",
-}
 Step = dict[str, Any]  # parameters of one value of one factor
+_UNKNOWN = 1  # stands for a level in the plan of a case that waits, so that all else in it is checked
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Where a case lies between two ends of a load; cases of one block differ in nothing else."""
+
+    step: str  # low, high or 3 of 8
+    block: str
+    make: Callable[[float], "Case"] = field(repr=False, compare=False)
+
+    @property
+    def number(self) -> int | None:
+        """None for an end; the others wait for both of them."""
+        return number_of(self.step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,18 @@ class Case:
     stack: str = ""  # cases with the same one can share a server or an engine
     repeat: int = 1
     repeats: int = 1
+    level: Level | None = None
+    begun_as: str = ""  # its key before its level was known
+
+    @property
+    def waits(self) -> bool:
+        """Whether its load is not known before other cases were measured."""
+        return self.level is not None and self.level.number is not None and not self.begun_as
+
+    def settled(self, value: float) -> "Case":
+        """Itself with its level known."""
+        assert self.level is not None
+        return replace(self.level.make(value), repeat=self.repeat, repeats=self.repeats, begun_as=self.key)
 
     @property
     def name(self) -> str:
@@ -61,7 +77,7 @@ class Case:
     @property
     def key(self) -> str:
         """What makes it the same case after the experiment's file was edited: all that it does."""
-        return digest([self.work, self.parameters, self.said, self.repeat])
+        return self.begun_as or digest([self.work, self.parameters, self.said, self.repeat])
 
 
 def digest(value: Any) -> str:
@@ -78,7 +94,7 @@ def cases_of(experiment: Experiment, where: str = "experiment.yaml", most: int =
         raise PlanError(f"{where}: exclude leaves no case")
     _check_apart(found, where)
     repeats = range(1, experiment.repeats + 1)
-    return [_repeated(case, each, experiment.repeats) for case in found for each in repeats]
+    return [replace(case, repeat=each, repeats=experiment.repeats) for case in found for each in repeats]
 
 
 def _check_apart(cases: Sequence[Case], where: str) -> None:
@@ -87,11 +103,6 @@ def _check_apart(cases: Sequence[Case], where: str) -> None:
     twice = [f"{where}: case {label} is there {count} times" for label, count in labels.items() if count > 1]
     if twice:
         raise PlanError(twice, "to measure a case more than once: repeats: 2")
-
-
-def _repeated(case: Case, repeat: int, repeats: int) -> Case:
-    parts = case.label, case.parameters, case.work, case.plan, case.said, case.stack
-    return Case(*parts, repeat=repeat, repeats=repeats)
 
 
 def _check_count(experiment: Experiment, classes: Sequence[str], where: str, most: int) -> None:
@@ -108,13 +119,16 @@ def _check_count(experiment: Experiment, classes: Sequence[str], where: str, mos
 
 
 def _factors(experiment: Experiment, classes: Sequence[str]) -> list[list[Step]]:
-    """What is multiplied: the named cases, each axis, each zipped group, the classes that are switched off."""
+    """What is multiplied: the named cases, each axis, each zipped group, the classes that are switched off, the levels
+    of a load."""
     factors = [[{CASE: case.name, **case.set} for case in experiment.cases]] if experiment.cases else []
     factors += [[{path: value} for value in values] for path, values in experiment.axes.items()]
     for group in experiment.zip:
         factors.append([dict(zip(group, values, strict=True)) for values in zip(*group.values(), strict=True)])
     if classes:
         factors.append([{WITHOUT: None}, *({WITHOUT: name} for name in classes)])
+    if experiment.levels:
+        factors.append([{LEVEL: step} for step in experiment.levels.steps])
     return factors
 
 
@@ -160,28 +174,38 @@ class _Maker:
     def checked_plan(self, mapping: Mapping[str, Any]) -> Plan:
         return plan_from(mapping, self._overrides(self.experiment.set), self.where)
 
-    def case(self, parameters: Step) -> Case:
+    def case(self, parameters: Step, value: float | None = None) -> Case:
+        """With the value of its level, where it has one and that is known."""
         named = self._named.get(parameters.get(CASE, ""))
         work, said = (work_of(named) if named else None) or self.experiment.work
         base = self._base(work, said)
-        own = {path: value for path, value in parameters.items() if path not in (CASE, WITHOUT)}
+        own = {path: setting for path, setting in parameters.items() if path not in (CASE, WITHOUT, LEVEL)}
         label = self.label(parameters)
         if work != "plan":
+            if LEVEL in parameters:
+                raise PlanError(f"{self.where}: levels: case {parameters[CASE]} does {work}, which has no load")
             return self._other(work, base, own, parameters, label)
+        level = self._level(parameters)
+        if level is not None and self.experiment.levels is not None:
+            own |= self.experiment.levels.settings(level.step, _UNKNOWN if value is None else value)
         whole = override(base, self._overrides({**self.experiment.set, **own}))
         plan = aimed(plan_from(_without(whole, parameters.get(WITHOUT)), where=self.where))
-        return Case(label, parameters, work, plan, to_mapping(plan), _stack(plan))
+        shown = parameters if value is None or level is None else {**parameters, self._level_path: value}
+        return Case(label, shown, work, plan, to_mapping(plan), _stack(plan), level=level)
+
+    @property
+    def _level_path(self) -> str:
+        return self.experiment.levels.path if self.experiment.levels else ""
+
+    def _level(self, parameters: Step) -> Level | None:
+        if LEVEL not in parameters:
+            return None
+        block = digest({path: value for path, value in parameters.items() if path != LEVEL})
+        return Level(parameters[LEVEL], block, lambda value: self.case(parameters, value))
 
     def _other(self, work: Work, base: dict[str, Any], own: Step, parameters: Step, label: str) -> Case:
-        section = _section(work)
-        for path, value in {**self.experiment.set, **own}.items():
-            base = _with(base, path, value, section, f"{self.where}: {work}")
-        made = _validated(section, base, f"{self.where}: {work}")
-        plan = made.planned() if hasattr(made, "planned") else made
-        offline = isinstance(plan, LatencyPlan | ThroughputPlan)
-        plain = {} if offline else made.model_dump(mode="json", exclude_defaults=True)
-        said = offline_written(plan) if offline else redacted_fields(plain)
-        return Case(label, parameters, work, plan, said, digest([work, str(plan.on)]) if offline else "")
+        plan, said, on = checked(work, base, {**self.experiment.set, **own}, self.where)
+        return Case(label, parameters, work, plan, said, digest([work, on]) if on else "")
 
     def _base(self, work: Work, said: str | dict[str, Any]) -> dict[str, Any]:
         if isinstance(said, dict):
@@ -189,12 +213,24 @@ class _Maker:
         if work == "benchmark":
             return {"command": said}
         if said not in self._opened:
-            beside = Path(self.where).parent / said
-            self._opened[said] = open_plan([str(beside) if beside.is_file() else said]).said
+            self._opened[said] = self._read(said)
         return self._opened[said]
 
+    def _read(self, name: str) -> dict[str, Any]:
+        """A plan by its file, beside the experiment or from here, or by its name."""
+        beside = Path(self.where).parent / name
+        try:
+            return open_plan([str(beside) if beside.is_file() else name]).said
+        except PlanError as error:
+            is_missing = "there is no such file" in error.message
+            told = [f"{self.where}: plan {text}" for text in error.mistakes] if is_missing else error.mistakes
+            hint = (
+                "name a file beside the experiment, or a profile of inferometer profiles" if is_missing else error.hint
+            )
+            raise PlanError(told, hint) from None
+
     def _overrides(self, said: Mapping[str, Any]) -> list[Override]:
-        return [_override(path, value, f"{self.where}: {self._origin(path)}") for path, value in said.items()]
+        return [path_override(path, value, f"{self.where}: {self._origin(path)}") for path, value in said.items()]
 
     def located(self, text: str) -> str:
         """A mistake of a setting, `--set load.rat: load.rat is not ...`, with the part of the file that it is in."""
@@ -206,12 +242,17 @@ class _Maker:
     def _origin(self, path: str) -> str:
         if path in self.experiment.axes:
             return "axes"
-        return "zip" if path in self._varied() else "set" if path in self.experiment.set else "cases"
+        if path in self._varied():
+            return "zip"
+        return "set" if path in self.experiment.set else "levels" if self.experiment.levels else "cases"
 
     def label(self, parameters: Step) -> str:
         shown = [f"{name}={as_written(parameters[path])}" for path, name in self.short.items() if path in parameters]
         if WITHOUT in parameters:
             shown.append("all classes" if parameters[WITHOUT] is None else f"without {parameters[WITHOUT]}")
+        if LEVEL in parameters:
+            of = "" if parameters[LEVEL] in (LOW, HIGH) else f"{self._level_path.rpartition('.')[2]} "
+            shown.append(f"{of}{parameters[LEVEL]}")
         return " ".join([*([parameters[CASE]] if CASE in parameters else []), *shown]) or "plan"
 
 
@@ -227,13 +268,6 @@ def aimed(plan: Plan) -> Plan:
 def _stack(plan: Plan) -> str:
     """Cases in which all that the server was started with is the same can share it."""
     return "" if plan.server is None else digest([plan.server.model_dump(mode="json"), plan.target.model])
-
-
-def _override(path: str, value: Any, origin: str) -> Override:
-    try:
-        return Override(parse_override(f"{path}=0").path, value, path)
-    except PlanError:
-        raise PlanError(f"{origin}: {path} is not a path such as load.rate or server.args.max-num-seqs") from None
 
 
 def _without(plan: dict[str, Any], name: str | None) -> dict[str, Any]:
@@ -293,51 +327,3 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     """The last step of each path, or all of it where two end alike."""
     last = [path.rpartition(".")[2] for path in paths]
     return {path: end if last.count(end) == 1 else path for path, end in zip(paths, last, strict=True)}
-
-
-# -- work that is no plan ------------------------------------------------------------------------------------------
-
-
-def _section(work: Work) -> type[Section]:
-    module, _, attribute = SECTIONS[work].partition(":")
-    found: type[Section] = getattr(import_module(module), attribute)
-    return found
-
-
-def _with(said: Mapping[str, Any], path: str, value: Any, section: type[Section], where: str) -> dict[str, Any]:
-    """With the value at a path, the first step of which is a setting and the others free keys."""
-    first, *below = (str(step) for step in _override(path, value, where).path)
-    known = section.model_fields
-    if first not in known:
-        close = difflib.get_close_matches(first, known, n=1)
-        told = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-        raise PlanError(f"{where}: {path} is not a setting; {told}")
-    if not below:
-        return {**said, first: value}
-    there = said.get(first, known[first].default)
-    return {**said, first: _deep(dict(there) if isinstance(there, Mapping) else {}, below, value)}
-
-
-def _deep(said: dict[str, Any], steps: list[str], value: Any) -> dict[str, Any]:
-    first, *below = steps
-    return {**said, first: _deep(said.get(first) or {}, below, value) if below else value}
-
-
-def _validated(section: type[Section], said: Mapping[str, Any], where: str) -> Any:
-    try:
-        return section.model_validate(dict(said))
-    except ValidationError as error:
-        raise PlanError([f"{where}: {text}" for text in _told(error, section)]) from None
-
-
-def _told(error: ValidationError, section: type[Section]) -> Iterator[str]:
-    for each in error.errors(include_url=False):
-        cause, loc = each.get("ctx", {}).get("error"), each["loc"]
-        if isinstance(cause, SectionError):
-            yield from (f"{written((*loc, *found.path))} {found.text}".strip() for found in cause.mistakes)
-        elif each["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(str(loc[-1]), section.model_fields, n=1)
-            yield f"{written(loc)} is not a setting" + (f"; did you mean {close[0]}?" if close else "")
-        else:
-            said = each["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-            yield f"{written(loc)} {said}, got {as_written(each['input'])}"

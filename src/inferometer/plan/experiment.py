@@ -6,14 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import BeforeValidator, Field, ValidationError
 
 from inferometer.errors import PlanError
-from inferometer.plan.fields import Count, Duration, Mistake, Number, Section, SectionError, one_or_several
+from inferometer.plan.fields import HUMAN, Count, Duration, Mistake, Number, Section, SectionError, one_or_several
+from inferometer.plan.levels import Levels
 from inferometer.plan.paths import written
 from inferometer.plan.reading import read_mapping
 from inferometer.plan.schema import DIALECT
-from inferometer.plan.text import as_written, parse_yaml
+from inferometer.plan.secrets import redacted_fields
+from inferometer.plan.text import Dumper, as_written, parse_yaml
 
 Order = Literal["sequential", "shuffled", "abba"]
 Work = Literal["plan", "latency", "throughput", "benchmark"]
@@ -73,6 +76,7 @@ class Experiment(Section):
         [], description="groups of paths whose values go together, the first with the first"
     )
     cases: list[NamedCase] = Field([], description="cases by their names")
+    levels: Levels | None = Field(None, description="loads between two ends that are measured first")
     classes: Literal["switch-off"] | None = Field(
         None, description="switch-off: all traffic classes together, then with each of them left out"
     )
@@ -95,6 +99,8 @@ class Experiment(Section):
         yield from self._named_twice()
         if self.classes and not self.is_of("plan"):
             yield Mistake(("classes",), "needs a plan: only that has traffic classes")
+        if self.levels and not self.is_of("plan"):
+            yield Mistake(("levels",), "needs a plan: only that has a load")
 
     def is_of(self, work: Work) -> bool:
         return self.work[0] == work
@@ -119,6 +125,9 @@ class Experiment(Section):
         paths = [*self.axes, *(path for group in self.zip for path in group)]
         for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
             yield Mistake(("axes",), f"and zip have {path} more than once")
+        for path in (self.levels.path, "load") if self.levels else ():
+            if path in paths:
+                yield Mistake(("levels",), f"and axes cannot both vary {path}")
 
 
 def work_of(part: Experiment | NamedCase) -> tuple[Work, str | dict[str, Any]] | None:
@@ -134,6 +143,21 @@ def _one_work(part: Experiment | NamedCase) -> Iterator[Mistake]:
 def json_schema() -> dict[str, Any]:
     """Of an experiment's file, for editors."""
     return {"$schema": DIALECT, **Experiment.model_json_schema(), "title": "Inferometer experiment"}
+
+
+def to_yaml(experiment: Experiment) -> str:
+    """What differs from the defaults, as text that reads back as the same; secrets are starred."""
+    said = _tidy(redacted_fields(experiment.model_dump(context=HUMAN, exclude_defaults=True)))
+    return yaml.dump(said, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _tidy(value: Any) -> Any:
+    """2.0 as 2, however deep."""
+    if isinstance(value, dict):
+        return {name: _tidy(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_tidy(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
@@ -210,7 +234,7 @@ def _text(error: Any, loc: Sequence[str | int]) -> str:
     return f"{said.replace(chr(39), '')}, got {as_written(error['input'])}"
 
 
-_SECTIONS: dict[str, type[Section]] = {"cases": NamedCase, "budget": Budget, "server": ServerUse}
+_SECTIONS: dict[str, type[Section]] = {"cases": NamedCase, "budget": Budget, "server": ServerUse, "levels": Levels}
 
 
 def _unknown(loc: Sequence[str | int]) -> str:

@@ -15,7 +15,9 @@ from pydantic import (
     GetJsonSchemaHandler,
     PlainSerializer,
     SerializationInfo,
+    SerializerFunctionWrapHandler,
     WithJsonSchema,
+    model_serializer,
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -72,6 +74,30 @@ class Section(BaseModel):
         if not cls.short_forms:
             return schema
         return {"title": schema.pop("title", cls.__name__), "anyOf": [schema, *cls.short_forms]}
+
+
+class Phrase(Section):
+    """A section that people write as a phrase, `ttft p99 < 500ms`, and code as a mapping of its parts."""
+
+    @classmethod
+    def split(cls, text: str) -> dict[str, Any]:
+        """The parts of the phrase, as they were written."""
+        raise NotImplementedError
+
+    @classmethod
+    def checked(cls, said: dict[str, Any]) -> dict[str, Any]:
+        """The parts in terms of what they are about; those of a wrong type are left for pydantic to name."""
+        raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, value: Any) -> Any:
+        said = cls.split(value) if isinstance(value, str) else value
+        return cls.checked(said) if isinstance(said, dict) else said
+
+    @model_serializer(mode="wrap")
+    def _write(self, plainly: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
+        return str(self) if is_human(info) else plainly(self)
 
 
 def _bounded(schema: JsonSchemaValue, metadata: list[Any]) -> JsonSchemaValue:

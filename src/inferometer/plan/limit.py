@@ -5,17 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    Field,
-    SerializationInfo,
-    SerializerFunctionWrapHandler,
-    WithJsonSchema,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, WithJsonSchema
 
 from inferometer import vocabulary
-from inferometer.plan.fields import Section, is_human
+from inferometer.plan.fields import Phrase
 from inferometer.vocabulary import MEASURES, MeasureName
 
 STATS = ("mean", "min", "max", "std")
@@ -24,7 +17,7 @@ _UNIT_WORD = re.compile(r"\s*(tokens?|tok|turns?|requests?|req)$")
 _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 
 
-class Limit(Section):
+class Limit(Phrase):
     """`measure stat < value`: the value in the measure's own unit (seconds, per second, share).
 
     Without a stat, a measure that each request has is limited for each request: what goodput counts.
@@ -41,15 +34,25 @@ class Limit(Section):
         description="in the measure's unit"
     )
 
-    @model_validator(mode="before")
     @classmethod
-    def _read(cls, value: Any) -> Any:
-        said = _split(value) if isinstance(value, str) else value
-        return _checked(said) if isinstance(said, dict) else said
+    def split(cls, text: str) -> dict[str, Any]:
+        match = _LIMIT.fullmatch(text)
+        if match is None:
+            raise ValueError("must be a limit such as 'ttft p99 < 500ms' or 'failure_rate < 1%'")
+        measure, stat, op, value = match.groups()
+        return {"measure": measure, "stat": stat, "op": op, "value": value}
 
-    @model_serializer(mode="wrap")
-    def _write(self, plainly: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
-        return str(self) if is_human(info) else plainly(self)
+    @classmethod
+    def checked(cls, said: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(said.get("measure"), str):
+            return said
+        measure = measure_named(said["measure"])
+        checked = {**said, "measure": measure.name}
+        if isinstance(said.get("stat"), str):
+            checked["stat"] = stat_named(said["stat"], measure)
+        if "value" in said:
+            checked["value"] = _value(said["value"], measure)
+        return checked
 
     def __str__(self) -> str:
         stat = f" {self.stat}" if self.stat else ""
@@ -75,27 +78,6 @@ def measure_and_stat(said: Any) -> tuple[str, str | None] | None:
     except ValueError:
         return None
     return limit.measure, limit.stat
-
-
-def _split(text: str) -> dict[str, Any]:
-    match = _LIMIT.fullmatch(text)
-    if match is None:
-        raise ValueError("must be a limit such as 'ttft p99 < 500ms' or 'failure_rate < 1%'")
-    measure, stat, op, value = match.groups()
-    return {"measure": measure, "stat": stat, "op": op, "value": value}
-
-
-def _checked(said: dict[str, Any]) -> dict[str, Any]:
-    """The parts of a limit in the measure's terms; parts of a wrong type are left for pydantic to name."""
-    if not isinstance(said.get("measure"), str):
-        return said
-    measure = measure_named(said["measure"])
-    checked = {**said, "measure": measure.name}
-    if isinstance(said.get("stat"), str):
-        checked["stat"] = stat_named(said["stat"], measure)
-    if "value" in said:
-        checked["value"] = _value(said["value"], measure)
-    return checked
 
 
 def measure_named(text: str) -> MeasureName:

@@ -2,18 +2,22 @@
 name, or another tool's command line."""
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.flags import Flags
+from inferometer.plan.foreign.found import Foreign, IsExperiment
 from inferometer.plan.model import Plan
 from inferometer.plan.profiles import find_profile, hint_of, profiles
 from inferometer.plan.reading import file_text, plan_from, read_mapping
 
 FILES = (".yaml", ".yml", ".json", ".in")
+_OF_EXPERIMENTS = {"plan", "axes", "zip", "cases", "levels", "latency", "throughput", "benchmark"}
+_OF_PLANS = {"workload", "load", "traffic", "target", "stop", "sampling", "limits"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,16 @@ def open_plan(
     return Opened(plan, said.tool, said.notes, said.mapping)
 
 
+def is_experiment(mapping: Mapping[str, Any]) -> bool:
+    """Whether it is one of ours, by what only these have."""
+    return bool(_OF_EXPERIMENTS & set(mapping)) and not _OF_PLANS & set(mapping)
+
+
+def is_plan(mapping: Mapping[str, Any]) -> bool:
+    """Whether it is one of ours, by what only these have."""
+    return bool(_OF_PLANS & set(mapping)) and not _OF_EXPERIMENTS & set(mapping)
+
+
 def _said(words: Sequence[str], changes: Sequence[str], environ: Mapping[str, str]) -> Said:
     if not words:
         return Said({}, "command line")
@@ -59,7 +73,7 @@ def _said(words: Sequence[str], changes: Sequence[str], environ: Mapping[str, st
         from inferometer.plan.foreign.recognise import from_command
 
         found = from_command(words)
-        return Said(found.plan, found.tool, found.tool, found.notes)
+        return _foreign(found, found.tool, f"inferometer sweep -- {shlex.join(words)}")
     name = words[0]
     if name == "-" or Path(name).is_file() or name.endswith(FILES):
         return _file(name, changes, environ)
@@ -85,10 +99,23 @@ def _file(name: str, changes: Sequence[str], environ: Mapping[str, str]) -> Said
 
     if recognise.is_template(name):
         found = recognise.from_template(file_text(Path(name)), name, changes, environ)
-        return Said(found.plan, name, found.tool, found.notes)
+        return _foreign(found, name, _sweep(name, changes))
     mapping, twice = read_mapping(name)
     where = "stdin" if name == "-" else name
+    if is_experiment(mapping):
+        raise IsExperiment(f"{where}: is an experiment, not a plan", _sweep(name))
     if not recognise.is_foreign(mapping):
         return Said(mapping, where, twice=twice)
     found = recognise.from_mapping(mapping, where, changes, environ)
-    return Said(found.plan, where, found.tool, found.notes, twice)
+    return replace(_foreign(found, where, _sweep(name, changes)), twice=twice)
+
+
+def _foreign(found: Foreign, where: str, sweep: str) -> Said:
+    if found.is_experiment:
+        raise IsExperiment(f"{where}: is several runs, an experiment and not a plan", sweep)
+    return Said(found.plan, where, found.tool, found.notes)
+
+
+def _sweep(name: str, changes: Sequence[str] = ()) -> str:
+    """The command that does it."""
+    return shlex.join(["inferometer", "sweep", name, *(word for each in changes for word in ("-o", each))])

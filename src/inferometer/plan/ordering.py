@@ -10,6 +10,20 @@ from inferometer.plan.model import Plan, Traffic
 
 
 def ordered(cases: Sequence[Case], order: Order, seed: int = 0) -> list[Case]:
+    """As `_ordered` says; cases whose load waits for others come after these, with every server where one follows the
+    other and after all where servers alternate anyway."""
+    if not any(case.waits for case in cases):
+        return _ordered(cases, order, seed)
+    stacks = dict.fromkeys(case.stack for case in cases) if order == "sequential" else [None]
+    parts = [
+        [case for case in cases if stack in (None, case.stack) and case.waits is waits]
+        for stack in stacks
+        for waits in (False, True)
+    ]
+    return [case for part in parts if part for case in _ordered(part, order, seed)]
+
+
+def _ordered(cases: Sequence[Case], order: Order, seed: int) -> list[Case]:
     """Sequential: all cases of one server, again for every repeat, then those of the next. Shuffled: all at random.
     ABBA: there and back again and again, so that what drifts with time meets all cases alike."""
     if order == "shuffled":
@@ -39,6 +53,9 @@ def expected_s(case: Case) -> float | None:
     """How long its load lasts, as far as the plan tells; None where the target decides."""
     if not isinstance(case.plan, Plan):
         return None
+    if case.waits:  # its rate is not known: only a duration tells, and that at most
+        lasts = case.plan.stop.duration
+        return None if lasts is None else lasts + case.plan.warmup.duration
     spans = [_span(each, case.plan) for each in case.plan.classes]
     return None if any(span is None for span in spans) else max(span or 0.0 for span in spans)
 

@@ -41,7 +41,8 @@ def file_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise PlanError(f"{path}: there is no such file", _nearby(path)) from None
+        hint = nearby(path) or "without a plan: inferometer run --url http://localhost:8000"
+        raise PlanError(f"{path}: there is no such file", hint) from None
     except IsADirectoryError:
         raise PlanError(f"{path}: is a folder, not a plan") from None
     except UnicodeDecodeError:
@@ -50,14 +51,14 @@ def file_text(path: Path) -> str:
         raise PlanError(f"{path}: could not be read: {error.strerror}") from None
 
 
-def _nearby(path: Path) -> str:
+def nearby(path: Path) -> str | None:
+    """The file of a name like this one, where there is one."""
     try:
         names = [each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml", ".json")]
     except OSError:
         names = []
-    if close := difflib.get_close_matches(path.name, names, n=1):
-        return f"did you mean {path.parent / close[0]}?"
-    return "without a plan: inferometer run --url http://localhost:8000"
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {path.parent / close[0]}?" if close else None
 
 
 def plan_from(

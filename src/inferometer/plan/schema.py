@@ -10,8 +10,3 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def json_schema() -> dict[str, Any]:
     """The schema of a plan as it may be written, short forms included (draft 2020-12)."""
     return {"$schema": DIALECT, **Plan.model_json_schema(), "title": "Inferometer plan"}
-
-
-def editor_comment(location: str) -> str:
-    """The first line of a plan by which editors with a YAML language server find the schema."""
-    return f"# yaml-language-server: $schema={location}"

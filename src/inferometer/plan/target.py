@@ -1,13 +1,16 @@
 """What is measured and how it is spoken to: the `target` of a plan."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
 from inferometer.plan import short
 from inferometer.plan.fields import Duration, Headers, Mistake, Section, one_or_several
+
+if TYPE_CHECKING:  # reading a plan needs no TLS
+    from inferometer.wire.origin import Trust
 
 Api = Literal["completions", "chat", "responses", "embeddings", "rerank", "anthropic", "tgi", "template"]
 KEYS = {"anthropic": "ANTHROPIC_API_KEY"}  # where the key of an API is usually kept, if not in OPENAI_API_KEY
@@ -37,6 +40,11 @@ class Tls(Section):
     ca: str | None = Field(None, description="file with the authorities to trust")
     cert: str | None = Field(None, description="file with our client certificate")
     key: str | None = Field(None, description="file with its private key, if not in cert")
+
+    @property
+    def trust(self) -> "Trust":
+        """As connections are made with it."""
+        return self.verify, self.ca, self.cert, self.key
 
     def disagreements(self) -> Iterator[Mistake]:
         if self.key and not self.cert:

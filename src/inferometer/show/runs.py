@@ -1,8 +1,10 @@
 """The list of kept runs: one line each, the newest first."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
 from rich.table import Table
@@ -14,12 +16,77 @@ from inferometer.show.values import VERDICT_STYLES, value_text
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
-_NUMBERS = ("TTFT p50", "p99", "tokens/s")
+MOST_NUMBERS = 3
+LONGEST_HEADING = 24
+ROOM_FOR_NUMBERS = 27
 WIDE = 95
 OTHERS_NARROW, OTHERS_WIDE = 67, 87  # what all columns but the name take
 
 
 Cells = list[str | Text]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A column of the list: which of a run's numbers stands in it, and how it is written."""
+
+    heading: str
+    of: Callable[[Mapping[str, float]], float | None]
+    text: Callable[[float | None], str] = number_text
+
+
+def _ttft(statistic: str) -> Callable[[Mapping[str, float]], float | None]:
+    """From the scheduled time where that is known, as in an open loop."""
+
+    def of(values: Mapping[str, float]) -> float | None:
+        name = "ttft_scheduled" if "ttft_scheduled.p50" in values else "ttft"
+        return values.get(f"{name}.{statistic}")
+
+    return of
+
+
+def _at(key: str) -> Callable[[Mapping[str, float]], float | None]:
+    return lambda values: values.get(key)
+
+
+_SERVING = [
+    Number("TTFT p50", _ttft("p50"), duration_text),
+    Number("p99", _ttft("p99"), duration_text),
+    Number("tokens/s", _at("output_rate")),
+]
+_OF_KIND = {
+    "serving": _SERVING,
+    "startup": [Number("ready after", _at("time_to_ready"), duration_text)],
+    "throughput": [
+        Number("requests/s", _at("request_rate")),
+        Number("tokens/s", _at("output_rate")),
+        Number("took", _at("elapsed"), duration_text),
+    ],
+}
+
+
+def _numbers(entries: Sequence[Entry]) -> list[Number]:
+    """What most lists have, TTFT and tokens; where no run has such numbers, those that its runs do have."""
+    kinds = dict.fromkeys(entry.kind for entry in entries if entry.values)
+    if not kinds or "serving" in kinds:
+        return _SERVING
+    of_all = {each.heading: each for kind in kinds for each in _OF_KIND.get(kind) or _own(kind, entries)}
+    widths = accumulate(_width(each) for each in of_all.values())
+    return [each for each, width in zip(of_all.values(), widths, strict=True) if width <= ROOM_FOR_NUMBERS]
+
+
+def _width(number: Number) -> int:
+    return 1 + max(len(number.heading), len("123 ms"))
+
+
+def _own(kind: str, entries: Sequence[Entry]) -> Iterator[Number]:
+    """Latencies by batch size, or what a benchmark calls its numbers: first those that most of the runs have."""
+    common = Counter(key for entry in entries if entry.kind == kind for key in entry.values)
+    text = duration_text if kind == "latency" else number_text
+    for at, (key, _) in enumerate(common.most_common(MOST_NUMBERS)):
+        heading = key.removesuffix(".mean").replace("_", " ")
+        shorter = heading.removeprefix("latency ") if at else heading
+        yield Number(_cut(shorter, LONGEST_HEADING), _at(key), text)
 
 
 @dataclass(frozen=True)
@@ -32,15 +99,19 @@ class Grid:
     gap: int
 
 
-def runs_grid(entries: Iterable[Entry], width: int) -> Grid:
+def runs_grid(entries: Sequence[Entry], width: int) -> Grid:
     """Id, when, what, how many requests, the headline numbers and the verdict. The id begins with the time in UTC:
     where it is narrow, that has to do."""
-    wide = width >= WIDE
-    columns = ["run", "when", "what", "sent", *_NUMBERS, "verdict"]
-    shown = [at for at, name in enumerate(columns) if wide or name not in ("when", "sent")]
+    wide, numbers = width >= WIDE, _numbers(entries)
+    headings = [each.heading for each in numbers]
+    columns = ["run", "when", "what", "sent", *headings, "verdict"]
+    hidden = set() if wide else {"when", "sent"}
+    if all(entry.requests is None for entry in entries):
+        hidden.add("sent")
+    shown = [at for at, name in enumerate(columns) if name not in hidden]
     room = width - (OTHERS_WIDE if wide else OTHERS_NARROW)
-    rows = [[cells[at] for at in shown] for cells in (_cells(entry, room) for entry in entries)]
-    return Grid([columns[at] for at in shown], rows, ("sent", *_NUMBERS), 1)
+    rows = [[cells[at] for at in shown] for cells in (_cells(entry, room, numbers) for entry in entries)]
+    return Grid([columns[at] for at in shown], rows, ("sent", *headings), 1)
 
 
 def chosen_grid(entries: Iterable[Entry], columns: Sequence[str]) -> Grid:
@@ -50,7 +121,7 @@ def chosen_grid(entries: Iterable[Entry], columns: Sequence[str]) -> Grid:
     return Grid(list(columns), rows, (*numbers, "requests"), 2)
 
 
-def runs_table(entries: Iterable[Entry], width: int) -> Table:
+def runs_table(entries: Sequence[Entry], width: int) -> Table:
     return grid_table(runs_grid(entries, width))
 
 
@@ -115,17 +186,13 @@ PLAIN = (
 USUAL = ("id", "started", "state", "kind", "verdict", "name", "model", "target", "engine", "engine_version", "requests")
 
 
-def _cells(entry: Entry, room: int) -> list[str | Text]:
-    numbers = entry.values
-    ttft = "ttft_scheduled" if "ttft_scheduled.p50" in numbers else "ttft"
+def _cells(entry: Entry, room: int, numbers: Sequence[Number]) -> Cells:
     return [
         entry.id,
         when_text(entry.started_at),
         _cut(entry.name or entry.model or entry.target or "", max(room, 8)),
         number_text(entry.requests),
-        duration_text(numbers.get(f"{ttft}.p50")),
-        duration_text(numbers.get(f"{ttft}.p99")),
-        number_text(numbers.get("output_rate")),
+        *(each.text(each.of(entry.values)) for each in numbers),
         verdict_word(entry.verdict, entry.state),
     ]
 

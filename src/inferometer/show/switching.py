@@ -15,7 +15,8 @@ def print_effects(found: Mapping[tuple[str, str], Comparison], to: Console) -> N
     for (off, of), comparison in found.items():
         emit("", to)
         emit(Text.assemble((of, "bold"), " without ", (off, "bold"), f": {_told(comparison)}"), to)
-        emit(changes_table(comparison.changes, to.width), to)
+        if comparison.changes:
+            emit(changes_table(comparison.changes, to.width), to)
 
 
 def _told(comparison: Comparison) -> str:

@@ -35,13 +35,6 @@ class Faults:
     close_before: bool = False  # connection closed instead of answering
     close_next: bool = False  # connection closed instead of answering the next request on it
 
-    @property
-    def any_in_stream(self) -> bool:
-        """Whether tokens may not simply be sent as they come."""
-        return bool(
-            self.stall_s or self.cut is not None or self.tokens_per_chunk > 1 or self.split_utf8 or self.split_line
-        )
-
 
 def _given(_text: str) -> bool:
     return True

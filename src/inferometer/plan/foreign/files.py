@@ -27,5 +27,4 @@ def inference_perf(words: Sequence[str]) -> Foreign:
     said, notes = changed(said, changes, name, config.may_have)
     given.mistakes += twice
     given.settle()
-    found = config.from_mapping(said)
-    return Foreign(found.tool, found.plan, notes + found.notes)
+    return config.from_mapping(said).noted(notes)

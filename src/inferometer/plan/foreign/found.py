@@ -1,16 +1,34 @@
 """`Foreign`: another tool's plan, said as ours, with what a person should know about the difference."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from inferometer.errors import PlanError
+
+
+class IsExperiment(PlanError):
+    """A plan was asked for, and what was named is several runs: `experiments.open_experiment` reads it."""
 
 
 @dataclass(slots=True)
 class Foreign:
-    """The mapping is as a person would write it; it is checked like any plan. `notes` say what has no counterpart."""
+    """The mapping is as a person would write it; it is checked like any plan. `notes` say what has no counterpart.
+    What is several runs there is an experiment here, and a plan only where stages of one run can say it."""
 
     tool: str
     plan: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+    experiment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_experiment(self) -> bool:
+        """Whether no single plan says it."""
+        return bool(self.experiment) and not self.plan
+
+    def noted(self, notes: Sequence[str]) -> Self:
+        """With more notes before its own."""
+        return replace(self, notes=[*notes, *self.notes])
 
 
 @dataclass(slots=True)

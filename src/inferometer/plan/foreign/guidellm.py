@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from inferometer.errors import PlanError
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import bell, of_sessions, tidy
+from inferometer.plan.foreign.shapes import bell, experiment, of_sessions, tidy
 
 TOOL = "guidellm"
 _THROUGHPUT = 512  # requests at once where guidellm sends as many as it can, its own cap
+_SWEEP = 10  # runs of a sweep where nobody says how many, both ends among them
 _ONE = Flag()
 FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("target", "profile", "model", "processor", "random-seed", "max-seconds", "max-requests"), _ONE),
@@ -21,7 +21,7 @@ FLAGS: dict[str, Flag] = {
     "data-sampler": Flag("one", "rows come in an order drawn from the seed; workload.shuffle: false keeps the file's"),
     "rampup": Flag("one", "a ramp is a load of its own: type ramp, or stages"),
     "cooldown": Flag("one", "answers that come after the last was sent are not in the window"),
-    "scenario": Flag("one", "not read: give what it says as flags"),
+    "scenario": Flag("one", "not read: give the file itself in place of the command line"),
     "max-error-rate": Flag("one", "a limit on failure_rate judges a run; stop.errors ends it"),
     "max-global-error-rate": Flag("one", "a limit on failure_rate judges a run; stop.errors ends it"),
     "sample-requests": Flag("one", "the records of all requests are kept"),
@@ -54,56 +54,18 @@ _APIS = {"text_completions": None, "chat_completions": "chat"}
 def is_it(said: Mapping[str, Any]) -> bool:
     spec = said.get("spec")
     if isinstance(spec, Mapping):
-        return "backend" in spec and "data" in spec
+        return "data" in spec and "plan" not in said
     return "target" in said and bool({"rate-type", "profile", "data"} & set(said)) and "workload" not in said
 
 
 def from_mapping(said: Mapping[str, Any]) -> Foreign:
     """A file of the flags by name, or one of sections below `spec`."""
     if "spec" in said:
-        said = _flags_of(said)
+        from inferometer.plan.foreign import guidellm_spec
+
+        return guidellm_spec.from_mapping(said)
     words = [word for name, value in said.items() if value is not None for word in (f"--{name}", _worded(value))]
     return from_words(words)
-
-
-_CONSTRAINTS = {"max_duration": "max-seconds", "max_requests": "max-requests", "max_errors": "max-errors"}
-_ROUTES = {"/v1/completions": "text_completions", "/v1/chat/completions": "chat_completions"}
-
-
-def _flags_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections below `spec`, guidellm's files since 0.8, as its flags."""
-    spec = said["spec"]
-    if len(said.get("benchmarks") or []) > 1:
-        raise PlanError(f"{TOOL}: benchmarks has several entries, a plan is one: put what it changes into spec")
-    backend, profile = dict(spec.get("backend") or {}), dict(spec.get("profile") or {})
-    flags = {
-        "target": backend.get("target"),
-        "model": backend.get("model"),
-        "request-type": _ROUTES.get(str(backend.get("request_format"))),
-        "profile": profile.get("kind"),
-        "rate": _levels(profile.get("rate", profile.get("streams"))),
-        "data": _source(spec["data"]),
-        "processor": (spec.get("tokenizer") or {}).get("model"),
-        "random-seed": seed.get("value") if isinstance(seed := spec.get("seed"), Mapping) else seed,
-    }
-    for each in spec.get("constraints") or []:
-        name = _CONSTRAINTS.get(each.get("kind"))
-        flags |= {name: each.get("seconds", each.get("count"))} if name else {}
-    return flags
-
-
-def _levels(rate: Any) -> str | None:
-    return ",".join(map(str, rate)) if isinstance(rate, list) else None if rate is None else str(rate)
-
-
-def _source(data: Any) -> Any:
-    """The first source; a file by its path, made-up text by its settings."""
-    only = data[0] if isinstance(data, list) else data
-    if not isinstance(only, Mapping):
-        return only
-    if path := only.get("path") or only.get("source_path"):
-        return path
-    return {name: value for name, value in only.items() if value not in (None, {}, [])}
 
 
 def _worded(value: Any) -> str:
@@ -112,19 +74,24 @@ def _worded(value: Any) -> str:
 
 def from_words(words: Sequence[str]) -> Foreign:
     """The plan that a command line after `guidellm benchmark run` means."""
-    given, notes = parse(TOOL, words, FLAGS, _ALIASES)
+    return from_flags(*parse(TOOL, words, FLAGS, _ALIASES))
+
+
+def from_flags(given: Given, notes: list[str]) -> Foreign:
+    """The plan or the experiment that its flags mean; its files since 0.7 have the same in sections."""
     workload = _workload(given, notes)
     warmup, ends = _warmup_and_end(given)
     plan = {
         "target": _target(given, notes),
         "workload": workload,
-        **_when(given, ends),
         "warmup": warmup,
         "outputs": _outputs(given, notes),
         "seed": given.count("random-seed") or None,
     }
+    load, varied = _when(given, ends)
     given.settle()
-    return Foreign(TOOL, of_sessions(without_missing(plan), notes), notes)
+    whole = of_sessions(without_missing({**plan, **load}), notes) if load else {}
+    return Foreign(TOOL, whole, notes, experiment(without_missing({**plan, "stop": ends}), varied, notes))
 
 
 def _target(given: Given, notes: list[str]) -> dict[str, Any]:
@@ -244,7 +211,8 @@ def _warmup_and_end(given: Given) -> tuple[Any, dict[str, Any]]:
     return {name: tidy(part)}, {**ends, name: tidy(whole - part)}
 
 
-def _when(given: Given, ends: dict[str, Any]) -> dict[str, Any]:
+def _when(given: Given, ends: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a plan says of it, and what an experiment varies; either may be empty."""
     profile = given.text("profile") or "sweep"
     try:
         rates = [float(rate) for each in given.several("rate") for rate in each.strip("[]").split(",") if rate]
@@ -253,41 +221,77 @@ def _when(given: Given, ends: dict[str, Any]) -> dict[str, Any]:
         rates = []
     match profile:
         case "synchronous":
-            return {"load": {"type": "concurrency", "concurrency": 1}, "stop": ends}
+            return {"load": _at_once(1), "stop": ends}, {}
         case "throughput":
-            most = min(_THROUGHPUT, given.count("max-requests") or _THROUGHPUT)
-            at_once = int(rates[0]) if rates else most
-            return {"load": {"type": "concurrency", "concurrency": at_once}, "stop": ends}
+            return {"load": _at_once(int(rates[0]) if rates else _most_at_once(given)), "stop": ends}, {}
         case "concurrent" | "constant" | "poisson" | "async" if rates:
             return _at_rates(given, "constant" if profile == "async" else profile, rates, ends)
         case "concurrent" | "constant" | "poisson" | "async":
             given.wrong("rate", f"is missing: profile {profile} needs it")
         case "sweep":
-            given.wrong("profile", "looks for the load that a server bears: that is a search, not a plan; name a rate")
+            return {}, _swept(given, int(rates[0]) if rates else _SWEEP)
         case _:
-            known = "synchronous, concurrent, throughput, constant, poisson, async"
+            known = "synchronous, concurrent, throughput, constant, poisson, async, sweep"
             given.wrong("profile", f"has no counterpart; there are {known}")
-    return {}
+    return {}, {}
 
 
-def _at_rates(given: Given, kind: str, rates: list[float], ends: dict[str, Any]) -> dict[str, Any]:
-    """One level is a load, several are stages: each as long as guidellm runs it."""
+def _at_once(count: int) -> dict[str, Any]:
+    return {"type": "concurrency", "concurrency": count}
+
+
+def _most_at_once(given: Given) -> int:
+    most = given.count("max-concurrency", _THROUGHPUT) or _THROUGHPUT
+    return min(most, given.count("max-requests") or most)
+
+
+def _swept(given: Given, size: int) -> dict[str, Any]:
+    """One at a time, as many as it can, and the rest of the runs at rates between what both reached: evenly spaced, the
+    highest the rate of the second."""
+    if size < 2:
+        given.wrong("rate", "must be at least 2: a sweep has a run at each end")
+        return {}
+    kind, cap = given.text("strategy-type") or "constant", given.count("max-concurrency", _THROUGHPUT)
+    levels = {
+        "low": {"load": _at_once(1)},
+        "high": {"load": _at_once(_most_at_once(given))},
+        "count": size - 2,
+        "set": {"load": {"type": kind, "max_concurrency": cap}},
+    }
+    return {"levels": levels}
+
+
+def _at_rates(
+    given: Given, kind: str, rates: list[float], ends: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One level is a load. Several are runs of their own, and stages of one where each has a time to last."""
+    cap = given.count("max-concurrency") if kind != "concurrent" else None
     if len(rates) == 1:
-        level: dict[str, Any] = {"type": kind, "rate": tidy(rates[0])}
-        if kind == "concurrent":
-            level = {"type": "concurrency", "concurrency": int(rates[0])}
-        return {"load": level, "stop": ends}
+        level: dict[str, Any] = {"type": kind, "rate": tidy(rates[0]), "max_concurrency": cap}
+        return {"load": _at_once(int(rates[0])) if kind == "concurrent" else level, "stop": ends}, {}
+    if kind == "concurrent":
+        varied: dict[str, Any] = {"axes": {"load.concurrency": [int(rate) for rate in rates]}}
+    else:
+        varied = {"set": {"load": {"type": kind, "max_concurrency": cap}}}
+        varied["axes"] = {"load.rate": [tidy(rate) for rate in rates]}
+    return _as_stages(kind, rates, ends, cap), without_missing(varied)
+
+
+def _as_stages(kind: str, rates: list[float], ends: dict[str, Any], cap: int | None) -> dict[str, Any]:
+    """Each as long as guidellm runs it; nothing where that is not known before."""
     stages = []
     for rate in rates:
         seconds = ends["duration"]
         if seconds is None and kind != "concurrent" and ends["requests"]:
             seconds = ends["requests"] / rate
         if seconds is None:
-            given.wrong("rate", "has several levels: give max-seconds, so that each knows when to end")
             return {}
         level = {"concurrency": int(rate)} if kind == "concurrent" else {"rate": tidy(rate), "process": kind}
         stages.append({**level, "duration": tidy(round(seconds, 3))})
-    return {"load": {"type": "stages", "stages": stages}, "stop": {"errors": ends["errors"]}}
+    return {
+        "load": {"type": "stages", "stages": stages, "max_concurrency": cap},
+        "stop": {"errors": ends["errors"]},
+    }
 
 
 def _outputs(given: Given, notes: list[str]) -> list[dict[str, str]]:

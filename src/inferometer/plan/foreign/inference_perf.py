@@ -1,33 +1,23 @@
 """inference-perf's YAML: `load`, `api`, `server`, `tokenizer`, `data`, `report`, `storage` as a plan."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import ESTIMATED, bell, of_sessions, tidy, together
+from inferometer.plan.foreign.inference_perf_settings import ELSEWHERE, LOAD_ELSEWHERE, unread
+from inferometer.plan.foreign.inference_perf_settings import may_have as may_have
+from inferometer.plan.foreign.shapes import ESTIMATED, bell, experiment, of_sessions, tidy, together
 
 TOOL = "inference-perf"
 SECTIONS = ("load", "api", "server", "tokenizer", "data", "report", "storage", "metrics", "circuit_breakers")
 _APIS = {"completion": None, "chat": "chat", "anthropic_messages": "anthropic"}
+BURST_S = 5  # in which a sweep sends all requests of its first stage
 SHAREGPT = (
     "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
     "ShareGPT_V3_unfiltered_cleaned_split.json"
 )
-_ELSEWHERE = {
-    "report": "a run has its summary, its stages and its records; there is nothing to choose",
-    "storage": "runs are kept in the store (--store); outputs write more files",
-    "metrics": "the metrics of a server are not read through Prometheus",
-    "circuit_breakers": "stop.errors ends a run after so many failures",
-}
-_LOAD_ELSEWHERE = {
-    "num_workers": "processes are added only where one is not enough: --workers",
-    "worker_max_concurrency": "connections are opened as they are needed",
-    "worker_max_tcp_connections": "connections are opened as they are needed",
-    "interval": "there is no pause between stages; a stage of rate 0 is one",
-    "circuit_breakers": "stop.errors ends a run after so many failures",
-}
 
 
 def is_it(said: Mapping[str, Any]) -> bool:
@@ -41,14 +31,15 @@ def from_mapping(said: Mapping[str, Any]) -> Foreign:
     plan = {
         "target": reading.target(),
         "workload": reading.workload(),
-        **reading.load_and_stop(),
         "sampling": reading.sampling(),
         "seed": reading.section("load").get("base_seed"),
     }
+    load, varied = reading.load_and_stop()
     if reading.mistakes:
-        raise PlanError([f"{TOOL}: {each}" for each in reading.mistakes], reading.hint)
+        raise PlanError([f"{TOOL}: {each}" for each in reading.mistakes])
     reading.notes += [f"{path}: is not known here, and has no effect" for path in unread(said)]
-    return Foreign(TOOL, of_sessions(without_missing(plan), reading.notes), reading.notes)
+    whole = of_sessions(without_missing({**plan, **load}), reading.notes) if load else {}
+    return Foreign(TOOL, whole, reading.notes, experiment(without_missing(plan), varied, reading.notes))
 
 
 class _Reading:
@@ -57,8 +48,7 @@ class _Reading:
     def __init__(self, said: Mapping[str, Any]) -> None:
         self.said = said
         self.mistakes: list[str] = []
-        self.hint: str | None = None
-        self.notes = [f"{name}: {text}" for name, text in _ELSEWHERE.items() if said.get(name)]
+        self.notes = [f"{name}: {text}" for name, text in ELSEWHERE.items() if said.get(name)]
 
     def section(self, name: str) -> dict[str, Any]:
         value = self.said.get(name) or {}
@@ -209,24 +199,23 @@ class _Reading:
 
     # ---- when it is sent
 
-    def load_and_stop(self) -> dict[str, Any]:
+    def load_and_stop(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a plan says of it, and what an experiment varies; either may be empty."""
         load = self.section("load")
-        self.notes += [f"load.{name}: {text}" for name, text in _LOAD_ELSEWHERE.items() if load.get(name) is not None]
+        self.notes += [f"load.{name}: {text}" for name, text in LOAD_ELSEWHERE.items() if load.get(name) is not None]
         kind, stages = load.get("type", "constant"), load.get("stages") or []
         if load.get("sweep"):
-            self.mistakes.append("load.sweep looks for the load that a server bears: that is a search, not a plan")
-            self.hint = "name the rates: -o 'load.sweep=null,load.stages=[{rate: 1, duration: 60}]'"
-            return {}
+            return {}, self._swept(kind, load["sweep"])
         if not stages:
             self.mistakes.append("load.stages is missing")
-            return {}
+            return {}, {}
         match kind:
             case "constant" | "poisson":
-                return self._rates(stages, kind)
+                return self._rates(stages, kind), self._of_rates(stages, kind)
             case "concurrent":
                 return self._concurrencies(stages)
         self.mistakes.append(f"load.type {kind} has no counterpart; there are constant, poisson, concurrent")
-        return {}
+        return {}, {}
 
     def _rates(self, stages: list[dict[str, Any]], kind: str) -> dict[str, Any]:
         if len(stages) == 1:
@@ -240,19 +229,47 @@ class _Reading:
         ]
         return {"load": {"type": "stages", "stages": said}}
 
-    def _concurrencies(self, stages: list[dict[str, Any]]) -> dict[str, Any]:
-        if len(stages) > 1:
-            levels = ", ".join(str(each.get("concurrency_level")) for each in stages)
-            self.mistakes.append(
-                f"load.stages has {len(stages)} concurrencies ({levels}), each for so many requests: a plan has one; "
-                "choose it with -o load.stages=[...]"
-            )
+    def _of_rates(self, stages: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+        """Each a run of its own, where that is asked for."""
+        if len(stages) == 1 or not all(each.get("rate") for each in stages):
             return {}
+        levels = {"load.rate": [each["rate"] for each in stages]}
+        lasts = {"stop.duration": [_seconds(each.get("duration")) for each in stages]}
+        return {"set": {"load.type": kind}, "zip": {**levels, **lasts}}
+
+    def _concurrencies(self, stages: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+        if len(stages) > 1:
+            levels = {"load.concurrency": [each.get("concurrency_level") for each in stages]}
+            return {}, {"zip": {**levels, "stop.requests": [each.get("num_requests") for each in stages]}}
         (only,) = stages
         return {
             "load": {"type": "concurrency", "concurrency": only.get("concurrency_level")},
             "stop": {"requests": only.get("num_requests")},
+        }, {}
+
+    def _swept(self, kind: str, sweep: Any) -> dict[str, Any]:
+        """A burst whose draining tells the rate that the server bears, and rates from 1 up to it."""
+        if kind not in ("constant", "poisson") or not isinstance(sweep, Mapping):
+            self.mistakes.append(f"load.sweep must be settings by name beside type constant or poisson, got {kind}")
+            return {}
+        if self.section("load").get("stages"):
+            self.notes.append("load.stages: are not done, for those that load.sweep finds take their place")
+        spacing = {"linear": "linear", "geometric": "narrowing"}.get(str(sweep.get("type", "linear")))
+        if spacing is None:
+            self.mistakes.append(f"load.sweep.type must be linear or geometric, got {sweep['type']}")
+        requests, count = sweep.get("num_requests", 2000), sweep.get("num_stages", 5)
+        burst = {"load": {"type": kind, "rate": tidy(requests / BURST_S)}}
+        stop = {"requests": requests, "drain": _seconds(max(sweep.get("timeout", 60) - BURST_S, 0))}
+        levels = {
+            "low": 1,
+            "high": {**burst, "stop": stop},
+            "count": count,
+            "spacing": spacing,
+            "ends": "both",
+            "measure": f"drain_rate p{tidy(sweep.get('saturation_percentile', 95))}",
+            "set": {"load": {"type": kind}, "stop.duration": _seconds(sweep.get("stage_duration", 180))},
         }
+        return {"levels": levels}
 
 
 def _seconds(value: Any) -> Any:
@@ -277,51 +294,3 @@ _DATA: dict[str, Callable[[_Reading, Mapping[str, Any]], dict[str, Any]]] = {
     "shareGPT": _Reading.sharegpt,
     "conversation_replay": _Reading.conversations,
 }
-
-
-_DISTRIBUTION = dict.fromkeys(("type", "min", "max", "mean", "std", "std_dev", "variance", "total_count"))
-_SHARED = (
-    *("num_groups", "num_prompts_per_group", "num_unique_system_prompts", "num_users_per_system_prompt"),
-    "enable_multi_turn_chat",
-)
-_SHARED_LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
-_REPLAY_LENGTHS = (
-    *("dynamic_system_prompt_len", "input_tokens_per_turn", "output_tokens_per_turn", "turns_per_conversation"),
-    "tool_call_latency_sec",
-)
-_STAGE = dict.fromkeys(("rate", "duration", "num_requests", "concurrency_level"))
-_KNOWN: dict[str, Any] = {  # what is read or has a note; nothing below what is None
-    **dict.fromkeys(_ELSEWHERE),
-    "load": dict.fromkeys((*_LOAD_ELSEWHERE, "type", "sweep", "base_seed", "request_timeout"))
-    | {"stages": _STAGE, "lora_traffic_split": dict.fromkeys(("name", "split"))},
-    "api": dict.fromkeys(("type", "streaming", "headers", "response_format")),
-    "server": dict.fromkeys(("type", "model_name", "base_url", "ignore_eos", "api_key", "cert_path", "key_path")),
-    "tokenizer": dict.fromkeys(("pretrained_model_name_or_path", "trust_remote_code", "token")),
-    "data": {
-        **dict.fromkeys(("type", "path", "multimodal")),
-        **dict.fromkeys(("input_distribution", "output_distribution"), _DISTRIBUTION),
-        "shared_prefix": dict.fromkeys(_SHARED) | dict.fromkeys(_SHARED_LENGTHS, _DISTRIBUTION),
-        "conversation_replay": dict.fromkeys(("shared_system_prompt_len", "num_conversations"))
-        | dict.fromkeys(_REPLAY_LENGTHS, _DISTRIBUTION),
-    },
-}
-
-
-def unread(said: Any, known: Any = _KNOWN, above: str = "") -> Iterator[str]:
-    """The settings that nobody reads, by their path."""
-    if isinstance(said, list):
-        for at, each in enumerate(said):
-            yield from unread(each, known, f"{above}{at}.")
-    for name, value in said.items() if isinstance(said, Mapping) and known is not None else ():
-        if name in known:
-            yield from unread(value, known[name], f"{above}{name}.")
-        else:
-            yield f"{above}{name}"
-
-
-def may_have(path: Sequence[str | int]) -> Collection[str]:
-    """The settings that the section at a path can have, whether a file says them or not."""
-    known: Any = _KNOWN
-    for step in path:
-        known = known if isinstance(step, int) else (known or {}).get(step)
-    return list(known or ())

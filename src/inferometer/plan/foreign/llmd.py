@@ -48,9 +48,7 @@ def from_text(text: str, where: str, changes: Sequence[str], environ: Mapping[st
     said, differences = changed(said, [each for each in (also, *changes) if each], where)
     if not isinstance(said, dict):
         raise PlanError(f"{where}: must be settings by name")
-    found = from_mapping(said, where, environ)
-    found.notes = [*differences, *left_out, *found.notes]
-    return found
+    return from_mapping(said, where, environ).noted([*differences, *left_out])
 
 
 def changed(said: Any, changes: Sequence[str], where: str) -> tuple[Any, list[str]]:
@@ -92,7 +90,8 @@ def _vllm(said: Mapping[str, Any]) -> Foreign:
             words.append(str(value).replace("____", " "))
     found = vllm_bench.from_words(words)
     if not {"--base-url", "--host", "--port"} & set(words):  # of the harness, not of a template without its endpoint
-        found.plan["target"].pop("url", None)
+        for plan in (found.plan, found.experiment.get("plan", {})):
+            plan.get("target", {}).pop("url", None)
     return found
 
 
@@ -107,7 +106,7 @@ def from_words(words: Sequence[str], environ: Mapping[str, str] = os.environ) ->
         found = from_text(place.read_text(encoding="utf-8-sig"), str(place), given.several("overrides"), known)
     else:
         found = _ours(place, known)
-    return Foreign(found.tool, found.plan, notes + found.notes)
+    return found.noted(notes)
 
 
 def _ours(name: str, environ: Mapping[str, str]) -> Foreign:

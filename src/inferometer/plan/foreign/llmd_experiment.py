@@ -232,6 +232,9 @@ def _plan(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: R
     reading.notes |= dict.fromkeys(left_out)
     said, _ = templates.made(said, changes, str(place), _may_have(said), f"{reading.where}: {row.name}: ")
     found = llmd.from_mapping(said, str(place), reading.environ)
+    if found.is_experiment:
+        text = f"{place} is an experiment itself, which a treatment cannot be: name one load"
+        raise PlanError(f"{reading.where}: {row.name}: {text}")
     reading.notes |= dict.fromkeys(found.notes)
     return found.plan
 

@@ -8,12 +8,15 @@ from pathlib import PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.plan.foreign.found import Foreign
+from inferometer.plan.foreign.found import Foreign, IsExperiment
 
 COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once python and paths are gone, and its reader
     "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_words", "vLLM's benchmark"),
+    "vllm bench sweep serve_workload": ("inferometer.plan.foreign.vllm_sweep:workload_from_words", "its explorer"),
+    "vllm bench sweep serve": ("inferometer.plan.foreign.vllm_sweep:from_words", "its sweep over servers and loads"),
     "vllm-bench": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, in Rust"),
     "benchmark_serving": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, before it was a command"),
+    "guidellm run": ("inferometer.plan.foreign.guidellm_spec:from_words", "guidellm since 0.7"),
     "guidellm benchmark run": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
     "guidellm benchmark": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
     "inference-perf": ("inferometer.plan.foreign.files:inference_perf", "inference-perf with its configuration"),
@@ -93,10 +96,9 @@ def from_mapping(
     from inferometer.plan.foreign import llmd
 
     if (tool := whose_experiment(said)) is not None and llmd.reader_of(said) is None:
-        raise PlanError(f"{where}: is an experiment of {tool}, not a plan", f"inferometer sweep {where}")
+        raise IsExperiment(f"{where}: is an experiment of {tool}, not a plan", f"inferometer sweep {where}")
     said, differences = llmd.changed(said, changes, where)
-    found = llmd.from_mapping(said, where, environ)
-    return Foreign(found.tool, found.plan, [*differences, *found.notes])
+    return llmd.from_mapping(said, where, environ).noted(differences)
 
 
 def is_template(path: str) -> bool:

@@ -10,6 +10,8 @@ ESTIMATED = (
     "--set workload.tokenizer=model makes them exact, server asks the server"
 )
 
+NO_FILES = "outputs: every case is kept as a run, and --csv writes a line for each"  # one file would be the last's
+
 
 def load_of(rate: float | None, cap: int | None, requests: int, cv: float = 1.0) -> dict[str, Any]:
     """Poisson, gamma or even arrivals under a cap; an endless rate is a closed loop: as many at once as the cap lets,
@@ -65,6 +67,33 @@ def of_sessions(plan: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     if "stages" in load:
         divided["stages"] = [_slower(stage, turns) for stage in load["stages"]]
     return {**plan, "load": divided}
+
+
+def experiment(plan: dict[str, Any], varied: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """The experiment over a plan without its load; rates of requests as those of sessions. Nothing varied is none."""
+    if not varied:
+        return {}
+    if plan.get("outputs"):
+        notes.append(NO_FILES)
+        plan = {name: value for name, value in plan.items() if name != "outputs"}
+    turns = Lengths.of(plan.get("workload", {}).get("turns") or 1).mean_value or 1.0
+    divided: dict[str, Any] = {
+        name: {
+            path: [tidy(round(value / turns, 6)) for value in values] if path == "load.rate" else values
+            for path, values in varied[name].items()
+        }
+        for name in ("axes", "zip")
+        if name in varied
+    }
+    levels = varied.get("levels", {})
+    if turns != 1 and "rate" in (burst := dict(_load_of(levels.get("high")))):
+        high = {**levels["high"], "load": _slower(burst, turns)}
+        divided["levels"] = {**levels, "high": high}
+    return {"plan": plan, **varied, **divided}
+
+
+def _load_of(end: Any) -> dict[str, Any]:
+    return end.get("load", {}) if isinstance(end, dict) else {}
 
 
 def _slower(level: dict[str, Any], turns: float) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import about, load_of, tidy, url_of
+from inferometer.plan.foreign.shapes import NO_FILES, about, load_of, tidy, url_of
+from inferometer.plan.foreign.varied import told_apart
 
 TOOL = "vllm bench serve"
 _ONE, _NONE, _MANY = Flag(), Flag("none"), Flag("many")
@@ -43,6 +44,9 @@ FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("ignore-eos", "insecure", "save-result", "append-result", "use-beam-search"), _NONE),
     **dict.fromkeys(("disable-shuffle", "self-timed", "no-self-timed"), _NONE),
     **dict.fromkeys(("header", "goodput", "lora-modules"), _MANY),
+    **dict.fromkeys(("sweep-max-concurrency", "sweep-request-rate", "sweep-num-prompts-factor"), _ONE),
+    "reset-prefix-cache": _unused("the prefix cache of a server that we start is reset between cases", "none"),
+    "sweep-summary-percentiles": _unused(_ALL),
     "metadata": _unused("what is kept with a run is its environment; name the plan instead", "many"),
     "percentile-metrics": _unused(_ALL),
     "metric-percentiles": _unused(_ALL),
@@ -87,9 +91,34 @@ _EXTRA = ("top-k", "min-p", "frequency-penalty", "presence-penalty", "repetition
 
 
 def from_words(words: Sequence[str]) -> Foreign:
-    """The plan that a command line after `vllm bench serve` means."""
+    """The plan that a command line after `vllm bench serve` means, or the experiment of `vllm-bench --sweep-...`."""
     given, notes = parse(TOOL, words, FLAGS, {"endpoint-type": "backend", "dataset": "dataset-path"})
+    for name in ("request-rate", "max-concurrency"):
+        swept = given.values.pop(f"sweep-{name}", None) or (given.values.get(name) if _is_list(given, name) else None)
+        if swept is not None:
+            return _swept(given, notes, name, str(swept).split(","))
     return from_flags(given, notes)
+
+
+def _is_list(given: Given, name: str) -> bool:
+    return "," in str(given.values.get(name))
+
+
+def _swept(given: Given, notes: list[str], name: str, values: list[str]) -> Foreign:
+    """Each value as if it had been given alone; a factor makes the requests of a concurrency."""
+    factor = given.count("sweep-num-prompts-factor")
+    cases: list[dict[str, Any]] = []
+    given.settle()
+    for value in values:
+        also = {"num-prompts": str(factor * int(value))} if factor and name == "max-concurrency" else {}
+        one = Given(given.tool, {**given.values, name: value.strip(), **also})
+        found = from_flags(one, list(notes))
+        cases.append({"name": f"{name}={value.strip()}", "plan": found.plan})
+    notes = found.notes
+    files = [case["plan"].pop("outputs", None) for case in cases]
+    if any(files):
+        notes.append(NO_FILES)
+    return Foreign(TOOL, {}, notes, {"cases": told_apart(cases)})
 
 
 def from_flags(given: Given, notes: list[str]) -> Foreign:

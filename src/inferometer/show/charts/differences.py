@@ -26,17 +26,18 @@ def comparison(found: Comparison) -> Spec:
         tip("interval", "interval", "nominal"),
         tip("word", "so it is", "nominal"),
     ]
+    whiskers = {
+        "transform": [{"filter": "isValid(datum.low)"}],
+        "mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.55},
+        "encoding": {"x": x("low", "change (%)"), "x2": {"field": "high"}, "y": rank, "color": colour},
+    }
     layers: list[Spec] = [
         {
             "data": {"values": [{"zero": 0}]},
             "mark": {"type": "rule"},
             "encoding": {"x": {"field": "zero", "type": "quantitative"}},
         },
-        {
-            "transform": [{"filter": "isValid(datum.low)"}],
-            "mark": {"type": "rule", "strokeWidth": 3, "opacity": 0.55},
-            "encoding": {"x": x("low", "change (%)"), "x2": {"field": "high"}, "y": rank, "color": colour},
-        },
+        *([whiskers] if any(row["low"] is not None for row in rows) else []),
         {"mark": {"type": "point", "size": 90}, "encoding": {"x": across, "y": rank, "color": colour, "tooltip": tips}},
     ]
     noise = any(change.within_only for change in found.changes)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferometer.measure.values import Quantity, quantities
+from inferometer.plan.levels import LEVEL, number_of
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot, Spec
 from inferometer.show.charts.spec import Scale, colours, scale_of, tip, titled, toggled, view, with_unit, x, y
@@ -27,8 +28,11 @@ class Varied:
 
 
 def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[tuple[dict[str, Any], Run]]:
-    """The cases that came to a run that can be read."""
-    loaded = [(case.get("parameters") or {}, load(case["run"])) for case in kept.cases if case.get("run")]
+    """The cases that came to a run that can be read; of levels these and not the ends, by what they are levels of."""
+    done = [(case.get("parameters") or {}, case["run"]) for case in kept.cases if case.get("run")]
+    between = [(said, run) for said, run in done if LEVEL not in said or number_of(said[LEVEL]) is not None]
+    loaded = [({k: v for k, v in said.items() if k != LEVEL}, load(run)) for said, run in between] if between else []
+    loaded = loaded or [(said, load(run)) for said, run in done]
     return [(dict(settings), run) for settings, run in loaded if run is not None and run.summary]
 
 

@@ -11,7 +11,18 @@ from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot, Spec
 from inferometer.show.charts.labels import load_of, stack_of
-from inferometer.show.charts.spec import MOST, colours, scale_of, tip, titled, toggled, view, with_unit, y
+from inferometer.show.charts.spec import (
+    MOST,
+    colours,
+    legend_columns,
+    scale_of,
+    tip,
+    titled,
+    toggled,
+    view,
+    with_unit,
+    y,
+)
 
 MOST_SERIES = 12
 ROW = 14  # pixels from one row of words to the next
@@ -21,21 +32,25 @@ WORD = 0.17  # share of the width that "+33.2%" has on a phone
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A run's value; `came_with` tells versions and commit."""
+    """A run's value; `came_with` tells versions and commit. What is not `sound`, because its run is invalid as a
+    measurement, is shown apart, and no change is found in it."""
 
     run: str
     at: str  # ISO 8601
     value: float
     came_with: str = ""
+    sound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Lines by name, the oldest point first. All have one unit."""
+    """Lines by name, the oldest point first. All have one unit. `names` are those of all charts that are looked at
+    together: a line has the same colour in each of them."""
 
     title: str
     unit: str
     lines: dict[str, list[Point]] = field(default_factory=dict)
+    names: Sequence[str] = ()
 
 
 def history_of(runs: Sequence[Run], *keys: str) -> History:
@@ -48,7 +63,8 @@ def history_of(runs: Sequence[Run], *keys: str) -> History:
         found = quantities(run.summary)
         for key in keys:
             if (each := found.get(key)) is not None:
-                point = Point(run.id, run.started_at, each.value, _came_with(run))
+                sound = run.verdict.get("word") != "invalid"
+                point = Point(run.id, run.started_at, each.value, _came_with(run), sound)
                 lines.setdefault((identity(run).key, key), []).append(point)
                 titles[key] = each.title if each.statistic is None else f"{each.title} {each.statistic}"
                 units.append(each.unit)
@@ -65,10 +81,10 @@ def history(told: History) -> Spec:
     most = max(2, MOST // len(lines))
     scale = scale_of(told.unit, [point.value for line in lines.values() for point in line])
     rows = [_row(name, point, scale.factor) for name, line in lines.items() for point in line[-most:]]
-    steps = [step for name, line in lines.items() for step in _steps(name, line[-most:])]
+    steps = [step for name, line in lines.items() for step in _steps(name, line, line[-most:][0].at)]
     axis = with_unit(told.title, scale.unit)
     time = {"field": "at", "type": "temporal", "title": None}
-    colour = colours("series", list(lines)) | ({} if len(lines) > 1 else {"legend": None})
+    colour = _colour(list(lines), told.names)
     params, opacity = toggled("series")
     tips = [
         *(
@@ -77,19 +93,18 @@ def history(told: History) -> Spec:
         ),
         *(tip("value", axis), tip("run", "run", "nominal"), tip("came_with", "versions", "nominal")),
     ]
-    layers: list[Spec] = [
-        {
-            "params": params,
-            "mark": {"type": "line", "point": {"size": 26}},
-            "encoding": {
-                "x": time,
-                "y": y("value", axis, scale={"zero": False}),
-                "color": colour,
-                "opacity": opacity,
-                "tooltip": tips,
+    encoding = {"x": time, "y": y("value", axis, scale={"zero": False}), "color": colour, "opacity": opacity}
+    line: Spec = {"params": params, "mark": {"type": "line", "point": {"size": 26}}}
+    layers: list[Spec] = [line | {"encoding": encoding | {"tooltip": tips}}]
+    if any(row.get("invalid") for row in rows):
+        layers = [
+            {"transform": [{"filter": "!datum.invalid"}], **layers[0]},
+            {
+                "transform": [{"filter": "datum.invalid"}],
+                "mark": {"type": "point", "shape": "cross", "filled": False, "size": 40},
+                "encoding": encoding | {"tooltip": tips},
             },
-        }
-    ]
+        ]
     placed = _placed(steps, [row["at"] for row in rows])
     if colour["legend"] is not None:
         colour["legend"]["offset"] = 8 + ROW * len({row for row, _ in placed})  # above the words of the steps
@@ -98,10 +113,24 @@ def history(told: History) -> Spec:
     return view(titled(f"{told.title} over time", _subtitle(told, rows, len(lines), len(steps))), rows, layers)
 
 
+def _colour(lines: Sequence[str], names: Sequence[str]) -> Spec:
+    """Of the lines that are there, in the colours that they have among all names."""
+    told = colours("series", list(dict.fromkeys([*names, *lines])))
+    legend = {"values": list(lines), "columns": legend_columns(lines)}
+    return told | {"legend": legend if len(lines) > 1 else None}
+
+
 def _subtitle(told: History, rows: Sequence[dict[str, Any]], lines: int, steps: int) -> str:
     changes = f"{steps} change{'s' if steps > 1 else ''} of level" if steps else "no change of level found"
     some = f", the first {lines} of {len(told.lines)} series" if lines < len(told.lines) else ""
-    return f"{len({row['run'] for row in rows}):,} runs, {changes}{some}"
+    shown, every = (
+        len({row["run"] for row in rows}),
+        len({point.run for line in told.lines.values() for point in line}),
+    )
+    runs = f"the last {shown:,} of {every:,} runs" if shown < every and not some else f"{shown:,} runs"
+    invalid = len({row["run"] for row in rows if row.get("invalid")})
+    crosses = f", {invalid} invalid as measurements (crosses)" if invalid else ""
+    return f"{runs}, {changes}{some}{crosses}"
 
 
 def _step_layers(placed: Placed, time: Spec, colour: Spec) -> list[Spec]:
@@ -138,20 +167,22 @@ def _placed(steps: Sequence[dict[str, Any]], times: Sequence[str]) -> Placed:
 
 def _row(name: str, point: Point, factor: float) -> dict[str, Any]:
     about = {"series": name, "at": point.at, "run": point.run, "came_with": point.came_with}
-    return about | {"value": point.value * factor}
+    return about | {"value": point.value * factor} | ({} if point.sound else {"invalid": True})
 
 
-def _steps(name: str, line: Sequence[Point]) -> list[dict[str, Any]]:
-    found = change_points([point.value for point in line])
+def _steps(name: str, line: Sequence[Point], since: str) -> list[dict[str, Any]]:
+    """Found in all that is known, told where they are in sight."""
+    sound = [point for point in line if point.sound]
+    found = change_points([point.value for point in sound])
     return [
         {
             "series": name,
-            "at": line[each.index].at,
+            "at": sound[each.index].at,
             "word": "changed" if each.change is None else f"{each.change:+.1%}",
-            "came_with": line[each.index].came_with,
+            "came_with": sound[each.index].came_with,
         }
         for each in found
-        if not each.is_drift
+        if not each.is_drift and sound[each.index].at > since
     ]
 
 

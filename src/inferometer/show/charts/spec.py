@@ -60,7 +60,10 @@ y = x  # an axis is an axis
 
 
 def with_unit(title: str, unit: str) -> str:
-    return f"{title} ({unit})" if unit else title
+    """Unless the title says it already: `Server: requests`, `Output tokens per second`."""
+    said = title.lower()
+    known = unit in said.split() or (unit == "tokens/s" and "tokens per second" in said)
+    return title if known or not unit else f"{title} ({unit})"
 
 
 def colours(field: str, names: Sequence[str]) -> Spec:

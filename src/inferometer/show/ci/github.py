@@ -1,18 +1,22 @@
 """What GitHub Actions reads of a step: outputs, annotations, and a log whose text it must not take for commands."""
 
 import json
+import math
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from inferometer.record.files import told
 from inferometer.show.ci.markdown import MOST_BYTES, summary
-from inferometer.show.ci.outcome import Report
+from inferometer.show.ci.outcome import Outcome, Report, headline_keys
+from inferometer.show.harmless import cut, harmless, one_line
 
 MOST_ANNOTATIONS = 10  # of a kind in a step; GitHub drops the others
 MOST_MESSAGE = 4000
+MOST_TITLE = 200
+MOST_OUTPUT = 900_000  # bytes; GitHub takes 1 MB of a job
 
 
 def write_summary(report: Report, file: Path) -> None:
@@ -29,9 +33,10 @@ def write_outputs(report: Report, file: Path) -> None:
 
 
 def outputs(report: Report) -> dict[str, str]:
-    """`run`, `runs`, `verdict`, `word`, `worse`, `ok`, `measures` as JSON; of a single run each measure by itself."""
-    ids = [each.run.id for each in report.outcomes]
-    measures = {each.run.id: {key: found.value for key, found in each.quantities.items()} for each in report.outcomes}
+    """`run`, `runs`, `verdict`, `word`, `worse`, `ok`, `measures` as JSON; of a single run each measure by itself. A
+    case of which no run came has no id."""
+    runs = [each for each in report.outcomes if each.is_kept]
+    ids = [each.run.id for each in runs]
     said = {
         "run": ids[-1] if ids else "",
         "runs": " ".join(ids),
@@ -39,11 +44,28 @@ def outputs(report: Report) -> dict[str, str]:
         "verdict": " ".join(dict.fromkeys(each.verdict for each in report.outcomes)),
         "worse": _yes(report.worse),
         "ok": _yes(report.exit_code == 0),
-        "measures": json.dumps(measures, separators=(",", ":"), default=str),
+        "measures": _measures_text(runs),
     }
-    single = measures[ids[0]] if len(ids) == 1 else {}
+    single = _measures(runs[0]) if len(runs) == 1 else {}
     more = {_name(key): repr(value) for key, value in single.items()}
-    return {name: " ".join(value.split()) for name, value in {**more, **said}.items()}
+    return {name: one_line(value) for name, value in {**more, **said}.items()}
+
+
+def _measures(each: Outcome) -> dict[str, float]:
+    return {key: found.value for key, found in each.quantities.items() if math.isfinite(found.value)}
+
+
+def _measures_text(runs: Sequence[Outcome]) -> str:
+    """All of them; of hundreds of runs those that people look at first; `{}` where even these are too many."""
+    first = headline_keys(runs)
+    for keys in (None, first, ()):
+        found = {each.run.id: _measures(each) for each in runs} if keys != () else {}
+        if keys is not None:
+            found = {id_: {key: known[key] for key in keys if key in known} for id_, known in found.items()}
+        text = json.dumps(found, separators=(",", ":"))
+        if len(text) <= MOST_OUTPUT:
+            break
+    return text
 
 
 def _name(key: str) -> str:
@@ -60,8 +82,8 @@ def annotations(report: Report) -> Iterator[str]:
     for level in ("error", "warning"):
         found = [(each, problem) for each, problem in report.problems if problem.level == level]
         for each, problem in found[:MOST_ANNOTATIONS]:
-            title = _property(f"{each.label}: {problem.title}")
-            yield f"::{level} title={title}::{_message(problem.text[:MOST_MESSAGE])}"
+            title = _property(cut(one_line(f"{each.label}: {problem.title}"), MOST_TITLE))
+            yield f"::{level} title={title}::{_message(cut(harmless(problem.text), MOST_MESSAGE))}"
 
 
 def _message(text: str) -> str:
@@ -75,7 +97,7 @@ def _property(text: str) -> str:
 def guarded(text: str) -> str:
     """For a log of GitHub: a line of a model's name that looks like a command is not one."""
     word = secrets.token_hex(16)
-    return f"::stop-commands::{word}\n{text.rstrip()}\n::{word}::\n"
+    return f"::stop-commands::{word}\n{harmless(text).rstrip()}\n::{word}::\n"
 
 
 def in_github(environment: Mapping[str, str] = os.environ) -> bool:

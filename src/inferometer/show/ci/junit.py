@@ -1,27 +1,25 @@
 """JUnit XML, which every CI shows: a suite per run, a case for its verdict, each limit and each measure checked."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from inferometer.judge.telling import change_text
 from inferometer.show.ci.outcome import Outcome, Report
+from inferometer.show.harmless import harmless
 from inferometer.show.values import value_text
-
-_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Case = tuple[str, str, str]  # name, what became of it ("" for passed), text
 
 
 def junit(report: Report) -> str:
-    root = Element("testsuites", name=clean(report.title))
+    root = Element("testsuites", name=harmless(report.title))
     for each in report.outcomes:
         cases = list(_cases(each))
         counts = {word: sum(became == word for _, became, _ in cases) for word in ("failure", "error", "skipped")}
         said = {"failures": counts["failure"], "errors": counts["error"], "skipped": counts["skipped"]}
         about = {name: str(number) for name, number in {"tests": len(cases), **said}.items()}
-        about |= {"name": clean(each.label), "timestamp": each.run.started_at[:19]}
+        about |= {"name": harmless(each.label), "timestamp": each.run.started_at[:19], "time": _time(each)}
         suite = SubElement(root, "testsuite", about)
         for name, became, text in cases:
             _add(suite, each, name, became, text)
@@ -30,13 +28,18 @@ def junit(report: Report) -> str:
 
 
 def _add(suite: Element, each: Outcome, name: str, became: str, text: str) -> None:
-    duration = each.run.summary.get("duration_s")
-    time = f"{float(duration):.3f}" if isinstance(duration, int | float) and name == "verdict" else "0"
-    case = SubElement(suite, "testcase", name=clean(name), classname=clean(each.label), time=time)
+    time = _time(each) if name == "verdict" else "0"
+    case = SubElement(suite, "testcase", name=harmless(name), classname=harmless(each.label), time=time)
     if became:
-        SubElement(case, became, message=clean(text)).text = clean(text)
+        about = {"message": harmless(text)} | ({} if became == "skipped" else {"type": became})
+        SubElement(case, became, about).text = harmless(text)
     elif text:
-        SubElement(case, "system-out").text = clean(text)
+        SubElement(case, "system-out").text = harmless(text)
+
+
+def _time(each: Outcome) -> str:
+    duration = each.run.summary.get("duration_s")
+    return f"{float(duration):.3f}" if isinstance(duration, int | float) else "0"
 
 
 def _cases(each: Outcome) -> Iterator[Case]:
@@ -44,8 +47,11 @@ def _cases(each: Outcome) -> Iterator[Case]:
     doubts = [found for found in each.problems if found.what == "doubtful"]
     yield "verdict", "error" if own else "", (own or doubts)[0].text if own or doubts else each.verdict
     for limit in each.run.summary.get("limits") or []:
-        became = {True: "", False: "failure"}.get(limit["met"], "skipped")
+        became = {True: "", False: "failure"}.get(limit["met"], "error")  # as the exit code says
         yield f"limit {limit['limit']}", became, str(limit["text"])
+    for problem in each.problems:
+        if problem.what == "unclear":
+            yield "check", "failure" if problem.level == "error" else "skipped", problem.text
     for found in (each.check or {}).get("measures", []):
         if found["class"] == "alert":
             yield f"check {found['key']}", _BECAME.get(found["word"], ""), _told(found)
@@ -58,8 +64,3 @@ def _told(found: Mapping[str, Any]) -> str:
     before, after = (value_text(found[name], found["unit"]) for name in ("before", "after"))
     change = change_text(found["change"], found["relative"], found["unit"])
     return f"{found['title']}: {before} before, {after} now, {change}: {found['word']}"
-
-
-def clean(text: str) -> str:
-    """Without characters that XML cannot hold in any way."""
-    return _NOT_XML.sub("�", text)

@@ -7,6 +7,7 @@ from typing import Any
 
 from inferometer.judge.telling import change_text
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
+from inferometer.show.harmless import cut, one_line
 from inferometer.show.notify.findings import run_facts
 from inferometer.show.values import spread_text, value_text
 
@@ -14,8 +15,10 @@ MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, w
 STATISTICS = ("mean", "p50", "p90", "p99")
 MARKS = {"fine": "✅", "worse": "📉", "failed": "❌", "invalid": "❌", "unclear": "⚠️", "doubtful": "⚠️"}
 WORD_MARKS = {"worse": "🔴", "better": "🟢", "same": "⚪", "unclear": "🟡", "changed": "🔵"}
-_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+=-](?=.))")
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+=-](?=.)|(?<=^\d)[.)](?= ))")
+_WEB = re.compile(r"\b(www)\.", re.IGNORECASE)  # a link by itself
+MOST_TEXT = 2000  # characters of a problem
+MOST_CELL = 300
 _MET = {True: "✅", False: "❌"}  # None: it cannot be told
 _TABLED = 200  # runs in one table
 
@@ -31,6 +34,8 @@ def fitting(parts: Sequence[str], room: int) -> str:
     left_out = "\n_More was measured than has room here: `inferometer show` has it all._\n"
     kept: list[str] = []
     room -= len(left_out.encode())
+    if room < 0:
+        return ""
     for part in parts:
         size = len(part.encode())
         if size > room:
@@ -41,14 +46,14 @@ def fitting(parts: Sequence[str], room: int) -> str:
 
 
 def _head(report: Report) -> str:
-    lines = [f"## {MARKS[report.word]} {plain(report.title)}: {report.word}\n"]
+    lines = [f"## {MARKS[report.word]} {plain(cut(report.title, MOST_CELL))}: {report.word}\n"]
     for each, problem in report.problems[:50]:
-        whose = f"**{plain(each.label)}**: " if len(report.outcomes) > 1 else ""
-        lines.append(f"- {'❌' if problem.level == 'error' else '⚠️'} {whose}{plain(problem.text)}")
+        whose = f"**{_name(each)}**: " if len(report.outcomes) > 1 else ""
+        lines.append(f"- {'❌' if problem.level == 'error' else '⚠️'} {whose}{plain(cut(problem.text, MOST_TEXT))}")
     if len(report.problems) > 50:
         lines.append(f"- … and {len(report.problems) - 50} more")
     if not report.problems:
-        lines += [f"- {plain(text)}" for each in report.outcomes[:20] for text in _quiet(each)]
+        lines += [f"- {plain(cut(text, MOST_TEXT))}" for each in report.outcomes[:20] for text in _quiet(each)]
     return "\n".join(lines) + "\n\n"
 
 
@@ -83,6 +88,10 @@ def _cells(each: Outcome, keys: Sequence[str]) -> list[str]:
     return [*cells, each.verdict]
 
 
+def _name(each: Outcome) -> str:
+    return plain(cut(each.label, MOST_CELL))
+
+
 def _title(outcomes: Sequence[Outcome], key: str) -> str:
     found = next(each.quantities[key] for each in outcomes if key in each.quantities)
     return " ".join(filter(None, (found.title, found.statistic)))
@@ -96,7 +105,7 @@ def measures_table(each: Outcome) -> str:
     rows = [row for row in rows if any(cell != "-" for cell in row[1:])]
     scalars = [found for found in known.values() if found.statistic is None]
     single = [[found.title, value_text(found.value, found.unit)] for found in scalars]
-    head = f"**{plain(each.label)}** ({each.verdict})\n\n"
+    head = f"**{_name(each)}** ({plain(each.verdict)})\n\n"
     first = table(["", *STATISTICS], rows, right=1) if rows else ""
     return head + first + (table(["", "value"], single, right=1) if single else "")
 
@@ -117,8 +126,8 @@ def _checks(report: Report) -> Iterator[str]:
     for each in report.outcomes:
         if each.check and each.check.get("measures"):
             shown = [found for found in each.check["measures"] if _matters(found)]
-            against = plain(str(each.check.get("against")))
-            whose = f"{plain(each.label)} against {against}" if len(report.outcomes) > 1 else f"Against {against}"
+            against = plain(cut(str(each.check.get("against")), MOST_CELL))
+            whose = f"{_name(each)} against {against}" if len(report.outcomes) > 1 else f"Against {against}"
             yield f"### {whose}\n\n" + table(["", "before", "after", "change", ""], map(_change, shown), right=1)
 
 
@@ -137,22 +146,22 @@ def _details(report: Report) -> Iterator[str]:
     many = sum(each.run.kind == "serving" for each in report.outcomes) > 1
     for each in report.outcomes:
         limits = [[_MET.get(one["met"], "❔"), one["text"]] for one in each.run.summary.get("limits") or []]
-        facts = list({"run": each.run.id, "started": each.run.started_at[:19], **run_facts(each.run)}.items())
+        facts = list({"run": each.run.id or None, "started": each.run.started_at[:19], **run_facts(each.run)}.items())
         body = (table(["", "limit"], limits) if limits else "") + table(["", ""], facts)
         if many and each.run.kind == "serving" and each.run.summary:
             body += measures_table(each)
-        yield f"<details><summary>{in_html(each.label)}</summary>\n\n{body}</details>\n\n"
+        yield f"<details><summary>{in_html(cut(each.label, MOST_CELL))}</summary>\n\n{body}</details>\n\n"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: int | None = None) -> str:
     """Columns from the one numbered `right` on are numbers."""
     marks = ["---:" if right is not None and at >= right else "---" for at in range(len(columns))]
-    lines = [_row(columns), f"|{'|'.join(marks)}|", *(_row([plain(_said(cell)) for cell in row]) for row in rows)]
+    lines = [_row(columns), f"|{'|'.join(marks)}|", *(_row(row) for row in rows)]
     return "\n".join(lines) + "\n\n"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _row(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(plain(cut(_said(cell), MOST_CELL)) for cell in cells)} |"
 
 
 def _said(value: Any) -> str:
@@ -161,11 +170,16 @@ def _said(value: Any) -> str:
 
 def plain(text: str) -> str:
     """Text that stays text: no HTML, no Markdown, no mention of anybody, one line."""
-    one_line = " ".join(_CONTROL.sub("", text).split())
-    return _SPECIAL.sub(r"\\\1", html.escape(one_line, quote=False)).replace("@", "&#64;").replace("://", "&#58;//")
+    said = _SPECIAL.sub(r"\\\1", html.escape(one_line(text), quote=False))
+    return _unlinked(said).replace("@", "&#64;")
+
+
+def _unlinked(said: str) -> str:
+    """GitHub makes links of addresses, also without brackets."""
+    return _WEB.sub(r"\1&#46;", said).replace("://", "&#58;//")
 
 
 def in_html(text: str) -> str:
     """The same inside a tag of ours, where Markdown's own escapes would be seen."""
-    said = html.escape(" ".join(_CONTROL.sub("", text).split()))
+    said = _unlinked(html.escape(one_line(text)))
     return said.replace("@", "&#64;").replace("[", "&#91;").replace("]", "&#93;").replace("`", "&#96;")

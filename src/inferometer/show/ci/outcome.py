@@ -31,6 +31,11 @@ class Outcome:
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of a case of an experiment
 
     @property
+    def is_kept(self) -> bool:
+        """A case of an experiment may have failed before there was a run: it has a name, and no id."""
+        return bool(self.run.id)
+
+    @property
     def verdict(self) -> str:
         return str(self.run.verdict.get("word") or self.run.state)
 
@@ -159,7 +164,7 @@ def _of_check(check: Mapping[str, Any] | None, strict: bool) -> Iterator[Problem
 
 def _document(each: Outcome) -> dict[str, Any]:
     return {
-        "run": each.run.id,
+        "run": each.run.id or None,
         "label": each.label,
         "kind": each.run.kind,
         "verdict": each.verdict,

@@ -19,15 +19,23 @@ from inferometer.show.dashboard.drawing import (
 )
 from inferometer.show.dashboard.families import Family, changes_in, families, points_of, summary_of
 from inferometer.show.dashboard.live import LiveRuns
-from inferometer.show.dashboard.reading import NotFound, entry_of, experiment_of, file_text, files_of, run_of
+from inferometer.show.dashboard.reading import (
+    NotFound,
+    entry_of,
+    experiment_of,
+    experiments_in,
+    file_text,
+    files_of,
+    run_of,
+)
 from inferometer.store.entry import Entry
-from inferometer.store.experiments import KeptExperiment, experiments_of
+from inferometer.store.experiments import KeptExperiment
 from inferometer.store.store import Store
 
 MOST_COMPARED = 40
 
 Compare = Callable[[Sequence[Run], Sequence[Run], Sequence[str], bool], Comparison]
-Known = dict[tuple[int, str], list[Family]]
+Known = dict[int, list[Family]]
 
 
 @dataclass(frozen=True)
@@ -87,13 +95,16 @@ class Answers:
     # -- histories ------------------------------------------------------------------------------------------------
 
     def families(self) -> list[Family]:
-        """Made again when a run came or went."""
+        """Made again when a run came, went or ended. Requests run beside each other: what another one forgets is still
+        in this one's hands."""
         entries = self.store.runs()
-        now = (len(entries), max((f"{entry.id}{entry.state}" for entry in entries), default=""))
-        if now not in self._families:
+        now = hash(tuple((entry.id, entry.state) for entry in entries))
+        known = self._families.get(now)
+        if known is None:
+            known = families(entries, self.load)
             self._families.clear()
-            self._families[now] = families(entries, self.load)
-        return self._families[now]
+            self._families[now] = known
+        return known
 
     def histories(self) -> dict[str, Any]:
         return {"histories": [summary_of(family) for family in self.families()]}
@@ -115,12 +126,12 @@ class Answers:
 
     def trade_offs(self, wanted: str) -> dict[str, Any]:
         """The newest run of each series of a family, beside each other."""
-        return trade_offs([self.load(series.entries[-1]) for series in self.family(wanted).series])
+        return trade_offs([self.load(entry) for entry in self.family(wanted).newest])
 
     # -- experiments ----------------------------------------------------------------------------------------------
 
     def experiments(self) -> dict[str, Any]:
-        return {"experiments": [experiment_row(each) for each in experiments_of(self.store.home)]}
+        return {"experiments": [experiment_row(each) for each in experiments_in(self.store)]}
 
     def kept_experiment(self, wanted: str) -> KeptExperiment:
         return experiment_of(self.store, wanted)
@@ -162,7 +173,8 @@ def table_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
 def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
     """Its entries with the numbers that are asked for."""
     wanted = {entry.id for series in family.series for entry in series.entries}
-    wide = {entry.id: entry for entry in store.runs(where=[f"kind={family.kind}"], columns=keys)}
+    stored = list(dict.fromkeys(name for key in keys for each in family.series if (name := each.stored(key))))
+    wide = {entry.id: entry for entry in store.runs(where=[f"kind={family.kind}"], columns=stored)}
     known = {id_: wide[id_] for id_ in wanted if id_ in wide}
     series = [
         replace(each, entries=[known[entry.id] for entry in each.entries if entry.id in known])

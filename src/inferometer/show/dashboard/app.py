@@ -5,6 +5,8 @@ from typing import Annotated
 
 import orjson
 from fastapi import Body, FastAPI, Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
 from inferometer import __version__
@@ -26,7 +28,9 @@ Names = Annotated[str, Query(description="With commas between them.")]
 def made_app(answers: Answers, *, token: str | None = None, write: bool = False) -> Guard:
     app = FastAPI(title="Inferometer", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
     app.openapi_url = None
-    app.add_exception_handler(InferometerError, _refused)
+    app.add_exception_handler(InferometerError, _refused_for(str(answers.store.home)))
+    app.add_exception_handler(HTTPException, _unknown)
+    app.add_exception_handler(RequestValidationError, _unfit)
     app.add_middleware(GZipMiddleware, minimum_size=4096, compresslevel=5)
     _add_runs(app, answers)
     _add_judgements(app, answers)
@@ -41,20 +45,45 @@ def json_answer(content: object, status: int = 200) -> Response:
     return Response(orjson.dumps(content, option=_OPTIONS), status, headers, media_type="application/json")
 
 
-def _refused(_request: Request, error: Exception) -> Response:
+def _refused_for(home: str) -> Callable[[Request, Exception], Response]:
+    """Mistakes as the command line tells them, but not where the store is."""
+
+    def refused(_request: Request, error: Exception) -> Response:
+        said = {name: getattr(error, name, None) for name in ("message", "hint")}
+        told = {name: text and text.replace(f"{home}/", "").replace(home, "the store") for name, text in said.items()}
+        return json_answer({"error": told["message"] or type(error).__name__, "hint": told["hint"]}, _status(error))
+
+    return refused
+
+
+def _status(error: Exception) -> int:
     match error:
         case NotFound():
-            status = 404
+            return 404
         case Refused():
-            status = 403
+            return 403
         case PlanError():
-            status = 400
+            return 400
         case StoreError():
-            status = 409  # being written, half copied, on another machine
-        case _:
-            status = 500
-    message, hint = getattr(error, "message", str(error)), getattr(error, "hint", None)
-    return json_answer({"error": message, "hint": hint}, status)
+            return 409  # being written, half copied, on another machine
+    return 500
+
+
+def _unknown(_request: Request, error: Exception) -> Response:
+    """No such address, or not by this method."""
+    status = getattr(error, "status_code", 404)
+    return json_answer(
+        {"error": str(getattr(error, "detail", error)).lower(), "hint": "/api lists the addresses"}, status
+    )
+
+
+def _unfit(_request: Request, error: Exception) -> Response:
+    """A parameter that is missing or not what it should be."""
+    found = error.errors() if isinstance(error, RequestValidationError) else []
+    told = [
+        f"{each['loc'][-1]}: {each['msg'][:1].lower()}{each['msg'][1:]}, got {each['input']!r:.80}" for each in found
+    ]
+    return json_answer({"error": "; ".join(told), "hint": "/api tells what each address takes"}, 400)
 
 
 def _add_runs(app: FastAPI, answers: Answers) -> None:

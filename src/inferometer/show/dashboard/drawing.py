@@ -59,13 +59,13 @@ def history_chart(family: Family, key: str, points: Mapping[str, Sequence[Mappin
     each = family.keys[key]
     title = each.title if each.statistic is None else f"{each.title} {each.statistic}"
     lines = {label: [_point(point) for point in own] for label, own in points.items()}
-    made = _made(["history"], History(title, each.unit, lines))
+    made = _made(["history"], History(title, each.unit, lines, [series.label for series in family.series]))
     return {"field": SERIES, "chart": made[0] if made else None}
 
 
 def _point(point: Mapping[str, Any]) -> Point:
     came_with = ", ".join(f"{name} {point[name]}" for name in ("version", "commit") if name in point)
-    return Point(point["run"], point["at"], point["value"], came_with)
+    return Point(point["run"], point["at"], point["value"], came_with, point.get("verdict") != "invalid")
 
 
 def experiment_charts(kept: KeptExperiment, runs: Mapping[str, Run]) -> dict[str, Any]:

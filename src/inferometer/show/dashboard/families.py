@@ -3,15 +3,16 @@ hardware; its series are the identities in it, told apart by what differs in the
 """
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from inferometer.errors import StoreError
 from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
-from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.values import Quantity, canonical, quantities
 from inferometer.record.run import Run
 from inferometer.show.charts.history import MOST_SERIES
 from inferometer.store.entry import Entry, flat
@@ -27,6 +28,8 @@ _SHORT = {  # what most series are told apart by: a legend has little room
     "concurrency": "c",
 }
 _DONE = ("complete", "interrupted")
+_OF_BATCH = re.compile(r"latency_bs(\d+)(?:_in(\d+)_out(\d+))?")
+LATENCY = "latency"  # the measure whose series are batch sizes
 
 Load = Callable[[Entry], Run]
 
@@ -36,6 +39,14 @@ class Series:
     identity: str
     label: str
     entries: list[Entry]  # the oldest first
+    batch: str = ""  # latency_bs8: the numbers of one batch size of these runs
+
+    def stored(self, key: str) -> str | None:
+        """The name under which the runs have a number of the family; None where it is another series' number."""
+        name, _, statistic = key.partition(".")
+        if name == LATENCY and self.batch:
+            return f"{self.batch}.{statistic}"
+        return None if self.batch else key
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,12 @@ class Family:
 
     @property
     def runs(self) -> int:
-        return sum(len(each.entries) for each in self.series)
+        return len({entry.id for each in self.series for entry in each.entries})
+
+    @property
+    def newest(self) -> list[Entry]:
+        """The newest run of each series, once."""
+        return list({entry.id: entry for each in self.series for entry in each.entries[-1:]}.values())
 
     @property
     def updated(self) -> str:
@@ -58,7 +74,7 @@ class Family:
 
 def families(entries: Iterable[Entry], load: Load) -> list[Family]:
     """Of entries in any order; that with the newest run first. `load` is asked for one run of each series."""
-    done = [entry for entry in entries if entry.state in _DONE and entry.identity and entry.values]
+    done = [entry for entry in entries if entry.state in _DONE and entry.identity]
     ordered = sorted(done, key=lambda entry: (_kin(entry), entry.started_at, entry.id))
     found = [_family(kin, list(group), load) for kin, group in groupby(ordered, _kin)]
     return sorted((each for each in found if each is not None), key=lambda each: each.updated, reverse=True)
@@ -79,12 +95,36 @@ def _family(kin: tuple[str, ...], entries: Sequence[Entry], load: Load) -> Famil
     if not read:
         return None
     labels = labels_of(read)
-    series = [Series(each, labels[each], by_identity[each][-MOST_POINTS:]) for each in read]
+    whole = [Series(each, labels[each], by_identity[each][-MOST_POINTS:]) for each in read]
+    series, keys = _by_batch(whole, _keys(read.values()))
     series.sort(key=lambda each: _natural(each.label))
+    if not keys:
+        return None
     kind, own, model, engine, _, hardware, source = kin
     title = " · ".join(filter(None, (own, model, engine, hardware, source and f"from {source}"))) or kind
     number = hashlib.sha256("\0".join(kin).encode()).hexdigest()[:12]
-    return Family(number, title, kind, series, _keys(read.values()), len(by_identity) - len(read))
+    left_out = len(by_identity) - len(read) + max(0, len(series) - MOST_SERIES)
+    return Family(number, title, kind, series[:MOST_SERIES], keys, left_out)
+
+
+def _by_batch(series: list[Series], keys: dict[str, Quantity]) -> tuple[list[Series], dict[str, Quantity]]:
+    """Latencies of batches are one measure, and each size is a series of it."""
+    sizes = {each.name: found for each in keys.values() if (found := _OF_BATCH.fullmatch(each.name))}
+    if not sizes:
+        return series, keys
+    other = {key: each for key, each in keys.items() if each.name not in sizes}
+    own = [replace(each, name=LATENCY, title="Latency of a batch") for each in keys.values() if each.name in sizes]
+    split = [
+        replace(each, label=_batch_label(each.label, size, len(series) > 1), batch=name)
+        for each in series
+        for name, size in sizes.items()
+    ]
+    return [*split, *(series if other else [])], {each.key: each for each in own} | other
+
+
+def _batch_label(label: str, size: re.Match[str], several: bool) -> str:
+    lengths = f", in {size[2]}, out {size[3]}" if size[2] else ""
+    return f"batch {size[1]}{lengths}" + (f", {label}" if several else "")
 
 
 def _newest_readable(entries: Sequence[Entry], load: Load) -> Run | None:
@@ -106,7 +146,9 @@ def _keys(runs: Iterable[Run]) -> dict[str, Quantity]:
 
 
 def _is_watched(each: Quantity) -> bool:
-    return each.direction is not None and each.statistic in STATISTICS
+    """What can be better or worse, and be asked for: the index finds small letters, and commas part names."""
+    named = canonical(each.key) == each.key and "," not in each.key
+    return named and each.direction is not None and each.statistic in STATISTICS
 
 
 def labels_of(runs: Mapping[str, Run]) -> dict[str, str]:
@@ -115,7 +157,17 @@ def labels_of(runs: Mapping[str, Run]) -> dict[str, str]:
     paths = dict.fromkeys(path for settings in said.values() for path in settings)
     differing = [path for path in paths if len({settings.get(path) for settings in said.values()}) > 1]
     short = _short(differing)
-    return {name: _label(settings, short) or "all runs" for name, settings in said.items()}
+    return _distinct({name: _label(settings, short) or "all runs" for name, settings in said.items()})
+
+
+def _distinct(labels: dict[str, str]) -> dict[str, str]:
+    """Series of one label would be one line: the second has a number."""
+    seen: dict[str, int] = {}
+    told = {}
+    for name, label in labels.items():
+        seen[label] = seen.get(label, 0) + 1
+        told[name] = label if seen[label] == 1 else f"{label} ({seen[label]})"
+    return told
 
 
 def _settings(run: Run) -> dict[str, str]:
@@ -169,8 +221,9 @@ def points_of(series: Series, key: str) -> list[dict[str, Any]]:
 
 
 def _points(series: Series, key: str) -> Iterator[dict[str, Any]]:
+    stored = series.stored(key)
     for entry in series.entries:
-        if (value := entry.values.get(key)) is not None:
+        if stored is not None and (value := entry.values.get(stored)) is not None:
             axes = {"version": entry.engine_version, "commit": entry.commit and entry.commit[:12]}
             known = {name: said for name, said in axes.items() if said}
             yield {"run": entry.id, "at": entry.started_at, "value": value, "verdict": entry.verdict, **known}

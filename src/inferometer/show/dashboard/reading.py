@@ -2,18 +2,20 @@
 word, it has to be known to the index, and what it leads to has to lie in the store's own folders."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from inferometer.errors import StoreError
 from inferometer.record.run import Run
 from inferometer.store.entry import Entry
-from inferometer.store.experiments import KeptExperiment, load_experiment
+from inferometer.store.experiments import ABOUT, KeptExperiment, load_experiment
 from inferometer.store.folder import load_run
 from inferometer.store.store import Store
 
 _WORD = re.compile(r"[A-Za-z0-9][\w.:+@~-]{0,199}", re.ASCII)
 SHOWN_FILES = (".log", ".txt", ".json", ".yaml", ".jsonl", ".csv", ".md")
+READ = (".json", ".jsonl", ".yaml", ".parquet", ".bin")  # what runs and experiments are made of
 LARGEST_SHOWN = 4 * 2**20  # bytes of a log; its end says most
 
 
@@ -39,7 +41,7 @@ def run_of(store: Store, entry: Entry) -> Run:
     """From the folder that the index names; one in an object store comes through the store's cache."""
     if "://" in entry.location and not entry.location.startswith("file://"):
         return store.load(entry.id)
-    return load_run(inside(store.home, entry.folder))
+    return load_run(whole_inside(store.home, entry.folder))
 
 
 def inside(home: Path, path: Path) -> Path:
@@ -47,6 +49,16 @@ def inside(home: Path, path: Path) -> Path:
     if not path.resolve().is_relative_to(home.resolve()):
         raise Refused(f"{path.name}: lies outside the store", "copy it into the store instead of linking to it")
     return path
+
+
+def whole_inside(home: Path, folder: Path) -> Path:
+    """The folder, if it stays in the store, and what a run or an experiment is read from too: a plan may be a link.
+    Other files are shown by `file_text`, which follows none."""
+    with suppress(OSError):  # gone just now: who reads it says so
+        for path in inside(home, folder).iterdir():
+            if path.is_symlink() and path.suffix in READ:
+                inside(home, path)
+    return folder
 
 
 def files_of(store: Store, run: Run) -> list[dict[str, Any]]:
@@ -78,4 +90,13 @@ def experiment_of(store: Store, wanted: str) -> KeptExperiment:
     folder = store.home / "experiments" / wanted
     if not _WORD.fullmatch(wanted) or ".." in wanted or not folder.is_dir():
         raise NotFound(f"no experiment {wanted[:80]!r}")
-    return load_experiment(inside(store.home, folder))
+    return load_experiment(whole_inside(store.home, folder))
+
+
+def experiments_in(store: Store) -> list[KeptExperiment]:
+    """The newest first; what is half written, or what a link would bring in from elsewhere, is left out."""
+    found = []
+    for about in sorted((store.home / "experiments").glob(f"*/{ABOUT}"), reverse=True):
+        with suppress(StoreError):
+            found.append(load_experiment(whole_inside(store.home, about.parent)))
+    return found

@@ -6,9 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from inferometer.show.harmless import cut, one_line
 from inferometer.show.notify.channels import Channel
 from inferometer.show.notify.event import Event
+from inferometer.show.notify.hiding import hidden
 from inferometer.show.notify.posting import Undelivered
+
+MOST_REASON = 240  # characters
 
 
 @dataclass(frozen=True)
@@ -32,19 +36,25 @@ class Delivered:
 PATIENCE = Patience()
 
 
-def deliver(event: Event, channels: Sequence[Channel], patience: Patience = PATIENCE) -> list[Delivered]:
-    """To all of them at once. What hangs is left to a thread that ends with the process."""
-    until = time.monotonic() + patience.deadline_s
+def deliver(
+    event: Event, channels: Sequence[Channel], patience: Patience = PATIENCE, until: float | None = None
+) -> list[Delivered]:
+    """To all of them at once, until an instant of the monotonic clock. What hangs is left to a thread that ends with
+    the process."""
+    now = time.monotonic()
+    end = now + patience.deadline_s if until is None else min(until, now + patience.deadline_s)
+    if end <= now:
+        return [Delivered(each.name, "no time was left for it; the next run tells it") for each in channels]
     found: dict[str, Delivered] = {}
     threads = [
-        threading.Thread(target=_deliver_one, args=(event, each, patience, until, found), daemon=True)
+        threading.Thread(target=_deliver_one, args=(event, each, patience, end, found), daemon=True)
         for each in channels
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    late = f"no answer within {patience.deadline_s:g} s"
+        thread.join(max(0.0, end - time.monotonic()))
+    late = f"no answer within {end - now:.2g} s"
     return [found.get(each.name) or Delivered(each.name, late) for each in channels]
 
 
@@ -55,7 +65,7 @@ def _deliver_one(event: Event, channel: Channel, patience: Patience, until: floa
         try:
             channel.send(event, channel.variables, max(0.1, min(patience.timeout_s, left_s)))
         except Undelivered as error:
-            found[channel.name] = Delivered(channel.name, str(error))
+            found[channel.name] = Delivered(channel.name, _told(error, channel))
             pause_s = max(wait_s, error.after_s or 0.0)
             if not error.again or attempt == patience.attempts or time.monotonic() + pause_s >= until:
                 return
@@ -67,3 +77,8 @@ def _deliver_one(event: Event, channel: Channel, patience: Patience, until: floa
         else:
             found[channel.name] = Delivered(channel.name)
             return
+
+
+def _told(error: Undelivered, channel: Channel) -> str:
+    """Secrets go before anything is cut: half of one would not be known."""
+    return cut(one_line(hidden(str(error), channel.variables)), MOST_REASON)

@@ -1,6 +1,7 @@
 """`Event`: what people are told, in words of its own and without markup; each channel sets it in its own form."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -43,6 +44,7 @@ class Event:
         }
 
 
-def cut(text: str, most: int) -> str:
-    """At most so many characters, the last an ellipsis where something was left out."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def first_of(texts: Sequence[str], most: int) -> list[str]:
+    """Those that say anything, at most so many; the others are counted."""
+    said = [text for text in texts if text.strip()]
+    return said if len(said) <= most else [*said[: most - 1], f"… and {len(said) - most + 1} more"]

@@ -10,8 +10,10 @@ from typing import Any
 from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
 from inferometer.judge.identity import identity, identity_of
 from inferometer.record.run import Run
+from inferometer.show.harmless import harmless, one_line
 from inferometer.show.notify.event import Event, Kind
 from inferometer.show.notify.news import Finding
+from inferometer.store.experiments import CaseRow
 
 Problem = tuple[str, str]  # what is wrong, in a word that stays the same, and in a sentence
 
@@ -42,9 +44,12 @@ def of_check(run: Run, check: Mapping[str, Any]) -> Finding | None:
     return Finding(what, event)
 
 
-def of_experiment(name: str, definition: Mapping[str, Any], failed: Sequence[Problem], id_: str) -> Finding:
+def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str) -> Finding:
     """Whether all cases of an experiment went as they should."""
-    return _failure(f"experiment:{_short_hash(definition)}", name, failed, {"experiment": id_}, None)
+    called = name or "an experiment"
+    wrong = [(row.name, f"{row.name}: {row.error or 'failed'}") for row in rows if row.state == "failed"]
+    wrong += [(f"limits of {row.name}", f"{row.name}: a limit failed") for row in rows if row.limits_missed]
+    return _failure(f"experiment:{_short_hash({'name': called})}", called, wrong, {"experiment": id_}, None)
 
 
 def of_job(name: str, fine: bool, text: str | None = None) -> Finding:
@@ -68,8 +73,11 @@ def _failure(subject: str, name: str, problems: Sequence[Problem], facts: dict[s
 def _event(
     kind: Kind, subject: str, title: str, sentences: tuple[str, ...], facts: dict[str, str], run: str | None
 ) -> Event:
+    """Names come from plans and servers: what a channel gets is text, the title one line of it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Event(kind, subject, title, sentences, facts, run, job_link(os.environ), now)
+    said = tuple(map(harmless, sentences))
+    known = {one_line(label): one_line(value) for label, value in facts.items()}
+    return Event(kind, one_line(subject), one_line(title), said, known, run, job_link(os.environ), now)
 
 
 def run_name(run: Run) -> str:

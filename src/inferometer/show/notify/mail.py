@@ -12,10 +12,12 @@ from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid, parseaddr
 from urllib.parse import unquote, urlsplit
 
-from inferometer.show.notify.event import Event, cut
+from inferometer.show.harmless import cut
+from inferometer.show.notify.event import Event, first_of
 from inferometer.show.notify.posting import Undelivered
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+MOST_PARAGRAPHS, MOST_PARAGRAPH = 100, 4000
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
         raise Undelivered(f"{server.host}: refused the recipients") from None
     except smtplib.SMTPResponseException as error:
         said = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        raise Undelivered(f"{server.host}: {error.smtp_code} {said}"[:200], again=error.smtp_code < 500) from None
+        raise Undelivered(f"{server.host}: {error.smtp_code} {said}", again=error.smtp_code < 500) from None
     except ssl.SSLCertVerificationError as error:
         raise Undelivered(f"{server.host}: {error.verify_message}") from None
     except (smtplib.SMTPException, OSError) as error:
@@ -56,14 +58,21 @@ def _connected(server: Server, timeout_s: float) -> smtplib.SMTP:
     if server.encrypted:
         return smtplib.SMTP_SSL(server.host, server.port, timeout=timeout_s, context=trust)
     connection = smtplib.SMTP(server.host, server.port, timeout=timeout_s)
+    try:
+        _encrypt(connection, server, trust)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _encrypt(connection: smtplib.SMTP, server: Server, trust: ssl.SSLContext) -> None:
     connection.ehlo()
     if connection.has_extn("starttls"):
         connection.starttls(context=trust)
         connection.ehlo()
     elif server.host not in _LOOPBACK or server.password:
-        connection.close()
         raise Undelivered(f"{server.host}: does not offer STARTTLS; nothing is sent in the clear")
-    return connection
 
 
 def server_of(url: str) -> Server:
@@ -105,5 +114,6 @@ def message(event: Event, sender: Address, to: list[Address]) -> EmailMessage:
 def body(event: Event) -> str:
     facts = event.facts | ({"run": event.run} if event.run else {}) | ({"job": event.link} if event.link else {})
     width = max((len(label) for label in facts), default=0)
-    told = "".join(f"{label:<{width}}  {value}\n" for label, value in facts.items())
-    return "\n\n".join(part for part in (*event.sentences, told) if part.strip()) + "\n"
+    told = "".join(f"{label:<{width}}  {cut(value, MOST_PARAGRAPH)}\n" for label, value in list(facts.items())[:20])
+    said = [cut(text, MOST_PARAGRAPH) for text in first_of(event.sentences, MOST_PARAGRAPHS)]
+    return "\n\n".join([*said, told] if told else said) + "\n"

@@ -1,12 +1,13 @@
 """What is news: something that was fine is not, something else is wrong now, or it is fine again. Once each."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from inferometer.errors import StoreError
 from inferometer.show.notify.channels import Channel
-from inferometer.show.notify.delivery import Delivered, deliver
+from inferometer.show.notify.delivery import Delivered
+from inferometer.show.notify.delivery import deliver as _deliver
 from inferometer.show.notify.event import Event
 from inferometer.show.notify.notebook import Note, Notes, notebook
 from inferometer.store.store import Store
@@ -26,17 +27,25 @@ class Finding:
         return self.event.subject
 
 
-def tell(store: Store, finding: Finding, channels: Sequence[Channel], deliver: Deliver = deliver) -> list[Delivered]:
+def tell(
+    store: Store,
+    finding: Finding,
+    channels: Sequence[Channel],
+    deliver: Deliver | None = None,
+    *,
+    until: float | None = None,
+) -> list[Delivered]:
     """Tell whoever has not heard; a channel that could not be reached is tried again with the next finding. Where the
-    store cannot remember, it is told nevertheless: twice is better than never."""
+    store cannot remember, it is told nevertheless: twice is better than never. `until` is an instant of the monotonic
+    clock after which nobody is waited for."""
+    said = deliver or partial(_deliver, until=until)
     sent: list[Delivered] = []
     try:
-        with notebook(store) as notes:
-            sent += _told(notes, finding, channels, deliver)
+        with notebook(store, until) as notes:
+            sent += _told(notes, finding, channels, said)
     except StoreError:
         if finding.what and not sent:
-            with suppress(StoreError):
-                sent += deliver(finding.event, channels)
+            sent += said(finding.event, channels)
     return sent
 
 

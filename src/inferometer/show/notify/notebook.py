@@ -4,6 +4,7 @@ One process at a time reads it, tells, and writes it again."""
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,12 +13,15 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, MetaData, String, Table, Text, delete, insert, select, text
 
+from inferometer.errors import StoreError
 from inferometer.record.files import replacing, told
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.store.databases import PostgresIndex
 from inferometer.store.store import Store
 
 NOTEBOOK = "notifications.json"
+TURN_S = 30.0  # as long as somebody before us may tell
+_NAP_S = 0.05
 _TURN = 0x496E666572  # of PostgreSQL's advisory locks, ours
 _TABLE = Table("notifications", MetaData(), Column("subject", String, primary_key=True), Column("note", Text))
 
@@ -36,22 +40,24 @@ Notes = dict[str, Note]  # by subject; what is not in it is fine
 
 
 @contextmanager
-def notebook(store: Store) -> Iterator[Notes]:
-    """The notes, to be changed in place; kept when the block ends."""
+def notebook(store: Store, until: float | None = None) -> Iterator[Notes]:
+    """The notes, to be changed in place; kept when the block ends. Whoever has them now is waited for until an instant
+    of the monotonic clock: they may be waiting for a receiver that hangs."""
+    end = time.monotonic() + TURN_S if until is None else until
     if isinstance(store.database, PostgresIndex):
         with store.database.writing() as db:
-            yield from _in_table(db)
+            yield from _in_table(db, end)
     else:
-        yield from _in_file(store.home)
+        yield from _in_file(store.home, end)
 
 
-def _in_file(home: Path) -> Iterator[Notes]:
+def _in_file(home: Path, until: float) -> Iterator[Notes]:
     file = home / NOTEBOOK
     with told(file):
         home.mkdir(parents=True, exist_ok=True)
         lock = os.open(home / f".{NOTEBOOK}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _await_turn(lock, file, until)
         notes = _read(file)
         before = dict(notes)
         yield notes
@@ -59,6 +65,17 @@ def _in_file(home: Path) -> Iterator[Notes]:
             _write(file, notes)
     finally:
         os.close(lock)
+
+
+def _await_turn(lock: int, file: Path, until: float) -> None:
+    with told(file):
+        while True:
+            try:
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise StoreError(f"{file}: another command is telling people for too long") from None
+            time.sleep(_NAP_S)
 
 
 def _read(file: Path) -> Notes:
@@ -81,7 +98,9 @@ def _write(file: Path, notes: Notes) -> None:
         draft.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def _in_table(db: Connection) -> Iterator[Notes]:
+def _in_table(db: Connection, until: float) -> Iterator[Notes]:
+    wait_ms = max(1, round(1000 * (until - time.monotonic())))  # 0 would be for ever
+    db.execute(text("select set_config('lock_timeout', :wait, true)"), {"wait": f"{wait_ms}ms"})
     db.execute(text("select pg_advisory_xact_lock(:turn)"), {"turn": _TURN})
     _TABLE.metadata.create_all(db)
     notes = {subject: _note(json.loads(note)) for subject, note in db.execute(select(_TABLE))}

@@ -2,16 +2,19 @@
 
 import http.client
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 from inferometer import __version__
 
-MOST_READ = 300  # bytes of an answer: enough for its reason
+MOST_READ = 4096  # bytes of an answer: enough for its reason
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -73,14 +76,22 @@ def _refused(host: str, error: urllib.error.HTTPError) -> Undelivered:
             said = error.read(MOST_READ).decode(errors="replace").strip()
         except (OSError, http.client.HTTPException):
             said = ""
-    why = f"{host}: answered {error.code}" + (f", {' '.join(said.split())[:120]}" if said else "")
+    why = f"{host}: answered {error.code}" + (f", {said}" if said else "")
     return Undelivered(
         why, again=error.code == 429 or error.code >= 500, after_s=_seconds(error.headers.get("Retry-After"))
     )
 
 
 def _seconds(said: str | None) -> float | None:
-    return float(said) if said and said.isdigit() else None
+    """`Retry-After`: seconds, or a date."""
+    if not said:
+        return None
+    if re.fullmatch(r"[0-9]{1,9}", said.strip()):
+        return float(said)
+    try:
+        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError):
+        return None
 
 
 def _is_final(reason: object) -> bool:

@@ -3,14 +3,19 @@
 from collections.abc import Mapping
 from typing import Any
 
-from inferometer.show.notify.event import Event, cut
+from inferometer.show.harmless import cut
+from inferometer.show.notify.event import Event, first_of
 from inferometer.show.notify.posting import post
 
-MOST_BLOCKS = 50
+MOST_BLOCKS = 50  # of a message
+MOST_TEXTS = 20  # of them: who reads more?
 MOST_HEADER = 150
 MOST_SECTION = 3000
-MOST_FIELDS = 10
+MOST_SENTENCE = 1500
+MOST_FIELDS = 10  # of a section, and all of ours
 MOST_FIELD = 2000
+MOST_VALUE = 400
+MOST_LINK = 1000
 MOST_TEXT = 3000  # of the fallback: Slack cuts at 40,000, a notification shows a line
 
 Block = dict[str, Any]
@@ -23,7 +28,7 @@ def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
 def message(event: Event) -> dict[str, Any]:
     """`text` is what a notification and a screen reader say."""
     fallback = escaped(" ".join((event.heading, *event.sentences)), MOST_TEXT)
-    return {"text": fallback, "blocks": [_header(event), *_body(event)][:MOST_BLOCKS]}
+    return {"text": fallback, "blocks": [_header(event), *_body(event)]}
 
 
 def _header(event: Event) -> Block:
@@ -31,33 +36,25 @@ def _header(event: Event) -> Block:
 
 
 def _body(event: Event) -> list[Block]:
-    facts = [_field(label, value) for label, value in event.facts.items()]
-    sections = [{"type": "section", "fields": facts[at : at + MOST_FIELDS]} for at in range(0, len(facts), MOST_FIELDS)]
-    end = _end(event)
-    texts = _texts(event, room=MOST_BLOCKS - 1 - len(sections) - len(end))
-    return [*texts, *sections, *end]
-
-
-def _texts(event: Event, room: int) -> list[Block]:
-    """A section each; what has no room is counted."""
-    shown, left = event.sentences[:room], len(event.sentences) - room
-    if left > 0:
-        shown = (*event.sentences[: room - 1], f"… and {left + 1} more")
-    return [{"type": "section", "text": _mrkdwn(escaped(text, MOST_SECTION))} for text in shown if text.strip()]
+    texts = [_mrkdwn(escaped(cut(text, MOST_SENTENCE), MOST_SECTION)) for text in first_of(event.sentences, MOST_TEXTS)]
+    facts = [_field(label, value) for label, value in list(event.facts.items())[:MOST_FIELDS]]
+    fields: list[Block] = [{"type": "section", "fields": facts}] if facts else []
+    return [*({"type": "section", "text": text} for text in texts), *fields, *_end(event)]
 
 
 def _end(event: Event) -> list[Block]:
     said = [f"run `{escaped(event.run, 200)}`"] if event.run else []
-    said += [f"<{_address(event.link)}|CI job>"] if event.link else []
+    said += [f"<{_address(event.link)}|CI job>"] if event.link and len(event.link) < MOST_LINK else []
     return [{"type": "context", "elements": [_mrkdwn(" · ".join(said))]}] if said else []
 
 
 def _field(label: str, value: str) -> Block:
-    return _mrkdwn(f"*{escaped(label, 200)}*\n{escaped(value, MOST_FIELD - 300)}")
+    return _mrkdwn(f"*{escaped(label, 200)}*\n{escaped(cut(value, MOST_VALUE), MOST_FIELD - 300)}")
 
 
 def _mrkdwn(text: str) -> Block:
-    return {"type": "mrkdwn", "text": text}
+    """`verbatim`: an address, a channel or an @everyone in a name is no link and wakes nobody."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
 def escaped(text: str, most: int) -> str:

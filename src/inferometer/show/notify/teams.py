@@ -1,13 +1,17 @@
 """An event as an adaptive card, which Teams' workflow webhooks take. Text runs are shown as they are: no Markdown."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from inferometer.show.notify.event import Event, cut
+from inferometer.show.harmless import cut
+from inferometer.show.notify.event import Event, first_of
 from inferometer.show.notify.posting import post
 
-MOST_LINE = 1000
-MOST_LINES = 20  # a message may have 28 KB
+MOST_BYTES = 24_000  # of the 28 KB that a message may have
+MOST_LINES, MOST_FACTS = 20, 10
+LINES = (1000, 500, 250, 120, 60)  # characters, the first with which all has room; 4 bytes each in some scripts
+MOST_LINK = 2000
 _COLOURS = {"failure": "Attention", "regression": "Attention", "recovery": "Good", "test": "Accent"}
 
 
@@ -16,12 +20,21 @@ def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
 
 
 def message(event: Event) -> dict[str, Any]:
+    for line in LINES:
+        made = _message(event, line)
+        if len(json.dumps(made, ensure_ascii=False).encode("utf-16-le")) <= MOST_BYTES:
+            break
+    return made
+
+
+def _message(event: Event, line: int) -> dict[str, Any]:
+    link = event.link if event.link and len(event.link) < MOST_LINK else None
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        "body": [_heading(event), *_lines(event)],
-        **({"actions": [{"type": "Action.OpenUrl", "title": "CI job", "url": event.link}]} if event.link else {}),
+        "body": [_heading(event), *_lines(event, line)],
+        **({"actions": [{"type": "Action.OpenUrl", "title": "CI job", "url": link}]} if link else {}),
     }
     kind = "application/vnd.microsoft.card.adaptive"
     return {"type": "message", "attachments": [{"contentType": kind, "contentUrl": None, "content": card}]}
@@ -32,13 +45,13 @@ def _heading(event: Event) -> dict[str, Any]:
     return _block({"type": "TextRun", "text": cut(event.heading, 200), **look})
 
 
-def _lines(event: Event) -> list[dict[str, Any]]:
-    shown = event.sentences[:MOST_LINES]
-    lines = [_block(_run(text)) for text in shown]
-    if left := len(event.sentences) - len(shown):
-        lines.append(_block(_run(f"… and {left} more")))
+def _lines(event: Event, line: int) -> list[dict[str, Any]]:
     facts = event.facts | ({"run": event.run} if event.run else {})
-    return lines + [_block(_run(f"{label}: ", bold=True), _run(value)) for label, value in list(facts.items())[:10]]
+    known = [(cut(label, line), cut(value, line)) for label, value in list(facts.items())[:MOST_FACTS]]
+    return [
+        *(_block(_run(cut(text, line))) for text in first_of(event.sentences, MOST_LINES)),
+        *(_block(_run(f"{label}: ", bold=True), _run(value)) for label, value in known),
+    ]
 
 
 def _block(*runs: dict[str, Any]) -> dict[str, Any]:
@@ -46,4 +59,4 @@ def _block(*runs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(text: str, bold: bool = False) -> dict[str, Any]:
-    return {"type": "TextRun", "text": cut(text, MOST_LINE), **({"weight": "Bolder"} if bold else {})}
+    return {"type": "TextRun", "text": text, **({"weight": "Bolder"} if bold else {})}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 from rich.table import Table as RichTable
 
 from inferometer.measure.values import Quantity, quantities
@@ -64,7 +65,9 @@ def run_report(run: Run) -> Report:
 def _subtitle(run: Run) -> str:
     when = run.started_at[:16].replace("T", " ")
     origin = f"imported from {run.source}" if run.source else KINDS[run.kind]
-    return f"{run.id}, {when} UTC, {origin}" if run.started_at.endswith("+00:00") else f"{run.id}, {when}, {origin}"
+    clock = " UTC" if run.started_at.endswith("+00:00") else ""
+    named = [run.id] if run.plan.get("name") else []  # else the title says it
+    return ", ".join([*named, f"{when}{clock}", origin])
 
 
 def verdict_of(run: Run) -> Verdict:
@@ -81,8 +84,8 @@ def verdict_of(run: Run) -> Verdict:
 
 
 def _done(run: Run) -> Iterator[Block]:
-    if run.kind == "serving" and run.source is None:
-        yield from_rich(done_table(run, Plan.model_validate(run.plan)))
+    if (plan := _own_plan(run)) is not None:
+        yield from_rich(done_table(run, plan))
     else:
         yield facts(_told(run))
     about = list(_environment(run.environment))
@@ -90,8 +93,18 @@ def _done(run: Run) -> Iterator[Block]:
         yield facts(about)
 
 
+def _own_plan(run: Run) -> Plan | None:
+    """None of a run without our own requests, and of one whose plan another version wrote."""
+    if run.kind != "serving" or run.source is not None:
+        return None
+    try:
+        return Plan.model_validate(run.plan)
+    except ValidationError:
+        return None
+
+
 def _told(run: Run) -> Iterator[tuple[str, str]]:
-    """Of a run without our own requests: what its plan and its file say."""
+    """What its plan and its file say, word by word."""
     imported = run.environment.get("imported") or {}
     if run.source:
         yield (
@@ -131,7 +144,7 @@ def _measured(run: Run, charts: list[Chart]) -> Iterator[Block]:
         yield Tiles(tiles)
     for table in _tables(run):
         yield from_rich(table)
-    if not (run.kind == "serving" and run.source is None) and found:
+    if _own_plan(run) is None and found:
         yield numbers_table(found)
     if not found:
         yield Text("Nothing was measured.")
@@ -159,9 +172,9 @@ def _tables(run: Run) -> Iterator[RichTable]:
         yield phases_table(summary["startup"], WIDE)
     if summary.get("cases"):
         yield cases_table(summary, WIDE)
-    if run.kind != "serving" or run.source is not None:
+    plan = _own_plan(run)
+    if plan is None:
         return
-    plan = Plan.model_validate(run.plan)
     if table := headline_table(summary["measures"], summary["headline"], WIDE):
         yield table
     if summary.get("limits"):

@@ -7,20 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from inferometer import __version__
-from inferometer.errors import StoreError
+from inferometer.errors import InferometerError, StoreError
 from inferometer.show.dashboard.answers import Answers, line_of, with_values
 from inferometer.show.dashboard.documents import run_document
 from inferometer.show.dashboard.drawing import run_charts, trade_offs
 from inferometer.show.dashboard.families import Family, families
 from inferometer.show.dashboard.pages import ASSETS, PAGES, asset_bytes, names_document, shell
 from inferometer.show.site.data import family_of, file_of, lists, public, script
+from inferometer.show.site.neighbours import judged, neighbours
 from inferometer.show.site.writing import SiteFolder, open_site
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
 from inferometer.store.folder import RECORDS
-from inferometer.store.manifest import MANIFEST
+from inferometer.store.manifest import measured
 
-FORMAT = "2"  # of the data files: another one makes all of them anew
+JUDGED = 25  # newest runs that are judged against the one before at once; later ones are as they come, and stay
+FORMAT = "3"  # of the data files: another one makes all of them anew
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'self'"
@@ -46,7 +48,8 @@ def build_site(answers: Answers, path: Path, *, where: Sequence[str] = (), chart
     entries = answers.store.runs(where=where)
     _put_pages(site)
     unreadable = _put_runs(site, answers, entries, charts)
-    found = families([entry for entry in entries if entry.id not in unreadable], answers.load)
+    entries = [entry for entry in entries if entry.id not in unreadable]
+    found = families(entries, answers.load)
     for family in found:
         _put_family(site, answers, family)
     _put_experiments(site, answers, {entry.id for entry in entries}, everything=not where)
@@ -78,31 +81,53 @@ def _put_lists(site: SiteFolder, entries: Sequence[Entry]) -> list[dict[str, Any
 
 
 def _put_runs(site: SiteFolder, answers: Answers, entries: Sequence[Entry], charts: int) -> list[str]:
-    unreadable = []
+    unreadable, before = [], neighbours(entries)
     for number, entry in enumerate(sorted(entries, key=lambda entry: entry.id, reverse=True)):
         try:
-            _put_run(site, answers, entry, number < charts)
+            drawn = number < charts and _put_charts(site, answers, entry)
+            known = _put_judged(site, answers, entry, before.get(entry.id), anew=number < JUDGED)
+            _put_run(site, answers, entry, {"drawn": drawn, "before": known})
         except StoreError:
             unreadable.append(entry.id)
     return unreadable
 
 
-def _put_run(site: SiteFolder, answers: Answers, entry: Entry, drawn: bool) -> None:
-    name, print_ = file_of(entry.id), _print_of(entry)
+def _put_run(site: SiteFolder, answers: Answers, entry: Entry, beside: dict[str, Any]) -> None:
+    """`beside` says which other files of the run there are: a page asks for no others."""
+    name, print_ = file_of(entry.id), _print_of(entry, beside)
     if not site.is_fresh(f"data/runs/{name}.js", print_):
         said = run_document(answers.load(entry), entry)
-        content = public(said) | {"files": []}
+        content = public(said) | {"files": [], **beside}
         site.put(f"data/runs/{name}.js", script(f"runs/{name}", content), print_)
-    if drawn and not site.is_fresh(f"data/charts/{name}.js", print_):
+
+
+def _put_charts(site: SiteFolder, answers: Answers, entry: Entry) -> bool:
+    name, print_ = file_of(entry.id), _print_of(entry)
+    if not site.is_fresh(f"data/charts/{name}.js", print_):
         content = run_charts(answers.load(entry))
         site.put(f"data/charts/{name}.js", script(f"charts/{name}", content), print_)
+    return True
 
 
-def _print_of(entry: Entry) -> str:
+def _put_judged(site: SiteFolder, answers: Answers, entry: Entry, before: Entry | None, *, anew: bool) -> str | None:
+    """The id of the run before, if there is a judgement."""
+    if before is None:
+        return None
+    name, print_ = f"compare/{file_of(entry.id)}", _print_of(entry, _print_of(before))
+    if not site.is_fresh(f"data/{name}.js", print_):
+        if not anew:
+            return None
+        try:
+            site.put(f"data/{name}.js", script(name, judged(answers, before, entry)), print_)
+        except InferometerError:
+            return None  # not there any more, or nothing that both have
+    return before.id
+
+
+def _print_of(entry: Entry, beside: object = None) -> str:
     """What the files of a run are made of: its manifest says what was measured, the marks what was said of it."""
-    manifest = entry.folder / MANIFEST
-    content = manifest.read_bytes() if manifest.is_file() else str(_sizes(entry.folder)).encode()
-    said = (FORMAT, __version__, entry.state, entry.verdict, entry.tags, entry.experiment, entry.case, RECORDS)
+    content = (measured(entry.folder) or str(_sizes(entry.folder))).encode()
+    said = (FORMAT, __version__, entry.state, entry.verdict, entry.tags, entry.experiment, entry.case, RECORDS, beside)
     return hashlib.sha256(content + repr(said).encode()).hexdigest()[:16]
 
 
@@ -115,8 +140,7 @@ def _put_family(site: SiteFolder, answers: Answers, family: Family) -> None:
     for key in family.keys:
         name = f"history/{family.id}/{file_of(key)}"
         site.put(f"data/{name}.js", script(name, line_of(wide, key)))
-    if len(family.series) > 1:
-        newest = [series.entries[-1] for series in family.series]
+    if len(newest := family.newest) > 1:
         name = f"history/{family.id}/trade-offs"
         print_ = hashlib.sha256("".join(map(_print_of, newest)).encode()).hexdigest()[:16]
         if not site.is_fresh(f"data/{name}.js", print_):

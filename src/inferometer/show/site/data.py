@@ -10,7 +10,6 @@ import orjson
 
 from inferometer.show.dashboard.documents import row
 from inferometer.show.dashboard.families import Family, summary_of
-from inferometer.show.report.page import compact
 from inferometer.store.entry import Entry
 
 AT_ONCE = 500  # runs a file: 100 KB
@@ -50,9 +49,14 @@ def columnar(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     plain = _names(rows, but=("values", "more", "target"))
     numbers = list(dict.fromkeys(key for each in rows for key in each["values"]))
     lines = [
-        [*(each.get(name) for name in plain), *(compact(each["values"].get(key)) for key in numbers)] for each in rows
+        [*(each.get(name) for name in plain), *(_rounded(each["values"].get(key)) for key in numbers)] for each in rows
     ]
     return {"plain": plain, "numbers": numbers, "rows": lines}
+
+
+def _rounded(value: float | None) -> float | None:
+    """To eight digits: conditions are checked on it, and find the same runs as `inferometer list`."""
+    return None if value is None else float(f"{value:.8g}")
 
 
 def _names(rows: Sequence[Mapping[str, Any]], but: Sequence[str]) -> list[str]:

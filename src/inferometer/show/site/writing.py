@@ -50,10 +50,8 @@ class SiteFolder:
             if _is_below(self.path, name):
                 (self.path / name).unlink(missing_ok=True)
                 self.removed.append(name)
-        memory = orjson.dumps({"files": self.files, "made_of": self.made_of}, option=_SORTED)
         if self.files != self.before or self.made_of != self.prints:
-            with replacing(self.path / MEMORY) as draft:
-                draft.write_bytes(memory)
+            _remember(self.path, self.files, self.made_of)
 
 
 def open_site(path: Path) -> SiteFolder:
@@ -65,7 +63,15 @@ def open_site(path: Path) -> SiteFolder:
     if (path / "index.html").exists():
         hint = "choose another folder, or remove its index.html"
         raise StoreError(f"{path}: has an index.html that is not ours", hint)
+    _remember(path, {}, {})  # ours from now on, also where this is interrupted
     return SiteFolder(path, {}, {})
+
+
+def _remember(path: Path, files: dict[str, str], made_of: dict[str, str]) -> None:
+    with told(path):
+        path.mkdir(parents=True, exist_ok=True)
+    with replacing(path / MEMORY) as draft:
+        draft.write_bytes(orjson.dumps({"files": files, "made_of": made_of}, option=_SORTED))
 
 
 def _remembered(memory: Path) -> dict[str, Any]:

@@ -1,21 +1,25 @@
 /* Figures that draw themselves: Vega and the report's drawing script are loaded when the first one is needed. */
 (function () {
   "use strict";
-  var app = window.inferometer, make = app.make, ready = null, AGAIN_MS = 2000;
+  var app = window.inferometer, make = app.make, loaded = {}, AGAIN_MS = 2000;
   app.script = function (address) {
     return new Promise(function (done, failed) {
       var element = make("script", { src: address, onload: done, onerror: function () { element.remove(); failed(new Error("could not load " + address)); } });
       document.head.append(element);
     });
   };
+  /* Each script once, also where the server was gone between two of them: Vega cannot be loaded twice. */
+  function once(address) {
+    loaded[address] = loaded[address] || app.script(address).catch(function (error) { delete loaded[address]; throw error; });
+    return loaded[address];
+  }
   function drawing() {
     if (!document.getElementById("chart-themes")) {
       var themes = make("script", { type: "application/json", id: "chart-themes" });
       themes.textContent = JSON.stringify(app.names.themes);
       document.head.append(themes);
     }
-    ready = ready || app.script(app.names.vega).then(function () { return app.script("assets/charts.js"); });
-    return ready.then(function () { return window.inferometerCharts; }, function (error) { ready = null; throw error; });
+    return once(app.names.vega).then(function () { return once("assets/charts.js"); }).then(function () { return window.inferometerCharts; });
   }
   function near(element, then) {
     if (!("IntersectionObserver" in window)) { then(); return; }

@@ -101,8 +101,13 @@
     if (!isSafe(file(id))) return Promise.reject(gone("run " + id, "choose one from the list of runs"));
     return read("runs/" + file(id), "choose one from the list of runs");
   }
-  /* Numbers beside each other; a judgement needs the records, which a site does not have. */
+  /* A run against the one before it was judged when the site was made; that needs records, which a site does not have. */
   function compare(query) {
+    return run(query.after).catch(function () { return {}; }).then(function (found) {
+      return found.before && found.before === query.before ? read("compare/" + file(query.after)) : unjudged(query);
+    });
+  }
+  function unjudged(query) {
     var before = query.before.split(","), ids = before.concat(query.after.split(","));
     return Promise.all(ids.map(run)).then(function (found) {
       var lines = new Map();
@@ -113,7 +118,7 @@
         });
       });
       var rows = ids.map(function (id) { return { id: id }; });
-      return { note: "The numbers beside each other. What is better or worse beyond chance: inferometer compare " + query.before + " " + query.after,
+      return { note: "Not judged: the numbers beside each other. A site judges a run only against the one before it, by the link on its page. What is better or worse beyond chance here: inferometer compare " + query.before + " " + query.after,
         runs: { before: rows.slice(0, before.length), after: rows.slice(before.length) }, table: Array.from(lines.values()), changes: [], charts: [] };
     });
   }
@@ -122,7 +127,9 @@
     runs: runs,
     run: run,
     charts: function (id) {
-      return read("charts/" + file(id)).catch(function () { return { charts: [], absent: [], note: "Charts of this run are not part of the site. Draw them: inferometer report " + id }; });
+      return run(id).then(function (found) {
+        return found.drawn ? read("charts/" + file(id)) : { charts: [], absent: [], note: "Charts of this run are not part of the site. Draw them: inferometer report " + id };
+      });
     },
     file: function () { return ""; },
     compare: compare,

@@ -28,7 +28,7 @@
     write(); drawSides(); load();
   }
   function adder() {
-    var input = make("input", { type: "text", list: "run-ids", placeholder: "id, name, latest, tag" }), known = make("datalist", { id: "run-ids" });
+    var input = make("input", { type: "text", list: "run-ids", placeholder: app.names.live ? "id, name, latest, tag" : "the id of a run" }), known = make("datalist", { id: "run-ids" });
     app.data.runs({ limit: 100 }).then(function (found) {
       found.runs.forEach(function (run) { known.append(make("option", { value: run.id }, run.name || run.model || "")); });
     }).catch(function () { /* without suggestions */ });
@@ -36,7 +36,7 @@
       return make("button", { type: "button", onclick: function () { if (input.value.trim()) move(input.value.trim(), name); } }, "Add " + name);
     }
     return make("div.tools", {}, make("label.wide", {}, "Run", input, known), add("before"), add("after"),
-      make("button.toggle", { type: "button", "aria-pressed": String(state.every), onclick: function (event) {
+      app.names.live && make("button.toggle", { type: "button", "aria-pressed": String(state.every), onclick: function (event) {
         state.every = !state.every; event.target.setAttribute("aria-pressed", String(state.every)); write(); load();
       } }, "every measure"));
   }
@@ -54,18 +54,19 @@
   function verdict(found) {
     var said = (found.objections || []).map(function (each) { return make("li", {}, each.text); });
     var facts = [found.axes, found.history ? found.history + " earlier runs tell how much runs differ" : null].filter(Boolean).join(" · ");
-    if (!found.word) return make("p.muted", {}, found.note);
+    if (!found.word) return null; /* the note says why */
     return make("div.verdict" + (app.style(found.word) ? "." + app.style(found.word) : ""), {}, make("b", {}, found.word),
       facts ? make("p.muted", {}, facts) : null, said.length ? make("ul", {}, said) : null);
   }
   function amount(each, value) { return each.relative ? app.percent(value) : app.number(value, each.unit); }
   function judged(found) {
     if (!found.changes || !found.changes.length) return null;
-    var heads = ["measure", "before", "after", "change", "interval", "", "why"].map(function (text, at) { return make("th" + (at && at < 5 ? ".right" : ""), {}, text); });
+    var reasons = found.changes.some(function (each) { return each.why; });
+    var heads = ["measure", "before", "after", "change", "interval", ""].concat(reasons ? ["why"] : []).map(function (text, at) { return make("th" + (at && at < 5 ? ".right" : ""), {}, text); });
     var rows = found.changes.map(function (each) {
       return make("tr", {}, make("td", {}, each.title), make("td.right", {}, app.number(each.before, each.unit)), make("td.right", {}, app.number(each.after, each.unit)),
         make("td.right", {}, amount(each, each.change)), make("td.right", {}, each.interval ? amount(each, each.interval[0]) + " to " + amount(each, each.interval[1]) : "-"),
-        make("td", {}, app.word(each.word)), make("td.muted", {}, each.why || ""));
+        make("td", {}, app.word(each.word)), reasons ? make("td.muted", {}, each.why || "") : null);
     });
     return make("section", {}, make("h2", {}, "What changed"), app.table(heads, rows, ".grid"));
   }

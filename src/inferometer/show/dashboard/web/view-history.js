@@ -80,10 +80,16 @@
     var buttons = family.series.map(function (each) {
       return make("button.toggle", { type: "button", "aria-pressed": String(!off.has(each.label)), "data-series": each.label, onclick: function (event) {
         if (off.has(each.label)) off.delete(each.label); else off.add(each.label);
-        event.target.setAttribute("aria-pressed", String(!off.has(each.label)));
+        event.currentTarget.setAttribute("aria-pressed", String(!off.has(each.label)));
         changed(family);
-      } }, each.label);
+      } }, make("span.swatch"), each.label);
     });
+    function colour() {
+      var colours = app.names.themes[window.inferometerTheme.current()].range.category;
+      buttons.forEach(function (button, at) { button.querySelector(".swatch").style.background = colours[at % colours.length]; });
+    }
+    colour();
+    document.addEventListener("themechange", colour);
     function all(on) {
       off = new Set(on ? [] : family.series.map(function (each) { return each.label; }));
       buttons.forEach(function (button) { button.setAttribute("aria-pressed", String(on)); });
@@ -94,7 +100,16 @@
   }
   function changed(family) {
     write(family);
-    figures.forEach(function (each) { app.redraw(each.figure, app.without(each.spec, each.field, off)); });
+    figures.forEach(function (each) { app.redraw(each.figure, shown(family, each, off)); });
+  }
+  /* The series that are switched on. The switches say which colour is whose; a legend in each chart would say it again. */
+  function shown(family, line, hidden) {
+    var spec = app.without(line.spec, line.field, hidden);
+    if (family.series.length > 1) {
+      (spec.layer || []).forEach(function (layer) { if (layer.encoding && layer.encoding.color) layer.encoding.color.legend = null; });
+    }
+    if (hidden !== off) delete spec.title.subtitle; /* it counts all series */
+    return spec;
   }
   function section(family, name, measures, open) {
     var place = make("div", {}, make("p.muted", {}, "Loading…")), loaded = false;
@@ -106,20 +121,21 @@
   }
   function load(family, measures, place, others) {
     app.data.history(family.id, measures.map(function (each) { return each.key; })).then(function (found) {
-      var shown = found.lines.map(function (line) {
+      var charts = found.lines.map(function (line) {
         if (!line.chart) return make("p.muted", {}, line.note || "");
-        var figure = app.figure({ name: line.key.replace(/\W/g, "-"), title: line.chart.title, spec: app.without(line.chart.spec, line.field, others || off) });
-        if (!others) figures.push({ figure: figure, spec: line.chart.spec, field: line.field });
-        return figure;
+        var drawn = { spec: line.chart.spec, field: line.field };
+        drawn.figure = app.figure({ name: line.key.replace(/\W/g, "-"), title: line.chart.title, spec: shown(family, drawn, others || off) });
+        if (!others) figures.push(drawn);
+        return drawn.figure;
       });
-      place.replaceChildren(make("div.charts", {}, shown), make("div", {}, found.lines.map(function (line) { return told(line, others); })));
+      place.replaceChildren(make("div.charts", {}, charts), make("div", {}, found.lines.map(function (line) { return told(family, line, others); })));
     }).catch(function (error) { place.replaceChildren(app.failed(error)); });
   }
-  function told(line, others) {
-    var unit = app.unitOf(line.key, app.names);
+  function told(family, line, others) {
+    var measure = family.measures.find(function (each) { return each.key === line.key; }), unit = measure.unit;
     var items = Object.entries(line.changes).filter(function (pair) { return !others || !others.has(pair[0]); }).flatMap(function (pair) {
       return pair[1].map(function (each) {
-        return make("li", {}, app.titleOf(line.key, app.names) + (Object.keys(line.series).length > 1 ? ", " + pair[0] : "") + ": " + (each.drift ? "drifts from " : "from ") +
+        return make("li", {}, measure.title + (Object.keys(line.series).length > 1 ? ", " + pair[0] : "") + ": " + (each.drift ? "drifts from " : "from ") +
           app.number(each.before, unit) + " to " + app.number(each.after, unit) + (each.change === null ? "" : " (" + app.percent(each.change) + ")") + " since ",
         app.link("run", { id: each.run }, app.when(each.at)));
       });

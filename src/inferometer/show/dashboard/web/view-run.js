@@ -14,28 +14,30 @@
     var live = make("div", { id: "live" }), numbers = make("div", { id: "numbers" }), charts = make("div", { id: "charts" }, make("p.muted", {}, "Drawing…"));
     app.show(
       make("header.top", {}, make("div", {}, make("h1", {}, run.id, " ", app.word(run.state === "complete" ? null : run.state) === "-" ? null : app.word(run.state)),
-        make("p.muted", {}, [plan.name, app.when(run.started), run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
+        make("p.muted", {}, [plan.name, (plan.target || {}).model, app.when(run.started), run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
         actions(found)),
       live, numbers,
       make("section", {}, make("h2", {}, "Charts"), charts),
       make("section", {}, make("h2", {}, "Every number"), everything(found)),
       make("section", {}, make("h2", {}, "Plan"), make("pre", { tabindex: "0" }, yaml(found.plan)),
-        make("p", {}, "Once more: ", make("code", {}, "inferometer rerun " + run.id))),
+        run.source || run.kind === "benchmark" ? null : make("p", {}, "Once more: ", make("code", {}, "inferometer rerun " + run.id))),
       make("section", {}, make("h2", {}, "Environment"), make("details", {}, make("summary", {}, "Machine, versions, target"), make("pre", { tabindex: "0" }, yaml(found.environment)))),
       files(found), changes(found));
+    if (run.state === "partial" && app.names.live) { follow(run.id, live, numbers, charts); return; }
     numbers.replaceChildren(judged(found));
     drawCharts(run.id, charts);
-    if (run.state === "partial" && app.names.live) follow(run.id, live, numbers, charts);
   }
   function actions(found) {
     var tags = (found.marks.tags || []).map(function (tag) { return app.link("index", { where: "tag=" + tag }, tag, { class: "word" }); });
     var names = (found.marks.baselines || []).map(function (name) { return make("span.word", {}, "baseline " + name); });
     return make("div.chips", {}, names, tags,
       found.marks.experiment ? app.link("experiment", { id: found.marks.experiment }, "its experiment") : null,
+      found.before ? app.link("compare", { before: found.before, after: found.run.id }, "against the run before") : null,
       app.link("compare", { after: found.run.id }, "compare"));
   }
   function judged(found) {
-    var word = found.verdict.word, reasons = (found.verdict.reasons || []).map(function (each) { return make("li", {}, each.text); });
+    var going = found.running === true, word = going ? "in progress" : found.verdict.word;
+    var reasons = (found.verdict.reasons || []).filter(function (each) { return !going || each.code !== "interrupted"; }).map(function (each) { return make("li", {}, each.text); });
     var numbers = {};
     found.quantities.forEach(function (each) { numbers[each.key] = each; });
     var tiles = found.headline.map(function (key) { return tile(numbers[key]); });
@@ -44,7 +46,7 @@
     });
     var outcomes = Object.entries(found.outcomes).map(function (pair) { return pair[1].toLocaleString("en-US") + " " + pair[0]; }).join(", ");
     return make("div", {}, make("div.verdict" + (app.style(word) ? "." + app.style(word) : ""), {},
-      make("b", {}, word || found.run.state), reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "Nothing speaks against this measurement." : found.run.state_means)),
+      make("b", {}, word || found.run.state), going && reasons.length ? make("p.muted", {}, "What would speak against it, if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "Nothing speaks against this measurement" + (going ? " so far." : ".") : found.run.state_means)),
     limits.length ? make("ul", {}, limits) : null,
     tiles.length ? make("div.tiles", {}, tiles) : null, outcomes ? make("p.muted", {}, "Requests: " + outcomes) : null);
   }
@@ -90,7 +92,7 @@
     function again() {
       app.data.live(id).then(function (now) {
         if (now.run.state !== "partial") { app.views.run(); return; }
-        live.replaceChildren(make("p", { role: "status" }, app.word("partial"), " ", now.running ? "in progress; " : "not written to for " + Math.round(now.quiet_s) + " s; ",
+        live.replaceChildren(make("p.muted", { role: "status" }, now.running ? "in progress; " : "not written to for " + Math.round(now.quiet_s) + " s; ",
           app.bytes(now.log_bytes) + " of logs", now.too_large ? ", too much to read while it runs" : ""));
         numbers.replaceChildren(judged(now));
         if (now.log_bytes !== seen) { seen = now.log_bytes; drawCharts(id, charts); }
