@@ -32,7 +32,7 @@ cd "$folder"
   [ "$records" = true ] || printf '%s\n' '*.log' 'log-*.bin'
 } > .gitignore
 # every request is too much for a branch: the numbers stay
-[ "$records" = true ] || [ ! -d runs ] || inferometer store slim --store .
+[ "$records" = true ] || [ ! -d runs ] || inferometer store slim --all --store .
 commit || { echo "nothing new to publish"; exit 0; }
 for attempt in 1 2 3 4 5; do
   if git push --quiet origin "HEAD:refs/heads/$branch"; then

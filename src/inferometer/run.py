@@ -161,8 +161,8 @@ def _calibrate_once(store: Path, say: Notes) -> None:
 def _check_workloads(plan: Plan, facts: TargetFacts, nonce: str, say: Notes) -> None:
     """Make every class's first session here, where a mistake is told to a person and not to a worker's log."""
     context = context_of(plan.target, facts.model, facts.models, facts.max_model_len, say)
-    for number, traffic in enumerate(plan.classes):
-        workload_of(traffic.workload, plan.seed, number, nonce, context)(0)
+    for traffic in plan.classes:
+        workload_of(traffic.workload, plan.seed, traffic.draw, nonce, context)(0)
 
 
 def _drive(

@@ -8,7 +8,9 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.load.arrivals import Arrivals, length_s
+from inferometer.load.pace import arrivals_of
 from inferometer.plan.model import Load, Stage, Stop, Warmup
+from inferometer.plan.reading import plan_from
 
 MS = 1_000_000
 
@@ -90,3 +92,10 @@ def test_a_million_arrivals_are_cheap():
     began = time.process_time()
     deque(islice(Arrivals(Load(type="gamma", cv=2, rate=1000), 0), 1_000_000), maxlen=0)
     assert time.process_time() - began < 1.5
+
+
+def test_a_class_sends_the_same_when_another_is_switched_off():
+    chat, rag = ({"name": name, "load": {"type": "poisson", "rate": 50}, "stop": {"duration": "2s"}} for name in "cr")
+    both, alone = (plan_from({"traffic": traffic}) for traffic in ([chat, rag], [rag]))
+    at = [list(arrivals_of(plan, len(plan.classes) - 1)) for plan in (both, alone)]
+    assert at[0] == at[1] != list(arrivals_of(both, 0))

@@ -169,6 +169,7 @@ def test_junit_is_xml_and_counts(worse):
     root = ElementTree.fromstring(junit(Report((worse, hostile()), HOSTILE)))
     suites = root.findall("testsuite")
     assert len(suites) == 2
+    assert float(suites[1].get("time")) == pytest.approx(hostile().run.summary["window"]["run_s"], abs=0.001)
     failed = [case.get("name") for case in suites[0].iter("testcase") if case.find("failure") is not None]
     assert "check tpot.mean" in failed and suites[0].get("failures") == str(len(failed))
     assert [case.get("name") for case in suites[1] if case.find("failure") is not None] == ["limit ttft p99 < 1ms"]

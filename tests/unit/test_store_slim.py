@@ -43,5 +43,7 @@ def test_a_file_that_is_missing_otherwise_is_missed(tmp_path, run):
 
 def test_by_hand(tmp_path, run, capsys):
     with pytest.raises(SystemExit, match="0"):
-        main(["store", "slim", "--store", str(tmp_path)])
+        main(["store", "slim", "--all", "--store", str(tmp_path)])
     assert capsys.readouterr().out == "1 run made slim, 0.0 MB freed\n"
+    with pytest.raises(SystemExit, match="2"):
+        main(["store", "slim", "--store", str(tmp_path)])

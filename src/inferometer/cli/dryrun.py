@@ -26,8 +26,8 @@ def _told_of_workloads(plan: Plan) -> list[str]:
     """What the workloads have to say, such as the statistics of a dataset."""
     notes: list[str] = []
     context = context_of(plan.target, note=notes.append)
-    for number, traffic in enumerate(plan.classes):
-        workload_of(traffic.workload, plan.seed, number, new_nonce(), context)
+    for traffic in plan.classes:
+        workload_of(traffic.workload, plan.seed, traffic.draw, new_nonce(), context)
     return [line for note in notes for line in note.splitlines()]
 
 

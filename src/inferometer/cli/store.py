@@ -13,6 +13,11 @@ Examples:
       beyond both: old, and not among the last 1000
   inferometer store prune --older-than 7d --where kind=startup
 """
+SLIM_EXAMPLES = """\b
+Examples:
+  inferometer store slim latest
+  inferometer store slim --all                before runs go into a branch of git
+"""
 BASELINE_EXAMPLES = """\b
 Examples:
   inferometer store baseline                  the baselines there are
@@ -80,17 +85,20 @@ def verify(runs: tuple[str, ...], store: str | None) -> int:
     return LIMIT_FAILED if wrong else 0
 
 
-@store.command()
+@store.command(epilog=SLIM_EXAMPLES)
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--all", "all_runs", is_flag=True, help="Of all runs.")
 @store_option
-def slim(runs: tuple[str, ...], store: str | None) -> None:
-    """Delete the requests, samples and logs of each RUN and keep its numbers; of all runs without one.
+def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
+    """Delete the requests, samples and logs of each RUN and keep its numbers.
 
     What needs single requests, such as new limits on them, is not possible any more; comparing, checking and charts of
     numbers are.
     """
     from inferometer.store.care import slim as slimmed
 
+    if bool(runs) == all_runs:
+        raise click.UsageError("which runs? Name them, or say --all")
     freed = [size for _, size in slimmed(store_of(store), runs)]
     click.echo(f"{_count(len(freed))} made slim, {sum(freed) / 1e6:,.1f} MB freed")
 

@@ -19,7 +19,7 @@ def first_request_as_curl(plan: Plan, environ: Mapping[str, str], model: str | N
     """As it would be sent by the first traffic class; `model` is what the server would be asked for."""
     traffic = plan.classes[0]
     context = context_of(plan.target, model)
-    request = workload_of(traffic.workload, plan.seed, 0, new_nonce(), context)(0).turns[0]
+    request = workload_of(traffic.workload, plan.seed, traffic.draw, new_nonce(), context)(0).turns[0]
     safe = redacted(plan)
     bare = safe.model_copy(update={"target": safe.target.model_copy(update={"headers": {}})})
     encoder = Encoder(bare, bare.classes[0].model_copy(update={"headers": {}}), model, {})

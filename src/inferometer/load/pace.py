@@ -65,7 +65,7 @@ def arrivals_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Arr
     traffic = plan.classes[number]
     length = length_s(traffic.load, traffic.stop, plan.warmup)
     if traffic.load.type != "replay":
-        return Arrivals(traffic.load, plan.seed, number, shard, shards, length)
+        return Arrivals(traffic.load, plan.seed, traffic.draw, shard, shards, length)
     at = replay_starts(traffic)
     within = at if length is None else at[: int(np.searchsorted(at, length * NANOSECONDS))]
     return Replay(within, shard, shards)
@@ -86,7 +86,7 @@ def warmup_sessions(plan: Plan, number: int) -> int:
     limit_ns, found = round(warmup.duration * NANOSECONDS), 0
     if traffic.load.type == "replay":
         return max(warmup.requests, int(np.searchsorted(replay_starts(traffic), limit_ns)))
-    for block in blocks(stretches(traffic.load, length_s(traffic.load, traffic.stop, warmup)), plan.seed, number):
+    for block in blocks(stretches(traffic.load, length_s(traffic.load, traffic.stop, warmup)), plan.seed, traffic.draw):
         inside = int(np.searchsorted(block.at, limit_ns))
         found += inside
         if inside < len(block.at):

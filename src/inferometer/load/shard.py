@@ -98,8 +98,7 @@ class _Shard:
         self.reactor.idle = self._quiet
         context = context_of(self.plan.target, job.model, job.models, job.max_model_len)
         self.workloads = [
-            workload_of(each.workload, self.plan.seed, number, job.nonce, context)
-            for number, each in enumerate(self.plan.classes)
+            workload_of(each.workload, self.plan.seed, each.draw, job.nonce, context) for each in self.plan.classes
         ]
         self.drives = [self._drive(number) for number in range(len(self.plan.classes))]
         self.report = ShardReport(shard=job.shard, start_at=0)

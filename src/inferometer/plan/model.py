@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
+from zlib import crc32
 
 from pydantic import Field, model_validator
 
@@ -93,6 +94,11 @@ class Traffic(Section):
     stop: Stop = Field(Stop(), description="when it ends")
     limits: Annotated[list[Limit], one_or_several(Limit)] = Field([], description="what is expected of it")
     headers: Headers = Field({}, description="sent with its requests, beside the target's", repr=False)
+
+    @property
+    def draw(self) -> int:
+        """Which random numbers are its own: by its name, so that it sends the same when other classes come or go."""
+        return 0 if self.name == "default" else crc32(self.name.encode())
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from _of_class(self)

@@ -79,7 +79,7 @@ def settings_of(plan: Plan) -> SimulatorSettings:
 def _workloads(plan: Plan, settings: SimulatorSettings, note: Callable[[str], None]) -> list[Workload]:
     nonce, room = new_nonce(), settings.max_model_len
     context = WorkloadContext(settings.model, api=plan.target.api, max_model_len=room, note=note)
-    return [workload_of(each.workload, plan.seed, number, nonce, context) for number, each in enumerate(plan.classes)]
+    return [workload_of(each.workload, plan.seed, each.draw, nonce, context) for each in plan.classes]
 
 
 def _prime(traffic: str, workload: Workload, clock: VirtualClock, transport: VirtualTransport) -> None:
