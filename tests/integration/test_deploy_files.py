@@ -287,4 +287,6 @@ def test_the_dockerfile_copies_what_there_is():
             for source in shlex.split(rest)[:-1]:
                 assert (DEPLOY.parent / source).exists() and f"!{source}" in ignore, source
         if word == "RUN":
+            known = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            assert {extra for found in re.findall(r"\.\[(.+?)\]", rest) for extra in found.split(",")} <= {*known}
             assert subprocess.run(["bash", "-n", "-c", rest]).returncode == 0

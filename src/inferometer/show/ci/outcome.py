@@ -8,6 +8,7 @@ from typing import Any, Literal
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import STATES, Run
 from inferometer.record.schema import schema_of
+from inferometer.show.harmless import harmless
 
 Level = Literal["error", "warning"]
 WORST_FIRST = (3, 4, 1)  # exit codes: nothing answered, not a measurement, a limit failed or worse
@@ -96,7 +97,7 @@ def outcome(
     parameters: Mapping[str, Any] | None = None,
 ) -> Outcome:
     problems = (*_of_run(run), *_of_limits(run), *_of_check(check, strict))
-    return Outcome(run, label or label_of(run), check, problems, parameters or {})
+    return Outcome(run, harmless(label or label_of(run)), check, problems, parameters or {})
 
 
 def label_of(run: Run) -> str:

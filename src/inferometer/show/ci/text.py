@@ -8,6 +8,7 @@ from rich.text import Text
 
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
 from inferometer.show.console import emit, facts_table, plain_table
+from inferometer.show.harmless import harmless
 from inferometer.show.values import value_text
 
 MOST_COLUMNS = 3  # numbers of a run beside others: what 80 characters hold
@@ -41,7 +42,7 @@ def _said(report: Report) -> Table | None:
     for each, problem in report.problems:
         mark = Text("✗", "bold red") if problem.level == "error" else Text("•", "yellow")
         whose = f"{each.label}: " if len(report.outcomes) > 1 else ""
-        table.add_row(mark, f"{whose}{problem.text}")
+        table.add_row(mark, harmless(f"{whose}{problem.text}"))
     for each in report.outcomes:
         if each.check and each.check.get("word") in ("same", "better"):
             for sentence in each.check.get("sentences", ()):
