@@ -26,7 +26,7 @@ def test_a_server_under_load(vllm_server, model, tmp_path, load):
     rows = serving(vllm_server.launch.url, model, load, 40, REPEATS, tmp_path)
     check(rows, "median_ttft_ms", "median_tpot_ms", "output_throughput", "tpot_over_server")
     for file in tmp_path.glob("*.json"):
-        assert_read_back(file, tmp_path / "imported")
+        assert_read_back(file, tmp_path / f"imported-{file.stem}")  # each its own: "latest" goes by when a run was made
 
 
 def assert_read_back(file, store):
