@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,13 @@ def test_says_verdict_deeds_numbers_and_place() -> None:
     rows = [line.split("  ")[0].strip() for line in text.splitlines()]
     assert rows.index("TTFT, scheduled") < rows.index("TTFT") < rows.index("TPOT")
     assert "inferometer rerun 20261115-031207-plum-otter" in text
+
+
+def test_a_plan_that_another_version_wrote_is_told_word_by_word() -> None:
+    run = made_run()
+    run = replace(run, plan={**run.plan, "quantum": {"qubits": 7}})
+    text = shown(run)
+    assert text.startswith("VALID") and "qubits 7" in text and "TTFT, scheduled" in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100])

@@ -59,7 +59,9 @@ def _runs(found: Checked) -> str:
 
 def quiet_sentence(result: CheckResult, against: str) -> str:
     if not result.measures:
-        return "Nothing can be said yet: there is nothing to hold this run against."
+        few = "1 earlier run is" if result.history == 1 else f"{result.history} earlier runs are"
+        what = f"{few} too few to hold" if result.history else "there is nothing to hold"
+        return f"Nothing can be said yet: {what} this run against."
     seen = [each.change.smallest for each in result.measures if each.alert and each.change.relative]
     sizes = [size for size in seen if size is not None]
     if not sizes:

@@ -16,6 +16,7 @@ from inferometer.show.done import done_table
 from inferometer.show.gpu import energy_table, gpu_table
 from inferometer.show.headline import adjusted_table, cell, full_table, headline_table, interval_table
 from inferometer.show.over_time import slices_table
+from inferometer.show.own_plan import own_plan, plan_in_words
 from inferometer.show.results import results_table
 from inferometer.show.server import server_table
 from inferometer.show.slowest import slowest_table
@@ -27,8 +28,7 @@ LEAST_NAME = 8  # letters of a name on one line
 
 def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool = False, slow: int = 0) -> None:
     """Everything worth a glance, in the order a person asks for it; and what else was asked for."""
-    plan = Plan.model_validate(run.plan)
-    for section in _sections(run, plan, to.width):
+    for section in _sections(run, to.width):
         emit(section, to)
         to.print()
     if measures:
@@ -44,10 +44,10 @@ def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool
         to.print(line, soft_wrap=True)
 
 
-def _sections(run: Run, plan: Plan, width: int) -> Iterator[RenderableType]:
-    summary = run.summary
+def _sections(run: Run, width: int) -> Iterator[RenderableType]:
+    summary, plan = run.summary, own_plan(run)
     yield verdict_table(run)
-    yield done_table(run, plan)
+    yield _told_table(run) if plan is None else done_table(run, plan)
     if table := headline_table(summary["measures"], _without_doubles(summary), width):
         yield table
     if summary.get("limits"):
@@ -58,6 +58,13 @@ def _sections(run: Run, plan: Plan, width: int) -> Iterator[RenderableType]:
         yield stages_table(summary["stages"], plan, width)
     if summary["traffic"]:
         yield traffic_table(run, width)
+
+
+def _told_table(run: Run) -> Table:
+    table = facts_table()
+    for name, said in plan_in_words(run):
+        table.add_row(name, said)
+    return table
 
 
 def _observed(summary: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
@@ -109,10 +116,10 @@ def _mark(met: bool | None) -> Text:
     return Text("?", "yellow") if met is None else Text("✓", "green") if met else Text("✗", "bold red")
 
 
-def stages_table(stages: list[Mapping[str, Any]], plan: Plan, width: int) -> Table:
+def stages_table(stages: list[Mapping[str, Any]], plan: Plan | None, width: int) -> Table:
     """One line per stage."""
-    levels = plan.classes[0].load.stages
-    names = (f"{stage['stage'] + 1}: {stage_text(levels[stage['stage']])}" for stage in stages)
+    levels = [stage_text(level) for level in plan.classes[0].load.stages] if plan else []
+    names = (": ".join([f"{at + 1}", *levels[at : at + 1]]) for at in (stage["stage"] for stage in stages))
     return _compact_table("stage", dict(zip(names, stages, strict=True)), width)
 
 

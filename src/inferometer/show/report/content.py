@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 from rich.table import Table as RichTable
 
 from inferometer.measure.values import Quantity, quantities
-from inferometer.plan.model import Plan
 from inferometer.plan.text import Dumper
 from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.charts.chart import Absent, Chart
@@ -18,6 +16,7 @@ from inferometer.show.done import done_table
 from inferometer.show.gpu import energy_table, gpu_table
 from inferometer.show.headline import headline_table, interval_table
 from inferometer.show.offline import cases_table
+from inferometer.show.own_plan import own_plan, plan_in_words
 from inferometer.show.report.document import (
     Block,
     Bullets,
@@ -84,46 +83,13 @@ def verdict_of(run: Run) -> Verdict:
 
 
 def _done(run: Run) -> Iterator[Block]:
-    if (plan := _own_plan(run)) is not None:
+    if (plan := own_plan(run)) is not None:
         yield from_rich(done_table(run, plan))
     else:
-        yield facts(_told(run))
+        yield facts(plan_in_words(run))
     about = list(_environment(run.environment))
     if about:
         yield facts(about)
-
-
-def _own_plan(run: Run) -> Plan | None:
-    """None of a run without our own requests, and of one whose plan another version wrote."""
-    if run.kind != "serving" or run.source is not None:
-        return None
-    try:
-        return Plan.model_validate(run.plan)
-    except ValidationError:
-        return None
-
-
-def _told(run: Run) -> Iterator[tuple[str, str]]:
-    """What its plan and its file say, word by word."""
-    imported = run.environment.get("imported") or {}
-    if run.source:
-        yield (
-            "imported",
-            ", ".join(str(each) for each in (run.source, imported.get("file"), imported.get("part")) if each),
-        )
-    for name, said in run.plan.items():
-        if said not in (None, "", [], {}):
-            yield str(name), _in_words(said)
-    startup = run.summary.get("startup") or {}
-    for name in ("engine", "version", "model", "load_format"):
-        if startup.get(name):
-            yield name.replace("_", " "), str(startup[name])
-
-
-def _in_words(said: Any) -> str:
-    if isinstance(said, Mapping):
-        return ", ".join(f"{name} {_in_words(value)}" for name, value in said.items() if value not in (None, {}, []))
-    return ", ".join(map(_in_words, said)) if isinstance(said, list) else str(said)
 
 
 def _environment(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -144,7 +110,7 @@ def _measured(run: Run, charts: list[Chart]) -> Iterator[Block]:
         yield Tiles(tiles)
     for table in _tables(run):
         yield from_rich(table)
-    if _own_plan(run) is None and found:
+    if own_plan(run) is None and found:
         yield numbers_table(found)
     if not found:
         yield Text("Nothing was measured.")
@@ -172,7 +138,7 @@ def _tables(run: Run) -> Iterator[RichTable]:
         yield phases_table(summary["startup"], WIDE)
     if summary.get("cases"):
         yield cases_table(summary, WIDE)
-    plan = _own_plan(run)
+    plan = own_plan(run)
     if plan is None:
         return
     if table := headline_table(summary["measures"], summary["headline"], WIDE):
