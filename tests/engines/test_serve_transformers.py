@@ -13,6 +13,7 @@ pytestmark = pytest.mark.engines
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
+BOUNDED = ["--cb-num-blocks", "256", "--cb-max-batch-tokens", "256"]
 REQUESTS = 12
 
 
