@@ -136,8 +136,12 @@ def batches(store: Store, days: int = 24) -> list[str]:
         level = (1.25 if day >= 14 else 1.0) * (1 + 0.004 * (day % 3))
         measures = {
             f"latency_bs{size}": {
-                **{"unit": "s", "direction": "lower", "title": f"Latency, batch of {size}"},
-                **{"mean": level * (1 + size / 10), "p50": level * (1 + size / 10), "p99": level * (1.2 + size / 10)},
+                "unit": "s",
+                "direction": "lower",
+                "title": f"Latency, batch of {size}",
+                "mean": level * (1 + size / 10),
+                "p50": level * (1 + size / 10),
+                "p99": level * (1.2 + size / 10),
             }
             for size in (1, 2, 4, 16)
         }

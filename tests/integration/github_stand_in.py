@@ -128,7 +128,11 @@ class Runner:
         return all(self.jobs[each].result == "success" for each in ([needs] if isinstance(needs, str) else needs))
 
     def _environment(self, job: str, workflow: dict[str, Any], place: Path) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("LANG", "TMPDIR", "XDG_STATE_HOME", "INFEROMETER_LOCKS") if name in os.environ}
+        kept = {
+            name: os.environ[name]
+            for name in ("LANG", "TMPDIR", "XDG_STATE_HOME", "INFEROMETER_LOCKS")
+            if name in os.environ
+        }
         (place / "home").mkdir()
         return kept | {
             "PATH": f"{self.folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",

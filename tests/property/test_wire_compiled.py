@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.load.answer import FRAMING, place_tokens
+from inferometer.load.answer import FRAMING, _placed_in_c, place_tokens
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.skeleton import Skeleton
-from inferometer.wire.sse import _one_event_per_chunk
+from inferometer.wire.sse import Spans, _one_event_per_chunk, spans_of_chunks
+from inferometer.wire.stamps import STAMP
 
 pytestmark = pytest.mark.skipif(compiled() is None, reason="the compiled reader was not built here")
 
@@ -32,7 +33,8 @@ def bodies(draw):
 @given(bodies())
 def test_events_are_split_alike(body):
     raw = HEAD + body
-    assert compiled().split_events(raw, len(HEAD)) == _one_event_per_chunk(raw, len(HEAD))
+    quick, python = spans_of_chunks(compiled(), raw, len(HEAD)), _one_event_per_chunk(raw, len(HEAD))
+    assert (quick and tuple(map(list, quick))) == python
 
 
 pieces = st.sampled_from([b"", b'"', b"a", b"1", b"23", b"}", b"}}", b'{"t":"', b'","u":', b',"c":', b"\\", b"-1"])
@@ -43,23 +45,41 @@ events = st.lists(pieces, max_size=7).map(b"".join)
     st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 30)), min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=12),
     st.integers(-50, 50),
+    st.integers(0, 12),
+    st.data(),
 )
-def test_tokens_are_placed_alike(reads, events, sent_at):
-    """Reads of so many bytes so long after each other; events that end there, with so many tokens."""
-    read_ends, stamps = (np.cumsum([each[column] for each in reads]) for column in (0, 1))
-    ends, tokens = ([each[column] for each in sorted(events) if each[0] <= read_ends[-1]] for column in (0, 1))
+def test_tokens_are_placed_alike(reads, events, sent_at, first, data):
+    """Reads of so many bytes so long after each other, the first of them by Python; events that end there, with so many
+    tokens each."""
+    sizes, waits = (np.array([each[column] for each in reads]) for column in (0, 1))
+    first = min(first, len(reads))
     exchange = Exchange.__new__(Exchange)
-    exchange.sent_at, exchange.bulk, exchange.reads, exchange.since = sent_at, None, [], []
-    python = place_tokens(exchange, stamps, read_ends, np.array(ends, np.int64), np.array(tokens, np.int64))
-    assert compiled().place_tokens(stamps, read_ends, ends, tokens, sent_at, FRAMING) == python
+    exchange.sent_at, exchange.since = sent_at, []
+    exchange.reads = [bytes(size) for size in sizes[:first]]
+    exchange.stamps = [STAMP.pack(*divmod(at, 10**9)) for at in waits.cumsum()[:first].tolist()]
+    behind = sizes[first:].cumsum(), waits.cumsum()[first:], np.zeros(len(reads) - first)
+    exchange.bulk = (b"", np.stack(behind, 1).astype(np.int64).tobytes(), 0)
+    kept = [each for each in sorted(events) if each[0] <= sizes.sum()]
+    ends, tokens = np.array([end for end, _ in kept], np.int64), [amount for _, amount in kept]
+    visible = data.draw(st.none() | st.integers(0, len(kept) - 1)) if kept else None
+    given = exchange, 7, ends, tokens, visible
+    assert _placed_in_c(*given) == place_tokens(*given)
 
 
-def test_an_event_behind_the_last_read_is_refused():
-    reads = np.array([10])
-    with pytest.raises(ValueError, match="behind the last read"):
-        compiled().place_tokens(reads, reads, [11], [1], 0, FRAMING)
-    with pytest.raises(ValueError, match="lengths differ"):
-        compiled().place_tokens(reads, reads, [10], [], 0, FRAMING)
+def test_what_cannot_be_is_refused():
+    stamp, ends = STAMP.pack(0, 0), np.array([11])
+    for reads, stamps, tokens, why in (
+        ([b"0123456789"], [stamp], [1], "behind the last read"),
+        ([b"0123456789"], [stamp], [], "do not fit"),
+        ([b"0123456789"], [], [1], "do not fit"),
+        ([b"0123456789"], [b"?"], [1], "do not fit"),
+        (["0123456789ab"], [stamp], [1], "do not fit"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            compiled().place_tokens(reads, stamps, b"", 0, ends, tokens, 0, FRAMING, -1)
+    outside = np.array([0, 99]).tobytes()
+    with pytest.raises(ValueError, match="outside of the answer"):
+        compiled().read_run(b"abc", outside, 0, b"", b"", False, b"", b"", False)
 
 
 @given(
@@ -79,4 +99,6 @@ def test_runs_are_read_alike(shape, row, start):
     fitting = [b'{"t":"%b","u":1,"c":2}}' % text for text in row if b'"' not in text]
     for data in (row, fitting, fitting + row):
         python = shape._running_run(data, start) if shape.running else shape._plain_run(data, start)
-        assert shape.read_run(data, start) == python
+        ends = np.cumsum([len(event) for event in data], dtype=np.int64)
+        spans = np.stack([ends - [len(event) for event in data], ends], 1) if data else ends
+        assert shape.read_run(Spans(b"".join(data), spans.astype(np.int64).tobytes()), start) == python

@@ -1,5 +1,6 @@
 """From the bytes and stamps of an exchange to a record: which read completed which tokens, and how sure that is."""
 
+from collections.abc import Sequence
 from typing import Literal, cast
 
 import numpy as np
@@ -13,9 +14,10 @@ from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
 from inferometer.wire.pieces import read_pieces
 from inferometer.wire.sse import events_of
-from inferometer.wire.stamps import stamp_ns
+from inferometer.wire.stamps import MARK, stamp_ns
 
 Ints = NDArray[np.int64]
+Placed = tuple[bytes, bytes, bytes, int | None]
 FRAMING = 2  # bytes behind an event that belong to its chunk: a carriage return and a line feed
 
 
@@ -27,19 +29,18 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
     raw = exchange.raw
     _note_exchange(record, exchange)
     record.bytes_received = len(raw)
-    stamps = stamps_of(exchange, offset_ns)
-    if len(stamps):
-        record.ended_at = int(stamps[-1]) if exchange.outcome in {"ok", "status"} else exchange.ended_at
+    if exchange.outcome in {"ok", "status"}:
+        record.ended_at = last_stamp(exchange, offset_ns) or exchange.ended_at
     head = exchange.head
     if head is None:
         return ""
     record.status = head.status
-    record.headers_at = int(stamps[exchange.head_read])
+    record.headers_at = stamp_ns(exchange.stamps[exchange.head_read]) - offset_ns
     try:
         if head.status != 200:
             _note_status(record, exchange, raw)
             return ""
-        answer = _note_tokens(record, exchange, raw, api, stamps, keep_text)
+        answer = _note_tokens(record, exchange, raw, api, offset_ns, keep_text)
     except ValueError as error:
         record.outcome, record.error = "bad", str(error)
         return ""
@@ -65,7 +66,7 @@ def stamps_of(exchange: Exchange, offset_ns: int) -> Ints:
     pairs = np.frombuffer(b"".join(exchange.stamps), np.int64).reshape(-1, 2)
     stamps = pairs[:, 0] * 1_000_000_000 + pairs[:, 1]
     if exchange.bulk is not None:
-        stamps = np.concatenate([stamps, _marks(exchange.bulk)[:, 1]])
+        stamps = np.concatenate([stamps, _marks(exchange.bulk[1])[:, 1]])
     return stamps - offset_ns
 
 
@@ -74,24 +75,25 @@ def read_ends_of(exchange: Exchange) -> Ints:
     ends = np.fromiter(map(len, exchange.reads), np.int64, len(exchange.reads)).cumsum()
     if exchange.bulk is None:
         return ends
-    return np.concatenate([ends, _marks(exchange.bulk)[:, 0] + (ends[-1] if len(ends) else 0)])
+    return np.concatenate([ends, _marks(exchange.bulk[1])[:, 0] + (ends[-1] if len(ends) else 0)])
 
 
 def last_stamp(exchange: Exchange, offset_ns: int) -> int | None:
     """The instant of the last read, if there was one."""
     if exchange.bulk is not None and exchange.bulk[1]:
-        return int(_marks(exchange.bulk)[-1, 1]) - offset_ns
+        _end, stamp, _own = MARK.unpack_from(exchange.bulk[1], len(exchange.bulk[1]) - MARK.size)
+        return int(stamp) - offset_ns
     return stamp_ns(exchange.stamps[-1]) - offset_ns if exchange.stamps else None
 
 
 def kernel_stamped(exchange: Exchange) -> bool:
     """Whether every read has the kernel's stamp."""
-    return not exchange.since and (exchange.bulk is None or not _marks(exchange.bulk)[:, 2].any())
+    return not exchange.since and (exchange.bulk is None or not exchange.bulk[2])
 
 
-def _marks(bulk: tuple[bytes, bytes]) -> Ints:
+def _marks(packed: bytes) -> Ints:
     """What the compiled reader says of each read: bytes so far, stamp, whether that is our own."""
-    return np.frombuffer(bulk[1], np.int64).reshape(-1, 3)
+    return np.frombuffer(packed, np.int64).reshape(-1, 3)
 
 
 def _note_exchange(record: Record, exchange: Exchange) -> None:
@@ -117,7 +119,8 @@ def _note_status(record: Record, exchange: Exchange, raw: bytes) -> None:
     record.retry_after_s = float(after) if after.replace(".", "", 1).isdigit() else None
 
 
-def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, stamps: Ints, keep_text: bool) -> Answer:
+def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, offset_ns: int, keep_text: bool) -> Answer:
+    ends: Sequence[int]
     assert exchange.head is not None
     complete = exchange.outcome == "ok"
     if exchange.head.sse:
@@ -132,13 +135,13 @@ def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, stamp
         return Answer()
     record.events = len(ends)
     _note_answer(record, answer)
-    if ends:
-        _note_reads(record, exchange, stamps, ends, answer)
+    if len(ends):
+        _note_reads(record, exchange, offset_ns, np.asarray(ends, np.int64), answer)
     if complete:
         _check(record, api, answer)
         _check_end(record, exchange, api, answer)
     if complete and not api.generates and record.outcome == "ok":
-        _note_whole_read(record, stamps)
+        _note_whole_read(record, exchange, offset_ns)
     return answer
 
 
@@ -169,29 +172,32 @@ def _details(usage: Json, name: str) -> Json:
     return details if isinstance(details, dict) else {}
 
 
-def _note_reads(record: Record, exchange: Exchange, stamps: Ints, ends: list[int], answer: Answer) -> None:
+def _note_reads(record: Record, exchange: Exchange, offset_ns: int, ends: Ints, answer: Answer) -> None:
     """Which read completed each event, the tokens that came with each read, and its uncertainty."""
-    assert exchange.sent_at is not None
-    read_ends, reader = read_ends_of(exchange), compiled()
-    if reader is not None and kernel_stamped(exchange):
-        placed = reader.place_tokens(stamps, read_ends, ends, answer.tokens, exchange.sent_at, FRAMING)
-    else:
-        placed = place_tokens(exchange, stamps, read_ends, np.array(ends, np.int64), np.array(answer.tokens, np.int64))
-    record.read_at, record.read_tokens, record.read_slack = placed
-    if answer.visible_event is not None:
-        record.visible_at = int(stamps[read_ends.searchsorted(ends[answer.visible_event])])
+    reader = compiled() if kernel_stamped(exchange) else None
+    place = place_tokens if reader is None else _placed_in_c
+    placed = place(exchange, offset_ns, ends, answer.tokens, answer.visible_event)
+    record.read_at, record.read_tokens, record.read_slack, record.visible_at = placed
 
 
-def place_tokens(
-    exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, event_tokens: Ints
-) -> tuple[bytes, bytes, bytes]:
-    """Instant, tokens and slack of every read that bears tokens, packed."""
+def _placed_in_c(exchange: Exchange, offset_ns: int, ends: Ints, tokens: list[int], visible: int | None) -> Placed:
+    reader, marks = compiled(), b"" if exchange.bulk is None else exchange.bulk[1]
+    assert reader is not None
+    seen = -1 if visible is None else visible
+    given = exchange.reads, exchange.stamps, marks, offset_ns, ends, tokens, exchange.sent_at, FRAMING, seen
+    placed: Placed = reader.place_tokens(*given)
+    return placed
+
+
+def place_tokens(exchange: Exchange, offset_ns: int, ends: Ints, tokens: list[int], visible: int | None) -> Placed:
+    """Instant, tokens and slack of every read that bears tokens, packed; and the instant of the visible event."""
+    stamps, read_ends, event_tokens = stamps_of(exchange, offset_ns), read_ends_of(exchange), np.array(tokens, np.int64)
     completed_by = read_ends.searchsorted(ends)
-    tokens = np.bincount(completed_by, event_tokens, len(stamps)).astype(np.int64)
-    bearing = tokens.nonzero()[0]
-    bears = event_tokens > 0
+    amounts = np.bincount(completed_by, event_tokens, len(stamps)).astype(np.int64)
+    bearing, bears = amounts.nonzero()[0], event_tokens > 0
     slack = _slack(exchange, stamps, read_ends, ends[bears], completed_by[bears])
-    return stamps[bearing].tobytes(), tokens[bearing].tobytes(), slack[bearing].tobytes()
+    packed = stamps[bearing].tobytes(), amounts[bearing].tobytes(), slack[bearing].tobytes()
+    return *packed, None if visible is None else int(stamps[completed_by[visible]])
 
 
 def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, completed_by: Ints) -> Ints:
@@ -209,7 +215,7 @@ def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, comple
     last_end[completed_by] = ends  # the last event of a read is written last
     exact = (np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING)
     if exchange.bulk is not None:
-        exact[len(exchange.reads) :] &= _marks(exchange.bulk)[:, 2] == 0
+        exact[len(exchange.reads) :] &= _marks(exchange.bulk[1])[:, 2] == 0
     slack[exact] = 0
     for read, since in enumerate(exchange.since):
         if since:  # stamped by us
@@ -217,9 +223,9 @@ def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, comple
     return slack
 
 
-def _note_whole_read(record: Record, stamps: Ints) -> None:
+def _note_whole_read(record: Record, exchange: Exchange, offset_ns: int) -> None:
     """An answer without tokens is there when all of it is: one read, and no token in it."""
-    record.read_at = stamps[-1:].tobytes()
+    record.read_at = stamps_of(exchange, offset_ns)[-1:].tobytes()
     record.read_tokens = record.read_slack = bytes(8)
     record.counted_tokens = None
 

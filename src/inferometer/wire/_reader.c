@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 2 /* as in wire/compiled.py */
+#define VERSION 3 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define COMPLETE (1 << 16) /* the last chunk of the stream is here */
@@ -116,15 +116,25 @@ static PyObject *Poller_attach(Poller *self, PyObject *number) {
     Py_RETURN_NONE;
 }
 
-/* take(fd) -> (data, marks): all that was read since `attach`, which ends; marks are Mark as int64. */
-static PyObject *Poller_take(Poller *self, PyObject *number) {
-    int fd = (int)PyLong_AsLong(number);
-    if (fd == -1 && PyErr_Occurred()) return NULL;
+/* take(fd, before) -> (data, marks, own): `before` and all that was read since `attach`, which ends; marks are Mark as
+ * int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel. */
+static PyObject *Poller_take(Poller *self, PyObject *args) {
+    int fd;
+    const char *before;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "iy#", &fd, &before, &size)) return NULL;
     Stream *stream = stream_of(self, fd);
-    if (stream == NULL) return Py_BuildValue("y#y#", "", (Py_ssize_t)0, "", (Py_ssize_t)0);
+    Stream nothing = {0};
+    if (stream == NULL) stream = &nothing;
     stream->attached = 0;
-    return Py_BuildValue("y#y#", stream->data ? stream->data : "", (Py_ssize_t)stream->used,
-                         stream->marks ? (char *)stream->marks : "", (Py_ssize_t)(stream->count * sizeof(Mark)));
+    PyObject *data = PyBytes_FromStringAndSize(NULL, size + (Py_ssize_t)stream->used);
+    if (data == NULL) return NULL;
+    memcpy(PyBytes_AS_STRING(data), before, size);
+    if (stream->used) memcpy(PyBytes_AS_STRING(data) + size, stream->data, stream->used);
+    Py_ssize_t own = 0;
+    for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
+    return Py_BuildValue("Ny#n", data, stream->marks ? (char *)stream->marks : "",
+                         (Py_ssize_t)(stream->count * sizeof(Mark)), own);
 }
 
 /* heard(fd) -> how many reads there were since `attach`. */
@@ -266,7 +276,44 @@ static void Poller_dealloc(Poller *self) {
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* split_events(raw, start) -> (data, ends) of a body whose every chunk is one event `data: ...\n\n`, None for another. */
+/* Numbers that grow in number. */
+typedef struct {
+    int64_t *items;
+    Py_ssize_t count, room;
+} Numbers;
+
+static int add(Numbers *numbers, int64_t item) {
+    if (numbers->count == numbers->room) {
+        Py_ssize_t room = numbers->room * 2 + 512;
+        int64_t *items = PyMem_Realloc(numbers->items, room * sizeof(int64_t));
+        if (items == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        numbers->items = items;
+        numbers->room = room;
+    }
+    numbers->items[numbers->count++] = item;
+    return 0;
+}
+
+/* (first, second) as bytes of packed int64; frees both. */
+static PyObject *packed_pair(Numbers *first, Numbers *second) {
+    PyObject *pair = Py_BuildValue("y#y#", first->items ? (char *)first->items : "", first->count * sizeof(int64_t),
+                                   second->items ? (char *)second->items : "", second->count * sizeof(int64_t));
+    PyMem_Free(first->items);
+    PyMem_Free(second->items);
+    return pair;
+}
+
+static PyObject *freed(Numbers *first, Numbers *second) {
+    PyMem_Free(first->items);
+    PyMem_Free(second->items);
+    return NULL;
+}
+
+/* split_events(raw, start) -> (spans, ends) of a body whose every chunk is one event `data: ...\n\n`, None for another:
+ * where the data of each event begins and ends, and where the event does. */
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     c |= 0x20;
@@ -286,30 +333,24 @@ static PyObject *split_events(PyObject *module, PyObject *args) {
     const char *raw;
     Py_ssize_t length, at;
     if (!PyArg_ParseTuple(args, "y#n", &raw, &length, &at)) return NULL;
-    PyObject *data = PyList_New(0), *ends = PyList_New(0);
-    if (data == NULL || ends == NULL) goto error;
+    Numbers spans = {0}, ends = {0};
     for (;;) {
         Py_ssize_t size = chunk_size(raw, length, &at);
-        if (size == 0 && length - at == 2 && memcmp(raw + at, "\r\n", 2) == 0) return Py_BuildValue("NN", data, ends);
+        if (size == 0 && length - at == 2 && memcmp(raw + at, "\r\n", 2) == 0) return packed_pair(&spans, &ends);
         if (size < 8 || size > length - at - 2) break;
         const char *line = raw + at + 6;
         Py_ssize_t room = size - 8;
         if (memcmp(raw + at, "data: ", 6) != 0 || memcmp(line + room, "\n\n\r\n", 4) != 0) break;
         if (memchr(line, '\n', room) != NULL || memchr(line, '\r', room) != NULL) break;
-        if (append_new(data, PyBytes_FromStringAndSize(line, room)) < 0) goto error;
-        if (append_new(ends, PyLong_FromSsize_t(at + size)) < 0) goto error;
+        if (add(&spans, at + 6) < 0 || add(&spans, at + 6 + room) < 0 || add(&ends, at + size) < 0)
+            return freed(&spans, &ends);
         at += size + 2;
     }
-    Py_DECREF(data);
-    Py_DECREF(ends);
+    freed(&spans, &ends);
     Py_RETURN_NONE;
-error:
-    Py_XDECREF(data);
-    Py_XDECREF(ends);
-    return NULL;
 }
 
-/* read_run(events, start, prefix, suffix, running, between, after, completion_first) -> (bears, totals): events from
+/* read_run(raw, spans, start, prefix, suffix, running, between, after, completion_first) -> (bears, totals): events from
  * `start` on as long as they fit the shape; wire/skeleton.py says what that means. */
 typedef struct {
     const char *text;
@@ -364,96 +405,124 @@ static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes betw
 }
 
 static PyObject *read_run(PyObject *module, PyObject *args) {
-    PyObject *events;
+    Bytes raw, spans, prefix, suffix, between, after;
     Py_ssize_t start;
-    Bytes prefix, suffix, between, after;
     int running, completion_first;
-    if (!PyArg_ParseTuple(args, "O!ny#y#py#y#p", &PyList_Type, &events, &start, &prefix.text, &prefix.size, &suffix.text,
-                          &suffix.size, &running, &between.text, &between.size, &after.text, &after.size,
-                          &completion_first))
+    if (!PyArg_ParseTuple(args, "y#y#ny#y#py#y#p", &raw.text, &raw.size, &spans.text, &spans.size, &start, &prefix.text,
+                          &prefix.size, &suffix.text, &suffix.size, &running, &between.text, &between.size, &after.text,
+                          &after.size, &completion_first))
         return NULL;
-    PyObject *bears = PyList_New(0), *totals = PyList_New(0);
-    if (bears == NULL || totals == NULL) goto error;
-    for (Py_ssize_t i = start; i < PyList_GET_SIZE(events); i++) {
-        PyObject *event = PyList_GET_ITEM(events, i);
-        if (!PyBytes_Check(event)) break;
-        Bytes bytes = {PyBytes_AS_STRING(event), PyBytes_GET_SIZE(event)};
+    Numbers bears = {0}, totals = {0};
+    for (Py_ssize_t i = start; i < spans.size / 16; i++) {
+        int64_t span[2];
+        memcpy(span, spans.text + 16 * i, sizeof span);
+        if (span[0] < 0 || span[1] < span[0] || span[1] > raw.size) {
+            PyErr_SetString(PyExc_ValueError, "an event lies outside of the answer");
+            return freed(&bears, &totals);
+        }
+        Bytes event = {raw.text + span[0], span[1] - span[0]};
         long total = 0;
-        int bearing = fits(bytes, prefix, suffix, running, between, after, completion_first, &total);
+        int bearing = fits(event, prefix, suffix, running, between, after, completion_first, &total);
         if (bearing < 0) break;
-        if (append_new(bears, PyLong_FromLong(bearing)) < 0) goto error;
-        if (running && append_new(totals, PyLong_FromLong(total)) < 0) goto error;
+        if (add(&bears, bearing) < 0 || (running && add(&totals, total) < 0)) return freed(&bears, &totals);
     }
-    return Py_BuildValue("NN", bears, totals);
-error:
-    Py_XDECREF(bears);
-    Py_XDECREF(totals);
-    return NULL;
+    return packed_pair(&bears, &totals);
 }
 
-/* place_tokens(stamps, read_ends, ends, tokens, sent_at, framing) -> (read_at, read_tokens, read_slack), of the reads
- * that bear tokens, packed; load/answer.py says what they mean. All reads have the kernel's stamp. */
-static int64_t slack_of(const int64_t *stamps, Py_ssize_t read, int64_t sent_at) {
-    int64_t slack = stamps[read] - (read > 0 ? stamps[read - 1] : sent_at);
+/* place_tokens(reads, stamps, marks, offset, ends, tokens, sent_at, framing, visible) -> (read_at, read_tokens, read_slack,
+ * visible_at): of the reads that bear tokens, packed, and the instant of the event with that number (None for -1).
+ * load/answer.py says what they mean. All reads have the kernel's stamp. */
+typedef struct {
+    int64_t at, until;                 /* its instant, and how many bytes there were with it */
+    int64_t tokens, bearing, last_end; /* bearing: events with tokens; last_end: where the last of them ends */
+} Read;
+
+static int64_t slack_of(const Read *reads, Py_ssize_t read, int64_t sent_at) {
+    int64_t slack = reads[read].at - (read > 0 ? reads[read - 1].at : sent_at);
     return slack > 0 ? slack : 0;
 }
 
-typedef struct {
-    int64_t tokens, bearing, last_end; /* bearing: events with tokens; last_end: where the last of them ends */
-} Placed;
-
-/* Fills one Placed per read; -1 where the lists are not what they should be. */
-static int place(Placed *placed, const int64_t *read_ends, Py_ssize_t reads, PyObject *ends, PyObject *tokens) {
-    Py_ssize_t read = 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(ends); i++) {
-        int64_t end = PyLong_AsLongLong(PyList_GET_ITEM(ends, i));
-        int64_t amount = PyLong_AsLongLong(PyList_GET_ITEM(tokens, i));
-        if ((end == -1 || amount == -1) && PyErr_Occurred()) return -1;
-        while (read < reads && read_ends[read] < end) read++;
-        if (read == reads) {
-            PyErr_SetString(PyExc_ValueError, "an event ends behind the last read");
-            return -1;
-        }
-        if (amount <= 0) continue;
-        placed[read].tokens += amount;
-        placed[read].bearing += 1;
-        placed[read].last_end = end;
+/* The reads one by one, without their tokens; -1 where the lists are not what they should be. */
+static int list_reads(Read *listed, PyObject *reads, PyObject *stamps, Bytes marks, int64_t offset) {
+    int64_t until = 0;
+    Py_ssize_t first = PyList_GET_SIZE(reads);
+    for (Py_ssize_t i = 0; i < first; i++) {
+        PyObject *read = PyList_GET_ITEM(reads, i), *stamp = PyList_GET_ITEM(stamps, i);
+        int64_t at[2];
+        if (!PyBytes_Check(read) || !PyBytes_Check(stamp) || PyBytes_GET_SIZE(stamp) != sizeof at) return -1;
+        memcpy(at, PyBytes_AS_STRING(stamp), sizeof at);
+        until += PyBytes_GET_SIZE(read);
+        listed[i] = (Read){at[0] * 1000000000 + at[1] - offset, until, 0, 0, 0};
+    }
+    for (Py_ssize_t i = 0; i < marks.size / (Py_ssize_t)sizeof(Mark); i++) {
+        Mark mark;
+        memcpy(&mark, marks.text + i * sizeof mark, sizeof mark);
+        listed[first + i] = (Read){mark.stamp - offset, until + mark.end, 0, 0, 0};
     }
     return 0;
 }
 
-static PyObject *place_tokens(PyObject *module, PyObject *args) {
-    Py_buffer stamps, read_ends;
-    PyObject *ends, *tokens, *result = NULL;
-    long long sent_at;
-    Py_ssize_t framing;
-    if (!PyArg_ParseTuple(args, "y*y*O!O!Ln", &stamps, &read_ends, &PyList_Type, &ends, &PyList_Type, &tokens, &sent_at,
-                          &framing))
-        return NULL;
-    Py_ssize_t reads = stamps.len / 8, bearing = 0;
-    const int64_t *at = stamps.buf, *until = read_ends.buf;
-    Placed *placed = PyMem_Calloc(reads + 1, sizeof(Placed));
-    int64_t *packed = PyMem_Malloc((3 * reads + 1) * 8);
-    if (placed == NULL || packed == NULL) {
-        PyErr_NoMemory();
-    } else if (read_ends.len != stamps.len || PyList_GET_SIZE(ends) != PyList_GET_SIZE(tokens)) {
-        PyErr_SetString(PyExc_ValueError, "lengths differ");
-    } else if (place(placed, until, reads, ends, tokens) == 0) {
-        for (Py_ssize_t i = 0; i < reads; i++) {
-            if (placed[i].tokens == 0) continue;
-            int exact = placed[i].bearing == 1 && until[i] - placed[i].last_end <= framing;
-            packed[bearing] = at[i];
-            packed[reads + bearing] = placed[i].tokens;
-            packed[2 * reads + bearing] = exact ? 0 : slack_of(at, i, sent_at);
-            bearing++;
+/* Tokens of the events, each to the read that completed it; *visible becomes the read of that event. */
+static int give_tokens(Read *reads, Py_ssize_t count, const int64_t *ends, PyObject *tokens, Py_ssize_t *visible) {
+    Py_ssize_t read = 0, wanted = *visible;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(tokens); i++) {
+        int64_t amount = PyLong_AsLongLong(PyList_GET_ITEM(tokens, i));
+        if (amount == -1 && PyErr_Occurred()) return -1;
+        while (read < count && reads[read].until < ends[i]) read++;
+        if (read == count) {
+            PyErr_SetString(PyExc_ValueError, "an event ends behind the last read");
+            return -1;
         }
-        result = Py_BuildValue("y#y#y#", packed, bearing * 8, packed + reads, bearing * 8, packed + 2 * reads, bearing * 8);
+        if (i == wanted) *visible = read;
+        if (amount <= 0) continue;
+        reads[read].tokens += amount;
+        reads[read].bearing += 1;
+        reads[read].last_end = ends[i];
     }
-    PyMem_Free(placed);
+    return 0;
+}
+
+static PyObject *placed_tokens(const Read *reads, Py_ssize_t count, int64_t sent_at, Py_ssize_t framing, Py_ssize_t visible) {
+    int64_t *packed = PyMem_Malloc((3 * count + 1) * sizeof(int64_t));
+    if (packed == NULL) return PyErr_NoMemory();
+    Py_ssize_t bearing = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (reads[i].tokens == 0) continue;
+        int exact = reads[i].bearing == 1 && reads[i].until - reads[i].last_end <= framing;
+        packed[bearing] = reads[i].at;
+        packed[count + bearing] = reads[i].tokens;
+        packed[2 * count + bearing] = exact ? 0 : slack_of(reads, i, sent_at);
+        bearing++;
+    }
+    Py_ssize_t size = bearing * (Py_ssize_t)sizeof(int64_t);
+    PyObject *seen = visible < 0 ? Py_NewRef(Py_None) : PyLong_FromLongLong(reads[visible].at);
+    PyObject *placed = Py_BuildValue("y#y#y#N", packed, size, packed + count, size, packed + 2 * count, size, seen);
     PyMem_Free(packed);
-    PyBuffer_Release(&stamps);
-    PyBuffer_Release(&read_ends);
-    return result;
+    return placed;
+}
+
+static PyObject *place_tokens(PyObject *module, PyObject *args) {
+    PyObject *reads, *stamps, *tokens, *placed = NULL;
+    Bytes marks;
+    Py_buffer ends;
+    long long offset, sent_at;
+    Py_ssize_t framing, visible;
+    if (!PyArg_ParseTuple(args, "O!O!y#Ly*O!Lnn", &PyList_Type, &reads, &PyList_Type, &stamps, &marks.text, &marks.size,
+                          &offset, &ends, &PyList_Type, &tokens, &sent_at, &framing, &visible))
+        return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(reads) + marks.size / (Py_ssize_t)sizeof(Mark);
+    Read *listed = PyMem_Calloc(count + 1, sizeof(Read));
+    int fit = PyList_GET_SIZE(reads) == PyList_GET_SIZE(stamps) && ends.len == PyList_GET_SIZE(tokens) * 8 &&
+              visible < PyList_GET_SIZE(tokens);
+    if (listed == NULL)
+        PyErr_NoMemory();
+    else if (!fit || list_reads(listed, reads, stamps, marks, offset) < 0)
+        PyErr_SetString(PyExc_ValueError, "reads and stamps, or ends and tokens, do not fit");
+    else if (give_tokens(listed, count, ends.buf, tokens, &visible) == 0)
+        placed = placed_tokens(listed, count, sent_at, framing, visible);
+    PyMem_Free(listed);
+    PyBuffer_Release(&ends);
+    return placed;
 }
 
 static PyMethodDef methods[] = {
@@ -461,7 +530,7 @@ static PyMethodDef methods[] = {
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
     {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): what was collected is lost"},
     {"attach", (PyCFunction)Poller_attach, METH_O, "attach(fd): collect what arrives on it from now on"},
-    {"take", (PyCFunction)Poller_take, METH_O, "take(fd) -> (data, marks): what was collected; ends it"},
+    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own): what was collected; ends it"},
     {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> reads collected so far"},
     {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most) -> [(fd, events), ...]"},
     {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},
@@ -485,9 +554,9 @@ static PyTypeObject PollerType = {
 };
 
 static PyMethodDef functions[] = {
-    {"split_events", split_events, METH_VARARGS, "split_events(raw, start) -> (data, ends) or None"},
-    {"read_run", read_run, METH_VARARGS, "read_run(events, start, *shape) -> (bears, totals)"},
-    {"place_tokens", place_tokens, METH_VARARGS, "place_tokens(stamps, read_ends, ends, tokens, sent_at, framing)"},
+    {"split_events", split_events, METH_VARARGS, "split_events(raw, start) -> (spans, ends) or None"},
+    {"read_run", read_run, METH_VARARGS, "read_run(raw, spans, start, *shape) -> (bears, totals)"},
+    {"place_tokens", place_tokens, METH_VARARGS, "place_tokens(reads, stamps, ...) -> what each read brought"},
     {NULL, NULL, 0, NULL},
 };
 

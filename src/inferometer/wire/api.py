@@ -3,7 +3,7 @@
 Each API is a module of `wire.apis`, found through `APIS` and imported on use.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -149,7 +149,7 @@ def as_messages(prompt: Prompt) -> list[Any]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
-def read_events(api: Api, events: list[bytes], keep_text: bool = False) -> Answer:
+def read_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> Answer:
     """The meaning of a stream's events, in order. A running usage counts each event's tokens; without one, an event
     that carries anything counts as one token, and the sum is scaled to the final usage."""
     answer = Answer()

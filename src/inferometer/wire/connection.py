@@ -8,7 +8,6 @@ import errno
 import os
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -18,10 +17,8 @@ from inferometer.wire.http1 import chunks_complete, parse_head
 from inferometer.wire.origin import Address
 from inferometer.wire.reactor import BROKEN, COMPLETE, READ, WRITE, Reactor, Timer, now
 from inferometer.wire.sending import send_at_once
-from inferometer.wire.stamps import ANCILLARY_SIZE, STAMP, ask_for_stamps
+from inferometer.wire.stamps import ANCILLARY_SIZE, MARK, STAMP, ask_for_stamps
 from inferometer.wire.tls import READ_SIZE, Tls
-
-MARK = struct.Struct("=qqq")
 
 
 class Pool(Owner, Protocol):
@@ -298,7 +295,7 @@ class Connection:
         if exchange is None:
             return True
         if events & COMPLETE:
-            exchange.bulk = self._reactor.take(self._fd)
+            exchange.bulk = self._reactor.take(self._fd, b"".join(exchange.reads))
             self._attached = False
             self._complete(exchange)
             return True
@@ -313,7 +310,7 @@ class Connection:
         if not self._attached:
             return
         self._attached = False
-        data, marks = self._reactor.take(self._fd)
+        data, marks, _own = self._reactor.take(self._fd)
         start = 0
         for end, stamp, own in MARK.iter_unpack(marks):
             exchange.reads.append(data[start:end])

@@ -69,9 +69,8 @@ class Exchange:
         self.reads: list[bytes] = []
         self.stamps: list[bytes] = []  # kernel: struct timespec; otherwise packed by us in the same form
         self.since: list[int] = []  # without kernel stamps: what was read cannot have come before this instant
-        self.bulk: tuple[bytes, bytes] | None = (
-            None  # what the compiled reader collected behind `reads`, with its marks
-        )
+        self.bulk: tuple[bytes, bytes, int] | None = None  # all bytes, what the compiled reader says of its reads, and
+        # how many of them it had to stamp itself
         self.kernel = False
         self.head: Head | None = None
         self.head_read = -1  # index of the read that completed the headers
@@ -80,7 +79,7 @@ class Exchange:
     @property
     def raw(self) -> bytes:
         """All bytes of the answer that came."""
-        return b"".join(self.reads) + (self.bulk[0] if self.bulk else b"")
+        return self.bulk[0] if self.bulk else b"".join(self.reads)
 
     @property
     def reads_so_far(self) -> int:

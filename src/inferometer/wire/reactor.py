@@ -99,10 +99,11 @@ class Reactor:
         descriptor's callback then hears `COMPLETE` or `LOOK`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
-    def take(self, fd: int) -> tuple[bytes, bytes]:
-        """What was collected on an attached descriptor: the bytes, and for each read three int64: how many bytes there
-        were with it, its stamp on the real-time clock, and whether that is our own. The callback reads again."""
-        taken: tuple[bytes, bytes] = self._poller.take(fd)  # type: ignore[attr-defined]
+    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int]:
+        """What was collected on an attached descriptor: the bytes behind those that came before; for each read three
+        int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; and how
+        many are. The callback reads again."""
+        taken: tuple[bytes, bytes, int] = self._poller.take(fd, before)  # type: ignore[attr-defined]
         return taken
 
     def heard(self, fd: int) -> int:

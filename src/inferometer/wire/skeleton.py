@@ -6,7 +6,7 @@ quote in the text, a finish reason, an error) is parsed.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from inferometer.wire.compiled import compiled
+from inferometer.wire.sse import Spans
 
 Run = tuple[list[int], list[int]]
 
@@ -32,16 +33,16 @@ class Skeleton:
     after: bytes = b""
     completion_first: bool = False
 
-    def read_run(self, events: list[bytes], start: int) -> Run:
+    def read_run(self, events: Sequence[bytes], start: int) -> Run:
         """Read events from `start` on as long as they fit: for each whether it bears text, and its running total."""
         reader = compiled()
-        if reader is not None:
+        if reader is not None and isinstance(events, Spans):
             shape = self.prefix, self.suffix, self.running, self.between, self.after, self.completion_first
-            run: Run = reader.read_run(events, start, *shape)
-            return run
+            bears, totals = reader.read_run(events.raw, events.packed, start, *shape)
+            return memoryview(bears).cast("q").tolist(), memoryview(totals).cast("q").tolist()
         return self._running_run(events, start) if self.running else self._plain_run(events, start)
 
-    def _plain_run(self, events: list[bytes], start: int) -> Run:
+    def _plain_run(self, events: Sequence[bytes], start: int) -> Run:
         prefix, suffix = self.prefix, self.suffix
         begin, fixed = len(prefix), len(prefix) + len(suffix)
         bears: list[int] = []
@@ -54,7 +55,7 @@ class Skeleton:
             bears.append(1 if length else 0)
         return bears, []
 
-    def _running_run(self, events: list[bytes], start: int) -> Run:
+    def _running_run(self, events: Sequence[bytes], start: int) -> Run:
         prefix, suffix, between, after = self.prefix, self.suffix, self.between, self.after
         begin, behind, tail = len(prefix), len(suffix), -len(after)
         which = 0 if self.completion_first else 2

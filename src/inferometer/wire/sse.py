@@ -6,6 +6,8 @@ Events do not depend on how the bytes were cut into reads and chunks (a property
 import functools
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, overload
 
 from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Head, body_of
@@ -15,7 +17,30 @@ _SIZE = re.compile(rb"\r\n([0-9a-fA-F]{1,15})\r\n")
 _LF, _CR = b"\n\r"  # as numbers they are found in a line ten times quicker than as bytes
 _LINE = re.compile(rb"\r\n|\n|\r")
 
-Events = tuple[list[bytes], list[int]]  # the data of each event, and the offset behind its last byte
+Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset behind its last byte
+
+
+class Spans(Sequence[bytes]):
+    """Parts of an answer's bytes, cut out when they are asked for: most are only looked at in place, in C."""
+
+    __slots__ = ("_at", "packed", "raw")
+
+    def __init__(self, raw: bytes, packed: bytes) -> None:
+        self.raw = raw
+        self.packed = packed  # int64: where each begins and ends
+        self._at = memoryview(packed).cast("q")
+
+    def __len__(self) -> int:
+        return len(self._at) // 2
+
+    @overload
+    def __getitem__(self, number: int) -> bytes: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[bytes]: ...
+    def __getitem__(self, number: int | slice) -> bytes | list[bytes]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        return self.raw[self._at[2 * number] : self._at[2 * number + 1]]
 
 
 def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
@@ -23,7 +48,7 @@ def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
     split and checked chunk by chunk; any other is read line by line."""
     if head.chunked:
         reader = compiled()
-        plain = _one_event_per_chunk(raw, head.end) if reader is None else reader.split_events(raw, head.end)
+        plain = _one_event_per_chunk(raw, head.end) if reader is None else spans_of_chunks(reader, raw, head.end)
         if plain is not None:
             return plain
     body, starts, ahead = body_of(raw, head)
@@ -51,6 +76,12 @@ def _one_event_per_chunk(raw: bytes, start: int) -> Events | None:
     except ValueError:
         return None
     return data, ends
+
+
+def spans_of_chunks(reader: Any, raw: bytes, start: int) -> Events | None:
+    """The same by the compiled reader."""
+    found = reader.split_events(raw, start)
+    return None if found is None else (Spans(raw, found[0]), memoryview(found[1]).cast("q"))
 
 
 @functools.lru_cache(maxsize=4096)

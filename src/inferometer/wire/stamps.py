@@ -11,6 +11,7 @@ import time
 
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; `socket` does not name it
 STAMP = struct.Struct("=qq")  # struct timespec on 64-bit Linux
+MARK = struct.Struct("=qqq")  # of a read by the compiled reader: bytes so far, stamp, whether that is our own
 PATIENCE_S = 0.2  # for the first stamp; it takes the kernel some milliseconds
 ANCILLARY_SIZE = socket.CMSG_SPACE(STAMP.size) if hasattr(socket, "CMSG_SPACE") else 0
 
