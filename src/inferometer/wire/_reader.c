@@ -22,6 +22,7 @@
 #define VERSION 3 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
+#define ON_EDGES (EPOLLIN | EPOLLRDHUP | EPOLLET) /* told once of what arrives: the kernel looks half as often */
 #define COMPLETE (1 << 16) /* the last chunk of the stream is here */
 #define LOOK (1 << 17)     /* a read that ends as a last chunk might: take it, and look */
 #define LAST_CHUNK "\n\r\n0\r\n\r\n"
@@ -110,6 +111,7 @@ static PyObject *Poller_attach(Poller *self, PyObject *number) {
         self->streams = streams;
         self->size = size;
     }
+    if (control(self, EPOLL_CTL_MOD, fd, ON_EDGES) < 0) return failed();
     Stream *stream = &self->streams[fd];
     stream->attached = 1;
     stream->used = stream->count = 0;
@@ -126,6 +128,7 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     Stream *stream = stream_of(self, fd);
     Stream nothing = {0};
     if (stream == NULL) stream = &nothing;
+    else if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
     stream->attached = 0;
     PyObject *data = PyBytes_FromStringAndSize(NULL, size + (Py_ssize_t)stream->used);
     if (data == NULL) return NULL;
@@ -188,12 +191,8 @@ static void mark_read(Stream *stream, struct msghdr *message) {
     stream->marks[stream->count++] = (Mark){(int64_t)stream->used, stamp, own};
 }
 
-/* Read what waits on an attached descriptor. Returns the events that Python must hear of, 0 for none, -1 for an error. */
-static int read_stream(Stream *stream, int fd, unsigned int events) {
-    if (make_room(stream) < 0) {
-        PyErr_NoMemory();
-        return -1;
-    }
+/* One read: how many bytes, 0 at the end, -1 with errno for an error. */
+static ssize_t read_once(Stream *stream, int fd) {
     union {
         char room[CMSG_SPACE(sizeof(struct timespec))];
         struct cmsghdr align;
@@ -204,14 +203,32 @@ static int read_stream(Stream *stream, int fd, unsigned int events) {
                              .msg_control = ancillary.room,
                              .msg_controllen = sizeof ancillary.room};
     ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return (int)(events & ~(unsigned)EPOLLIN);
-    if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
-    stream->used += (size_t)got;
-    mark_read(stream, &message);
-    int rest = (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
-    if (ends_as(stream, LAST_CHUNK, sizeof LAST_CHUNK - 1)) return COMPLETE;
-    int tells_nothing = got < 4 || stream->used < sizeof LAST_CHUNK; /* the end may have begun before `attach` */
-    return tells_nothing || ends_as(stream, "\r\n\r\n", 4) ? LOOK : rest;
+    if (got > 0) {
+        stream->used += (size_t)got;
+        mark_read(stream, &message);
+    }
+    return got;
+}
+
+/* Read all that waits on an attached descriptor: an edge is told once. A read that leaves room has taken all there was;
+ * with the peer's end, which is no longer told either, one more finds it. Returns the events that Python must hear of, 0
+ * for none, -1 for an error. */
+static int read_stream(Stream *stream, int fd, unsigned int events) {
+    ssize_t got;
+    do {
+        if (make_room(stream) < 0) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        got = read_once(stream, fd);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+        if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
+        if (ends_as(stream, LAST_CHUNK, sizeof LAST_CHUNK - 1)) return COMPLETE;
+        int tells_nothing = got < 4 || stream->used < sizeof LAST_CHUNK; /* the end may have begun before `attach` */
+        if (tells_nothing || ends_as(stream, "\r\n\r\n", 4)) return LOOK;
+    } while (got < 0 || got == READ_SIZE || events & EPOLLRDHUP);
+    return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
 }
 
 static PyObject *Poller_poll(Poller *self, PyObject *args) {
