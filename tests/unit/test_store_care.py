@@ -4,10 +4,12 @@ import json
 import os
 import shutil
 import sqlite3
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import fsspec  # noqa: F401  its registry keeps what was opened
 import pytest
 from click.testing import CliRunner, Result
 from sqlalchemy import text
@@ -251,10 +253,13 @@ def test_what_a_store_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         open_store("mysql://x/y")
     with pytest.raises(PlanError, match="takes a folder, s3"):
         open_store(tmp_path, "https://x/y")
-    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtra, match="'postgres'"):
         open_store("postgresql://nobody@nowhere/none", str(tmp_path / "p"))
-    monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(
+        sys.modules["fsspec.registry"]._registry, "s3", raising=False
+    )  # another test may have opened one
     with pytest.raises(MissingExtra, match="'s3'"):
         open_store(tmp_path, "s3://one/that-nobody-opened")
 
