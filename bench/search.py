@@ -11,6 +11,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from _common import parser, print_rows
 from inferometer.judge.search import Bounds
 from inferometer.plan.reading import plan_from
@@ -56,12 +58,15 @@ def row(share: float, waits: float, step_s: float) -> dict[str, Any]:
 
 
 def served_in_s(url: str, folder: Path) -> float:
-    """What one request takes from its turn to the end of its answer: the D of M/D/1, our own sending included."""
+    """From one request's turn to the next one's: the D of M/D/1, our own sending included. The median: a machine that
+    stands still for a moment serves nobody, but that is no part of D."""
     from inferometer.run import run
 
     alone = {"target": url, "workload": {"input_tokens": 8, "output_tokens": TOKENS}, "load": {"concurrency": 1}}
     made = run(plan_from({**alone, "stop": {"duration": "5s"}}), store=folder)
-    return 1 / float(made.summary["rates"]["request_rate"]["window"])
+    records = made.records()
+    assert records is not None
+    return float(np.median(np.diff(np.sort(records.sent_at)))) / 1e9
 
 
 def waits_at_most(t: float, rate: float, service_s: float) -> float:

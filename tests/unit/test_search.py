@@ -83,6 +83,15 @@ def test_an_unclear_load_is_tried_once_more_for_longer() -> None:
     assert all([step.load for step in steps].count(load) <= 2 for load in again)
 
 
+def test_an_answer_that_hangs_on_late_sends_of_ours_is_none() -> None:
+    def late(wanted: Try) -> Step:
+        return replace(sharp(5.0)(wanted), valid=wanted.load <= 5.0)
+
+    _, found = find(late, RATES)
+    assert found.outcome == "unresolved" and "our own sending was late" in found.text
+    assert found.low is not None and found.low <= 5.0
+
+
 def test_the_longer_try_decides() -> None:
     kept, lost = (Attained("l", share, share, share, 0.9, share >= 0.9) for share in (1.0, 0.0))
     steps = [Step(1, (kept,), 1), Step(2, (kept,), 1), Step(2, (lost,), 2)]

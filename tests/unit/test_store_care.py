@@ -257,9 +257,7 @@ def test_what_a_store_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(MissingExtra, match="'postgres'"):
         open_store("postgresql://nobody@nowhere/none", str(tmp_path / "p"))
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    monkeypatch.delitem(
-        sys.modules["fsspec.registry"]._registry, "s3", raising=False
-    )  # may be open
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, "s3", raising=False)  # may be open
     with pytest.raises(MissingExtra, match="'s3'"):
         open_store(tmp_path, "s3://one/that-nobody-opened")
 

@@ -158,6 +158,11 @@ def result(steps: Sequence[Step], bounds: Bounds) -> Found:
         why = f"the limits are kept even at {_number(low)}, the most that was tried"
         return Found("all meet" if done else "unresolved", low, None, why)
     between = f"between {_number(low)} and {_number(high)}"
+    if not {step.load: step for step in steps}[high].valid:
+        why = (
+            f"our own sending was late at {_number(high)}, so that it is not known whether the limits are missed there"
+        )
+        return Found("unresolved", low, high, f"the answer may be {between}, but {why}")
     if high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1):
         return Found("found", low, high, f"the most load within the limits is {between}")
     return Found("unresolved", low, high, f"the steps ended with the answer {between}, {high / low - 1:.0%} apart")

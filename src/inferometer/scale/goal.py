@@ -32,6 +32,8 @@ GROWN = 1.1
 FEWEST = 50  # requests: with fewer, no interval is worth a look
 LEAST_PRECISE = 200  # requests: in fewer, blocks are too short to show how requests hang together
 
+LOST_CONFIDENCE = 0.99999  # of the interval by which a limit is lost early: a queue has bad spells, and we look often
+
 Why = dict[str, Any]
 
 
@@ -87,13 +89,23 @@ def reached_goals(plan: Plan, logs: list[Path]) -> Goals:
     if len(sure) < FEWEST:
         return {}
     facts = facts_of(plan, sure, gathered.notes)
-    summary, answers = summarize(sure, plan, facts), Answers.of(sure)
     found: Goals = {}
-    for each in plan.classes:
-        part = summary["traffic"].get(each.name, summary)
-        why = _precise(part, of_class(answers, plan, each.name), each) or _lost(part, each)
-        found |= {each.name: why} if why else {}
+    if any(each.stop.precision for each in plan.classes):
+        summary, answers = summarize(sure, plan, facts), Answers.of(sure)
+        for each in plan.classes:
+            why = _precise(_part(summary, each), of_class(answers, plan, each.name), each)
+            found |= {each.name: why} if why else {}
+    if any(each.stop.lost for each in plan.classes):
+        summary = summarize(sure, plan.model_copy(update={"confidence": LOST_CONFIDENCE}), facts)
+        for each in plan.classes:
+            why = _lost(_part(summary, each), each)
+            found |= {each.name: why} if why and each.name not in found else {}
     return found
+
+
+def _part(summary: dict[str, Any], traffic: Traffic) -> dict[str, Any]:
+    part: dict[str, Any] = summary["traffic"].get(traffic.name, summary)
+    return part
 
 
 def _precise(part: dict[str, Any], answers: Answers, traffic: Traffic) -> Why | None:
