@@ -8,9 +8,12 @@ import pytest
 
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import Attained, Bounds, Step, Try, attained_of, bracket, find, next_try, result
+from inferometer.measure.precision import decided
 from inferometer.measure.summary import summarize
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
+from inferometer.scale.goal import FEWEST, LOST_CONFIDENCE, lost
+from inferometer.search import plan_at
 from inferometer.simulator.rehearsal import rehearse
 
 RATES = Bounds(start=1, least=0.01, most=10_000)
@@ -161,3 +164,26 @@ def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: f
     assert found.low is not None and found.high is not None
     assert len(steps) <= 12
     assert math.sqrt(found.low * found.high) == pytest.approx(true_rate(wait_s, share), rel=0.03)
+
+
+def lost_at(rate: float, limit: str, seed: int) -> float | None:
+    """After how many seconds a watcher that looks again and again gives a step of half a minute up."""
+    plan = plan_at(queue_plan(rate, limit, 30).model_copy(update={"seed": seed}), "rate", Try(rate), 30)
+    records, facts = rehearse(plan)
+    start_at, after_s = int(records.scheduled_at.min()), 1.0
+    while after_s < 30:
+        seen = decided(records.take(records.ended_at <= start_at + round(after_s * 1e9)))
+        parts = [summarize(seen, plan.model_copy(update={"confidence": c}), facts) for c in (0.95, LOST_CONFIDENCE)]
+        if len(seen) >= FEWEST and lost(*parts, plan.classes[0]):
+            return after_s
+        after_s *= 1.3
+    return None
+
+
+def test_a_step_is_lost_early_only_for_certain() -> None:
+    """A queue has bad spells: one that keeps its limit is not given up for them; one that only grows soon is."""
+    limit = f"e2e p75 < {0.012 + SERVICE_S + 1e-6}s"
+    kept = 0.95 * true_rate(0.012, 0.75)
+    assert [lost_at(kept, limit, seed) for seed in range(4)] == [None] * 4
+    gone = [lost_at(1.3 / SERVICE_S, limit, seed) for seed in range(2)]
+    assert all(after_s is not None and after_s < 20 for after_s in gone), gone

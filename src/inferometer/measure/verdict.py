@@ -225,14 +225,22 @@ def _busy_time(facts: Facts, shard: str) -> float:
 
 def _unbounded_queue(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     for name, _, part in _parts(summary, plan):
-        backlog = part["window"]["backlog"]
-        if part["loop"] == "closed" or not backlog or backlog["word"] != "drifting":
-            continue
-        share, length_s = backlog["growth_share"], part["window"]["length_s"]
-        if share is None or share <= QUEUE_GROWTH or _short_against_stay(backlog, length_s):
+        share = growing_queue(part)
+        if share is None:
             continue
         text = f"More was offered than served: of 100 requests {100 * share:.0f} joined a growing queue, so latencies"
         yield _reason("invalid", "unbounded_queue", f"{text} depend on how long the run was; lower the rate.", name)
+
+
+def growing_queue(part: Summary) -> float | None:
+    """The share of the requests that joined a queue which only grows; None where it is not known to."""
+    backlog = part["window"]["backlog"]
+    if part["loop"] == "closed" or not backlog or backlog["word"] != "drifting":
+        return None
+    share: float | None = backlog["growth_share"]
+    if share is None or share <= QUEUE_GROWTH or _short_against_stay(backlog, part["window"]["length_s"]):
+        return None
+    return share
 
 
 def _short_against_stay(backlog: dict[str, Any], length_s: float) -> bool:

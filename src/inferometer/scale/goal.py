@@ -22,6 +22,7 @@ from inferometer.load.goals import GOALS, Goals, write_goals
 from inferometer.measure.answers import Answers
 from inferometer.measure.precision import decided, settled_at
 from inferometer.measure.summary import summarize
+from inferometer.measure.verdict import growing_queue
 from inferometer.measure.window import of_class
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.gather import read_logs
@@ -32,7 +33,7 @@ GROWN = 1.1
 FEWEST = 50  # requests: with fewer, no interval is worth a look
 LEAST_PRECISE = 200  # requests: in fewer, blocks are too short to show how requests hang together
 
-LOST_CONFIDENCE = 0.99999  # of the interval by which a limit is lost early: a queue has bad spells, and we look often
+LOST_CONFIDENCE = 0.99999  # of the interval by which a limit is missed by far
 
 Why = dict[str, Any]
 
@@ -89,23 +90,14 @@ def reached_goals(plan: Plan, logs: list[Path]) -> Goals:
     if len(sure) < FEWEST:
         return {}
     facts = facts_of(plan, sure, gathered.notes)
+    answers, summary = Answers.of(sure), summarize(sure, plan, facts)
+    strictly = summarize(sure, plan.model_copy(update={"confidence": LOST_CONFIDENCE}), facts)
     found: Goals = {}
-    if any(each.stop.precision for each in plan.classes):
-        summary, answers = summarize(sure, plan, facts), Answers.of(sure)
-        for each in plan.classes:
-            why = _precise(_part(summary, each), of_class(answers, plan, each.name), each)
-            found |= {each.name: why} if why else {}
-    if any(each.stop.lost for each in plan.classes):
-        summary = summarize(sure, plan.model_copy(update={"confidence": LOST_CONFIDENCE}), facts)
-        for each in plan.classes:
-            why = _lost(_part(summary, each), each)
-            found |= {each.name: why} if why and each.name not in found else {}
+    for each in plan.classes:
+        part, strict = (whole["traffic"].get(each.name, whole) for whole in (summary, strictly))
+        why = _precise(part, of_class(answers, plan, each.name), each) or lost(part, strict, each)
+        found |= {each.name: why} if why else {}
     return found
-
-
-def _part(summary: dict[str, Any], traffic: Traffic) -> dict[str, Any]:
-    part: dict[str, Any] = summary["traffic"].get(traffic.name, summary)
-    return part
 
 
 def _precise(part: dict[str, Any], answers: Answers, traffic: Traffic) -> Why | None:
@@ -119,8 +111,11 @@ def _precise(part: dict[str, Any], answers: Answers, traffic: Traffic) -> Why | 
     return {"why": f"{precision['measure']} {precision['stat']} is known within {known}", "word": "precise"}
 
 
-def _lost(part: dict[str, Any], traffic: Traffic) -> Why | None:
-    said = (certainly_missed(limit, part) for limit in traffic.limits) if traffic.stop.lost else ()
+def lost(part: dict[str, Any], strict: dict[str, Any], traffic: Traffic) -> Why | None:
+    """A limit that is missed by its interval, and either by far or in a queue that only grows: others have bad spells,
+    and whoever looks often sees one."""
+    by = part if growing_queue(part) is not None else strict
+    said = (certainly_missed(limit, by) for limit in traffic.limits) if traffic.stop.lost else ()
     return next(({"why": text, "word": "lost"} for text in said if text), None)
 
 
