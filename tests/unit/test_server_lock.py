@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from inferometer.errors import TargetError
+from inferometer.errors import InferometerError, TargetError
 from inferometer.plan.model import Server
 from inferometer.target.lock import endpoint_claims, gpu_claims, held
 from inferometer.target.ports import reserved_port
@@ -79,9 +79,16 @@ def test_locks_are_for_all_users_of_a_machine(tmp_path, monkeypatch):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
     file.unlink()
     file.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(TargetError, match="nothing can be locked"), held(endpoint_claims(["http://h:1"]), "x"):
+    with pytest.raises(InferometerError, match="nothing can be locked"), held(endpoint_claims(["http://h:1"]), "x"):
         pass
     assert not (tmp_path / "elsewhere").exists()
+    monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "none" / "below"))
+    with (
+        pytest.raises(InferometerError, match="nothing can be locked") as refused,
+        reserved_port("127.0.0.1", None, "x"),
+    ):
+        pass
+    assert "INFEROMETER_LOCKS=FOLDER" in refused.value.hint
 
 
 def test_an_endpoint_is_one_whatever_it_is_called():

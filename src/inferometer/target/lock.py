@@ -20,12 +20,11 @@ from inferometer.observe.environment import gpu_facts
 from inferometer.observe.visible import visible_gpus
 from inferometer.plan.model import Server
 from inferometer.target.processes import birth
-from inferometer.target.state import locks_folder
+from inferometer.target.state import cannot_lock, locks_folder
 from inferometer.vocabulary import duration_text
 
 LOOK_AGAIN_S = 0.2
 ALL_GPUS = "gpus"
-LOCKS_HINT = "say where locks go, the same for all who share the machine: INFEROMETER_LOCKS=FOLDER"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -109,7 +108,7 @@ def _opened(path: Path) -> int:
                 os.fchmod(file, 0o666)  # whatever the umask says
                 return file
         except OSError as error:
-            raise TargetError(f"{path}: {error.strerror}, so that nothing can be locked", LOCKS_HINT) from error
+            raise cannot_lock(path, error) from error
 
 
 def _taken(file: int, shared: bool) -> bool:

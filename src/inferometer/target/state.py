@@ -6,6 +6,8 @@ import platform
 import tempfile
 from pathlib import Path
 
+from inferometer.errors import InferometerError
+
 LOCK_PLACES = (Path("/run/lock"), Path("/tmp"))
 
 
@@ -28,8 +30,16 @@ def locks_folder() -> Path:
     base = next((place for place in LOCK_PLACES if os.access(place, os.W_OK | os.X_OK)), Path(tempfile.gettempdir()))
     folder = Path(os.environ.get("INFEROMETER_LOCKS") or base / "inferometer")
     try:
-        folder.mkdir(mode=0o777)
+        if not folder.is_dir():
+            folder.mkdir()
+            folder.chmod(0o1777)  # whatever the umask says; nobody may delete another's lock
     except FileExistsError:
         return folder
-    folder.chmod(0o1777)  # whatever the umask says; nobody may delete another's lock
+    except OSError as error:
+        raise cannot_lock(folder, error) from error
     return folder
+
+
+def cannot_lock(path: Path, error: OSError) -> InferometerError:
+    hint = "say where locks go, the same for all who share the machine: INFEROMETER_LOCKS=FOLDER"
+    return InferometerError(f"{path}: {error.strerror}, so that nothing can be locked", hint)
