@@ -158,7 +158,7 @@ def test_continue_comes_before_the_answer(loop):
     client = loop.client(server)
     ended = []
     exchange = client.fetch(request, ended.append)
-    loop.until(lambda: exchange.reads)
+    loop.until(lambda: exchange.reads_so_far)
     assert exchange.reads == [b"HTTP/1.1 100 Continue\r\n\r\n"]
     assert exchange.head is None
     exchange.connection._push(body)

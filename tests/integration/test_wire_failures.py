@@ -240,7 +240,7 @@ def test_ending_is_once_and_for_all(loop):
     client = loop.client(loop.serve(lambda _request, reply: reply.start()))
     ended = []
     exchange = client.fetch(GET, ended.append)
-    loop.until(lambda: exchange.reads)
+    loop.until(lambda: exchange.reads_so_far)
     exchange.end("cancelled")
     exchange.end("timeout", "late")
     client.close()
@@ -251,6 +251,6 @@ def test_closing_the_client_ends_what_is_under_way(loop):
     client = loop.client(loop.serve(lambda _request, reply: reply.start()), request_timeout_s=5, idle_timeout_s=5)
     ended = []
     exchanges = [client.fetch(GET, ended.append) for _ in range(3)]
-    loop.until(lambda: all(each.reads for each in exchanges))
+    loop.until(lambda: all(each.reads_so_far for each in exchanges))
     client.close()
     assert [each.outcome for each in ended] == ["cancelled"] * 3

@@ -50,7 +50,7 @@ def test_the_server_hears_that_a_client_left(loop):
     client = loop.client(loop.serve(handler))
     ended = []
     exchange = client.fetch(GET, ended.append)
-    loop.until(lambda: exchange.reads)
+    loop.until(lambda: exchange.reads_so_far)
     exchange.end("cancelled")
     loop.until(lambda: left)
     assert left == [True]

@@ -37,7 +37,7 @@ def test_events_are_split_alike(body):
     assert (quick and tuple(map(list, quick))) == python
 
 
-pieces = st.sampled_from([b"", b'"', b"a", b"1", b"23", b"}", b"}}", b'{"t":"', b'","u":', b',"c":', b"\\", b"-1"])
+pieces = st.sampled_from([b"", b'"', b"a", b"1", b"23", b"123456789012345", b"1234567890123456", b"}", b"}}", b'{"t":"', b'","u":', b',"c":', b"\\", b"-1"])
 events = st.lists(pieces, max_size=7).map(b"".join)
 
 
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused():
             compiled().place_tokens(reads, stamps, b"", 0, ends, tokens, 0, FRAMING, -1)
     outside = np.array([0, 99]).tobytes()
     with pytest.raises(ValueError, match="outside of the answer"):
-        compiled().read_run(b"abc", outside, 0, b"", b"", False, b"", b"", False)
+        compiled().read_run(b"abc", outside, 0, 0, b"", b"", False, b"", b"", False)
 
 
 @given(
@@ -94,11 +94,13 @@ def test_what_cannot_be_is_refused():
     ),
     st.lists(events, max_size=6),
     st.integers(0, 3),
+    st.integers(0, 30),
 )
-def test_runs_are_read_alike(shape, row, start):
+def test_runs_are_read_alike(shape, row, start, before):
     fitting = [b'{"t":"%b","u":1,"c":2}}' % text for text in row if b'"' not in text]
     for data in (row, fitting, fitting + row):
-        python = shape._running_run(data, start) if shape.running else shape._plain_run(data, start)
+        by_hand = shape._running_run if shape.running else shape._plain_run
         ends = np.cumsum([len(event) for event in data], dtype=np.int64)
         spans = np.stack([ends - [len(event) for event in data], ends], 1) if data else ends
-        assert shape.read_run(Spans(b"".join(data), spans.astype(np.int64).tobytes()), start) == python
+        packed = Spans(b"".join(data), spans.astype(np.int64).tobytes())
+        assert shape.read_run(packed, start, before) == by_hand(data, start, before)

@@ -153,6 +153,9 @@ class Client:
         self.got += data[:taken]
         return taken
 
+    def fileno(self) -> int:
+        return -1
+
     def raw(self, data: bytes) -> None:
         self.got += data
 

@@ -35,7 +35,7 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
     if head is None:
         return ""
     record.status = head.status
-    record.headers_at = stamp_ns(exchange.stamps[exchange.head_read]) - offset_ns
+    record.headers_at = _head_stamp(exchange) - offset_ns
     try:
         if head.status != 200:
             _note_status(record, exchange, raw)
@@ -84,6 +84,15 @@ def last_stamp(exchange: Exchange, offset_ns: int) -> int | None:
         _end, stamp, _own = MARK.unpack_from(exchange.bulk[1], len(exchange.bulk[1]) - MARK.size)
         return int(stamp) - offset_ns
     return stamp_ns(exchange.stamps[-1]) - offset_ns if exchange.stamps else None
+
+
+def _head_stamp(exchange: Exchange) -> int:
+    """The instant of the read that completed the headers, on the real-time clock."""
+    if exchange.stamps:
+        return stamp_ns(exchange.stamps[exchange.head_read])
+    assert exchange.bulk is not None and exchange.head is not None
+    behind = exchange.head.end
+    return next(stamp for end, stamp, _own in MARK.iter_unpack(exchange.bulk[1]) if end >= behind)
 
 
 def kernel_stamped(exchange: Exchange) -> bool:

@@ -19,6 +19,9 @@ from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session, Workload
 
 
+FILL_AT_ONCE = 32  # slots, of many that are free
+
+
 class Drive:
     """Sends the sessions of one traffic class and hands every record to `keep`."""
 
@@ -228,27 +231,32 @@ class Drive:
         """New slots are opened one after the other, as fast as they can be: each is free from when its turn comes."""
         self._cap = slots
         self._stage = stage
-        self._opening = True
-        self._fill(self._clock.now())
-        self._opening = False
+        self._fill(self._clock.now(), opening=True)
 
-    def _fill(self, at: int) -> None:
-        """Use free slots. One that a request gives back at once is used from the clock: no recursion, no standstill."""
+    def _fill(self, at: int, opening: bool = False) -> None:
+        """Use free slots. One that a request gives back at once is used from the clock: no recursion, no standstill.
+        So are further ones where many are free: the answers of the first want to be read."""
         if self._filling:
-            if not self._fill_again:
-                self._fill_again = True
-                self._clock.call_at(at, partial(self._refill, at))
+            self._fill_soon(at, self._opening)
             return
-        self._filling = True
+        self._filling, self._opening = True, opening
         try:
-            while not self._fill_again and self._use_slot(at):
-                pass
+            for _ in range(FILL_AT_ONCE):
+                if self._fill_again or not self._use_slot(at):
+                    break
+            else:
+                self._fill_soon(at, opening)
         finally:
-            self._filling = False
+            self._filling = self._opening = False
 
-    def _refill(self, at: int) -> None:
+    def _fill_soon(self, at: int, opening: bool) -> None:
+        if not self._fill_again:
+            self._fill_again = True
+            self._clock.call_at(at, partial(self._refill, at, opening))
+
+    def _refill(self, at: int, opening: bool) -> None:
         self._fill_again = False
-        self._fill(at)
+        self._fill(at, opening)
 
     def _use_slot(self, at: int) -> bool:
         """First for turns that wait, then for sessions that do, then, in a closed loop, for new ones."""

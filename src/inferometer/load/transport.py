@@ -75,7 +75,7 @@ class HttpTransport:
             if exchange.outcome != "ok":  # little to read, and no quiet moment may come where everything fails
                 self._finish(exchange, request, ticket, done)
                 return
-            largest = max(map(len, exchange.reads[:3]))
+            largest = max(map(len, exchange.reads[:3]), default=0)
             collected = len(exchange.bulk[0]) if exchange.bulk else 0
             weight = EXCHANGE_BYTES + len(exchange.request) + len(exchange.reads) * largest + collected
             self._backlog.append((weight, exchange, request, ticket, done))

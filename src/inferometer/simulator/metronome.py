@@ -13,15 +13,20 @@ import os
 import signal
 import sys
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
 from itertools import compress
-from operator import not_, sub
+from operator import not_
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from inferometer.simulator.metronome_events import MODEL, Asked, score
 from inferometer.vocabulary import NANOSECONDS, seconds
+from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import HttpRequest, Reply, Server, head
 
@@ -29,6 +34,7 @@ SLOT_NS = 100_000  # streams whose deadlines are this close are sent to together
 MOST_SLOTS = 1024
 SLICE_NS = 300_000  # longest stretch of sending before new requests are looked at again
 HELD_NS = 50_000  # a send takes 3 to 10 us; one that takes longer than this is logged with its span
+Ints = NDArray[np.int64]
 TRUTH_SCHEMA = "inferometer/metronome-truth/1"
 
 
@@ -50,7 +56,7 @@ FAR = 1 << 62  # a slot that never comes
 class Stream:
     """One answer on its way, and what is known of it for the truth."""
 
-    __slots__ = ("due_at", "held", "id", "last_slot", "received_at", "reply", "sent_at")
+    __slots__ = ("due_at", "id", "last_slot", "received_at", "reply")
 
     def __init__(self, answer_id: str, received_at: int, due_at: int, last_slot: int, reply: Reply) -> None:
         self.id = answer_id
@@ -58,8 +64,6 @@ class Stream:
         self.due_at = due_at  # its first token; the others follow at the interval
         self.last_slot = last_slot
         self.reply: Reply | None = reply  # None: all is sent, or the client is gone
-        self.sent_at = array("q")
-        self.held: list[tuple[int, int]] = []  # sends that took long: which event, how many nanoseconds
 
     def send_in_turn(self, data: bytes) -> int:
         """Sends through the reply's buffer, once something waits in it."""
@@ -68,12 +72,22 @@ class Stream:
         return len(data)
 
 
+class Page(NamedTuple):
+    """What was sent to the same streams of a slot, turn after turn."""
+
+    streams: list[Stream]
+    turns: list[bytes]  # each the instants before its sends and after the last, packed int64
+
+
 class Spoke:
     """The streams of one slot, as the columns that the sending loop walks along."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages: list[Page]) -> None:
+        self._pages = pages
+        self._page: Page | None = None  # where this one writes; None: a new one, for the streams are others
         self.streams: list[Stream] = []
         self.sends: list[Callable[[bytes], int]] = []
+        self.fds = array("i")  # -1 for those that only Python can send to
         self.payloads: list[Iterator[bytes]] = []
         self.ends_slot = FAR  # when the first of them ends
 
@@ -81,15 +95,34 @@ class Spoke:
         assert stream.reply is not None
         self.streams.append(stream)
         self.sends.append(stream.reply.send_now)
+        self.fds.append(stream.reply.fileno())
         self.payloads.append(payloads)
         self.ends_slot = min(self.ends_slot, stream.last_slot)
+        self.turn_page()
+
+    def turn_page(self) -> None:
+        self._page = None
 
     def play(self) -> None:
         """Send every stream its next event. The hot loop: after a system call each instruction is slow and each
         cache line cold, so that all that can be done before the first send or after the last is done there."""
         payloads = [*map(next, self.payloads)]
-        stamps: list[int] = []
-        sizes: list[int] = []
+        if self._page is None:
+            self._page = Page(self.streams.copy(), [])
+            self._pages.append(self._page)
+        reader = compiled()
+        if reader is None or -1 in self.fds:
+            stamps, sizes = self._send(payloads)
+        else:
+            stamps, sizes = reader.send_each(self.fds, payloads)
+        self._page.turns.append(stamps)
+        if sizes:
+            self._buffer_rest(payloads, memoryview(sizes).cast("q"))
+
+    def _send(self, payloads: list[bytes]) -> tuple[bytes, bytes]:
+        """As `send_each` of the compiled reader: the instants before each send and after the last; and what each socket
+        took, where one did not take all."""
+        stamps, sizes = array("q"), array("q")
         stamp, took, clock = stamps.append, sizes.append, now
         for send, payload in zip(self.sends, payloads, strict=True):
             stamp(clock())
@@ -98,28 +131,22 @@ class Spoke:
             except OSError:  # its buffer is full, or the client is gone
                 took(0)
         stamp(clock())
-        for stream, at in zip(self.streams, stamps, strict=False):
-            stream.sent_at.append(at)
-        if sizes != [*map(len, payloads)]:
-            self._buffer_rest(payloads, sizes)
-        if stamps[-1] - stamps[0] > HELD_NS:
-            self._note_held(stamps)
+        whole = sizes.tolist() == [*map(len, payloads)]
+        return stamps.tobytes(), b"" if whole else sizes.tobytes()
 
-    def _buffer_rest(self, payloads: list[bytes], sizes: list[int]) -> None:
+    def _buffer_rest(self, payloads: list[bytes], sizes: Iterable[int]) -> None:
         """What a socket did not take, and all that follows on it, goes through the reply's buffer, in order."""
         for i, (payload, size) in enumerate(zip(payloads, sizes, strict=True)):
             if size < len(payload):
+                self.fds[i] = -1
                 self.sends[i] = self.streams[i].send_in_turn
                 self.sends[i](payload[size:])
 
-    def _note_held(self, stamps: list[int]) -> None:
-        """We may lose the processor between a clock reading and the send behind it: the true instant is then only
-        known to lie before the next reading."""
-        took = list(map(sub, stamps[1:], stamps))
-        if max(took) > HELD_NS:
-            for stream, span in zip(self.streams, took, strict=True):
-                if span > HELD_NS:
-                    stream.held.append((len(stream.sent_at) - 1, span))
+    def leave(self, stream: Stream, slot: int) -> None:
+        """The client of one is gone, and its descriptor may soon be another's."""
+        if stream in self.streams:
+            self.fds[self.streams.index(stream)] = -1
+            self.ends_slot = slot
 
     def drop_ended(self, slot: int) -> int:
         """Finish the streams whose last event was sent; returns how many."""
@@ -130,8 +157,10 @@ class Spoke:
                 stream.reply = None
         self.streams[:] = compress(self.streams, keeps)
         self.sends[:] = compress(self.sends, keeps)
+        self.fds[:] = array("i", compress(self.fds, keeps))
         self.payloads[:] = compress(self.payloads, keeps)
         self.ends_slot = min((stream.last_slot for stream in self.streams), default=FAR)
+        self.turn_page()
         return len(keeps) - len(self.streams)
 
 
@@ -144,7 +173,8 @@ class Metronome:
         self._beat = beat
         spokes = min(max(beat.interval_ns // SLOT_NS, 1), MOST_SLOTS)
         self._slot_ns = max(beat.interval_ns // spokes, 1)
-        self._wheel = [Spoke() for _ in range(spokes)]
+        self._pages: list[Page] = []
+        self._wheel = [Spoke(self._pages) for _ in range(spokes)]
         self._slot = 0  # the next one to be played; its instant is slot * slot_ns, its spoke wheel[slot % spokes]
         self._playing = 0  # streams on the wheel
         self._fresh: list[tuple[int, int, Stream, Iterator[bytes]]] = []  # a heap: first slot, number, stream
@@ -165,24 +195,33 @@ class Metronome:
             case "GET", "/truth":
                 reply.respond(200, self.truth(), {"content-type": "application/octet-stream"})
             case "DELETE", "/truth":
-                self._streams.clear()
+                self._forget()
                 reply.respond(200, b"{}")
             case _:
                 reply.respond(404, b'{"error":{"message":"the metronome has no such path","code":404}}')
 
     def truth(self) -> bytes:
-        """A JSON line about every request since the truth was last deleted, then all send instants as int64."""
+        """A JSON line about every request since the truth was last deleted, then all send instants as int64. We may
+        lose the processor between a clock reading and the send behind it: the true instant of one that took long is only
+        known to lie before the next reading, so that its span is told."""
         streams = self._streams
+        sent_at, held = sent_in(self._pages, streams)
         facts = {
             "schema": TRUTH_SCHEMA,
             "interval_ns": self._slot_ns * len(self._wheel),
             "id": [stream.id for stream in streams],
             "received_at": [stream.received_at for stream in streams],
             "first_due_at": [stream.due_at for stream in streams],
-            "sent": [len(stream.sent_at) for stream in streams],
-            "held": [[i, *held] for i, stream in enumerate(streams) for held in stream.held],
+            "sent": [sum(map(len, parts)) for parts in sent_at],
+            "held": held,
         }
-        return json.dumps(facts).encode() + b"\n" + b"".join(stream.sent_at.tobytes() for stream in streams)
+        return json.dumps(facts).encode() + b"\n" + b"".join(part.tobytes() for parts in sent_at for part in parts)
+
+    def _forget(self) -> None:
+        self._streams.clear()
+        self._pages.clear()
+        for spoke in self._wheel:
+            spoke.turn_page()
 
     def _begin(self, request: HttpRequest, reply: Reply) -> None:
         asked = Asked.of(request.path, request.body)
@@ -205,8 +244,7 @@ class Metronome:
         stream.reply = None
         stream.last_slot = self._slot
         for spoke in self._wheel:
-            if stream in spoke.streams:
-                spoke.ends_slot = self._slot
+            spoke.leave(stream, self._slot)
 
     def _first_due_at(self, received_at: int) -> int:
         if self._beat.service_ns is None:
@@ -254,6 +292,24 @@ class Metronome:
         spoke.play()
         if spoke.ends_slot <= slot:
             self._playing -= spoke.drop_ended(slot)
+
+
+def sent_in(pages: list[Page], streams: list[Stream]) -> tuple[list[list[Ints]], list[tuple[int, int, int]]]:
+    """Of each stream the instants of its sends, part by part; and of those that took long: which stream, which of its
+    events, how many nanoseconds."""
+    number = {stream: i for i, stream in enumerate(streams)}
+    sent_at: list[list[Ints]] = [[] for _ in streams]
+    held: list[tuple[int, int, int]] = []
+    for page in pages:
+        stamps = np.frombuffer(b"".join(page.turns), np.int64).reshape(-1, len(page.streams) + 1)
+        took = stamps[:, 1:] - stamps[:, :-1]
+        for turn, column in np.argwhere(took > HELD_NS).tolist():
+            if (i := number.get(page.streams[column])) is not None:
+                held.append((i, sum(map(len, sent_at[i])) + turn, int(took[turn, column])))
+        for column, stream in enumerate(page.streams):
+            if (i := number.get(stream)) is not None:
+                sent_at[i].append(stamps[:, column])
+    return sent_at, held
 
 
 def serve(beat: Beat, host: str, port: int) -> None:

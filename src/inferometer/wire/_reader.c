@@ -1,9 +1,10 @@
 /* The compiled part of the wire. Optional: everything here exists in Python too, with the same results and more CPU
  * time (wire/reactor.py, wire/sse.py, wire/skeleton.py; a property test holds the two together).
  *
- * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which the event stream that arrives on a
- * descriptor is collected here, each read with its kernel stamp. Python hears of it when the stream is complete (`take`
- * hands everything over at once), or when a read may be an end that only Python can tell.
+ * An epoll that also reads: `Poller` is `select.epoll` plus `attach`, after which the answer that arrives on a descriptor
+ * is collected here, each read with its kernel stamp. Python hears of it when it is an event stream and complete (`take`
+ * hands everything over at once), or when only Python can tell what it is, or whether it ends. It hears of a few at a time:
+ * what Python does about each takes long, and meanwhile the other streams are to be read.
  */
 #define _GNU_SOURCE /* memmem */
 #define PY_SSIZE_T_CLEAN
@@ -13,18 +14,28 @@
 
 #include <errno.h>
 #include <math.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 3 /* as in wire/compiled.py */
+#define VERSION 4 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define ON_EDGES (EPOLLIN | EPOLLRDHUP | EPOLLET) /* told once of what arrives: the kernel looks half as often */
 #define COMPLETE (1 << 16) /* the last chunk of the stream is here */
 #define LOOK (1 << 17)     /* a read that ends as a last chunk might: take it, and look */
+#define AT_ONCE 16 /* answers that Python hears of between two rounds of reading */
+#define MOST_HEAD (64 * 1024)
+#define DELAY_ONCE 1 /* as in wire/acks.py */
+#define DELAY_ALWAYS 2
+#define DELAY_AT 2     /* which read: behind the headers, which often come long before the first token */
+#define DELAY_EVERY 64 /* reads: the kernel gives the delay up after each pause of 40 ms */
+#define SEEN_AT 9      /* which read: a server that waits for acknowledgements has waited by then */
+#define MOST_DIGITS 15 /* of a count: with more it is parsed, as a number that cannot be */
 #define LAST_CHUNK "\n\r\n0\r\n\r\n"
 
 #ifndef SO_TIMESTAMPNS
@@ -40,6 +51,10 @@ typedef struct {
 
 typedef struct {
     int attached;
+    int told;  /* Python is to hear of it already */
+    int fresh; /* the answer's headers are still to come, or incomplete */
+    int delay; /* of acknowledgements: DELAY_ONCE, DELAY_ALWAYS or 0 */
+    int apart; /* 1 where the server was seen to send without waiting for one */
     char *data; /* kept from one answer to the next, so that it is allocated once per connection */
     size_t used, room;
     Mark *marks;
@@ -51,7 +66,11 @@ typedef struct {
     int epoll;
     Stream *streams; /* by descriptor */
     int size;
-    int taken; /* how many descriptors were ready at the last poll, those read here included */
+    int taken; /* how many descriptors were ready at the last poll, those read here included; MOST_EVENTS: more than that */
+    struct {
+        int fd, what;
+    } *heard; /* answers that Python is still to hear of */
+    int waiting, room;
 } Poller;
 
 static PyObject *failed(void) { return PyErr_SetFromErrno(PyExc_OSError); }
@@ -67,6 +86,12 @@ static Stream *stream_of(Poller *self, int fd) {
 
 static void forget(Poller *self, int fd) {
     if (fd < 0 || fd >= self->size) return;
+    if (self->streams[fd].told) {
+        int kept = 0;
+        for (int i = 0; i < self->waiting; i++)
+            if (self->heard[i].fd != fd) self->heard[kept++] = self->heard[i];
+        self->waiting = kept;
+    }
     PyMem_Free(self->streams[fd].data);
     PyMem_Free(self->streams[fd].marks);
     memset(&self->streams[fd], 0, sizeof(Stream));
@@ -96,9 +121,9 @@ static PyObject *Poller_unregister(Poller *self, PyObject *number) {
     Py_RETURN_NONE;
 }
 
-static PyObject *Poller_attach(Poller *self, PyObject *number) {
-    int fd = (int)PyLong_AsLong(number);
-    if (fd == -1 && PyErr_Occurred()) return NULL;
+static PyObject *Poller_attach(Poller *self, PyObject *args) {
+    int fd, fresh, delay;
+    if (!PyArg_ParseTuple(args, "ipi", &fd, &fresh, &delay)) return NULL;
     if (fd < 0) {
         PyErr_SetString(PyExc_ValueError, "a descriptor is not negative");
         return NULL;
@@ -115,11 +140,15 @@ static PyObject *Poller_attach(Poller *self, PyObject *number) {
     Stream *stream = &self->streams[fd];
     stream->attached = 1;
     stream->used = stream->count = 0;
+    stream->fresh = fresh;
+    stream->delay = delay;
+    stream->apart = 0;
     Py_RETURN_NONE;
 }
 
-/* take(fd, before) -> (data, marks, own): `before` and all that was read since `attach`, which ends; marks are Mark as
- * int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel. */
+/* take(fd, before) -> (data, marks, own, apart): `before` and all that was read since `attach`, which ends; marks are Mark
+ * as int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel, `apart`
+ * whether the server was seen to send without waiting for acknowledgements. */
 static PyObject *Poller_take(Poller *self, PyObject *args) {
     int fd;
     const char *before;
@@ -136,8 +165,8 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     if (stream->used) memcpy(PyBytes_AS_STRING(data) + size, stream->data, stream->used);
     Py_ssize_t own = 0;
     for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
-    return Py_BuildValue("Ny#n", data, stream->marks ? (char *)stream->marks : "",
-                         (Py_ssize_t)(stream->count * sizeof(Mark)), own);
+    return Py_BuildValue("Ny#ni", data, stream->marks ? (char *)stream->marks : "",
+                         (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart);
 }
 
 /* heard(fd) -> how many reads there were since `attach`. */
@@ -210,6 +239,47 @@ static ssize_t read_once(Stream *stream, int fd) {
     return got;
 }
 
+/* Have the kernel acknowledge every second read instead of each, where that is asked: an acknowledgement costs as much as
+ * a read. A server that waits for them (Nagle's algorithm) then waits 40 ms, after which the kernel is back to one for
+ * each: where it is not, the server has sent on without. */
+static void delay_acks(Stream *stream, int fd) {
+    int at_once = 0;
+    socklen_t size = sizeof at_once;
+    size_t renewed = stream->delay == DELAY_ALWAYS ? stream->count % DELAY_EVERY : stream->count;
+    if (renewed == DELAY_AT) setsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, size);
+    if (stream->count == SEEN_AT && getsockopt(fd, IPPROTO_TCP, TCP_QUICKACK, &at_once, &size) == 0)
+        stream->apart = !at_once;
+}
+
+static int has(const char *text, size_t size, const char *wanted) {
+    size_t length = strlen(wanted);
+    for (size_t i = 0; i + length <= size; i++)
+        if (strncasecmp(text + i, wanted, length) == 0) return 1;
+    return 0;
+}
+
+/* Whether the headers, which have come, are those of an event stream in chunks; anything else is Python's to read. */
+static int is_event_stream(const char *head, size_t size) {
+    return size > 12 && memcmp(head, "HTTP/1.1 200", 12) == 0 && has(head, size, "\ntransfer-encoding: chunked\r") &&
+           has(head, size, "text/event-stream");
+}
+
+/* What a read makes of an answer: COMPLETE, LOOK, or 0 where more is to come. */
+static int judged(Stream *stream, ssize_t got) {
+    if (stream->fresh) {
+        const char *end = memmem(stream->data, stream->used, "\r\n\r\n", 4);
+        size_t known = stream->used < 5 ? stream->used : 5;
+        if (end == NULL) return memcmp(stream->data, "HTTP/", known) != 0 || stream->used > MOST_HEAD ? LOOK : 0;
+        size_t size = (size_t)(end - stream->data) + 4;
+        if (!is_event_stream(stream->data, size)) return LOOK;
+        stream->fresh = 0;
+        if (size == stream->used) return 0;
+    }
+    if (ends_as(stream, LAST_CHUNK, sizeof LAST_CHUNK - 1)) return COMPLETE;
+    int tells_nothing = got < 4 || stream->used < sizeof LAST_CHUNK; /* the end may have begun before `attach` */
+    return tells_nothing || ends_as(stream, "\r\n\r\n", 4) ? LOOK : 0;
+}
+
 /* Read all that waits on an attached descriptor: an edge is told once. A read that leaves room has taken all there was;
  * with the peer's end, which is no longer told either, one more finds it. Returns the events that Python must hear of, 0
  * for none, -1 for an error. */
@@ -223,12 +293,50 @@ static int read_stream(Stream *stream, int fd, unsigned int events) {
         got = read_once(stream, fd);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && errno == EAGAIN) return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+        if (got > 0 && stream->delay) delay_acks(stream, fd);
         if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
-        if (ends_as(stream, LAST_CHUNK, sizeof LAST_CHUNK - 1)) return COMPLETE;
-        int tells_nothing = got < 4 || stream->used < sizeof LAST_CHUNK; /* the end may have begun before `attach` */
-        if (tells_nothing || ends_as(stream, "\r\n\r\n", 4)) return LOOK;
+        if (got > 0) {
+            int what = judged(stream, got);
+            if (what) return what;
+        }
     } while (got < 0 || got == READ_SIZE || events & EPOLLRDHUP);
     return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
+}
+
+/* Python is to hear of an answer, when its turn comes. */
+static int will_hear(Poller *self, int fd, int what) {
+    if (self->streams[fd].told) { /* more came on it, or its end */
+        for (int i = 0; i < self->waiting; i++)
+            if (self->heard[i].fd == fd) self->heard[i].what |= what;
+        return 0;
+    }
+    if (self->waiting == self->room) {
+        int room = self->room * 2 + MOST_EVENTS;
+        void *heard = PyMem_Realloc(self->heard, room * sizeof *self->heard);
+        if (heard == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        self->heard = heard;
+        self->room = room;
+    }
+    self->heard[self->waiting].fd = fd;
+    self->heard[self->waiting++].what = what;
+    self->streams[fd].told = 1;
+    return 0;
+}
+
+/* Whose turn it is. */
+static int hear(Poller *self, PyObject *ready) {
+    int turns = self->waiting < AT_ONCE ? self->waiting : AT_ONCE;
+    for (int i = 0; i < turns; i++) {
+        if (append_new(ready, Py_BuildValue("ii", self->heard[i].fd, self->heard[i].what)) < 0) return -1;
+        self->streams[self->heard[i].fd].told = 0;
+    }
+    self->waiting -= turns;
+    memmove(self->heard, self->heard + turns, self->waiting * sizeof *self->heard);
+    if (self->waiting) self->taken = MOST_EVENTS;
+    return 0;
 }
 
 static PyObject *Poller_poll(Poller *self, PyObject *args) {
@@ -236,7 +344,7 @@ static PyObject *Poller_poll(Poller *self, PyObject *args) {
     int most;
     if (!PyArg_ParseTuple(args, "di", &timeout, &most)) return NULL;
     if (most > MOST_EVENTS) most = MOST_EVENTS;
-    int milliseconds = timeout < 0 ? -1 : (int)fmin(ceil(timeout * 1e3), 1e9);
+    int milliseconds = self->waiting ? 0 : timeout < 0 ? -1 : (int)fmin(ceil(timeout * 1e3), 1e9);
     struct epoll_event events[MOST_EVENTS];
     int count;
     Py_BEGIN_ALLOW_THREADS;
@@ -256,12 +364,17 @@ static PyObject *Poller_poll(Poller *self, PyObject *args) {
         Stream *stream = what & EPOLLIN ? stream_of(self, fd) : NULL;
         if (stream != NULL) {
             what = read_stream(stream, fd, events[i].events);
-            if (what == 0) continue;
+            if (what == 0 || (what > 0 && will_hear(self, fd, what) == 0)) continue;
+            what = -1;
         }
         if (what < 0 || append_new(ready, Py_BuildValue("ii", fd, what)) < 0) {
             Py_DECREF(ready);
             return NULL;
         }
+    }
+    if (hear(self, ready) < 0) {
+        Py_DECREF(ready);
+        return NULL;
     }
     return ready;
 }
@@ -279,6 +392,8 @@ static PyObject *Poller_new(PyTypeObject *type, PyObject *args, PyObject *keywor
     self->streams = NULL;
     self->size = 0;
     self->taken = 0;
+    self->heard = NULL;
+    self->waiting = self->room = 0;
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (self->epoll < 0) {
         Py_DECREF(self);
@@ -290,6 +405,7 @@ static PyObject *Poller_new(PyTypeObject *type, PyObject *args, PyObject *keywor
 static void Poller_dealloc(Poller *self) {
     Py_XDECREF(Poller_close(self, NULL));
     PyMem_Free(self->streams);
+    PyMem_Free(self->heard);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -378,28 +494,24 @@ static int begins(Bytes whole, Bytes part) {
     return whole.size >= part.size && memcmp(whole.text, part.text, part.size) == 0;
 }
 
-static int ends_with(Bytes whole, Bytes part) {
-    return whole.size >= part.size && memcmp(whole.text + whole.size - part.size, part.text, part.size) == 0;
-}
-
 static Bytes from(Bytes whole, Py_ssize_t start) {
     return (Bytes){whole.text + start, whole.size - start};
 }
 
 /* The number that the text is, all of it; -1 where it is none. */
-static long number(Bytes text) {
-    long value = 0;
-    if (text.size == 0 || text.size > 15) return -1;
-    for (Py_ssize_t i = 0; i < text.size; i++) {
-        if (text.text[i] < '0' || text.text[i] > '9') return -1;
-        value = value * 10 + (text.text[i] - '0');
-    }
-    return value;
+/* The digits that a text begins with, as a number, and what follows them; -1 where there are none. */
+static int64_t number(Bytes *text) {
+    int64_t value = 0;
+    Py_ssize_t i = 0;
+    for (; i < text->size && i < MOST_DIGITS && text->text[i] >= '0' && text->text[i] <= '9'; i++)
+        value = value * 10 + (text->text[i] - '0');
+    *text = from(*text, i);
+    return i > 0 ? value : -1;
 }
 
 /* Whether the event's text is empty (0) or not (1), and its running total; -1 where it does not fit the shape. */
 static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes between, Bytes after, int completion_first,
-                long *total) {
+                int64_t *total) {
     if (!begins(event, prefix)) return -1;
     Bytes rest = from(event, prefix.size);
     const char *quote = memchr(rest.text, '"', rest.size);
@@ -409,41 +521,43 @@ static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes betw
     if (!running) return rest.size == suffix.size && begins(rest, suffix) ? text > 0 : -1;
     if (!begins(rest, suffix)) return -1;
     rest = from(rest, suffix.size);
-    if (!ends_with(rest, after)) return -1;
-    rest.size -= after.size;
-    const char *found = memmem(rest.text, rest.size, between.text, between.size);
-    if (found == NULL) return -1;
-    Bytes first = {rest.text, found - rest.text};
-    Bytes second = from(rest, first.size + between.size);
-    long one = number(first), two = number(second);
-    if (one < 0 || two < 0) return -1;
+    int64_t one = number(&rest);
+    if (one < 0 || !begins(rest, between)) return -1;
+    rest = from(rest, between.size);
+    int64_t two = number(&rest);
+    if (two < 0 || rest.size != after.size || !begins(rest, after)) return -1;
     *total = completion_first ? one : two;
     return text > 0;
 }
 
+/* read_run(raw, spans, start, before, *shape) -> ((bears, gains), total): of each event from `start` on that fits the shape
+ * whether it bears text and by how much its running total is more than the one before, packed; and the last total. */
 static PyObject *read_run(PyObject *module, PyObject *args) {
     Bytes raw, spans, prefix, suffix, between, after;
     Py_ssize_t start;
+    long long before;
     int running, completion_first;
-    if (!PyArg_ParseTuple(args, "y#y#ny#y#py#y#p", &raw.text, &raw.size, &spans.text, &spans.size, &start, &prefix.text,
-                          &prefix.size, &suffix.text, &suffix.size, &running, &between.text, &between.size, &after.text,
-                          &after.size, &completion_first))
+    if (!PyArg_ParseTuple(args, "y#y#nLy#y#py#y#p", &raw.text, &raw.size, &spans.text, &spans.size, &start, &before,
+                          &prefix.text, &prefix.size, &suffix.text, &suffix.size, &running, &between.text,
+                          &between.size, &after.text, &after.size, &completion_first))
         return NULL;
-    Numbers bears = {0}, totals = {0};
+    Numbers bears = {0}, gains = {0};
     for (Py_ssize_t i = start; i < spans.size / 16; i++) {
-        int64_t span[2];
+        int64_t span[2], total = 0;
         memcpy(span, spans.text + 16 * i, sizeof span);
         if (span[0] < 0 || span[1] < span[0] || span[1] > raw.size) {
             PyErr_SetString(PyExc_ValueError, "an event lies outside of the answer");
-            return freed(&bears, &totals);
+            return freed(&bears, &gains);
         }
         Bytes event = {raw.text + span[0], span[1] - span[0]};
-        long total = 0;
         int bearing = fits(event, prefix, suffix, running, between, after, completion_first, &total);
         if (bearing < 0) break;
-        if (add(&bears, bearing) < 0 || (running && add(&totals, total) < 0)) return freed(&bears, &totals);
+        if (add(&bears, bearing) < 0) return freed(&bears, &gains);
+        if (!running) continue;
+        if (add(&gains, total > before ? total - before : 0) < 0) return freed(&bears, &gains);
+        before = total;
     }
-    return packed_pair(&bears, &totals);
+    return Py_BuildValue("NL", packed_pair(&bears, &gains), before);
 }
 
 /* place_tokens(reads, stamps, marks, offset, ends, tokens, sent_at, framing, visible) -> (read_at, read_tokens, read_slack,
@@ -542,12 +656,51 @@ static PyObject *place_tokens(PyObject *module, PyObject *args) {
     return placed;
 }
 
+/* send_each(fds, payloads) -> (stamps, sizes): one payload to each socket. `stamps` are the monotonic clock before each
+ * send and after the last, packed; `sizes` how many bytes each socket took, packed: 0 where it is full or gone. Empty: all
+ * of them. Keeps the interpreter's lock: sends do not wait. */
+static int64_t monotonic(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+static PyObject *send_each(PyObject *module, PyObject *args) {
+    Py_buffer fds;
+    PyObject *payloads, *sent = NULL;
+    if (!PyArg_ParseTuple(args, "y*O!", &fds, &PyList_Type, &payloads)) return NULL;
+    Py_ssize_t count = PyList_GET_SIZE(payloads);
+    int64_t *stamps = PyMem_Malloc((2 * count + 1) * sizeof(int64_t)), *sizes = stamps + count + 1;
+    int whole = 1, fit = fds.len == count * (Py_ssize_t)sizeof(int);
+    for (Py_ssize_t i = 0; i < count; i++) fit &= PyBytes_Check(PyList_GET_ITEM(payloads, i));
+    if (stamps == NULL)
+        PyErr_NoMemory();
+    else if (!fit)
+        PyErr_SetString(PyExc_ValueError, "descriptors and payloads do not fit");
+    else {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            PyObject *payload = PyList_GET_ITEM(payloads, i);
+            stamps[i] = monotonic();
+            sizes[i] = send(((int *)fds.buf)[i], PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload),
+                            MSG_DONTWAIT | MSG_NOSIGNAL);
+            whole &= sizes[i] == PyBytes_GET_SIZE(payload);
+            if (sizes[i] < 0) sizes[i] = 0;
+        }
+        stamps[count] = monotonic();
+        Py_ssize_t size = count * (Py_ssize_t)sizeof(int64_t);
+        sent = Py_BuildValue("y#y#", stamps, size + 8, sizes, whole ? 0 : size);
+    }
+    PyMem_Free(stamps);
+    PyBuffer_Release(&fds);
+    return sent;
+}
+
 static PyMethodDef methods[] = {
     {"register", (PyCFunction)Poller_register, METH_VARARGS, "register(fd, events)"},
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
     {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): what was collected is lost"},
-    {"attach", (PyCFunction)Poller_attach, METH_O, "attach(fd): collect what arrives on it from now on"},
-    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own): what was collected; ends it"},
+    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, fresh, delay): collect what arrives on it"},
+    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own, apart): what was collected; ends it"},
     {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> reads collected so far"},
     {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most) -> [(fd, events), ...]"},
     {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},
@@ -572,7 +725,8 @@ static PyTypeObject PollerType = {
 
 static PyMethodDef functions[] = {
     {"split_events", split_events, METH_VARARGS, "split_events(raw, start) -> (spans, ends) or None"},
-    {"read_run", read_run, METH_VARARGS, "read_run(raw, spans, start, *shape) -> (bears, totals)"},
+    {"read_run", read_run, METH_VARARGS, "read_run(raw, spans, start, before, *shape) -> ((bears, gains), total)"},
+    {"send_each", send_each, METH_VARARGS, "send_each(fds, payloads) -> (stamps, sizes)"},
     {"place_tokens", place_tokens, METH_VARARGS, "place_tokens(reads, stamps, ...) -> what each read brought"},
     {NULL, NULL, 0, NULL},
 };

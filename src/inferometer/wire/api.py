@@ -9,7 +9,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import orjson
 
 from inferometer.wire.skeleton import Skeleton, learn
@@ -18,7 +17,9 @@ Json = dict[str, Any]
 Prompt = str | list[int] | list[Json]
 
 MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
+END_MARK = b"[DONE]"
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
+WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner than their shape is proven
 CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
 
 APIS = {
@@ -154,47 +155,52 @@ def read_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> A
     that carries anything counts as one token, and the sum is scaled to the final usage."""
     answer = Answer()
     bears: list[int] = []  # 1 for an event with text, reasoning or a tool call
-    totals: list[int] = []  # the running usage after each event that has choices and usage
-    places: list[int] = []  # and that event's number
+    gains: list[int] = []  # what each event adds to the running usage: 0 for those that do not state it
+    stated, total = 0, 0  # how many do, and the last one's
     skeleton: Skeleton | None = None
     unnoted = False  # the last running total is newer than the usage that was noted
     unlearned = 0 if keep_text or api.text_key is None else LEARNING_TRIES
     parse, deltas, note = api.parse, api.deltas, api.note
-    number = -1
-    while (number := number + 1) < len(events):
+    number, count = -1, len(events)
+    while (number := number + 1) < count:
         if skeleton is not None:
-            run, run_totals = skeleton.read_run(events, number)
+            run, run_gains, total = skeleton.read_run(events, number, total)
             bears += run
-            totals += run_totals
-            places += range(number, number + len(run_totals))
-            unnoted = unnoted or bool(run_totals)
+            gains += run_gains or [0] * len(run)
+            stated += len(run_gains)
+            unnoted = unnoted or bool(run_gains)
             number += len(run)
-            if number == len(events):
+            if number == count:
                 break
         data = events[number]
+        bears.append(0)
+        gains.append(0)
+        if data == END_MARK:
+            answer.done = True
+            continue
         try:
             event = parse(data)
             text, other = deltas(event)
             so_far = note(answer, event)
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
-            bears.append(0)
             _note_odd_event(answer, data)
             continue
-        bears.append(1 if text or other else 0)
+        if text or other:
+            bears[number] = 1
         if so_far is not None:
-            totals.append(so_far)
-            places.append(number)
+            stated += 1
+            gains[number], total = max(so_far - total, 0), so_far
         if text and answer.visible_event is None:
             answer.visible_event = number
         if keep_text:
             answer.text.append(text)
         unnoted = unnoted and not event.get("usage")
-        if skeleton is None and unlearned and text:
+        if skeleton is None and unlearned and text and count - number > WORTH_LEARNING:
             unlearned -= 1
             skeleton = learn(data, api.text_key or b"", deltas)
     if unnoted and answer.usage is not None:
-        answer.usage = answer.usage | {"completion_tokens": totals[-1]}
-    _count_tokens(answer, bears, totals, places)
+        answer.usage = answer.usage | {"completion_tokens": total}
+    _count_tokens(answer, bears, gains, stated)
     return answer
 
 
@@ -210,26 +216,20 @@ def as_text(value: Any) -> str | None:
 
 
 def _note_odd_event(answer: Answer, data: bytes) -> None:
-    """The end mark, an error in mid-stream, or something that is no event of this API."""
-    if data == b"[DONE]":
-        answer.done = True
-    elif answer.error is None:
+    """An error in mid-stream, or something that is no event of this API."""
+    if answer.error is None:
         try:
             answer.error = error_text(data)
         except ValueError:
             answer.error = f"an event is not JSON: {data[:80].decode('utf-8', 'replace')}"
 
 
-def _count_tokens(answer: Answer, bears: list[int], totals: list[int], places: list[int]) -> None:
-    if len(totals) > 1 or (totals and sum(bears) <= 1):
-        answer.running_usage = True
-        tokens = np.zeros(len(bears), np.int64)
-        running = np.array([0, *totals])
-        tokens[places] = np.maximum(running[1:] - running[:-1], 0)
-        answer.tokens = tokens.tolist()
-        answer.counted = sum(answer.tokens)
-        return
+def _count_tokens(answer: Answer, bears: list[int], gains: list[int], stated: int) -> None:
     answer.counted = sum(bears)
+    if stated > 1 or (stated and answer.counted <= 1):
+        answer.running_usage = True
+        answer.tokens, answer.counted = gains, sum(gains)
+        return
     reported = count_in(answer.usage, "completion_tokens")
     answer.tokens = bears if reported in {None, 0, answer.counted} else _scaled(bears, answer.counted, reported)
 

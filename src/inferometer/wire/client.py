@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
+from inferometer.wire.acks import Acknowledging
 from inferometer.wire.connection import Connection
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin
@@ -29,6 +30,7 @@ class Client:
         self.addresses = origin.addresses()
         self.connect_timeout_s = connect_timeout_s
         self.kernel_stamps = kernel_stamps
+        self.acks = Acknowledging()
         self.opened = 0  # connections opened, for the record
         self._request_timeout_ns = int(request_timeout_s * 1e9) if request_timeout_s else None
         self._idle_timeout_ns = int(idle_timeout_s * 1e9) if idle_timeout_s else None
@@ -69,6 +71,10 @@ class Client:
         exchange.sent_at = None
         exchange.forget_answer()
         Connection(self, exchange)
+
+    def delay_acks(self) -> int:
+        """How a stream that begins now is acknowledged."""
+        return self.acks.delay(len(self._in_flight))
 
     def rest(self, connection: Connection) -> None:
         self._idle.append(connection)

@@ -10,8 +10,10 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
+from inferometer.wire.acks import Acknowledging
 from inferometer.wire.exchange import Exchange, Owner
 from inferometer.wire.http1 import chunks_complete, parse_head
 from inferometer.wire.origin import Address
@@ -29,7 +31,9 @@ class Pool(Owner, Protocol):
     connect_timeout_s: float
     kernel_stamps: bool
     opened: int
+    acks: Acknowledging
 
+    def delay_acks(self) -> int: ...
     def retry(self, exchange: Exchange) -> None: ...
     def rest(self, connection: "Connection") -> None: ...
     def add(self, connection: "Connection") -> None: ...
@@ -42,6 +46,7 @@ class Connection:
     __slots__ = (
         "_attached",
         "_client",
+        "_delay",
         "_exchange",
         "_fd",
         "_kernel",
@@ -228,6 +233,7 @@ class Connection:
                 request = self._tls.seal(request)
             exchange.sent_at = now()
             self._push(request)
+            self._attach(exchange, fresh=True)
         except OSError as error:
             self._broken(_why(error))
 
@@ -295,22 +301,32 @@ class Connection:
         if exchange is None:
             return True
         if events & COMPLETE:
-            exchange.bulk = self._reactor.take(self._fd, b"".join(exchange.reads))
-            self._attached = False
+            exchange.bulk = self._take(b"".join(exchange.reads))
+            exchange.head = exchange.head or parse_head(exchange.bulk[0])
             self._complete(exchange)
             return True
+        heeded = exchange.head is not None
         self._give_back(exchange)
         if events < COMPLETE:
             return False
-        self._look_for_end(exchange)
+        if heeded:
+            self._look_for_end(exchange)
+        else:
+            self._read_head(exchange)
         return True
+
+    def _take(self, before: bytes) -> tuple[bytes, bytes, int]:
+        """What the compiled reader collected, behind what came before; it is no longer attached."""
+        data, marks, own, apart = self._reactor.take(self._fd, before)
+        self._attached = False
+        self._client.acks.learn(self._delay, bool(apart))
+        return data, marks, own
 
     def _give_back(self, exchange: Exchange) -> None:
         """What the compiled reader collected, as reads and stamps."""
         if not self._attached:
             return
-        self._attached = False
-        data, marks, _own = self._reactor.take(self._fd)
+        data, marks, _own = self._take(b"")
         start = 0
         for end, stamp, own in MARK.iter_unpack(marks):
             exchange.reads.append(data[start:end])
@@ -318,6 +334,9 @@ class Connection:
                 self._own_stamp(exchange)
             exchange.stamps.append(STAMP.pack(*divmod(stamp, 1_000_000_000)))
             start = end
+        if exchange.head is None:
+            with suppress(ValueError):  # who goes on with it will hear of that
+                exchange.find_head()
 
     @property
     def collected(self) -> int:
@@ -384,32 +403,32 @@ class Connection:
             self._complete(exchange)
 
     def _read_head(self, exchange: Exchange) -> None:
-        raw = b"".join(exchange.reads)
         try:
-            head = parse_head(raw)
+            head = exchange.find_head()
         except ValueError as error:
             exchange.end("bad", str(error))
             return
         if head is None:
             return
-        exchange.head = head
-        exchange.head_read = len(exchange.reads) - 1
-        got = len(raw) - head.end
+        got = sum(map(len, exchange.reads)) - head.end
         if head.chunked:
             self._look_for_end(exchange)
-            self._attach(exchange)
+            if head.sse:
+                self._attach(exchange, fresh=False)
         elif head.length is not None:
             exchange.left = head.length - got
             if exchange.left <= 0:
                 self._complete(exchange)
 
-    def _attach(self, exchange: Exchange) -> None:
-        """Leave a stamped, unencrypted event stream to the compiled reader, where there is one."""
-        attach, head = self._reactor.attach, exchange.head
-        if attach is None or head is None or not head.sse or not self._kernel or self._tls or self._outbox:
+    def _attach(self, exchange: Exchange, fresh: bool) -> None:
+        """Leave a stamped, unencrypted answer to the compiled reader, where there is one: from its headers on or, where
+        these were read here, what is behind them."""
+        attach = self._reactor.attach
+        if attach is None or not self._kernel or self._tls or self._outbox:
             return
         if exchange.outcome is None and self._exchange is exchange:
-            attach(self._fd)
+            self._delay = self._client.delay_acks()
+            attach(self._fd, fresh, self._delay)
             self._attached = True
 
     def _look_for_end(self, exchange: Exchange) -> None:

@@ -1,9 +1,10 @@
 """`Exchange`: one request and the bytes of its answer as they came, each read with its stamp. Nothing is parsed."""
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TYPE_CHECKING, Protocol
 
-from inferometer.wire.http1 import Head
+from inferometer.wire.http1 import Head, parse_head
 from inferometer.wire.origin import Origin
 from inferometer.wire.reactor import now
 
@@ -80,6 +81,14 @@ class Exchange:
     def raw(self) -> bytes:
         """All bytes of the answer that came."""
         return self.bulk[0] if self.bulk else b"".join(self.reads)
+
+    def find_head(self) -> Head | None:
+        """The headers, once enough was read, and which read completed them; ValueError where it is no answer."""
+        head = parse_head(b"".join(self.reads))
+        if head is not None:
+            self.head = head
+            self.head_read = next(i for i, end in enumerate(accumulate(map(len, self.reads))) if end >= head.end)
+        return head
 
     @property
     def reads_so_far(self) -> int:

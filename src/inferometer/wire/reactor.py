@@ -25,8 +25,8 @@ from inferometer.wire.compiled import compiled
 READ = 1  # the values of EPOLLIN and EPOLLOUT, used on every platform
 WRITE = 4
 BROKEN = 8 | 16  # EPOLLERR, EPOLLHUP
-COMPLETE = 1 << 16  # the event stream of an attached descriptor is complete: take it
-LOOK = 1 << 17  # it may be, but the bytes do not tell by themselves
+COMPLETE = 1 << 16  # the answer on an attached descriptor is an event stream, and complete: take it
+LOOK = 1 << 17  # it may be, but the bytes do not tell by themselves; or it is something else
 
 BATCH = 1024  # events taken from one poll
 IDLE_NS = 500_000  # quiet work may take this long: none is begun when a timer is nearer
@@ -94,16 +94,17 @@ class Reactor:
             self._poller.unregister(fd)
 
     @functools.cached_property
-    def attach(self) -> Callable[[int], None] | None:
-        """Where the compiled reader is there: have it collect the event stream that arrives on a descriptor. The
-        descriptor's callback then hears `COMPLETE` or `LOOK`, and `take` hands over what was collected."""
+    def attach(self) -> Callable[[int, bool, int], None] | None:
+        """Where the compiled reader is there: have it collect the answer that arrives on a descriptor, from its headers on
+        or only the event stream behind them, and acknowledge it in one of the ways of `wire.acks`. The descriptor's
+        callback then hears `COMPLETE` or `LOOK`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
-    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int]:
+    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int]:
         """What was collected on an attached descriptor: the bytes behind those that came before; for each read three
-        int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; and how
-        many are. The callback reads again."""
-        taken: tuple[bytes, bytes, int] = self._poller.take(fd, before)  # type: ignore[attr-defined]
+        int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; how many
+        are; and whether the server was seen to send without waiting for acknowledgements. The callback reads again."""
+        taken: tuple[bytes, bytes, int, int] = self._poller.take(fd, before)  # type: ignore[attr-defined]
         return taken
 
     def heard(self, fd: int) -> int:

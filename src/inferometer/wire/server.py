@@ -70,6 +70,10 @@ class Reply:
         """The socket's own `send`, for who must be quick and minds that it may take less than all, or raise."""
         return self._connection.send_now
 
+    def fileno(self) -> int:
+        """The socket's descriptor, for who must be quicker still; -1 when it is closed, or once something is buffered."""
+        return self._connection.fileno()
+
     def end(self) -> None:
         """The last chunk."""
         if self._chunked:
@@ -178,6 +182,9 @@ class _Connection:
     @property
     def send_now(self) -> Callable[[bytes], int]:
         return self._socket.send
+
+    def fileno(self) -> int:
+        return -1 if self._outbox else self._fd
 
     def next_request(self) -> None:
         """The answer is complete: take up what the client may have sent meanwhile."""

@@ -1,0 +1,178 @@
+"""The compiled reader on real sockets: what it collects, when it tells of it, how it acknowledges and sends."""
+
+import select
+import socket
+import time
+from array import array
+
+import pytest
+
+from inferometer.wire.acks import ALWAYS, NEVER, ONCE
+from inferometer.wire.compiled import compiled
+from inferometer.wire.reactor import COMPLETE, LOOK, READ
+from inferometer.wire.sending import send_at_once
+from inferometer.wire.stamps import MARK, ask_for_stamps
+
+pytestmark = pytest.mark.skipif(compiled() is None, reason="the compiled reader was not built here")
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+EVENT = b"9\r\ndata: a\n\n\r\n"
+LAST = b"0\r\n\r\n"
+PATIENCE_S = 20.0
+
+
+class Pair:
+    """A server's socket, and a client's that the poller collects from."""
+
+    def __init__(self, poller, delay=NEVER, nagle=False):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.client = socket.create_connection(listener.getsockname())
+            self.server, _ = listener.accept()
+        if not nagle:
+            send_at_once(self.server)
+        self.client.setblocking(False)
+        ask_for_stamps(self.client)
+        poller.register(self.client.fileno(), READ)
+        poller.attach(self.client.fileno(), True, delay)
+        self.poller = poller
+
+    def say(self, data):
+        self.server.sendall(data)
+        select.select([self.client], [], [], PATIENCE_S)
+
+    def close(self):
+        self.poller.unregister(self.client.fileno())
+        self.client.close()
+        self.server.close()
+
+
+@pytest.fixture
+def poller():
+    made = compiled().Poller()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pair(poller, request):
+    pairs = []
+
+    def make(**how):
+        pairs.append(Pair(poller, **how))
+        return pairs[-1]
+
+    yield make
+    for each in pairs:
+        each.close()
+
+
+def test_a_stream_is_told_of_when_it_is_complete(poller, pair):
+    one = pair()
+    pieces = [HEAD[:30], HEAD[30:], EVENT, EVENT + EVENT, EVENT + LAST]
+    told = []
+    for piece in pieces:
+        one.say(piece)
+        told.append(poller.poll(0, 64))
+    assert told == [[]] * 4 + [[(one.client.fileno(), COMPLETE)]]
+    data, marks, own, _ = poller.take(one.client.fileno(), b"")
+    assert (data, own) == (b"".join(pieces), 0)
+    ends = [end for end, _stamp, _own in MARK.iter_unpack(marks)]
+    assert ends == [30, len(HEAD), len(HEAD + EVENT), len(HEAD + EVENT * 3), len(data)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\n\r\nno",
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"220 smtp",
+        b"x",
+    ],
+)
+def test_any_other_answer_is_left_to_python_at_once(poller, pair, answer):
+    one = pair()
+    one.say(answer)
+    assert poller.poll(0, 64) == [(one.client.fileno(), LOOK)]
+    assert poller.take(one.client.fileno(), b"")[0] == answer
+
+
+def test_answers_are_told_a_few_at_a_time_and_the_others_are_read_meanwhile(poller, pair):
+    """What Python does about an answer takes long: no stream may wait for all of it."""
+    done, busy = [pair() for _ in range(40)], pair()
+    for each in done:
+        each.say(HEAD + EVENT + LAST)
+    told = [fd for fd, _ in poller.poll(0, 1024)]
+    assert 0 < len(told) < 40
+    busy.say(HEAD)
+    told += [fd for fd, _ in poller.poll(-1, 1024)]  # does not wait: there is more to tell
+    assert poller.heard(busy.client.fileno()) == 1
+    while len(told) < 40:
+        told += [fd for fd, _ in poller.poll(-1, 1024)]
+    assert sorted(told) == sorted(each.client.fileno() for each in done)
+    assert poller.poll(0, 1024) == []
+
+
+def test_one_that_is_forgotten_is_not_told_of(poller, pair):
+    done = [pair() for _ in range(40)]
+    for each in done:
+        each.say(HEAD + EVENT + LAST)
+    told = {fd for fd, _ in poller.poll(0, 1024)}
+    left = [each.client.fileno() for each in done if each.client.fileno() not in told]
+    for fd in left[1:]:
+        poller.unregister(fd)
+        poller.register(fd, READ)  # as another connection with the same number
+        poller.attach(fd, True, NEVER)
+    assert [fd for fd, _ in poller.poll(0, 1024)] == left[:1]
+
+
+def talk(poller, one):
+    """A stream of small events, each read before the next is due; whether the server was seen to send on."""
+    one.say(HEAD)
+    poller.poll(0, 64)
+    for number in range(12):
+        one.server.send(EVENT)
+        until = time.monotonic() + PATIENCE_S
+        while poller.heard(one.client.fileno()) < number + 2 and time.monotonic() < until:
+            poller.poll(0.05, 64)
+    return poller.take(one.client.fileno(), b"")[3]
+
+
+@pytest.mark.parametrize("delay", [ONCE, ALWAYS])
+def test_a_server_that_does_not_wait_for_acknowledgements_is_seen(poller, pair, delay):
+    assert any(talk(poller, pair(delay=delay)) for _ in range(50))  # one try may be held up for 40 ms by the machine
+
+
+@pytest.mark.parametrize("delay", [ONCE, ALWAYS])
+def test_one_that_waits_is_never_taken_for_one(poller, pair, delay):
+    assert not any(talk(poller, pair(delay=delay, nagle=True)) for _ in range(3))
+
+
+def test_nothing_is_learned_where_nothing_was_delayed(poller, pair):
+    assert not talk(poller, pair(delay=NEVER))
+
+
+def test_payloads_go_to_their_sockets(pair):
+    ends = [socket.socketpair() for _ in range(3)]
+    try:
+        before = time.monotonic_ns()
+        stamps, sizes = compiled().send_each(array("i", [a.fileno() for a, _ in ends]), [b"a", b"bb", b"ccc"])
+        stamps = memoryview(stamps).cast("q").tolist()
+        assert stamps == sorted(stamps) and before <= stamps[0] <= stamps[3] <= time.monotonic_ns()
+        assert (len(stamps), sizes) == (4, b"")
+        assert [b.recv(10) for _, b in ends] == [b"a", b"bb", b"ccc"]
+        ends[1][1].close()
+        fds = array("i", [ends[0][0].fileno(), ends[1][0].fileno(), -1])
+        _, sizes = compiled().send_each(fds, [b"a" * (1 << 24), b"b", b"c"])  # too much, to nobody, to nothing
+        taken = memoryview(sizes).cast("q").tolist()
+        assert 0 < taken[0] < 1 << 24 and taken[1:] == [0, 0]
+    finally:
+        for each in (end for both in ends for end in both):
+            each.close()
+
+
+def test_sockets_and_payloads_must_fit():
+    for fds, payloads in ((array("i", [1]), []), (array("i", [1]), ["text"]), (array("b", [1]), [b"x"])):
+        with pytest.raises(ValueError, match="do not fit"):
+            compiled().send_each(fds, payloads)
