@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferometer.observe.doctor.machine import cpu_times, shares
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -22,11 +24,12 @@ class Finished:
     output: bytes
     cpu_s: float
     wall_s: float
+    stolen: float | None  # what the host took of all cores meanwhile: where it is much, times say little
 
 
 def counted(command: Sequence[str], fine: Collection[int] = (0,)) -> Finished:
     """Run a command to its end; what it said on stderr is shown when its exit code is not a fine one."""
-    began = time.perf_counter()
+    began, times = time.perf_counter(), cpu_times(Path("/"))
     with tempfile.TemporaryFile() as complaints:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints)
         assert child.stdout is not None
@@ -37,7 +40,8 @@ def counted(command: Sequence[str], fine: Collection[int] = (0,)) -> Finished:
         if child.returncode not in fine:
             complaints.seek(0)
             sys.exit(f"{complaints.read().decode()}error: {' '.join(command)} ended with {child.returncode}")
-    return Finished(output, used.ru_utime + used.ru_stime, time.perf_counter() - began)
+    wall_s, (_, stolen) = time.perf_counter() - began, shares(times, cpu_times(Path("/")))
+    return Finished(output, used.ru_utime + used.ru_stime, wall_s, stolen)
 
 
 def inferometer(*arguments: str) -> list[str]:

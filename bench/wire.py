@@ -95,6 +95,7 @@ def numbers(streams: int, events: int, floor_cpu: float | None, made: Measured) 
         "x floor": None if floor_cpu is None else made.client.cpu_s / floor_cpu,
         **errors(compared),
         "server late p99": ms(quantile_s(made.truth.lateness(), 0.99)),
+        "stolen": made.client.stolen,
         "failed": len(made.records) - int(made.records.outcome.mask("ok").sum()) + compared.unmatched,
     }
 

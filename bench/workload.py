@@ -22,6 +22,8 @@ FIRST_S = 0.02
 INTERVAL_S = 0.005
 OUTPUT_TOKENS = 4
 GOAL_MS = 2.0  # send delay p99
+TRIES = 4
+MUCH_STOLEN = 0.005  # of the time of all cores: the longest delays are then the host's
 NOT_VALID = 4  # the exit code of a run with a verdict that we want to look at all the same
 
 
@@ -64,9 +66,21 @@ def row(name: str, workload: dict[str, Any], workers: int, rate: float, seconds:
             "warmup": {"duration": 1.0},
             "workers": workers,
         }
-        return {"prompts": name, "workers": workers, "made us": making_us(plan)} | lateness(
-            plan, metronome, Path(folder)
-        )
+        runs = undisturbed(plan, metronome, Path(folder))
+        return {"prompts": name, "workers": workers, "made us": making_us(plan)} | runs
+
+
+def undisturbed(plan: dict[str, Any], metronome: RunningMetronome, folder: Path) -> dict[str, Any]:
+    """A run during which the host left us our cores; where it never does, the one of which it took least."""
+    least: dict[str, Any] | None = None
+    for attempt in range(TRIES):
+        found = lateness(plan, metronome, folder / str(attempt)) | {"tries": attempt + 1}
+        if least is None or (found["stolen"] or 0) < least["stolen"]:
+            least = found
+        if (found["stolen"] or 0) < MUCH_STOLEN:
+            break
+    assert least is not None
+    return least
 
 
 def making_us(plan: dict[str, Any]) -> float:
@@ -79,6 +93,7 @@ def making_us(plan: dict[str, Any]) -> float:
 
 def lateness(plan: dict[str, Any], metronome: RunningMetronome, folder: Path) -> dict[str, Any]:
     """Of a run from its end of warm-up on; times in milliseconds."""
+    folder.mkdir()
     file, store = folder / "plan.json", folder / "store"
     file.write_text(json.dumps(plan))
     keep_curve(curve_of([]), store)
@@ -98,6 +113,7 @@ def lateness(plan: dict[str, Any], metronome: RunningMetronome, folder: Path) ->
         "max": float(late.max()),
         "met": p99 < GOAL_MS,
         "cpu s": client.cpu_s,
+        "stolen": client.stolen,
         "failed": len(records) - int(records.outcome.mask("ok").sum()),
     }
 

@@ -92,7 +92,7 @@ def _head_stamp(exchange: Exchange) -> int:
         return stamp_ns(exchange.stamps[exchange.head_read])
     assert exchange.bulk is not None and exchange.head is not None
     behind = exchange.head.end
-    return next(stamp for end, stamp, _own in MARK.iter_unpack(exchange.bulk[1]) if end >= behind)
+    return int(next(stamp for end, stamp, _own in MARK.iter_unpack(exchange.bulk[1]) if end >= behind))
 
 
 def kernel_stamped(exchange: Exchange) -> bool:

@@ -18,7 +18,6 @@ from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session, Workload
 
-
 FILL_AT_ONCE = 32  # slots, of many that are free
 
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import msgspec
 
+from inferometer.observe.beside import stand_back
 from inferometer.observe.job import ObserverJob
 from inferometer.observe.sources import SETTLED_BY, Diary, MetricsReader, Reader, Source, sources_of
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.sample import Sample
 
 OBSERVER_SHARD = -1  # in the header of its log: no shard
-NICENESS = 5  # what is sampled can wait for what is measured
 FIRST_S = 6.0  # for the readings before the load
 LAST_S = 6.0  # for those after it
 SETTLE_S = 0.1  # between readings after the load, until two agree
@@ -164,8 +164,7 @@ def _cpu_s() -> float:
 
 
 def main() -> None:
-    with suppress(OSError):
-        os.nice(NICENESS)
+    stand_back()
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ObserverJob)
     observer = Observer(job)
     observer.begin()

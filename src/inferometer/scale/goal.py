@@ -5,7 +5,6 @@ It looks again when there is a tenth more to see: so all looks together cost a c
 interval that is narrow by chance has few chances.
 """
 
-import os
 import select
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from inferometer.measure.precision import decided, settled_at
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import growing_queue
 from inferometer.measure.window import of_class
+from inferometer.observe.beside import stand_back
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.gather import read_logs
 from inferometer.vocabulary import percent_written
@@ -62,7 +62,7 @@ def watched_goals(plan: Plan, folder: Path) -> Iterator[None]:
 
 
 def main(folder: Path) -> None:
-    os.nice(5)  # the load goes first
+    stand_back()
     plan = Plan.model_validate(orjson.loads(sys.stdin.buffer.readline()))
     goals: Goals = {}
     before: Goals = {}  # one look may be luck: a goal is reached when two in a row say so

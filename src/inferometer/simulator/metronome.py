@@ -202,8 +202,8 @@ class Metronome:
 
     def truth(self) -> bytes:
         """A JSON line about every request since the truth was last deleted, then all send instants as int64. We may
-        lose the processor between a clock reading and the send behind it: the true instant of one that took long is only
-        known to lie before the next reading, so that its span is told."""
+        lose the processor between a clock reading and the send behind it: of a send that took long, the true instant is
+        only known to lie before the next reading, so that its span is told."""
         streams = self._streams
         sent_at, held = sent_in(self._pages, streams)
         facts = {

@@ -2,8 +2,8 @@
 
 The kernel acknowledges every small segment that is read at once, which costs the client as much as reading it. Asked to
 wait, it acknowledges every second one. That must not change what is measured: a server that holds small segments back
-until the last one is acknowledged (Nagle's algorithm: where TCP_NODELAY is not set) would stand still for 40 ms. So a few
-streams are tried, one after the other, and only a server that was seen to send on without waiting is treated so.
+until the last one is acknowledged (Nagle's algorithm: where TCP_NODELAY is not set) would stand still for 40 ms. So a
+few streams are tried, one after the other, and only a server that was seen to send on without waiting is treated so.
 """
 
 NEVER, ONCE, ALWAYS = 0, 1, 2  # as in _reader.c

@@ -2,10 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 MAX_HEAD = 256 * 1024
+MOST_KEPT_HEAD = 2048  # bytes
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\Z")
+
+_Facts = tuple[int, dict[str, str], bool, bool, int | None, bool]  # as they come first in `Head`
 
 
 @dataclass(slots=True)
@@ -13,12 +17,12 @@ class Head:
     """Status and headers of an answer; `end` is where its body starts."""
 
     status: int
-    headers: dict[str, str]  # names in lower case
-    end: int
+    headers: dict[str, str]  # names in lower case; not to be changed, other answers have the same
     keep_alive: bool
     chunked: bool
     length: int | None
     sse: bool
+    end: int
     scanned: int  # how far the chunk framing has been followed, from the start of the answer
     scanned_reads: int = 0  # reads that lie wholly before that point
     scanned_bytes: int = 0  # and their bytes
@@ -44,6 +48,13 @@ def parse_head(raw: bytes) -> Head | None:
 
 
 def _read_head(data: bytes, end: int) -> Head:
+    """Many answers have the same headers, often all within a second: those are read once."""
+    if end > MOST_KEPT_HEAD:
+        return Head(*_facts(data), end, end)
+    return Head(*_kept_facts(data), end, end)
+
+
+def _facts(data: bytes) -> _Facts:
     first, _, rest = data.partition(b"\r\n")
     match = _STATUS.fullmatch(first)
     if match is None:
@@ -54,19 +65,14 @@ def _read_head(data: bytes, end: int) -> Head:
         headers[name.strip().lower()] = value.strip()
     status = int(match[2])
     wishes = {wish.strip() for wish in headers.get("connection", "").lower().split(",")}
+    keep_alive = "close" not in wishes and (match[1] == b"1" or "keep-alive" in wishes)
     chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
-    length = headers.get("content-length", "")
-    empty = status in {204, 304}
-    return Head(
-        status=status,
-        headers=headers,
-        end=end,
-        keep_alive="close" not in wishes and (match[1] == b"1" or "keep-alive" in wishes),
-        chunked=chunked,
-        length=0 if empty else int(length) if length.isdigit() and not chunked else None,
-        sse="event-stream" in headers.get("content-type", ""),
-        scanned=end,
-    )
+    stated = headers.get("content-length", "")
+    length = 0 if status in {204, 304} else int(stated) if stated.isdigit() and not chunked else None
+    return status, headers, keep_alive, chunked, length, "event-stream" in headers.get("content-type", "")
+
+
+_kept_facts = lru_cache(64)(_facts)
 
 
 def chunks_complete(reads: list[bytes], head: Head) -> bool:

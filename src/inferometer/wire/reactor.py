@@ -29,7 +29,8 @@ COMPLETE = 1 << 16  # the answer on an attached descriptor is an event stream, a
 LOOK = 1 << 17  # it may be, but the bytes do not tell by themselves; or it is something else
 
 BATCH = 1024  # events taken from one poll
-IDLE_NS = 500_000  # quiet work may take this long: none is begun when a timer is nearer
+QUIET_NS = 100_000, 500_000  # room that a piece of quiet work needs before the next timer, at least and at most
+QUIET_TIMES = 3  # as much as the pieces before took
 NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
 FAR_NS = 1 << 62
 MANY = 12  # descriptors ready at once: a longer nap costs them no exactness and saves polls
@@ -68,6 +69,7 @@ class Reactor:
         self._returned_at = self.polled_at
         self.stamps_itself = False  # True where a connection has no kernel stamps, and `polled_at` has to be exact
         self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
+        self._piece_ns = 0.0  # what a piece of it took of late
         if self._alarm is not None:
             self.watch(self._alarm.fileno(), self._alarm.clear)
 
@@ -95,15 +97,16 @@ class Reactor:
 
     @functools.cached_property
     def attach(self) -> Callable[[int, bool, int], None] | None:
-        """Where the compiled reader is there: have it collect the answer that arrives on a descriptor, from its headers on
-        or only the event stream behind them, and acknowledge it in one of the ways of `wire.acks`. The descriptor's
+        """Where the compiled reader is there: have it collect the answer that arrives on a descriptor, from its headers
+        on or only the event stream behind them, and acknowledge it in one of the ways of `wire.acks`. The descriptor's
         callback then hears `COMPLETE` or `LOOK`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
     def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int]:
         """What was collected on an attached descriptor: the bytes behind those that came before; for each read three
-        int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; how many
-        are; and whether the server was seen to send without waiting for acknowledgements. The callback reads again."""
+        int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; how
+        many are; and whether the server was seen to send without waiting for acknowledgements. The callback reads
+        again."""
         taken: tuple[bytes, bytes, int, int] = self._poller.take(fd, before)  # type: ignore[attr-defined]
         return taken
 
@@ -179,9 +182,9 @@ class Reactor:
     def _wait(self) -> list[tuple[int, int]]:
         """Ready descriptors; blocks until there is one or a timer is due, unless quiet work is waiting."""
         left = self._time_left()
-        if self.idle is not None and left > IDLE_NS:
+        if self._room_for_quiet_work(left):
             events = self._poll(0)
-            if self._taken or self.idle():
+            if self._taken or self._work_quietly():
                 return events
             left = self._time_left()  # the quiet work may have set a timer
         if not self._running:
@@ -220,10 +223,23 @@ class Reactor:
             if action is not None:
                 action()
 
+    def _room_for_quiet_work(self, left: int) -> bool:
+        least, most = QUIET_NS
+        return self.idle is not None and left > min(max(QUIET_TIMES * self._piece_ns, least), most)
+
+    def _work_quietly(self) -> bool:
+        """One piece; returns whether there was one."""
+        assert self.idle is not None
+        begun_at = now()
+        worked = self.idle()
+        if worked:
+            self._piece_ns += (now() - begun_at - self._piece_ns) / 16
+        return worked
+
     def _rest(self) -> None:
         """Let readiness collect: over quiet work where there is some, else over a nap, longer when much comes."""
         left = self._time_left()
-        if left > IDLE_NS and self.idle is not None and self.idle():
+        if self._room_for_quiet_work(left) and self._work_quietly():
             return
         nap_s = 2 * self.nap_s if self._taken >= MANY else self.nap_s
         if left > nap_s * 1e9 + NAP_OVERRUN_NS:

@@ -71,7 +71,7 @@ class Reply:
         return self._connection.send_now
 
     def fileno(self) -> int:
-        """The socket's descriptor, for who must be quicker still; -1 when it is closed, or once something is buffered."""
+        """The socket's descriptor, for who must be quicker still; -1 when it is closed, or while something waits."""
         return self._connection.fileno()
 
     def end(self) -> None:

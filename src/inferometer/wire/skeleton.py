@@ -36,8 +36,8 @@ class Skeleton:
     completion_first: bool = False
 
     def read_run(self, events: Sequence[bytes], start: int, before: int) -> Run:
-        """Read events from `start` on as long as they fit: for each whether it bears text and, with a running usage, how
-        many tokens its total is more than the one before; and the last total."""
+        """Read events from `start` on as long as they fit: for each whether it bears text and, with a running usage,
+        how many tokens its total is more than the one before; and the last total."""
         reader = compiled()
         if reader is not None and isinstance(events, Spans):
             shape = self.prefix, self.suffix, self.running, self.between, self.after, self.completion_first
@@ -107,8 +107,8 @@ def _with_running_usage(prefix: bytes, rest: bytes) -> Skeleton | None:
 
 @lru_cache(256)
 def _counts_in(rest: bytes) -> tuple[bytes, bytes, bytes, bool] | None:
-    """What stands before, between and behind the two counts, and whether that of the completion comes first. Kept: it is
-    the same in the first events of many streams."""
+    """What stands before, between and behind the two counts, and whether that of the completion comes first. Kept: it
+    is the same in the first events of many streams."""
     counts = list(_COUNTS.finditer(rest))
     if len(counts) != 2 or not rest.endswith(b"}}"):
         return None
