@@ -11,6 +11,8 @@ from inferometer.measure.telemetry import SERVER
 from inferometer.record.columns import Floats, Ints
 from inferometer.record.sample import Samples
 
+FAR = np.iinfo(np.int64).max
+
 Labels = dict[str, str]
 Part = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -24,6 +26,7 @@ class Series:
     labels: Labels
     at: Ints
     value: Floats
+    late: bool = False  # its source was read before it was there: counters appear with their first count
 
 
 def all_series(samples: Samples, sources: Sequence[str]) -> list[Series]:
@@ -35,12 +38,14 @@ def all_series(samples: Samples, sources: Sequence[str]) -> list[Series]:
     codes = np.stack([words.codes[chosen] for words in columns])
     order = np.lexsort((samples.at[chosen], *codes))
     edges = np.flatnonzero(np.any(np.diff(codes[:, order], axis=1), axis=0)) + 1
-    return [_series(samples, chosen[part]) for part in np.split(order, edges)]
+    first_at = {source: int(samples.at[samples.source.mask(source)].min(initial=FAR)) for source in sources}
+    return [_series(samples, chosen[part], first_at) for part in np.split(order, edges)]
 
 
-def _series(samples: Samples, rows: Ints) -> Series:
+def _series(samples: Samples, rows: Ints, first_at: dict[str, int]) -> Series:
     first = samples.sample(int(rows[0]))
-    return Series(first.source, first.name, first.labels, samples.at[rows], samples.value[rows])
+    late = first.at > first_at[first.source]
+    return Series(first.source, first.name, first.labels, samples.at[rows], samples.value[rows], late)
 
 
 def growth(values: Floats) -> tuple[float, int]:
@@ -66,25 +71,16 @@ class Pooled:
 
 def pooled(series: Sequence[Series], name: str, without: Sequence[str] = ()) -> Pooled | None:
     """The growth of a name over all replicas, without series of some finish reasons; None where nobody has it. A series
-    that was not there before the load began at 0: counters appear with their first count."""
+    that was not there before the load began at 0."""
     chosen = [each for each in series if each.name == name and each.labels.get("finished_reason") not in without]
     if not chosen:
         return None
-    first_at = _first_at(series)
     total = Pooled()
     for each in chosen:
-        late = each.at[0] > first_at[each.source] and each.name != "process_started"
+        late = each.late and each.name != "process_started"
         values = np.concatenate(([0.0], each.value)) if late else each.value
         total.add(each.source, *growth(values))
     return total
-
-
-def _first_at(series: Sequence[Series]) -> dict[str, int]:
-    """When each source was first read."""
-    found: dict[str, int] = {}
-    for each in series:
-        found[each.source] = min(int(each.at[0]), found.get(each.source, int(each.at[0])))
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +128,7 @@ def histogram(series: Sequence[Series], name: str) -> Histogram | None:
 
 def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
     """Growth by bound. Cumulative counts can be added at any bound that every part has."""
-    first_at = _first_at(series)
-    new = {_part(each) for each in series if each.name == f"{name}_count" and each.at[0] > first_at[each.source]}
+    new = {_part(each) for each in series if each.name == f"{name}_count" and each.late}
     parts: dict[Part, dict[float, float]] = {}
     for each in series:
         bound = _bound(each.labels.get("le")) if each.name == f"{name}_bucket" else None
@@ -141,7 +136,7 @@ def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
             continue
         if _part(each) in new:  # observed for the first time during the load
             parts.setdefault(_part(each), {})[bound] = float(each.value[-1])
-        elif each.at[0] == first_at[each.source] and len(each.value) > 1:  # seen before and after
+        elif not each.late and len(each.value) > 1:  # seen before and after
             parts.setdefault(_part(each), {})[bound] = float(each.value[-1] - each.value[0])
     if not parts:
         return {}

@@ -26,7 +26,7 @@ from inferometer.record.sample import Sample
 OBSERVER_SHARD = -1  # in the header of its log: no shard
 FIRST_S = 6.0  # for the readings before the load
 LAST_S = 6.0  # for those after it
-SETTLE_S = 0.1  # between readings after the load, until two agree
+SETTLE_S = 0.05  # between readings after the load, until two agree
 MOST_SETTLING = 10
 
 Entry = Sample | Note

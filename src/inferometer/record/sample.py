@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -36,12 +37,13 @@ class Samples:
         from inferometer.record.columns import Words
 
         samples = sorted(samples, key=lambda sample: sample.at)
+        written = cache(lambda *labels: json.dumps(dict(labels), sort_keys=True))  # the same ones again and again
         return cls(
             source=Words.of([sample.source for sample in samples]),
             name=Words.of([sample.name for sample in samples]),
             at=np.array([sample.at for sample in samples], np.int64),
             value=np.array([sample.value for sample in samples], np.float64),
-            labels=Words.of([json.dumps(sample.labels, sort_keys=True) for sample in samples]),
+            labels=Words.of([written(*sample.labels.items()) for sample in samples]),
         )
 
     def __len__(self) -> int:
