@@ -1,9 +1,9 @@
 """The search for the most load where the truth is known: an M/D/1 queue behind the metronome, over the wire.
 
-A cap of one request in flight makes the metronome a single server that takes the same time for every request; with
-Poisson arrivals the waiting times are Erlang's (1909), and so is the highest rate that keeps a limit.
+The metronome takes requests in turn and the same time for each; with Poisson arrivals the waiting times are Erlang's
+(1909), and so is the highest rate that keeps a limit.
 
-python bench/search.py [--step 20] [--quick] [--json]
+python bench/search.py [--step 40] [--searches 2] [--seed 0] [--json]
 """
 
 import math
@@ -15,58 +15,65 @@ import numpy as np
 
 from _common import parser, print_rows
 from inferometer.judge.search import Bounds
+from inferometer.observe.doctor.machine import cpu_times, shares
 from inferometer.plan.reading import plan_from
 from inferometer.search import search
 from inferometer.simulator.metronome_process import running_metronome
 
-FIRST_S, INTERVAL_S, TOKENS = 0.002, 0.001, 3  # 4 ms: thousands of requests in a step of half a minute
+SERVICE_S = 0.004  # long against the way through two processes, short enough for thousands of requests in a step
+INTERVAL_S = 0.00001  # of the metronome's slots: no token waits for the next one
+LIMITS = ((0.75, 1.0), (0.90, 2.0))  # share of the requests, and how many services they may wait
 
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--step", type=float, default=20.0, help="seconds at each load")
-    options.add_argument("--quick", action="store_true", help="one of the two limits")
+    options.add_argument("--step", type=float, default=40.0, help="seconds at each load")
+    options.add_argument("--searches", type=int, default=2, help="how many, with the limits in turn")
+    options.add_argument("--seed", type=int, default=0, help="of the first one's arrivals")
     chosen = options.parse_args()
-    limits = ((0.75, 1.0), (0.90, 2.0))[: 1 if chosen.quick else 2]
-    print_rows([row(share, waits, chosen.step) for share, waits in limits], chosen.json)
+    limits = [LIMITS[at % len(LIMITS)] for at in range(chosen.searches)]
+    rows = [row(share, waits, chosen.step, seed) for seed, (share, waits) in enumerate(limits, chosen.seed)]
+    print_rows(rows, chosen.json)
 
 
-def row(share: float, waits: float, step_s: float) -> dict[str, Any]:
+def row(share: float, waits: float, step_s: float, seed: int) -> dict[str, Any]:
     """One search: `share` of the requests are to wait at most so many service times."""
-    with running_metronome(FIRST_S, INTERVAL_S) as metronome, tempfile.TemporaryDirectory() as folder:
-        service_s = served_in_s(metronome.url, Path(folder))
-        limit_s = (1 + waits) * service_s
-        plan = {
-            "target": metronome.url,
-            "workload": {"input_tokens": 8, "output_tokens": TOKENS},
-            "load": {"type": "poisson", "rate": 50, "max_concurrency": 1},
-            "limits": [f"done p{share * 100:g} < {limit_s:.6f}s"],
+    with running_metronome(0.0, INTERVAL_S, SERVICE_S) as metronome, tempfile.TemporaryDirectory() as folder:
+        limit_s = alone_s(metronome.url, Path(folder)) + waits * SERVICE_S
+        plan = plan_of(metronome.url) | {
+            "load": {"type": "poisson", "rate": 100},
+            "limits": [f"ttft p{share * 100:g} < {limit_s:.7f}s"],
+            "seed": seed,
         }
-        found = search(plan_from(plan), Bounds(start=50, least=1, most=1000), step_s=step_s, store=Path(folder))
-    truth = true_rate(waits * service_s, share, service_s)
+        times = cpu_times(Path("/"))
+        found = search(plan_from(plan), Bounds(start=100, least=1, most=2000), step_s=step_s, store=Path(folder))
+        _, stolen = shares(times, cpu_times(Path("/")))
+    truth = true_rate(waits * SERVICE_S, share, SERVICE_S)
     low, high = found.found.low or math.nan, found.found.high or math.nan
     best = math.sqrt(low * high)
     return {
-        "limit": f"p{share * 100:g} < {limit_s * 1e3:.1f} ms",
-        "service ms": service_s * 1e3,
+        "limit": f"p{share * 100:g} < {limit_s * 1e3:.2f} ms",
         "true rate": truth,
         "found": f"{low:.4g}..{high:.4g}",
         "off by": f"{best / truth - 1:+.1%}",
         "steps": len(found.steps),
         "outcome": found.found.outcome,
+        "stolen": stolen,
     }
 
 
-def served_in_s(url: str, folder: Path) -> float:
-    """From one request's turn to the next one's: the D of M/D/1, our own sending included. The median: a machine that
-    stands still for a moment serves nobody, but that is no part of D."""
+def plan_of(url: str) -> dict[str, Any]:
+    return {"target": url, "workload": {"input_tokens": 8, "output_tokens": 1}}
+
+
+def alone_s(url: str, folder: Path) -> float:
+    """The time to first token of a request that does not wait: the service, and the way through two processes."""
     from inferometer.run import run
 
-    alone = {"target": url, "workload": {"input_tokens": 8, "output_tokens": TOKENS}, "load": {"concurrency": 1}}
-    made = run(plan_from({**alone, "stop": {"duration": "5s"}}), store=folder)
-    records = made.records()
+    plan = plan_of(url) | {"load": {"type": "constant", "rate": 100}, "stop": {"duration": "5s"}}
+    records = run(plan_from(plan), store=folder).records()
     assert records is not None
-    return float(np.median(np.diff(np.sort(records.sent_at)))) / 1e9
+    return float(np.median(records.read_at[records.read_offsets[:-1]] - records.sent_at)) / 1e9
 
 
 def waits_at_most(t: float, rate: float, service_s: float) -> float:

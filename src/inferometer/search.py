@@ -2,9 +2,10 @@
 plan's limits is known."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -101,7 +102,8 @@ def _limits(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class _Trial:
-    """One load after another on the same target, each a run of the experiment."""
+    """One load after another on the same target, each a run of the experiment with a seed of its own: with the same
+    arrivals at every load, their luck would be in all steps."""
 
     plan: Plan
     axis: Axis
@@ -110,10 +112,12 @@ class _Trial:
     kept: ExperimentFolder
     notes: Notes | None
     server: StartedServer | None
+    numbers: Iterator[int] = field(default_factory=count)
 
     def __call__(self, wanted: Try) -> Step:
         began = time.monotonic()
-        at_load = plan_at(self.plan, self.axis, wanted, self.step_s)
+        seeded = self.plan.model_copy(update={"seed": self.plan.seed + next(self.numbers)})
+        at_load = plan_at(seeded, self.axis, wanted, self.step_s)
         made = run(at_load, store=self.store, notes=self.notes, server=self.server)
         name = f"{self.axis} {wanted.load:g}"
         self.store.set_case(made.id, self.kept.id, name)

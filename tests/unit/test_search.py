@@ -3,11 +3,25 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
+import numpy as np
 import pytest
 
+from erlang import true_rate
 from inferometer.judge.limits import judge_plan
-from inferometer.judge.search import Attained, Bounds, Step, Try, attained_of, bracket, find, next_try, result
+from inferometer.judge.search import (
+    Attained,
+    Bounds,
+    Step,
+    Try,
+    attained_of,
+    bracket,
+    crossing,
+    find,
+    next_try,
+    result,
+)
 from inferometer.measure.precision import decided
 from inferometer.measure.summary import summarize
 from inferometer.plan.model import Plan
@@ -110,27 +124,8 @@ def test_an_unlimited_step_or_a_limit_on_a_rate_goes_by_its_value() -> None:
     assert result([at(None)], RATES).outcome == "unresolved"  # less was not tried
 
 
-# An M/D/1 queue: Poisson arrivals at one server that takes D for each. P(wait <= t) is Erlang's sum (1909).
-SERVICE_S = 0.010
+SERVICE_S = 0.010  # of an M/D/1 queue
 STEP_S = 150
-
-
-def waits_at_most(t: float, rate: float) -> float:
-    load = rate * SERVICE_S
-    if load >= 1:
-        return 0.0
-    terms = range(int(t / SERVICE_S) + 1)
-    return (1 - load) * sum(
-        (-rate * (t - k * SERVICE_S)) ** k / math.factorial(k) * math.exp(rate * (t - k * SERVICE_S)) for k in terms
-    )
-
-
-def true_rate(t: float, share: float) -> float:
-    low, high = 0.0, 1 / SERVICE_S
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if waits_at_most(t, middle) >= share else (low, middle)
-    return low
 
 
 def queue_plan(rate: float, limit: str, seconds: float) -> Plan:
@@ -152,8 +147,10 @@ def queue_plan(rate: float, limit: str, seconds: float) -> Plan:
 def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: float, quantile: str) -> None:
     limit = f"e2e {quantile} < {wait_s + SERVICE_S + 1e-6}s"
 
+    seeds = count()
+
     def try_load(wanted: Try) -> Step:
-        plan = queue_plan(wanted.load, limit, STEP_S * wanted.longer)
+        plan = queue_plan(wanted.load, limit, STEP_S * wanted.longer).model_copy(update={"seed": next(seeds)})
         records, facts = rehearse(plan)
         summary = summarize(records, plan, facts)
         summary["limits"] = judge_plan(plan, summary)
@@ -163,7 +160,63 @@ def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: f
     assert found.outcome == "found"
     assert found.low is not None and found.high is not None
     assert len(steps) <= 12
-    assert math.sqrt(found.low * found.high) == pytest.approx(true_rate(wait_s, share), rel=0.03)
+    assert math.sqrt(found.low * found.high) == pytest.approx(true_rate(wait_s, share, SERVICE_S), rel=0.03)
+
+
+def try_queue(wait_s: float, share: float, step_s: float, seed: int) -> Callable[[Try], Step]:
+    """The same queue by Lindley's recursion, each try with arrivals of its own; the interval is Wilson's at as many
+    independent requests as blocks of neighbours are worth."""
+    tries = count()
+
+    def try_load(wanted: Try) -> Step:
+        drawn = np.random.default_rng((seed, next(tries)))
+        gaps = drawn.exponential(1 / wanted.load, max(int(wanted.load * step_s * wanted.longer), 100))
+        walk = np.concatenate([[0.0], np.cumsum(SERVICE_S - gaps[1:])])
+        kept = walk - np.minimum.accumulate(walk) <= wait_s
+        blocks = np.array([block.mean() for block in np.array_split(kept, 40)])
+        found = float(kept.mean())
+        spread = float(blocks.var(ddof=1)) / len(blocks)
+        worth = min(max(found * (1 - found) / spread, 5), len(kept)) if spread else len(kept)
+        low, high = wilson(found, worth)
+        return Step(wanted.load, (Attained("l", found, low, high, share, found >= share),), step_s * wanted.longer)
+
+    return try_load
+
+
+def wilson(share: float, count: float, z: float = 1.96) -> tuple[float, float]:
+    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z / (1 + z**2 / count) * math.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    return middle - half, middle + half
+
+
+@pytest.mark.parametrize(("wait_s", "share"), [(0.010, 0.75), (0.020, 0.9), (0.050, 0.99)])
+def test_all_steps_together_know_the_answer_and_how_well(wait_s: float, share: float) -> None:
+    """Steps of 7,000 requests are too short to tell neighbouring loads apart one by one."""
+    truth, off, covered = true_rate(wait_s, share, SERVICE_S), [], 0
+    for seed in range(40):
+        steps, found = find(try_queue(wait_s, share, 130.0, seed), Bounds(start=15, least=0.1, most=300))
+        assert found.low is not None and found.high is not None and found.likely is not None
+        assert len(steps) <= 12
+        off.append(math.sqrt(found.low * found.high) / truth - 1)
+        covered += found.likely[0] <= truth <= found.likely[1]
+    assert np.mean(np.abs(off) <= 0.03) >= 0.95
+    assert abs(np.mean(off)) < 0.01
+    assert covered >= 34  # of 40, at 95%
+
+
+def test_no_crossing_is_told_where_shares_do_not_tell_it() -> None:
+    def at(load: float, share: float | None, required: float = 0.9) -> Step:
+        interval = (None, None) if share is None else (share - 0.01, share + 0.01)
+        return Step(load, (Attained("l", share, *interval, required, None),), 1)
+
+    assert crossing([]) is None
+    assert crossing([at(10, 0.95), at(11, 0.85)]) is None  # two loads are too few for a line and its error
+    assert crossing([at(10, 0.85), at(11, 0.90), at(12, 0.95)]) is None  # rises: something else happened
+    assert crossing([at(10, 1.0), at(11, 1.0), at(12, 0.85)]) is None
+    assert crossing([at(10, None), at(11, None), at(12, None)]) is None
+    assert crossing([at(10, 0.95), at(11, 0.9), at(12, 0.85)]).load == pytest.approx(11, rel=0.01)
+    lost = replace(at(13, 0.2), ended="lost")  # was looked at until it looked bad
+    assert crossing([at(10, 0.95), at(11, 0.9), at(12, 0.85), lost]).load == pytest.approx(11, rel=0.01)
 
 
 def lost_at(rate: float, limit: str, seed: int) -> float | None:
@@ -183,7 +236,7 @@ def lost_at(rate: float, limit: str, seed: int) -> float | None:
 def test_a_step_is_lost_early_only_for_certain() -> None:
     """A queue has bad spells: one that keeps its limit is not given up for them; one that only grows soon is."""
     limit = f"e2e p75 < {0.012 + SERVICE_S + 1e-6}s"
-    kept = 0.95 * true_rate(0.012, 0.75)
+    kept = 0.95 * true_rate(0.012, 0.75, SERVICE_S)
     assert [lost_at(kept, limit, seed) for seed in range(4)] == [None] * 4
     gone = [lost_at(1.3 / SERVICE_S, limit, seed) for seed in range(2)]
     assert all(after_s is not None and after_s < 20 for after_s in gone), gone

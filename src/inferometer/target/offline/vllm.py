@@ -20,6 +20,7 @@ class VllmEngine:
     """`args` are vLLM's own: `max_model_len`, `tensor_parallel_size`, `dtype`, `enforce_eager`, ..."""
 
     def __init__(self, settings: EngineSettings) -> None:
+        os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # as all of vLLM's own commands have it
         self._vllm = _installed()
         self._settings = settings
         # As `vllm bench latency` has it: a cache that knows the prompt would hide what a prompt costs.
