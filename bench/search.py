@@ -18,6 +18,7 @@ from inferometer.judge.search import Bounds
 from inferometer.observe.doctor.machine import cpu_times, shares
 from inferometer.plan.reading import plan_from
 from inferometer.search import search
+from inferometer.simulator.erlang import true_rate
 from inferometer.simulator.metronome_process import running_metronome
 
 SERVICE_S = 0.004  # long against the way through two processes, short enough for thousands of requests in a step
@@ -74,25 +75,6 @@ def alone_s(url: str, folder: Path) -> float:
     records = run(plan_from(plan), store=folder).records()
     assert records is not None
     return float(np.median(records.read_at[records.read_offsets[:-1]] - records.sent_at)) / 1e9
-
-
-def waits_at_most(t: float, rate: float, service_s: float) -> float:
-    load = rate * service_s
-    if load >= 1:
-        return 0.0
-    terms = range(int(t / service_s) + 1)
-    late = [t - k * service_s for k in terms]
-    return (1 - load) * sum(
-        (-rate * each) ** k / math.factorial(k) * math.exp(rate * each) for k, each in enumerate(late)
-    )
-
-
-def true_rate(t: float, share: float, service_s: float) -> float:
-    low, high = 0.0, 1 / service_s
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if waits_at_most(t, middle, service_s) >= share else (low, middle)
-    return low
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from itertools import count
 import numpy as np
 import pytest
 
-from erlang import true_rate
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import (
     Attained,
@@ -28,6 +27,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.scale.goal import FEWEST, LOST_CONFIDENCE, lost
 from inferometer.search import plan_at
+from inferometer.simulator.erlang import true_rate
 from inferometer.simulator.rehearsal import rehearse
 
 RATES = Bounds(start=1, least=0.01, most=10_000)

@@ -9,7 +9,6 @@ from itertools import count
 
 import pytest
 
-from erlang import true_rate
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import Bounds, Step, Try, attained_of, find
 from inferometer.load.answer import new_record, read_answer
@@ -22,6 +21,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
 from inferometer.record.log import Note
 from inferometer.simulator import metronome as module
+from inferometer.simulator.erlang import true_rate
 from inferometer.simulator.metronome import Beat, Metronome
 from inferometer.wire.api import api_of
 from inferometer.wire.exchange import Exchange

@@ -1,4 +1,5 @@
-"""An M/D/1 queue: Poisson arrivals at one server that takes the same time for each. Erlang's sum (1909)."""
+"""An M/D/1 queue: Poisson arrivals at one server that takes the same time for each. Erlang's sum (1909).
+What the metronome with `--service` is, and what a search behind it must find."""
 
 import math
 
