@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,16 @@ def counted(command: Sequence[str], fine: Collection[int] = (0,)) -> Finished:
 def inferometer(*arguments: str) -> list[str]:
     """Our command line, as this Python has it installed."""
     return [sys.executable, "-m", "inferometer", *arguments]
+
+
+def compiled_floor(folder: Path) -> Path | None:
+    """The C reader, where there is a compiler."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        return None
+    program = folder / "floor"
+    subprocess.run([compiler, "-O2", "-o", program, HERE / "floor.c"], check=True)
+    return program
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:

@@ -3,10 +3,11 @@
 The metronome takes requests in turn and the same time for each; with Poisson arrivals the waiting times are Erlang's
 (1909), and so is the highest rate that keeps a limit.
 
-python bench/search.py [--step 40] [--searches 2] [--seed 0] [--json]
+python bench/search.py [--service 6ms] [--step 45] [--searches 2] [--seed 0] [--json]
 """
 
 import math
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,53 +15,66 @@ from typing import Any
 import numpy as np
 
 from _common import parser, print_rows
-from inferometer.judge.search import Bounds
+from inferometer.judge.search import Bounds, Step
 from inferometer.observe.doctor.machine import cpu_times, shares
 from inferometer.plan.reading import plan_from
 from inferometer.search import search
 from inferometer.simulator.erlang import true_rate
 from inferometer.simulator.metronome_process import running_metronome
+from inferometer.vocabulary import seconds
 
-SERVICE_S = 0.004  # long against the way through two processes, short enough for thousands of requests in a step
 INTERVAL_S = 0.00001  # of the metronome's slots: no token waits for the next one
 LIMITS = ((0.75, 1.0), (0.90, 2.0))  # share of the requests, and how many services they may wait
 
 
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--step", type=float, default=40.0, help="seconds at each load")
+    options.add_argument(
+        "--service",
+        type=seconds,
+        default=0.006,
+        help="of a request: long against the way through two processes, short enough for thousands of them in a step",
+    )
+    options.add_argument("--step", type=float, default=45.0, help="seconds at each load")
     options.add_argument("--searches", type=int, default=2, help="how many, with the limits in turn")
     options.add_argument("--seed", type=int, default=0, help="of the first one's arrivals")
     chosen = options.parse_args()
-    limits = [LIMITS[at % len(LIMITS)] for at in range(chosen.searches)]
-    rows = [row(share, waits, chosen.step, seed) for seed, (share, waits) in enumerate(limits, chosen.seed)]
-    print_rows(rows, chosen.json)
+    seeds = range(chosen.seed, chosen.seed + chosen.searches)
+    print_rows([row(*LIMITS[seed % len(LIMITS)], chosen.service, chosen.step, seed) for seed in seeds], chosen.json)
 
 
-def row(share: float, waits: float, step_s: float, seed: int) -> dict[str, Any]:
+def row(share: float, waits: float, service_s: float, step_s: float, seed: int) -> dict[str, Any]:
     """One search: `share` of the requests are to wait at most so many service times."""
-    with running_metronome(0.0, INTERVAL_S, SERVICE_S) as metronome, tempfile.TemporaryDirectory() as folder:
-        limit_s = alone_s(metronome.url, Path(folder)) + waits * SERVICE_S
+    with running_metronome(0.0, INTERVAL_S, service_s) as metronome, tempfile.TemporaryDirectory() as folder:
+        limit_s = alone_s(metronome.url, Path(folder)) + waits * service_s
         plan = plan_of(metronome.url) | {
             "load": {"type": "poisson", "rate": 100},
             "limits": [f"ttft p{share * 100:g} < {limit_s:.7f}s"],
             "seed": seed,
         }
         times = cpu_times(Path("/"))
-        found = search(plan_from(plan), Bounds(start=100, least=1, most=2000), step_s=step_s, store=Path(folder))
+        found = search(
+            plan_from(plan), Bounds(start=100, least=1, most=2000), step_s=step_s, store=Path(folder), on_step=tell
+        )
         _, stolen = shares(times, cpu_times(Path("/")))
-    truth = true_rate(waits * SERVICE_S, share, SERVICE_S)
+    truth = true_rate(waits * service_s, share, service_s)
     low, high = found.found.low or math.nan, found.found.high or math.nan
     best = math.sqrt(low * high)
     return {
         "limit": f"p{share * 100:g} < {limit_s * 1e3:.2f} ms",
         "true rate": truth,
-        "found": f"{low:.4g}..{high:.4g}",
+        "found": f"{low:.5g}..{high:.5g}",
         "off by": f"{best / truth - 1:+.1%}",
         "steps": len(found.steps),
         "outcome": found.found.outcome,
         "stolen": stolen,
     }
+
+
+def tell(step: Step) -> None:
+    """Progress: a search takes some ten minutes."""
+    share = step.attained[0].share or math.nan
+    print(f"{step.load:.4g}/s for {step.length_s:.0f} s: {share:.2%}, {step.word}", file=sys.stderr, flush=True)
 
 
 def plan_of(url: str) -> dict[str, Any]:

@@ -11,11 +11,10 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from _common import counted, parser, print_rows
+from _common import compiled_floor, counted, parser, print_rows
 from inferometer.plan.model import Plan, Server
 from inferometer.simulator.rehearsal import rehearse
 from inferometer.target.server import running
-from wire import compiled_floor
 
 STEP_S = 0.01  # of every step, so that the event rate is streams / STEP_S
 TOKENS = 200

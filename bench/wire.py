@@ -4,8 +4,6 @@ python bench/wire.py [--streams 32 128 512 1024] [--quick] [--json]
 """
 
 import json
-import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from _common import HERE, Finished, counted, inferometer, parser, print_rows
+from _common import Finished, compiled_floor, counted, inferometer, parser, print_rows
 from inferometer.calibrate import ALLOWANCE_NS, curve_of, keep_curve
 from inferometer.record.columns import Records
 from inferometer.simulator.metronome_process import RunningMetronome, running_metronome
@@ -116,16 +114,6 @@ def errors(compared: Comparison) -> dict[str, Any]:
 
 def ms(value_s: float | None) -> float | None:
     return None if value_s is None else value_s * 1e3
-
-
-def compiled_floor(folder: Path) -> Path | None:
-    """The C reader, where there is a compiler."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        return None
-    program = folder / "floor"
-    subprocess.run([compiler, "-O2", "-o", program, HERE / "floor.c"], check=True)
-    return program
 
 
 def floor_cpu_s(program: Path, metronome: RunningMetronome, streams: int, requests: int) -> float:

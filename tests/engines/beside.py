@@ -1,6 +1,6 @@
 """Ours and `vllm bench` beside each other: the same command line, in turns (ABBA), with vLLM's definitions.
 
-As a program it prints the comparison as a table: `python tests/engines/beside.py serve|latency ...`.
+As a program it prints the comparison as a table: `python tests/engines/beside.py open|closed|latency ...`.
 """
 
 import argparse
@@ -25,12 +25,14 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
-LOADS = {
-    "open": ["--request-rate", "2", "--burstiness", "inf"],
-    "closed": ["--max-concurrency", "4"],
-}
+INPUT, OUTPUT = 384, 32  # tokens: the first takes long beside what a client adds to it
+RATE = 0.6  # requests/s of the open loop: the server holds it on one core
 MEASURES = ["median_ttft_ms", "median_tpot_ms", "output_throughput", "mean_ttft_ms", "mean_tpot_ms"]
-COUNTED = {"ttft": "vllm:time_to_first_token_seconds", "tpot": "vllm:request_time_per_output_token_seconds"}
+COUNTED = {
+    "ttft": "vllm:time_to_first_token_seconds",
+    "tpot": "vllm:request_time_per_output_token_seconds",
+    "e2e": "vllm:e2e_request_latency_seconds",
+}
 BATCH = ["--input-len", "64", "--output-len", "32"]
 ENGINE = {"dtype": "float32", "max_model_len": 512, "max_num_seqs": 16, "enforce_eager": True}
 
@@ -91,14 +93,27 @@ def called(words: list[str], *, fine: tuple[int, ...] = (0,)) -> str:
 # -- a server under load -------------------------------------------------------------------------------------------
 
 
-def bench_words(url: str, model: Path, load: str, prompts: int, seed: int) -> list[str]:
+def load_words(load: str, rate: float = RATE) -> list[str]:
+    """The load as `vllm bench serve` calls it: open with even gaps, or closed with four at once."""
+    return ["--request-rate", str(rate), "--burstiness", "inf"] if load == "open" else ["--max-concurrency", "4"]
+
+
+def bench_words(url: str, model: Path, load: list[str], prompts: int, seed: int) -> list[str]:
     """A command line that both read."""
     words = ["vllm", "bench", "serve", "--backend", "vllm", "--base-url", url, "--model", "tiny", "--tokenizer"]
-    words += [str(model), "--dataset-name", "random", "--random-input-len", "128", "--random-output-len", "32"]
-    return [*words, "--num-prompts", str(prompts), "--seed", str(seed), "--ignore-eos", *LOADS[load]]
+    words += [
+        str(model),
+        "--dataset-name",
+        "random",
+        "--random-input-len",
+        str(INPUT),
+        "--random-output-len",
+        str(OUTPUT),
+    ]
+    return [*words, "--num-prompts", str(prompts), "--seed", str(seed), "--ignore-eos", *load]
 
 
-def our_serving(url: str, model: Path, load: str, prompts: int, store: Path) -> Side:
+def our_serving(url: str, model: Path, load: list[str], prompts: int, store: Path) -> Side:
     def measure(seed: int) -> Numbers:
         words = bench_words(url, model, load, prompts, seed)
         run = [*INFEROMETER, "run", "-q", "--json", "--store", str(store), "--", *words]
@@ -112,9 +127,9 @@ def our_serving(url: str, model: Path, load: str, prompts: int, store: Path) -> 
     return measure
 
 
-def their_serving(url: str, model: Path, load: str, prompts: int, folder: Path) -> Side:
+def their_serving(url: str, model: Path, load: list[str], prompts: int, folder: Path) -> Side:
     def measure(seed: int) -> Numbers:
-        file = folder / f"{load}-{seed}.json"
+        file = folder / f"theirs-{seed}.json"
         words = bench_words(url, model, load, prompts, seed)
         words[0] = str(BIN / "vllm")
         called([*words, "--disable-tqdm", "--save-result", "--save-detailed", "--result-filename", str(file)])
@@ -126,15 +141,19 @@ def their_serving(url: str, model: Path, load: str, prompts: int, folder: Path) 
 
 
 def beside_server(url: str, side: Side) -> Side:
-    """With what the server's own clock says of the same requests: what a busy machine does to both cancels."""
+    """With what the server's own clock says of the same requests. A machine that is slower for a minute is so on both
+    clocks: what a client sees over what the server sees is the client's alone."""
 
     def measure(seed: int) -> Numbers:
         before = counters(url)
         made = side(seed)
         after = counters(url)
         server = {name: 1e3 * (after[name][0] - before[name][0]) / (after[name][1] - before[name][1]) for name in after}
+        made["ttft_over_server"] = made["median_ttft_ms"] / server["ttft"]
+        made["tpot_over_server"] = made["median_tpot_ms"] / server["tpot"]
+        made["in_flight_by_server"] = made["output_throughput"] * server["e2e"] / 1e3 / OUTPUT  # by Little's law
         made["ttft_beyond_server_ms"] = made["mean_ttft_ms"] - server["ttft"]
-        made["tpot_over_server"] = made["mean_tpot_ms"] / server["tpot"]
+        made["mean_tpot_over_server"] = made["mean_tpot_ms"] / server["tpot"]
         return made
 
     return measure
@@ -148,7 +167,7 @@ def counters(url: str) -> dict[str, tuple[float, float]]:
     return {name: (said[f"{series}_sum"], said[f"{series}_count"]) for name, series in COUNTED.items()}
 
 
-def serving(url: str, model: Path, load: str, prompts: int, repeats: int, folder: Path) -> list[Beside]:
+def serving(url: str, model: Path, load: list[str], prompts: int, repeats: int, folder: Path) -> list[Beside]:
     ours = our_serving(url, model, load, prompts, folder / "store")
     theirs = their_serving(url, model, load, prompts, folder)
     return beside(beside_server(url, ours), beside_server(url, theirs), repeats)
@@ -197,6 +216,7 @@ def main() -> None:
     parser.add_argument("what", choices=["open", "closed", "latency"])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--url", default="http://127.0.0.1:8101")
+    parser.add_argument("--rate", type=float, default=RATE, help="of the open loop")
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batch", type=int, default=4)
@@ -206,7 +226,9 @@ def main() -> None:
     if given.what == "latency":
         rows = latency(given.model, given.batch, 30, given.repeats, given.folder)
     else:
-        rows = serving(given.url, given.model, given.what, given.prompts, given.repeats, given.folder)
+        rows = serving(
+            given.url, given.model, load_words(given.what, given.rate), given.prompts, given.repeats, given.folder
+        )
     print(f"{'':24} {'ours':>10} {'':19} {'vllm bench':>10} {'':21} differs  noise")
     print("\n".join(each.row() for each in rows))
 

@@ -1,7 +1,7 @@
 """Real engines, each in an environment of its own: only with INFEROMETER_ENGINES=1, never in `make test`.
 
 A tiny model is made on the spot from random weights; it speaks in token ids, so that it needs no tokenizer. What is
-served over HTTP needs one: INFEROMETER_MODEL is the folder of the model that deploy/install-engines.sh makes.
+served over HTTP needs one: INFEROMETER_MODELS is the folder of those that deploy/install-engines.sh makes.
 """
 
 import os
@@ -52,14 +52,28 @@ def tiny_model(tmp_path_factory):
 @pytest.fixture(scope="session")
 def model():
     """The folder of a tiny model with a real tokenizer."""
-    folder = os.environ.get("INFEROMETER_MODEL")
+    return made("tiny-qwen3")
+
+
+@pytest.fixture(scope="session")
+def small_model():
+    """One that takes its time: what a client adds to it weighs little."""
+    return made("small-qwen3")
+
+
+def made(name):
+    folder = os.environ.get("INFEROMETER_MODELS")
     if not folder:
-        pytest.skip("INFEROMETER_MODEL is not set: make test-engines makes it")
-    return Path(folder).absolute()
+        pytest.skip("INFEROMETER_MODELS is not set: make test-engines makes them")
+    return Path(folder).absolute() / name
 
 
 @pytest.fixture(scope="session")
 def vllm_section(model):
+    return section(model)
+
+
+def section(model):
     """The `server` of a plan: vLLM for CPU, as small as it gets, called the same in every test."""
     return {
         "type": "vllm",
@@ -88,7 +102,17 @@ def vllm_section(model):
 @pytest.fixture(scope="session")
 def vllm_server(vllm_section, tmp_path_factory):
     """A real vLLM, started once for all tests that ask it."""
-    pytest.importorskip("vllm")
-    plan = plan_from({"server": vllm_section, "target": {"model": "tiny"}})
-    with running(plan.server, tmp_path_factory.mktemp("vllm"), target=plan.target) as server:
+    with started(vllm_section, tmp_path_factory) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def small_vllm_server(small_model, tmp_path_factory):
+    with started(section(small_model), tmp_path_factory) as server:
+        yield server
+
+
+def started(server, tmp_path_factory):
+    pytest.importorskip("vllm")
+    plan = plan_from({"server": server, "target": {"model": "tiny"}})
+    return running(plan.server, tmp_path_factory.mktemp("vllm"), target=plan.target)
