@@ -1,4 +1,4 @@
-"""A lean server that ticks: each stream gets one token per interval by absolute deadlines, 180,000 events/s on one
+"""A lean server that ticks: each stream gets one token per interval by absolute deadlines, 200,000 events/s on one
 core, and the instant before every send is logged. The truth that calibration, bench and tests compare with.
 
     python -m inferometer.simulator.metronome --port 0 --first 50ms --interval 5.4ms
