@@ -4,7 +4,7 @@ import os
 import select
 import signal
 import socket
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -114,6 +114,27 @@ def test_a_timer_that_sets_itself_again_lets_sockets_have_their_turn(reactor, pa
     reactor.watch(left.fileno(), readable)
     again()
     reactor.run()
+
+
+def test_a_burst_does_not_hold_up_what_is_due(reactor):
+    """A server that gets 500 requests at once still sends the tokens of the others in time."""
+    ran = []
+    with ExitStack() as stack:
+        for _ in range(4 * module.TURN):
+            left, right = map(stack.enter_context, socket.socketpair())
+            right.send(b"!")
+
+            def readable(_events, left=left):
+                left.recv(1)
+                if not ran:
+                    reactor.call_at(now(), lambda: ran.append("timer"))
+                    reactor.call_at(now() + MS, reactor.stop)
+                ran.append("socket")
+
+            reactor.watch(left.fileno(), readable)
+        reactor.run()
+    assert ran.index("timer") <= module.TURN
+    assert ran.count("socket") == 4 * module.TURN
 
 
 def test_readable_and_writable(reactor, pair):

@@ -29,6 +29,7 @@ COMPLETE = 1 << 16  # the answer on an attached descriptor is an event stream, a
 LOOK = 1 << 17  # it may be, but the bytes do not tell by themselves; or it is something else
 
 BATCH = 1024  # events taken from one poll
+TURN = 8  # events after which timers have theirs: a burst of requests must not hold up what is due
 QUIET_NS = 100_000, 500_000  # room that a piece of quiet work needs before the next timer, at least and at most
 QUIET_TIMES = 3  # as much as the pieces before took
 NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
@@ -163,10 +164,12 @@ class Reactor:
             if self.stamps_itself:
                 events = self._asked_again()
             self.polled_at, returned_at = returned_at if whole else self.polled_at, self._returned_at
-            for fd, what in events:
+            for number, (fd, what) in enumerate(events, 1):
                 on_ready = ready.get(fd)
                 if on_ready is not None:
                     on_ready(what)
+                if not number % TURN:
+                    self._fire()
             self._fire()
             if self.nap_s and self._taken < BUSY_BATCH:
                 self._rest()
