@@ -253,7 +253,13 @@ def _servers(
         try:
             found[side] = stack.enter_context(
                 running(
-                    plan.server, folder, target=plan.target, say=say, holder=folder.name, log=folder / f"{side}.log"
+                    plan.server,
+                    folder,
+                    target=plan.target,
+                    say=say,
+                    holder=folder.name,
+                    log=folder / f"{side}.log",
+                    shared=True,
                 )
             )
         except TargetError as error:

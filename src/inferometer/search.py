@@ -160,4 +160,5 @@ def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> Step:
 
 def _running(plan: Plan, folder: Path, notes: Notes | None) -> AbstractContextManager[StartedServer]:
     assert plan.server is not None
-    return running(plan.server, folder, target=plan.target, say=notes or (lambda _text: None), holder=folder.name)
+    say = notes or (lambda _text: None)
+    return running(plan.server, folder, target=plan.target, say=say, holder=folder.name, shared=True)

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from small_engines import ENGINE, alive, engine, eventually
 
+from inferometer.ab import Design, ab
 from inferometer.calibrate import curve_of, keep_curve
 from inferometer.errors import TargetError
+from inferometer.judge.search import Bounds
 from inferometer.plan.reading import plan_from
 from inferometer.run import run
+from inferometer.search import search
 from inferometer.target.lock import endpoint_claims, held
 from inferometer.target.server import running
 
@@ -65,6 +68,33 @@ def test_without_the_reset_the_second_run_would_be_warm(store, tmp_path):
     with running(plan.server, tmp_path) as server:
         first, second = (run(plan, store=store, nonce="same", server=server) for _ in range(2))
     assert cached(first) == 0 < cached(second)
+
+
+VLLM = """
+import os, sys
+print("dev mode", os.environ.get("VLLM_SERVER_DEV_MODE"), flush=True)
+port = sys.argv[sys.argv.index("--port") + 1]
+os.execv(sys.executable, [sys.executable, "-m", "inferometer", "simulate", "--serve", "--port", port])
+"""
+
+
+@pytest.fixture
+def vllm_plan(tmp_path):
+    """A plan whose server is called as vLLM is, tells whether it could reset its cache, and is the simulator."""
+    (tmp_path / "vllm.py").write_text(VLLM)
+    command = [sys.executable, str(tmp_path / "vllm.py")]
+    server = {"type": "vllm", "model": "simulated-8b", "command": command, "exclusive": False}
+    plan = {"server": server, "target": {"model": "simulated-8b"}, "limits": ["ttft p50 < 10s"]}
+    return plan_from({**plan, **WORK, "load": {"rate": 30}, "observe": "off"})
+
+
+def test_a_server_for_many_runs_is_started_with_a_way_to_reset_its_cache(vllm_plan, store, tmp_path):
+    search(vllm_plan, Bounds(start=30, least=30, most=30), step_s=0.3, store=store)
+    ab(vllm_plan, vllm_plan, Design(blocks=3, block_s=0.2), store=store)
+    logs = [log.read_text() for log in (store / "experiments").glob("*/*.log")]
+    assert len(logs) == 3 and all("dev mode 1" in log for log in logs)
+    with running(vllm_plan.server, tmp_path, target=vllm_plan.target):
+        assert "dev mode None" in (tmp_path / "server.log").read_text()
 
 
 def test_a_warm_up_does_not_prime_the_prefix_cache(store):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
+from inferometer.plan.foreign.experiments import open_experiment
 from inferometer.plan.foreign.recognise import from_command, is_foreign
 from inferometer.plan.foreign.templates import changed, rendered
 from inferometer.plan.opening import open_plan
@@ -160,6 +161,27 @@ def test_our_own_plan_takes_no_overrides_of_others(tmp_path):
     with pytest.raises(PlanError, match="changes another tool's file") as caught:
         open_plan([str(own)], changes=["rate=5"])
     assert caught.value.hint == "--set changes a plan"
+
+
+@pytest.mark.parametrize("opened", [open_plan, open_experiment])
+def test_a_command_line_takes_none_either(opened):
+    with pytest.raises(PlanError, match=r"-o rate=5: changes a file of inference-perf.*, not a command line"):
+        opened(["vllm", "bench", "serve", "--model", "m"], changes=["rate=5"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("list.txt", "a.json\n", "a list of configs"),
+        ("nm.json", '{"script_name": "x", "script_args": {}}', "a config of nm-vllm"),
+        ("llmd.yaml", "experiment: {name: x}\nrun: {factors: [], treatments: []}\n", "an experiment of llm-d"),
+    ],
+)
+def test_nor_do_experiments_without_keys_of_their_own(tmp_path, name, text, what):
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(PlanError, match=rf"-o rate=5: .* not {what}"):
+        open_experiment(str(file), changes=["rate=5"])
 
 
 @pytest.mark.parametrize(

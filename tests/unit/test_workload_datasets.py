@@ -280,6 +280,7 @@ def test_mistakes_of_the_plan():
         ({"type": "sharegpt", "path": "x", "prefix_header": "a b"}, "not a possible name of a header"),
         ({"type": "sonnet", "path": "x", "limit": 5}, "workload.limit is not a setting"),
         ({"type": "prompts", "url": "http://x/y", "checksum": "abc"}, "64 hexadecimal digits"),
+        ({"type": "azure", "url": "http://x/y", "checksum": "abc"}, "64 hexadecimal digits"),
     ):
         with pytest.raises(PlanError, match=told):
             plan_from({"workload": settings})

@@ -143,3 +143,12 @@ def test_a_workload_by_url(server):
     assert len(sessions[0]) == 10 and sessions[0](3) == sessions[1](3)
     assert sessions[0](3).turns[0].prompt.startswith("prompt number ")
     assert len(server.asked) == 2
+
+
+def test_a_trace_by_url(server):
+    """A checksum may be written with the name of its kind."""
+    server.body = b"time,input_tokens\n0.0,5\n1.5,7\n"
+    checksum = f"sha256:{hashlib.sha256(server.body).hexdigest().upper()}"
+    trace = {"type": "trace", "url": server.url.replace(".txt", ".csv"), "checksum": checksum, "unit": "s"}
+    sessions = workload_of(plan_from({"workload": trace}).workload, 0, 0, "", WorkloadContext())
+    assert [session.at_s for session in (sessions(0), sessions(1))] == [0.0, 1.5]

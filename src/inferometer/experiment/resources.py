@@ -44,7 +44,13 @@ class Servers:
         self.starts += 1
         log = self._folder / f"server-{self.starts}.log"
         server = running(
-            case.plan.server, self._folder, target=case.plan.target, say=self._say, holder=self._folder.name, log=log
+            case.plan.server,
+            self._folder,
+            target=case.plan.target,
+            say=self._say,
+            holder=self._folder.name,
+            log=log,
+            shared=not self._each_case,
         )
         try:
             self._server, self._stack = self._open.enter_context(server), case.stack

@@ -70,8 +70,9 @@ def _said(words: Sequence[str], changes: Sequence[str], environ: Mapping[str, st
     if not words:
         return Said({}, "command line")
     if len(words) > 1 or words[0].endswith((".sh", ".py")) or words[0].startswith("--"):
-        from inferometer.plan.foreign.recognise import from_command
+        from inferometer.plan.foreign.recognise import from_command, refuse_changes
 
+        refuse_changes(changes, "a command line")
         found = from_command(words)
         return _foreign(found, found.tool, f"inferometer sweep -- {shlex.join(words)}")
     name = words[0]

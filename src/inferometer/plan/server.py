@@ -109,7 +109,10 @@ class Ready(Section):
         [], description="paths that must answer with 2xx, in place of the engine's own"
     )
     timeout: Duration | None = Field(
-        None, gt=0, description="it has failed after so long; default: 15min for engines and containers, else 5min"
+        None,
+        gt=0,
+        description="it has failed after so long; default: 15min for vLLM, SGLang, TGI and containers, "
+        "1min for the simulator, else 5min",
     )
 
     @model_validator(mode="before")
@@ -162,7 +165,9 @@ class Server(Section):
         description="where it listens inside the container; default: the image's usual one, or 8000",
     )
     keep: Literal["run", "shared"] = Field(
-        "run", description="run: a fresh server for each run; shared: one for all runs that ask for the same"
+        "run",
+        description="shared: it will serve several runs, so that vLLM is started with a way to reset its prefix cache; "
+        "a search, an experiment and an A/B say so themselves",
     )
     reset_cache: bool | None = Field(
         None, description="empty its prefix cache before each run; default: where it served a run before"

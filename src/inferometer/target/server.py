@@ -156,13 +156,15 @@ def running(
     wait_s: float = 0.0,
     echo: bool = False,
     log: Path | None = None,
+    shared: bool = False,
 ) -> Iterator[StartedServer]:
-    """The plan's server, ready to be asked, for as long as the context lasts; over many runs if need be.
+    """The plan's server, ready to be asked, for as long as the context lasts.
 
     Its log and those of its preparation are kept in the folder. `holder` is what others are told who want the same
-    GPUs; they are waited for up to `wait_s`.
+    GPUs; they are waited for up to `wait_s`. `shared`: it will serve several runs, as with `keep: shared`.
     """
     target = target or Target()
+    server = server.model_copy(update={"keep": "shared"}) if shared else server
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
         if server.type != "external":

@@ -89,7 +89,7 @@ def recording_of(spec: TraceFile, say: Say = lambda _text: None) -> Recording:
     place = spec.path or spec.url
     if place is None:
         raise PlanError("workload.path is missing: give the file, or the url to fetch it from")
-    path = local_file(place, spec.checksum, say)
+    path = local_file(place, spec.sha256, say)
     return _recording(type(spec), spec.model_dump_json(), place, fingerprint(path))
 
 
@@ -97,7 +97,7 @@ def recording_of(spec: TraceFile, say: Say = lambda _text: None) -> Recording:
 def _recording(kind: type[TraceFile], said: str, place: str, state: tuple[str, int, int]) -> Recording:
     """Read from the file or, where that is long, from what an earlier reading kept: other workers want it too."""
     spec = kind.model_validate_json(said)
-    rows = open_rows(place, sha256=spec.checksum)
+    rows = open_rows(place, sha256=spec.sha256)
     if len(rows) < KEPT_FROM:
         return _read(spec, rows)
     kept = cached_path("recording", Path(place).name, LAYOUT, said, *state).with_suffix(".npz")

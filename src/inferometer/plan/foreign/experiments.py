@@ -75,6 +75,7 @@ def foreign_experiment(
     """None where the file is no other tool's."""
     words = _words(named)
     if len(words) > 1 or words[0].startswith("--"):
+        recognise.refuse_changes(changes, "a command line")
         return _several(recognise.from_command(words), f"inferometer run -- {shlex.join(words)}")
     where = words[0]
     if where == "-" or not Path(where).is_file():
@@ -83,6 +84,7 @@ def foreign_experiment(
         text = file_text(Path(where))
         if not nm_vllm.is_list(text):
             raise PlanError(f"{where}: must list configs, a path ending in .json on each line")
+        recognise.refuse_changes(changes, "a list of configs")
         return nm_vllm.from_list(text, where, known)
     if recognise.is_template(where):
         return _several(recognise.from_template(file_text(Path(where)), where, changes, environ), _run(where))
@@ -102,8 +104,10 @@ def _of_mapping(
     changes: Sequence[str],
 ) -> ForeignExperiment | None:
     if nm_vllm.is_it(said):
+        recognise.refuse_changes(changes, "a config of nm-vllm")
         return nm_vllm.from_mapping(said, where, known)
     if llmd_experiment.is_it(said):
+        recognise.refuse_changes(changes, "an experiment of llm-d")
         aimed = any(text.startswith(("target.url=", "target=")) for text in overrides)
         return llmd_experiment.from_mapping(said, where, environ, run_only=aimed)
     if recognise.is_foreign(said):

@@ -33,7 +33,7 @@ _UNUSED: dict[str, str] = {
     **dict.fromkeys(("log-model-io",), "save.prompts and save.answers keep texts"),
     **dict.fromkeys(("disable-tqdm",), "progress is shown where there is a terminal"),
     **dict.fromkeys(("version", "description"), "is kept as the run's environment"),
-    **dict.fromkeys(("save-directory",), "runs are kept in the store; inferometer export --format nm-vllm writes them"),
+    **dict.fromkeys(("save-directory",), "runs are kept in the store; inferometer export --as nm-vllm writes them"),
     **dict.fromkeys(("trust-remote-code",), "no code of a model is run by the load"),
     **dict.fromkeys(("server-args", "server-tensor-parallel-size"), "the server's own settings are known here"),
     "system": "is only a label there",

@@ -44,6 +44,13 @@ def from_command(words: Sequence[str]) -> Foreign:
     raise PlanError(f"-- {' '.join(words)[:60]}: no command line that is known here", f"there are {known}")
 
 
+def refuse_changes(changes: Sequence[str], what: str) -> None:
+    """`-o` is for the files of some tools; elsewhere it would be dropped unsaid."""
+    if changes:
+        tools = "inference-perf, guidellm, vllm-benchmark or fmperf"
+        raise PlanError(f"-o {changes[0]}: changes a file of {tools}, not {what}", "--set changes what is made of it")
+
+
 def _whose(words: Sequence[str]) -> str:
     """The tool that knows most of the flags; of several the first that is a script of its own."""
     given = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in words if word.startswith("--")}

@@ -1,8 +1,10 @@
 """What the workloads of a plan have in common: lengths that are known before anything is read, where they are."""
 
+from collections.abc import Iterator
+
 from pydantic import Field
 
-from inferometer.plan.fields import Section
+from inferometer.plan.fields import Mistake, Section
 from inferometer.plan.workloads.lengths import Lengths
 
 
@@ -35,3 +37,32 @@ class WorkloadSection(Section):
     def asked_output(self) -> Lengths | None:
         """The lengths asked of answers, where the plan says them."""
         return None
+
+
+class FileSection(WorkloadSection):
+    """A workload that is read from a file, here or fetched."""
+
+    path: str | None = Field(None, min_length=1, description="the file")
+    url: str | None = Field(None, min_length=1, description="where it is fetched from, once")
+    checksum: str | None = Field(None, description="sha256 that the file must have")
+
+    def disagreements(self) -> Iterator[Mistake]:
+        yield from self._of_place()
+        if self.checksum is not None and not _is_sha256(self.checksum):
+            yield Mistake(("checksum",), "must be the 64 hexadecimal digits of a sha256")
+
+    def _of_place(self) -> Iterator[Mistake]:
+        if self.path is None and self.url is None:
+            yield Mistake(("path",), "is missing: give the file, or the url to fetch it from")
+        if self.path is not None and self.url is not None:
+            yield Mistake(("url",), "must not stand beside path: the file is here, or fetched")
+
+    @property
+    def sha256(self) -> str | None:
+        """The digits of the checksum."""
+        return None if self.checksum is None else self.checksum.removeprefix("sha256:").lower()
+
+
+def _is_sha256(text: str) -> bool:
+    digits = text.removeprefix("sha256:").lower()
+    return len(digits) == 64 and set(digits) <= set("0123456789abcdef")

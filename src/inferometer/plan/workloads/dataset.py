@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from inferometer.plan.fields import Count, Mistake
-from inferometer.plan.workloads.common import WorkloadSection
+from inferometer.plan.workloads.common import FileSection
 from inferometer.plan.workloads.lengths import Lengths
 from inferometer.plan.workloads.pauses import Pause
 
@@ -19,34 +19,15 @@ _TURNS = (
 _ANSWERS = "which answers later turns hold: those of the file, or those that came back"
 
 
-class DataFile(WorkloadSection):
+class DataFile(FileSection):
     """What all of them have in common: where the file is, and what is asked of answers."""
 
-    path: str | None = Field(None, min_length=1, description="the file")
-    url: str | None = Field(None, min_length=1, description="where it is fetched from, once")
-    checksum: str | None = Field(None, description="sha256 that the file must have")
     output_tokens: Lengths | None = Field(
         None, description="asked of each answer; without it the recorded length, or what the server likes"
     )
     tokenizer: str | None = Field(
         None, description="that counts tokens: a folder, a model's name, or `server` for its own /tokenize"
     )
-
-    def disagreements(self) -> Iterator[Mistake]:
-        yield from self._of_place()
-        if self.checksum is not None and not _is_sha256(self.checksum):
-            yield Mistake(("checksum",), "must be the 64 hexadecimal digits of a sha256")
-
-    def _of_place(self) -> Iterator[Mistake]:
-        if self.path is None and self.url is None:
-            yield Mistake(("path",), "is missing: give the file, or the url to fetch it from")
-        if self.path is not None and self.url is not None:
-            yield Mistake(("url",), "must not stand beside path: the file is here, or fetched")
-
-    @property
-    def sha256(self) -> str | None:
-        """The digits of the checksum."""
-        return None if self.checksum is None else self.checksum.removeprefix("sha256:").lower()
 
     @property
     def mean_output(self) -> float | None:
@@ -198,8 +179,3 @@ class HuggingFace(Conversations):
             yield Mistake(("repo",), "is missing: give the name of the dataset, or the path of a saved one")
         if self.url is not None:
             yield Mistake(("url",), "does not belong to type huggingface: give repo, owner/name")
-
-
-def _is_sha256(text: str) -> bool:
-    digits = text.removeprefix("sha256:").lower()
-    return len(digits) == 64 and set(digits) <= set("0123456789abcdef")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from inferometer.plan.fields import Count, Duration, Mistake, Section
-from inferometer.plan.workloads.common import WorkloadSection
+from inferometer.plan.workloads.common import FileSection
 
 
 class Window(Section):
@@ -37,14 +37,11 @@ class Window(Section):
             yield Mistake(("end",), "must be later than start")
 
 
-class TraceFile(WorkloadSection):
+class TraceFile(FileSection):
     """What the recordings have in common: where the file is, and which part of it is sent."""
 
     replayed: ClassVar[bool] = True  # it has arrival times: without a load it is replayed
 
-    path: str | None = Field(None, min_length=1, description="the file")
-    url: str | None = Field(None, min_length=1, description="where it is fetched from, once")
-    checksum: str | None = Field(None, description="sha256 that the file must have")
     window: Window = Field(Window(), description="only this stretch of the recording")
     limit: Count | None = Field(None, ge=1, description="use only so many rows")
     sort: bool = Field(False, description="put rows that go back in time into order; else they are an error")
@@ -55,12 +52,6 @@ class TraceFile(WorkloadSection):
     tokenizer: str | None = Field(
         None, description="that makes lengths exact: a folder, a model's name, or `server` for its own /tokenize"
     )
-
-    def disagreements(self) -> Iterator[Mistake]:
-        if self.path is None and self.url is None:
-            yield Mistake(("path",), "is missing: give the file, or the url to fetch it from")
-        if self.path is not None and self.url is not None:
-            yield Mistake(("url",), "must not stand beside path: the file is here, or fetched")
 
 
 class Azure(TraceFile):
