@@ -15,6 +15,8 @@ from typing import Any
 from inferometer.errors import InferometerError
 from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, Prompt, named_model
 
+DIED = "a process of vLLM has died"
+
 
 class VllmEngine:
     """`args` are vLLM's own: `max_model_len`, `tensor_parallel_size`, `dtype`, `enforce_eager`, ..."""
@@ -28,10 +30,13 @@ class VllmEngine:
         self._detokenize = settings.detokenize and not chosen.get("skip_tokenizer_init")
         before = set(active_children())
         self._llm: Any = self._vllm.LLM(model=named_model("vllm", settings.model), **chosen)
-        _wake_when_dead(self._llm, [child for child in active_children() if child not in before])
+        self._children = [child for child in active_children() if child not in before]
+        _wake_when_dead(self._llm, self._children)
         self.facts = self._facts()
 
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
+        if not all(child.is_alive() for child in self._children):  # else it may be asked, and waits for ever
+            raise RuntimeError(DIED)
         asked = [{"prompt": each} if isinstance(each, str) else {"prompt_token_ids": each} for each in prompts]
         if self._settings.beam_search:
             return self._beams(asked, output_tokens)
@@ -117,7 +122,7 @@ def _wake_when_dead(llm: Any, children: list[Any]) -> None:
 
     def wake() -> None:
         wait([child.sentinel for child in children])
-        answers.put_nowait(RuntimeError("a process of vLLM has died"))
+        answers.put_nowait(RuntimeError(DIED))
 
     Thread(target=wake, name="vllm-died", daemon=True).start()
 
