@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from inferometer.simulator.metronome_events import MODEL, Asked, score
 from inferometer.vocabulary import NANOSECONDS, seconds
 from inferometer.wire.compiled import compiled
-from inferometer.wire.reactor import Reactor, now
+from inferometer.wire.reactor import BATCH, Reactor, now
 from inferometer.wire.server import HttpRequest, Reply, Server, head
 
 SLOT_NS = 100_000  # streams whose deadlines are this close are sent to together
@@ -314,7 +314,7 @@ def sent_in(pages: list[Page], streams: list[Stream]) -> tuple[list[list[Ints]],
 
 def serve(beat: Beat, host: str, port: int) -> None:
     """Run until SIGTERM, or until stdin closes; says where on stdout."""
-    reactor = Reactor()
+    reactor = Reactor(turn=BATCH)  # asked for more than it can send, it would let no request in
     metronome = Metronome(reactor, beat)
     server = Server(reactor, metronome.answer, host, port, stamps=True)
     for number in (signal.SIGTERM, signal.SIGINT):

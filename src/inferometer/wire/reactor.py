@@ -56,9 +56,10 @@ class Timer:
 
 class Reactor:
     """Runs callbacks when sockets are ready or instants have come. `nap_s` lets readiness collect between polls:
-    with kernel stamps a read may wait without becoming less exact, and fewer polls cost less."""
+    with kernel stamps a read may wait without becoming less exact, and fewer polls cost less. Timers have their turn
+    after every `turn` ready sockets."""
 
-    def __init__(self, nap_s: float = 0.0, allow_compiled: bool = True) -> None:
+    def __init__(self, nap_s: float = 0.0, allow_compiled: bool = True, turn: int = TURN) -> None:
         self._poller = _poller(allow_compiled)
         self._ready: dict[int, OnReady] = {}
         self._timers: list[tuple[int, int, Timer]] = []
@@ -66,6 +67,7 @@ class Reactor:
         self._running = False
         self._alarm = _alarm()
         self.nap_s = nap_s
+        self._turn = turn
         self.polled_at = now()  # by the poll before this one: what is readable now came after it
         self._returned_at = self.polled_at
         self.stamps_itself = False  # True where a connection has no kernel stamps, and `polled_at` has to be exact
@@ -155,7 +157,7 @@ class Reactor:
     def run(self) -> None:
         """Serve sockets and timers until `stop`."""
         self._running = True
-        ready = self._ready
+        ready, turn = self._ready, self._turn
         returned_at = self._returned_at = now()
         self._taken = 0
         while self._running:
@@ -168,7 +170,7 @@ class Reactor:
                 on_ready = ready.get(fd)
                 if on_ready is not None:
                     on_ready(what)
-                if not number % TURN:
+                if not number % turn:
                     self._fire()
             self._fire()
             if self.nap_s and self._taken < BUSY_BATCH:
