@@ -13,7 +13,7 @@ pytestmark = pytest.mark.engines
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-BOUNDED = ["--cb-num-blocks", "256", "--cb-max-batch-tokens", "256"]
+BOUNDED = ["--cb-num-blocks", "256", "--cb-max-batch-tokens", "256"]  # else its cache takes all memory, beside vLLM too
 REQUESTS = 12
 
 
@@ -23,7 +23,7 @@ def test_answers_are_whole_and_counted(model, tmp_path):
     document = {
         "server": {
             "type": "command",
-            "command": [*command, "--dtype", "float32", "--continuous-batching"],
+            "command": [*command, "--dtype", "float32", "--continuous-batching", *BOUNDED],
             # Its list of models is that of the hub's cache: without the folder it answers with 500.
             "env": {"HF_HUB_OFFLINE": 1, "OMP_NUM_THREADS": 1, "HF_HUB_CACHE": str(tmp_path)},
             "exclusive": False,
