@@ -60,16 +60,15 @@ def kept_pace(truth: Truth) -> dict[str, Any]:
     first, last = (at.min() + share * (at.max() - at.min()) for share in KEPT)
     mid = (at >= first) & (at < last)
     sent = float(mid.sum() / (last - first) * 1e9)
-    asked = sent_when_due(truth, first, last)
     return {
         "sent/s": sent,
-        "due": f"{sent / asked:.1%}",
+        "due": f"{sent / due_per_s(truth, first, last):.1%}",
         "late p50": 1e3 * (quantile_s(late[mid], 0.5) or 0.0),
         "late p99": 1e3 * (quantile_s(late[mid], 0.99) or 0.0),
     }
 
 
-def sent_when_due(truth: Truth, first: float, last: float) -> float:
+def due_per_s(truth: Truth, first: float, last: float) -> float:
     """Events per second that were due in that time."""
     due = truth.sent_at - truth.lateness()
     return float(np.sum((due >= first) & (due < last)) / (last - first) * 1e9)

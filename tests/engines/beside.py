@@ -100,17 +100,11 @@ def load_words(load: str, rate: float = RATE) -> list[str]:
 
 def bench_words(url: str, model: Path, load: list[str], prompts: int, seed: int) -> list[str]:
     """A command line that both read."""
-    words = ["vllm", "bench", "serve", "--backend", "vllm", "--base-url", url, "--model", "tiny", "--tokenizer"]
-    words += [
-        str(model),
-        "--dataset-name",
-        "random",
-        "--random-input-len",
-        str(INPUT),
-        "--random-output-len",
-        str(OUTPUT),
-    ]
-    return [*words, "--num-prompts", str(prompts), "--seed", str(seed), "--ignore-eos", *load]
+    flags = {"--backend": "vllm", "--base-url": url, "--model": "tiny", "--tokenizer": model}
+    flags |= {"--dataset-name": "random", "--random-input-len": INPUT, "--random-output-len": OUTPUT}
+    flags |= {"--num-prompts": prompts, "--seed": seed}
+    words = [str(word) for flag in flags.items() for word in flag]
+    return ["vllm", "bench", "serve", *words, "--ignore-eos", *load]
 
 
 def our_serving(url: str, model: Path, load: list[str], prompts: int, store: Path) -> Side:

@@ -1,6 +1,8 @@
 """Other tools' files, read as they are: inference-perf's YAML, llm-d's templates with their variables and `-o`."""
 
+import os
 import shlex
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,16 @@ def test_our_own_plan_takes_no_overrides_of_others(tmp_path):
     with pytest.raises(PlanError, match="changes another tool's file") as caught:
         open_plan([str(own)], changes=["rate=5"])
     assert caught.value.hint == "--set changes a plan"
+
+
+def test_a_plan_may_come_from_a_pipe(tmp_path):
+    """As of `inferometer run <(make-plan)`."""
+    pipe = tmp_path / "plan"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("load: {rate: 3}\n",))
+    writer.start()
+    assert open_plan([str(pipe)]).plan.load.rate == 3
+    writer.join()
 
 
 @pytest.mark.parametrize("opened", [open_plan, open_experiment])

@@ -76,9 +76,14 @@ def _said(words: Sequence[str], changes: Sequence[str], environ: Mapping[str, st
         found = from_command(words)
         return _foreign(found, found.tool, f"inferometer sweep -- {shlex.join(words)}")
     name = words[0]
-    if name == "-" or Path(name).is_file() or name.endswith(FILES):
+    if name == "-" or _is_read(Path(name)) or name.endswith(FILES):
         return _file(name, changes, environ)
     return _profile(name, environ)
+
+
+def _is_read(path: Path) -> bool:
+    """Also what a shell makes of `<(command)`, which is no ordinary file."""
+    return path.exists() and not path.is_dir()
 
 
 def _profile(name: str, environ: Mapping[str, str]) -> Said:
