@@ -2,18 +2,18 @@
 
 import pytest
 
-from inferometer.simulator.blocks import BlockPool
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.steptime import Noise, StepTime
+from inferometer.simulator.tokens import Tokens
 
 
-def words(name: str, count: int) -> list[str | int]:
-    return [f"{name}{index}" for index in range(count)]
+def words(name: str, count: int) -> Tokens:
+    return tuple(f"{name}{index}" for index in range(count))
 
 
 def sequence(name: str, prompt: int, answer: int) -> Sequence:
-    return Sequence(words(name, prompt), [f"{name}-answer{index}" for index in range(answer)])
+    return Sequence(words(name, prompt), tuple(f"{name}-answer{index}" for index in range(answer)))
 
 
 def run(engine: Engine, most_steps: int = 1 << 30) -> list[Sequence]:
@@ -79,7 +79,7 @@ def test_a_shared_prefix_is_found_in_full_blocks_but_never_the_last_token() -> N
     engine = Engine()
     engine.add(sequence("a", 64, 4))
     run(engine)
-    same, longer = sequence("a", 64, 4), Sequence([*words("a", 40), *words("z", 40)], ["x"])
+    same, longer = sequence("a", 64, 4), Sequence((*words("a", 40), *words("z", 40)), ("x",))
     engine.add(same)
     engine.add(longer)
     run(engine)
@@ -92,7 +92,7 @@ def test_the_answer_is_cached_for_the_next_turn() -> None:
     first = sequence("a", 20, 30)
     engine.add(first)
     run(engine)
-    second = Sequence([*first.prompt, *first.answer, "and", "then"], ["x"])
+    second = Sequence((*first.prompt, *first.answer, "and", "then"), ("x",))
     engine.add(second)
     run(engine)
     assert second.cached == 48  # 49 tokens were computed: the last one made needs no keys and values
@@ -149,63 +149,33 @@ def test_what_can_never_fit_is_refused() -> None:
         Engine(max_sequences=10, max_batched_tokens=9)
 
 
-def test_the_oldest_idle_blocks_go_first_and_a_tail_before_its_prefix() -> None:
-    pool = BlockPool(4)
-    pool.take(2)
-    pool.publish([11, 12])
-    pool.release([11, 12], 0)
-    pool.take(2)
-    pool.publish([21, 22])
-    pool.release([21, 22], 0)
-    pool.take(1)
-    assert pool.idle == 3
-    assert (pool.match([11, 12]), pool.match([21, 22])) == ((1, 1), (2, 2))
-    pool.take(1)
-    assert (pool.match([11]), pool.match([21, 22])) == ((0, 0), (2, 2))
-
-
-def test_runs_part_where_sequences_do() -> None:
-    pool = BlockPool(10)
-    pool.take(4)
-    pool.publish([1, 2, 3, 4])
-    pool.hold([1, 2])  # another one shares the beginning
-    pool.take(2)
-    pool.publish([5, 6])
-    pool.release([1, 2, 3, 4], 0)
-    assert (pool.live, pool.idle, pool.free) == (4, 2, 6)
-    assert (pool.match([1, 2, 3, 4]), pool.match([1, 2, 5, 6])) == ((4, 2), (4, 0))
-    pool.release([1, 2, 5, 6], 0)
-    pool.take(6)
-    assert (pool.match([1, 2, 3, 4]), pool.match([1, 2, 5, 6])) == ((2, 2), (4, 4))
-
-
-def test_a_block_used_again_is_young_again_however_often() -> None:
-    pool = BlockPool(3)
-    pool.take(2)
-    pool.publish([11])
-    pool.publish([12])
-    pool.release([11], 0)
-    pool.release([12], 0)
-    for _ in range(3):
-        pool.hold([11])
-        pool.release([11], 0)
-    pool.take(2)
-    assert (pool.match([11]), pool.match([12]), pool.idle, pool.free) == ((1, 1), (0, 0), 1, 1)
-    pool.forget_idle()
-    assert (pool.match([11]), pool.idle, pool.free) == ((0, 0), 0, 1)
-
-
 def test_step_time_is_the_formula() -> None:
     model = StepTime(base_s=1e-3, prefill_token_s=1e-5, decode_sequence_s=1e-6, context_token_s=1e-9)
-    assert model.durations(100, 3, 1000, 1, 0).tolist() == [1_000_000 + 1_000_000 + 3_000 + 1_000]
-    assert model.durations(0, 3, 1000, 3, 0).tolist() == [1_004_000, 1_004_003, 1_004_006]
+    assert model.ends(7, 100, 3, 1000, 1, 0).tolist() == [7 + 1_000_000 + 1_000_000 + 3_000 + 1_000]
+    assert model.ends(0, 0, 3, 1000, 3, 0).tolist() == [1_004_000, 2_008_003, 3_012_009]
+
+
+def test_a_run_of_steps_ends_when_the_same_steps_one_by_one_do() -> None:
+    model = StepTime(base_s=1e-3 / 7, decode_sequence_s=1e-6 / 3, context_token_s=1e-9 / 9)
+    for steps in (1, 5, 200):
+        at, ends = 11, []
+        for step in range(steps):
+            (at,) = model.ends(at, 0, 13, 1000 + 13 * step, 1, step)
+            ends.append(at)
+        assert model.ends(11, 0, 13, 1000, steps, 0).tolist() == ends
+
+
+def test_time_passes_even_in_steps_of_no_length() -> None:
+    model = StepTime(base_s=0, prefill_token_s=0, decode_sequence_s=0, context_token_s=0)
+    for steps in (2, 100):
+        assert model.ends(5, 1, 1, 1, steps, 0).tolist() == list(range(6, 6 + steps))
 
 
 def test_the_default_model_is_near_what_it_was_fitted_to() -> None:
     model = StepTime()
-    assert model.durations(0, 1, 100, 1, 0)[0] == pytest.approx(4.8e6, rel=0.05)
-    assert model.durations(0, 80, 80 * 2200, 1, 0)[0] == pytest.approx(10.9e6, rel=0.05)
-    assert model.durations(1000, 8, 8 * 1000, 1, 0)[0] == pytest.approx(27.5e6, rel=0.15)
+    assert model.ends(0, 0, 1, 100, 1, 0)[0] == pytest.approx(4.8e6, rel=0.05)
+    assert model.ends(0, 0, 80, 80 * 2200, 1, 0)[0] == pytest.approx(10.9e6, rel=0.05)
+    assert model.ends(0, 1000, 8, 8 * 1000, 1, 0)[0] == pytest.approx(27.5e6, rel=0.15)
 
 
 def test_noise_has_mean_one_and_does_not_depend_on_how_it_is_asked() -> None:

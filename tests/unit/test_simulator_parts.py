@@ -18,11 +18,12 @@ from inferometer.simulator.questions import RefusalError, read_question
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.tokens import answer_text, answer_words, fingerprint, natural_length, tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
+from inferometer.workload.session import Text
 
 
 def test_a_token_is_a_word_or_an_id() -> None:
-    assert tokens_of("one two\n three") == ["one", "two", "three"]
-    assert tokens_of([5, 6, 7]) == [5, 6, 7]
+    assert tokens_of("one two\n three") == tokens_of(Text.of(["one", "two", "three"])) == ("one", "two", "three")
+    assert tokens_of([5, 6, 7]) == (5, 6, 7)
     parts = [{"type": "text", "text": "a b"}, {"type": "image_url"}]
     assert len(tokens_of([{"role": "user", "content": parts}])) == 2 + 3 + 2
 
@@ -31,7 +32,7 @@ def test_a_chat_turn_with_its_answer_is_the_beginning_of_the_next() -> None:
     first = [{"role": "user", "content": "hello there"}]
     answer = answer_words(fingerprint(tokens_of(first), 0), 12)
     second = [*first, {"role": "assistant", "content": answer_text(answer)}, {"role": "user", "content": "more"}]
-    before = [*tokens_of(first), *answer]
+    before = tokens_of(first) + answer
     assert tokens_of(second)[: len(before)] == before
 
 

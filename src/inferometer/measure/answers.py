@@ -98,7 +98,9 @@ def _gaps(records: Records, counts: Ints) -> Gaps:
     if len(records.read_at) == 0:
         empty = np.empty(0, np.int64)
         return Gaps(np.empty(0), empty, empty, empty)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    inside = owner[1:] == owner[:-1]
-    length = (records.read_at[1:] - records.read_at[:-1])[inside] / NANOSECONDS
-    return Gaps(length, records.read_tokens[1:][inside], records.read_at[1:][inside], owner[1:][inside])
+    inside: Mask = np.ones(len(records.read_at) - 1, np.bool_)
+    firsts = records.read_offsets[:-1][counts > 0]
+    inside[firsts[1:] - 1] = False  # from one request to the next is no gap
+    length = np.diff(records.read_at)[inside] / NANOSECONDS
+    owner = np.repeat(np.arange(len(counts)), np.maximum(counts - 1, 0))
+    return Gaps(length, records.read_tokens[1:][inside], records.read_at[1:][inside], owner)

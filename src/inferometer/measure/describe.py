@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,22 @@ def named_quantiles(limits: Iterable[Limit], measure: str) -> tuple[str, ...]:
     plain = measure.removesuffix("_scheduled")
     named = {limit.stat for limit in limits if limit.measure in (measure, plain) and limit.stat}
     return tuple(sorted((stat for stat in named if stat[0] == "p"), key=share_of))
+
+
+def describe_all(answers: Answers, chosen: Mask, limits: list[Limit], confidence: float) -> dict[str, Any]:
+    """Every measure of a set of requests, by its name."""
+    said: dict[str, Any] = {}
+    for name in per_request_names():
+        if name == "icl" and "itl" in said and _alike(answers, limits):
+            said[name] = {key: deepcopy(value) for key, value in said["itl"].items() if key != "tokens"}
+        else:
+            said[name] = describe(answers, chosen, REGISTRY[name], limits, confidence)
+    return said
+
+
+def _alike(answers: Answers, limits: list[Limit]) -> bool:
+    """Whether ITL is ICL, gap by gap: where each read carried one token. Millions of gaps are sorted only once then."""
+    return named_quantiles(limits, "itl") == named_quantiles(limits, "icl") and bool((answers.gaps.tokens == 1).all())
 
 
 def describe(

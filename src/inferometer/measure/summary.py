@@ -11,13 +11,13 @@ from inferometer.measure import steadiness
 from inferometer.measure.answers import Answers, seconds_between
 from inferometer.measure.calibration import error_at
 from inferometer.measure.delivery import delivery
-from inferometer.measure.describe import describe, per_request_names
+from inferometer.measure.describe import describe_all
 from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import attainments, goodput, stalls
 from inferometer.measure.inflight import InFlight
 from inferometer.measure.precision import precision_of
 from inferometer.measure.rates import block_edges, block_means, concurrency, rates
-from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.registry import each_of
 from inferometer.measure.sessions import sessions
 from inferometer.measure.slices import slices
 from inferometer.measure.tokens import tokens
@@ -130,9 +130,7 @@ def _section(answers: Answers, scope: Scope) -> dict[str, Any]:
         "headline": list(scope.headline),
         "headline_quantiles": list(HEADLINE_QUANTILES),
         "window": _window(answers, scope, chosen),
-        "measures": {
-            name: describe(answers, chosen, REGISTRY[name], limits, scope.confidence) for name in per_request_names()
-        },
+        "measures": describe_all(answers, chosen, limits, scope.confidence),
         "rates": rates(answers, window, scope.run),
         "concurrency": concurrency(answers, window, scope.asked),
         "goodput": goodput(answers, chosen, window, limits, scope.loop != "closed"),

@@ -58,6 +58,8 @@ def _described(slack_s: Floats, value_s: Floats, large: float) -> dict[str, Any]
     slack_s, value_s = slack_s[~np.isnan(slack_s)], value_s[~np.isnan(value_s)]
     if not len(slack_s) or not len(value_s):
         return {"p50": None, "p99": None, "large": 0, "large_share": None}
+    if not slack_s.any():  # as in virtual time
+        return {"p50": 0.0, "p99": 0.0, "large": 0, "large_share": 0.0}
     of = sample(slack_s)
     above: Mask = slack_s > large * float(np.median(value_s))
     return {

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.settings import SimulatorSettings
-from inferometer.simulator.tokens import Token, answer_words, fingerprint, natural_length
+from inferometer.simulator.tokens import Tokens, answer_words, fingerprint, natural_length
 
 
 @dataclass(slots=True)
 class Asked:
     """The prompt in tokens and the bounds of the answer."""
 
-    tokens: list[Token]
+    tokens: Tokens
     max_tokens: int | None = None  # None: as many as fit
     min_tokens: int = 0
     ignore_eos: bool = False
@@ -43,4 +43,4 @@ def sequence_for(asked: Asked, settings: SimulatorSettings) -> tuple[Sequence, s
     natural = most if asked.ignore_eos else max(natural_length(print_, settings.mean_output_tokens), asked.min_tokens)
     length = max(1, min(natural, most))
     reason = "stop" if natural < most else "length"
-    return Sequence(asked.tokens or ["<|start|>"], answer_words(print_, length)), reason
+    return Sequence(asked.tokens or ("<|start|>",), answer_words(print_, length)), reason

@@ -1,38 +1,45 @@
-"""The paged key-value cache, by content: full blocks are known by the hash of all tokens up to their end.
+"""The paged key-value cache, by content: a full block is known by its tokens and all before them.
 
 A block is *private* (partly filled, or not published yet), *live* (published and held by at least one sequence)
 or *idle* (published, held by nobody: a hit if asked for again, the oldest evicted first when room is needed).
 Two sequences that compute the same block share it from then on.
 """
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
+
+from inferometer.simulator.tokens import Tokens
 
 
 @dataclass(slots=True, eq=False)
 class Run:
     """Blocks that follow each other and are held by the same sequences; kept together, because an hour of load
-    moves millions of blocks and nearly all of them alone."""
+    moves millions of blocks and nearly all of them alone. Of its tokens only the first `blocks` blocks are there."""
 
-    hashes: list[int]
-    holders: int
+    tokens: Tokens
+    blocks: int
+    holders: int = 0
+    before: Self | None = None  # the run that it continues
+    behind: dict[Tokens, Self] = field(default_factory=dict)  # those that continue it, by their first block
 
 
 class BlockPool:
-    """Counts private blocks and keeps the others in runs. `private + live + idle <= capacity`, always.
+    """Counts private blocks and keeps the others as a tree of runs. `private + live + idle <= capacity`, always.
 
     A run is split where sequences part. Whoever holds a run holds all before it, and lets go of the last one first:
-    so no run is evicted before those that continue it, and what is not found has no continuation either.
+    so no run is evicted before those that continue it.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, block_size: int) -> None:
         self.capacity = capacity
         self.private = 0
         self.live = 0
         self.idle = 0
-        self._runs: dict[int, Run] = {}  # by the hash of the first block
+        self._size = block_size
+        self._root = Run((), 0)
         self._idle_runs: OrderedDict[Run, None] = OrderedDict()  # the oldest first
 
     @property
@@ -55,37 +62,52 @@ class BlockPool:
     def _evict(self, most: int) -> int:
         """Up to so many blocks off the end of the oldest idle run."""
         run = next(iter(self._idle_runs))
-        count = min(most, len(run.hashes))
-        if count == len(run.hashes):
-            del self._idle_runs[run], self._runs[run.hashes[0]]
-        del run.hashes[-count:]
+        count = min(most, run.blocks)
+        run.blocks -= count
         self.idle -= count
+        if not run.blocks:
+            del self._idle_runs[run]
+            self._unlink(run)
         return count
 
-    def match(self, hashes: list[int]) -> tuple[int, int]:
+    def _unlink(self, run: Run) -> None:
+        assert run.before is not None
+        del run.before.behind[run.tokens[: self._size]]
+
+    def match(self, tokens: Tokens) -> tuple[int, int]:
         """How many of the leading blocks are there, and how many of these are idle."""
         found = idle = 0
-        for run, common in self._along(hashes):
+        for run, common in self._along(tokens, self._root):
             found += common
             idle += 0 if run.holders else common
         return found, idle
 
-    def _along(self, hashes: list[int]) -> Iterator[tuple[Run, int]]:
-        """The runs that these blocks begin with, and how many blocks of each they have."""
-        at = 0
-        while at < len(hashes) and (run := self._runs.get(hashes[at])) is not None:
-            common = _common(run.hashes, hashes, at)
-            whole = common == len(run.hashes)
+    def _along(self, tokens: Tokens, run: Run) -> Iterator[tuple[Run, int]]:
+        """The runs behind this one that the tokens go along, and how many blocks of each they have."""
+        at, size = 0, self._size
+        while (found := run.behind.get(tokens[at : at + size])) is not None:
+            run, common = found, self._common(found, tokens, at)
+            whole = common == run.blocks
             yield run, common
-            at += common
+            at += common * size
             if not whole:
                 return
 
-    def hold(self, hashes: list[int]) -> None:
-        """Take part in blocks that are there."""
-        for found, common in self._along(hashes):
+    def _common(self, run: Run, tokens: Tokens, at: int) -> int:
+        """How many blocks the run has in common with the tokens from `at`; at least one."""
+        size = self._size
+        most = min(run.blocks, (len(tokens) - at) // size)
+
+        def differ(blocks: int) -> bool:
+            return run.tokens[: blocks * size] != tokens[at : at + blocks * size]
+
+        return most if not differ(most) else bisect_right(range(1, most), False, key=differ)
+
+    def hold(self, tokens: Tokens, behind: Run | None = None) -> Run | None:
+        """Take part in the blocks that are there, behind a run that is held; returns the last one held."""
+        for found, common in self._along(tokens, behind or self._root):
             run = found
-            if common < len(run.hashes):
+            if common < run.blocks:
                 run = self._split_off(run, common)
             elif not run.holders:
                 del self._idle_runs[run]
@@ -93,45 +115,52 @@ class BlockPool:
                 self.idle -= common
                 self.live += common
             run.holders += 1
+            behind = run
+        return behind
 
     def _split_off(self, run: Run, blocks: int) -> Run:
-        """The beginning of a run as one of its own; the rest keeps its place among the idle."""
-        head = Run(run.hashes[:blocks], run.holders)
-        del run.hashes[:blocks]
-        self._runs[head.hashes[0]] = head
-        self._runs[run.hashes[0]] = run
+        """The beginning of a run as one of its own; the rest is what those who hold it know, and keeps its place."""
+        at = blocks * self._size
+        head = Run(run.tokens[:at], blocks, run.holders, run.before)
+        run.tokens = run.tokens[at:]
+        run.blocks -= blocks
+        self._link(head)
+        run.before = head
+        self._link(run)
         return head
 
-    def publish(self, hashes: list[int]) -> None:
-        """Private blocks that are now full become findable; the caller holds all before them."""
-        self.private -= len(hashes)
-        known, _ = self.match(hashes)
-        if known:
-            self.hold(hashes[:known])
-        if known < len(hashes):
-            self._runs[hashes[known]] = Run(hashes[known:], 1)
-            self.live += len(hashes) - known
+    def _link(self, run: Run) -> None:
+        assert run.before is not None
+        run.before.behind[run.tokens[: self._size]] = run
 
-    def release(self, hashes: list[int], private: int) -> None:
-        """Let go; the tail becomes idle first, so that it is evicted before the prefix others may share."""
+    def publish(self, tokens: Tokens, behind: Run | None) -> Run | None:
+        """Private blocks that are now full become findable, behind the last run that the caller holds; returns the new
+        last one."""
+        self.private -= len(tokens) // self._size
+        known = sum(common for _, common in self._along(tokens, behind or self._root)) * self._size
+        last = self.hold(tokens[:known], behind) if known else behind
+        if known == len(tokens):
+            return last
+        run = Run(tokens[known:], (len(tokens) - known) // self._size, 1, last or self._root)
+        self._link(run)
+        self.live += run.blocks
+        return run
+
+    def release(self, last: Run | None, private: int) -> None:
+        """Let go of a run and all before it; the tail becomes idle first, so that it is evicted before a prefix that
+        others may share."""
         self.private -= private
-        for run, blocks in reversed(list(self._along(hashes))):
+        run = last
+        while run is not None and run.before is not None:
             run.holders -= 1
             if not run.holders:
                 self._idle_runs[run] = None
-                self.live -= blocks
-                self.idle += blocks
+                self.live -= run.blocks
+                self.idle += run.blocks
+            run = run.before
 
     def forget_idle(self) -> None:
         for run in self._idle_runs:
-            del self._runs[run.hashes[0]]
+            self._unlink(run)
         self._idle_runs.clear()
         self.idle = 0
-
-
-def _common(run: list[int], hashes: list[int], at: int) -> int:
-    """How many blocks of `run` are those of `hashes` from `at`; where two hashes agree, so do all before them."""
-    most = min(len(run), len(hashes) - at)
-    if run[most - 1] == hashes[at + most - 1]:
-        return most
-    return bisect_left(range(most), True, key=lambda index: run[index] != hashes[at + index])

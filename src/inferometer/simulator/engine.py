@@ -51,7 +51,7 @@ class Engine:
     ) -> None:
         if max_batched_tokens < max_sequences:
             raise ValueError("max_batched_tokens must be at least max_sequences: every sequence decodes in every step")
-        self.pool = BlockPool(blocks)
+        self.pool = BlockPool(blocks, block_size)
         self.block_size = block_size
         self.max_sequences = max_sequences
         self.max_batched_tokens = max_batched_tokens
@@ -107,7 +107,8 @@ class Engine:
 
     def complete(self, batch: Batch, steps: int) -> list[Sequence]:
         """The first `steps` steps of the batch have happened; returns those that are finished by it."""
-        self.pool.take(self._decoding.blocks_for(self.step + 1, steps - 1))
+        if steps > 1:
+            self.pool.take(self._decoding.blocks_for(self.step + 1, steps - 1))
         self._decoding.advance(steps)
         self.step += steps
         for sequence, tokens in batch.chunks:
@@ -137,7 +138,8 @@ class Engine:
             self._decoding.leave(sequence, self.step)
         self._publish(sequence)
         private = sequence.room // self.block_size - sequence.published
-        self.pool.release(sequence.hashes[: sequence.published], private)
+        self.pool.release(sequence.held, private)
+        sequence.held = None
         sequence.published = sequence.room = 0
 
     def _make_room(self) -> None:
@@ -202,13 +204,12 @@ class Engine:
         gives the next one."""
         if not self.prefix_caching:
             return 0, 0
-        sequence.hash_up_to(sequence.length, self.block_size)
-        return self.pool.match(sequence.hashes[: (sequence.length - 1) // self.block_size])
+        return self.pool.match(sequence.tokens(0, sequence.length - 1))
 
     def _admit(self, sequence: Sequence, hit_blocks: int, needed: int) -> None:
-        self.pool.hold(sequence.hashes[:hit_blocks])
         sequence.published = hit_blocks
         sequence.room = sequence.computed = hit_blocks * self.block_size
+        sequence.held = self.pool.hold(sequence.tokens(0, sequence.computed))
         self._take(sequence, needed)
         if sequence.cached is None:
             sequence.cached = sequence.computed
@@ -241,6 +242,6 @@ class Engine:
         full = sequence.computed // self.block_size
         if not self.prefix_caching or full <= sequence.published:
             return
-        sequence.hash_up_to(sequence.computed, self.block_size)
-        self.pool.publish(sequence.hashes[sequence.published : full])
+        new = sequence.tokens(sequence.published * self.block_size, full * self.block_size)
+        sequence.held = self.pool.publish(new, sequence.held)
         sequence.published = full

@@ -1,15 +1,13 @@
 """Puts the engine on a clock: steps follow each other at absolute deadlines, and whole runs of them are one event."""
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from inferometer.load.clock import Clock, Timer
 from inferometer.simulator.engine import Batch, Engine
 from inferometer.simulator.sequence import Sequence
-from inferometer.simulator.steptime import StepTime
+from inferometer.simulator.steptime import Instants, StepTime
 
 _FIRST_STEPS = 1 << 14
 
@@ -18,29 +16,26 @@ class StepEnds:
     """When each step ended; old ones are forgotten when no sequence needs them."""
 
     def __init__(self) -> None:
-        self._ends: NDArray[np.int64] = np.empty(_FIRST_STEPS, np.int64)
+        self._ends: Instants = array("q")
         self._first = 0  # step of _ends[0]
-        self._count = 0
+        self._many = _FIRST_STEPS  # so many, and it is time to forget
 
-    def append(self, ends: NDArray[np.int64], oldest_needed: Callable[[], int]) -> None:
-        if self._count + len(ends) > len(self._ends):
+    def append(self, ends: Instants, oldest_needed: Callable[[], int]) -> None:
+        self._ends.extend(ends)
+        if len(self._ends) > self._many:
             self._forget(oldest_needed())
-            while self._count + len(ends) > len(self._ends) // 2:  # or forgetting would come too often
-                self._ends = np.concatenate([self._ends, np.empty_like(self._ends)])
-        self._ends[self._count : self._count + len(ends)] = ends
-        self._count += len(ends)
+            self._many = max(_FIRST_STEPS, 2 * len(self._ends))  # or forgetting would come too often
 
     def _forget(self, step: int) -> None:
-        keep = self._ends[step - self._first : self._count].copy()
-        self._ends[: len(keep)] = keep
-        self._first, self._count = step, len(keep)
+        del self._ends[: step - self._first]
+        self._first = step
 
-    def of(self, spans: list[list[int]]) -> NDArray[np.int64]:
+    def of(self, spans: list[list[int]]) -> Instants:
         """The ends of these steps, one after the other."""
-        parts = [self._ends[first - self._first : end - self._first] for first, end in spans]
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+        ends: Instants = array("q")
+        for first, end in spans:
+            ends += self._ends[first - self._first : end - self._first]
+        return ends
 
 
 class EngineLoop:
@@ -64,7 +59,7 @@ class EngineLoop:
         self._on_step = on_step
         self._on_batch = on_batch
         self._batch: Batch | None = None
-        self._ends: Any = None
+        self._ends: Instants = array("q")
         self._done = 0  # steps of the batch that have ended
         self._timer: Timer | None = None
         self._completing = False
@@ -85,40 +80,39 @@ class EngineLoop:
         if self._batch is not None:
             self._cut()
 
-    def instants(self, sequence: Sequence) -> NDArray[np.int64]:
+    def instants(self, sequence: Sequence) -> Instants:
         """When its tokens were made; to be asked until `on_finished` returns."""
         return self.step_ends.of(sequence.spans)
 
-    def instants_so_far(self, sequence: Sequence) -> NDArray[np.int64]:
+    def instants_so_far(self, sequence: Sequence) -> Instants:
         """The same in the middle of a run of steps, for a sequence that is given up."""
         self.engine.settle(sequence)
         made = self.step_ends.of(sequence.spans)
         if self._batch is None or sequence not in self._batch.decodes:
             return made
-        return np.concatenate([made, self._ends[: self._ends.searchsorted(self.clock.now(), "right")]])
+        return made + self._ends[: bisect_right(self._ends, self.clock.now())]
 
     def _begin(self, at: int) -> None:
         batch = self._batch = self.engine.plan()
         if batch is None:
             return
-        durations = self.step_time.durations(
-            batch.prefill_tokens, len(batch.decodes), batch.context, batch.steps, batch.first_step
+        self._ends = self.step_time.ends(
+            at, batch.prefill_tokens, len(batch.decodes), batch.context, batch.steps, batch.first_step
         )
         for sequence, _ in batch.chunks:
             if sequence.admitted_at is None:
                 sequence.admitted_at = at
-        self._ends = at + durations.cumsum()
         self._done = 0
         self._arm()
 
     def _arm(self) -> None:
         at = self._ends[self._done if self._on_step else -1]
-        self._timer = self.clock.call_at(int(at), self._ended)
+        self._timer = self.clock.call_at(at, self._ended)
 
     def _cut(self) -> None:
         """End the run of steps with the one that is under way."""
         assert self._batch is not None
-        keep = max(int(self._ends.searchsorted(self.clock.now())), self._done) + 1
+        keep = bisect_left(self._ends, self.clock.now(), self._done) + 1
         if keep >= len(self._ends):
             return
         self._ends = self._ends[:keep]
@@ -133,7 +127,7 @@ class EngineLoop:
         assert batch is not None
         if self._on_step is not None:
             self._done += 1
-            self._on_step(batch, self._done - 1, int(ends[self._done - 1]))
+            self._on_step(batch, self._done - 1, ends[self._done - 1])
             if self._done < len(self._ends):  # a client that left during the step may have cut the run
                 self._arm()
                 return
@@ -149,10 +143,10 @@ class EngineLoop:
         for sequence in finished:
             self._on_finished(sequence)
         self._completing = False
-        self._begin(int(ends[-1]))
+        self._begin(ends[-1])
 
     def _oldest_needed(self, finished: list[Sequence]) -> int:
-        """The first step that a sequence still refers to; the new steps, not yet appended, bound it."""
+        """The first step that a sequence still refers to; those of the batch are always kept."""
         everyone = [*self.engine.running, *self.engine.waiting, *finished]
         for sequence in everyone:
             self.engine.settle(sequence)

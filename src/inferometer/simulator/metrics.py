@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from inferometer.simulator.engine import Batch, Engine
 from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.steptime import Instants
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -103,7 +104,7 @@ class Metrics:
         self._observe("inferometer:step_lateness_seconds", max(0, late_ns) / 1e9)
 
     def request_done(
-        self, sequence: Sequence, reason: str, received_at: int, joined_at: int, instants: NDArray[np.int64]
+        self, sequence: Sequence, reason: str, received_at: int, joined_at: int, instants: Instants
     ) -> None:
         """A sequence left the engine; `instants` are when its tokens were made."""
         self._finished[reason] += 1
@@ -115,8 +116,8 @@ class Metrics:
         self._observe("vllm:request_prefill_kv_computed_tokens", len(sequence.prompt) - (sequence.cached or 0))
         self._times(sequence.admitted_at or joined_at, received_at, joined_at, instants)
 
-    def _times(self, admitted_at: int, received_at: int, joined_at: int, instants: NDArray[np.int64]) -> None:
-        first, last = int(instants[0]), int(instants[-1])
+    def _times(self, admitted_at: int, received_at: int, joined_at: int, instants: Instants) -> None:
+        first, last = instants[0], instants[-1]
         admitted_at = max(admitted_at, joined_at)  # a step that begins late is counted from when it was due
         spans = {
             "vllm:time_to_first_token_seconds": first - received_at,

@@ -78,7 +78,7 @@ def settings_of(plan: Plan) -> SimulatorSettings:
 
 def _workloads(plan: Plan, settings: SimulatorSettings, note: Callable[[str], None]) -> list[Workload]:
     nonce, room = new_nonce(), settings.max_model_len
-    context = WorkloadContext(settings.model, api=plan.target.api, max_model_len=room, note=note)
+    context = WorkloadContext(settings.model, api=plan.target.api, max_model_len=room, note=note, keep_words=True)
     return [workload_of(each.workload, plan.seed, each.draw, nonce, context) for each in plan.classes]
 
 

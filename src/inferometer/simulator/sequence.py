@@ -3,15 +3,16 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferometer.simulator.tokens import Token, chain
+from inferometer.simulator.blocks import Run
+from inferometer.simulator.tokens import Tokens
 
 
 @dataclass(slots=True, eq=False)
 class Sequence:
     """`spans` are the steps, as [first, end), that gave it one token each."""
 
-    prompt: list[Token]
-    answer: list[str]  # all it will say; its length decides when it is finished
+    prompt: Tokens
+    answer: tuple[str, ...]  # all it will say; its length decides when it is finished
     waiter: Any = None  # whoever wants its tokens
     made: int = 0  # tokens generated so far
     computed: int = 0  # tokens whose keys and values are in the cache
@@ -20,8 +21,8 @@ class Sequence:
     preemptions: int = 0
     aborted: bool = False
     spans: list[list[int]] = field(default_factory=list)
-    hashes: list[int] = field(default_factory=list)  # of its full blocks, as far as they were asked for
-    published: int = 0  # leading blocks held by hash; those beyond are private
+    held: Run | None = None  # the last run of blocks that it holds by content
+    published: int = 0  # leading blocks held by content; those beyond are private
     room: int = 0  # tokens that its blocks can hold
     settled: int = 0  # the step up to which these numbers are right, while it decodes
     length: int = field(init=False)  # of the prompt and what is made
@@ -50,13 +51,9 @@ class Sequence:
             self.give(self.settled, step)
             self.settled = step
 
-    def hash_up_to(self, tokens: int, block_size: int) -> None:
-        """Have the hashes of all full blocks among the first `tokens`."""
-        start, prompt = len(self.hashes) * block_size, len(self.prompt)
-        if tokens - start < block_size:
-            return
-        if tokens <= prompt:
-            chain(self.prompt[start:], block_size, self.hashes)
-        else:
-            made = self.answer[max(0, start - prompt) : tokens - prompt]
-            chain([*self.prompt[start:], *made], block_size, self.hashes)
+    def tokens(self, start: int, end: int) -> Tokens:
+        """Those of the prompt and, behind it, of the answer."""
+        prompt = len(self.prompt)
+        if end <= prompt:
+            return self.prompt[start:end]
+        return self.prompt[start:] + self.answer[max(0, start - prompt) : end - prompt]

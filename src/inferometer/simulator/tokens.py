@@ -2,36 +2,37 @@
 
 import random
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, cast
 
-from inferometer.workload.session import Prompt
+from inferometer.workload.session import Prompt, words_of
 
 Token = str | int
+Tokens = tuple[Token, ...]  # not lists: the garbage collector would look into each that is cached
 _TAPE_LENGTH = 1 << 16
 _SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in ("a", "e", "i", "o", "u", "ä", "ö")]
 
 
-def tokens_of(prompt: Prompt) -> list[Token]:
+def tokens_of(prompt: Prompt) -> Tokens:
     """Words of a text, the ids of a list of ids, or chat messages with three tokens of template around each."""
     if isinstance(prompt, str):
-        return list(prompt.split())
+        return tuple(words_of(prompt))
     if prompt and isinstance(prompt[0], dict):
         return _chat_tokens(prompt)
-    return list(cast(list[int], prompt))
+    return tuple(cast(list[int], prompt))
 
 
-def _chat_tokens(messages: Iterable[dict[str, Any]]) -> list[Token]:
+def _chat_tokens(messages: Iterable[dict[str, Any]]) -> Tokens:
     tokens: list[Token] = []
     for message in messages:
-        tokens += [
+        tokens += (
             "<|start|>",
             f"<|{message.get('role', 'user')}|>",
-            *_content(message.get("content")).split(),
+            *words_of(_content(message.get("content"))),
             "<|end|>",
-        ]
-    return [*tokens, "<|start|>", "<|assistant|>"]
+        )
+    return (*tokens, "<|start|>", "<|assistant|>")
 
 
 def _content(content: Any) -> str:
@@ -41,30 +42,21 @@ def _content(content: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def chain(tokens: list[Token], block_size: int, hashes: list[int]) -> None:
-    """Extend `hashes` by the full blocks of the tokens that follow them; each hash includes the one before it."""
-    parent = hashes[-1] if hashes else 0
-    whole = tuple(tokens)  # a slice of a tuple is hashed as it is
-    for start in range(0, len(tokens) - block_size + 1, block_size):
-        parent = hash((parent, whole[start : start + block_size]))
-        hashes.append(parent)
-
-
-def fingerprint(tokens: list[Token], seed: int) -> int:
+def fingerprint(tokens: Sequence[Token], seed: int) -> int:
     """Of both ends of the prompt, to be quick; the same in every process, unlike `hash`; decides the answer."""
     ends = [len(tokens), *tokens[:8], *tokens[-8:]]
     return zlib.crc32(" ".join(map(str, ends)).encode(), seed)
 
 
 @cache
-def tape() -> list[str]:
+def tape() -> tuple[str, ...]:
     """All words that are ever answered, in order; an answer is a stretch of it. Some are not ASCII, on purpose."""
     rng = random.Random(8)
     words = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 4))) for _ in range(4096)]
-    return rng.choices(words, k=_TAPE_LENGTH)
+    return tuple(rng.choices(words, k=_TAPE_LENGTH))
 
 
-def answer_words(print_: int, length: int) -> list[str]:
+def answer_words(print_: int, length: int) -> tuple[str, ...]:
     """The first `length` words of the answer to a prompt with this fingerprint."""
     words, start = tape(), print_ % _TAPE_LENGTH
     answer = words[start : start + length]
@@ -73,7 +65,7 @@ def answer_words(print_: int, length: int) -> list[str]:
     return answer
 
 
-def answer_text(words: list[str]) -> str:
+def answer_text(words: Sequence[str]) -> str:
     """As it is streamed: a space before each word, as most tokenizers have it."""
     return f" {' '.join(words)}" if words else ""
 

@@ -1,10 +1,10 @@
 """The engine in virtual time, as a transport of the drive loop: an hour of load in seconds, with records as real."""
 
+from array import array
 from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inferometer.load.answer import new_record
 from inferometer.load.clock import Clock, Done, Ended, Ticket
@@ -13,6 +13,7 @@ from inferometer.simulator.asked import Asked, sequence_for, too_long
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.steptime import Instants
 from inferometer.simulator.tokens import answer_text, tokens_of
 from inferometer.workload.session import Request
 
@@ -101,7 +102,7 @@ class _Flight:
         self._record.status = 400
         self._record.headers_at = self._transport.clock.now()
         self._record.error = why
-        self.finish("status", np.empty(0, np.int64))
+        self.finish("status", array("q"))
 
     def give_up(self, outcome: Outcome) -> None:
         """The drive loop ends it: what has come so far is kept."""
@@ -110,7 +111,7 @@ class _Flight:
             self._transport.loop.abort(self._sequence)
             self.finish(outcome, instants)
 
-    def finish(self, outcome: Outcome, instants: NDArray[np.int64]) -> None:
+    def finish(self, outcome: Outcome, instants: Instants) -> None:
         if self._over:
             return
         self._over = True
@@ -128,11 +129,11 @@ class _Flight:
         if not self._live:
             self._done(record, "")
 
-    def _fill(self, record: Record, instants: NDArray[np.int64]) -> None:
+    def _fill(self, record: Record, instants: Instants) -> None:
         tokens = len(instants)
         record.request_id = f"cmpl-{self._number:016x}"
-        record.visible_at = int(instants[0])
-        record.read_at = instants.astype("<i8", copy=False).tobytes()
+        record.visible_at = instants[0]
+        record.read_at = np.array(instants, "<i8").tobytes()
         record.read_tokens = _ones(tokens)
         record.read_slack = _zeros(tokens)
         record.tokens_by = "running usage"

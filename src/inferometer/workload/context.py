@@ -25,6 +25,7 @@ class WorkloadContext:
     proxy: str | None = field(default=None, repr=False)
     max_model_len: int | None = None
     note: Callable[[str], None] = _nobody
+    keep_words: bool = False  # whoever reads the prompts wants their words one by one
 
 
 NOWHERE = WorkloadContext()

@@ -1,8 +1,27 @@
 """`Session` and `Request`: what a workload makes and the load sends; a single request is a session of one turn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
+
+
+class Text(str):
+    """Words with a space between, still known one by one: the simulator's tokens, which it need not look for again."""
+
+    __slots__ = ("words",)
+    words: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: Iterable[str]) -> Self:
+        known = tuple(words)
+        text = cls(" ".join(known))
+        text.words = known
+        return text
+
+
+def words_of(text: str) -> Iterable[str]:
+    return text.words if isinstance(text, Text) else text.split()
+
 
 Prompt = str | list[int] | list[dict[str, Any]]  # text, token ids, or chat messages
 

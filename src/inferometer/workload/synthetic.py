@@ -56,6 +56,7 @@ class SyntheticTape:
         self._models = list(spec.models)
         self._model = picker(list(spec.models.values())) if spec.models else None
         self._simple = spec.turns.most == 1 and spec.images is None
+        self._always = _Chosen(*[0.5] * len(_Chosen._fields)) if self._simple and _leaves_no_choice(spec) else None
         self._prefixes: Prefixes | None = None
         if spec.prefix is not None:
             longest = longest_prompt(spec.prefix, self._lengths.longest_input)
@@ -64,7 +65,7 @@ class SyntheticTape:
     def __call__(self, index: int) -> Session:
         if self.spec.count is not None:
             index %= self.spec.count
-        chosen = self._choose(index, 0)
+        chosen = self._always or self._choose(index, 0)
         if self._simple:
             tokens, output, random = self._opening(index, chosen)
             return Session([Request(self.writer.write(random), output, tokens, body=self._body(chosen))])
@@ -165,6 +166,13 @@ class SyntheticTape:
         )
         parts = [{"type": "image_url", "image_url": {"url": image_url(images, key.tobytes())}} for key in keys]
         return [*parts, {"type": "text", "text": self.writer.write(random)}]
+
+
+def _leaves_no_choice(spec: Synthetic) -> bool:
+    """Whether nothing but the text is drawn."""
+    lengths = (spec.input_tokens, *([spec.output_tokens] if spec.output_tokens else []))
+    drawn = spec.pairs or spec.prefix or spec.models
+    return not drawn and all(length.type == "fixed" for length in lengths)
 
 
 class _Lengths:

@@ -12,6 +12,7 @@ from inferometer.errors import PlanError, TargetError
 from inferometer.workload.context import WorkloadContext
 from inferometer.workload.draws import Numbers
 from inferometer.workload.served import ServerTokenizer
+from inferometer.workload.session import Text
 from inferometer.workload.tokenizers import count_tokens, tokenizer_named
 from inferometer.workload.words import CountTokens, fitted_writer, lexicon_for, plain_lexicon, text_writer
 
@@ -41,7 +42,7 @@ def writer_of(prompt_as: str, vocabulary: int, tokenizer: str | None, context: W
         size = vocabulary if tokenizer in (None, SERVER) else tokenizer_named(model_named(tokenizer, context)).size
         return Writer(ids_writer(size), exact=True)
     if tokenizer is None:
-        return Writer(text_writer(plain_lexicon()))
+        return Writer(text_writer(plain_lexicon(), Text.of if context.keep_words else " ".join))
     return _by_server(context) if tokenizer == SERVER else _by_file(model_named(tokenizer, context), context)
 
 
