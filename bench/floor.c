@@ -1,7 +1,7 @@
 /* The floor: what reading the same streams costs in C. Opens the streams, keeps one request in flight on each, and
    for every readable socket does one recv and one clock reading. No parsing, no records.
 
-   floor PORT STREAMS REQUESTS TOKENS  ->  one JSON line */
+   floor PORT STREAMS REQUESTS TOKENS [SPREAD_MS]  ->  one JSON line; the first requests are spread over that time */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -66,9 +66,10 @@ int main(int argc, char **argv) {
     static char data[READ_SIZE];
     struct epoll_event ready[BATCH];
     struct rusage used;
-    if (argc != 5) return 2;
+    if (argc != 5 && argc != 6) return 2;
     int port = atoi(argv[1]), streams = atoi(argv[2]), tokens = atoi(argv[4]);
     long asked = 0, done = 0, requests = atol(argv[3]), reads = 0;
+    long spread_ns = argc == 6 ? atol(argv[5]) * 1000000L : 0;
     int poller = epoll_create1(0);
     int *fds = calloc(streams, sizeof *fds);
     write_request(tokens);
@@ -78,9 +79,11 @@ int main(int argc, char **argv) {
         epoll_ctl(poller, EPOLL_CTL_ADD, fds[i], &watch);
     }
     long started_at = now_ns();
-    for (int i = 0; i < streams && asked < requests; i++, asked++) ask(fds[i]);
+    int opened = 0;
     while (done < requests) {
-        int n = epoll_wait(poller, ready, BATCH, -1);
+        while (opened < streams && asked < requests && now_ns() - started_at >= spread_ns / streams * opened)
+            ask(fds[opened++]), asked++;
+        int n = epoll_wait(poller, ready, BATCH, opened < streams ? 1 : -1);
         for (int i = 0; i < n; i++) {
             int fd = ready[i].data.fd;
             long size = recv(fd, data, sizeof data, MSG_DONTWAIT);

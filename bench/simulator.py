@@ -19,6 +19,7 @@ from inferometer.target.server import running
 STEP_S = 0.01  # of every step, so that the event rate is streams / STEP_S
 TOKENS = 200
 ROUNDS = 5
+SPREAD_MS = round(TOKENS * STEP_S * 1000)  # requests that begin all along, as they do; else all at once, in every round
 
 
 def main() -> None:
@@ -28,7 +29,15 @@ def main() -> None:
     hour = [virtual_hour()]
     with tempfile.TemporaryDirectory() as folder:
         floor = compiled_floor(Path(folder))
-        served = [] if floor is None else [serving(streams, floor, Path(folder)) for streams in chosen.streams]
+        served = (
+            []
+            if floor is None
+            else [
+                serving(streams, floor, Path(folder), spread_ms)
+                for streams in chosen.streams
+                for spread_ms in (0, SPREAD_MS)
+            ]
+        )
     if chosen.json:
         print(json.dumps({"virtual": hour, "server": served}, indent=2))
         return
@@ -59,21 +68,22 @@ def virtual_hour() -> dict[str, Any]:
     }
 
 
-def serving(streams: int, floor: Path, folder: Path) -> dict[str, Any]:
+def serving(streams: int, floor: Path, folder: Path, spread_ms: int) -> dict[str, Any]:
     """The server alone, read by the C reader. Lateness is from a step's deadline to its first and last write."""
     step_time = {"base": STEP_S, "prefill_token": 0, "decode_sequence": 0, "context_token": 0}
     settings = Server(args={"model": "metronome", "step_time": step_time, "truth_events": 100_000})
     with running(settings, folder) as server:
         port = server.url.rpartition(":")[2]
         before_s = cpu_of(server.pid)
-        said = counted([str(floor), port, str(streams), str(streams * ROUNDS), str(TOKENS)])
+        said = counted([str(floor), port, str(streams), str(streams * ROUNDS), str(TOKENS), str(spread_ms)])
         cpu_s = cpu_of(server.pid) - before_s
         with urllib.request.urlopen(f"{server.url}/truth") as answer:
             late = json.loads(answer.read())["lateness"]
     events, wall_s = streams * ROUNDS * TOKENS, json.loads(said.output)["wall_s"]
     return {
         "streams": streams,
-        "asked events/s": streams / STEP_S,
+        "begin": "spread" if spread_ms else "at once",
+        "asked events/s": events / (ROUNDS * TOKENS * STEP_S + spread_ms / 1000),
         "events/s": events / wall_s,
         "cpu s/M": cpu_s / events * 1e6,
         **{

@@ -240,6 +240,40 @@ def test_a_client_that_leaves_frees_its_sequence(server: Simulator) -> None:
     assert server.metrics()["vllm:num_requests_running|"] == 0
 
 
+@pytest.mark.parametrize("reader", ["compiled", "python"])
+def test_a_client_that_does_not_read_loses_nothing_and_holds_up_nobody(
+    reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket is full long before the answer is over; another answer comes meanwhile, and then all of its own."""
+    monkeypatch.setenv("INFEROMETER_READER", reader)
+    simulator = Simulator(SETTINGS | {"step_time": {"base": "20us"}, "frontend": 0}, "--until-stdin-closes")
+    long = ASK | {"max_tokens": 8000}
+    with socket.socket() as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", simulator.port))
+        body = json.dumps(long).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nhost: it\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        lazy.sendall(head.encode() + body)
+        _, other, _ = simulator.call("/v1/completions", long)
+        response = http.client.HTTPResponse(lazy)
+        response.begin()
+        assert text_of(response.read()) == text_of(other)
+    assert len(text_of(other).split()) == 8000
+    assert simulator.end() == 0
+
+
+def test_clients_that_leave_in_the_middle_do_not_disturb_the_others(server: Simulator) -> None:
+    expected = text_of(server.call("/v1/completions", ASK | {"max_tokens": 150})[1])
+    with ThreadPoolExecutor(8) as pool:
+        staying = [pool.submit(server.call, "/v1/completions", ASK | {"max_tokens": 150}) for _ in range(8)]
+        for _ in range(10):
+            leaving = server.connection()
+            leaving.request("POST", "/v1/completions", json.dumps(ASK | {"max_tokens": 500}))
+            leaving.getresponse().read(300)
+            leaving.close()
+        assert [text_of(each.result()[1]) for each in staying] == [expected] * 8
+
+
 def test_status_faults(server: Simulator) -> None:
     status, data, headers = server.call("/v1/completions", ASK, fault("status=429, retry-after=2s"))
     assert (status, headers["retry-after"]) == (429, "2")

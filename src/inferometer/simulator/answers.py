@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable
 
-from inferometer.simulator.bodies import Answering, chunk, chunks
+from inferometer.simulator.bodies import Answering, TokenFrames, chunk, chunks
 from inferometer.simulator.faults import Faults
 from inferometer.simulator.questions import Question
 from inferometer.simulator.sequence import Sequence
@@ -52,8 +52,7 @@ class Answer:
 
     def _finish(self) -> None:
         if self.question.stream:
-            self.reply.raw(self.ending())
-            self.reply.end()
+            self.reply.end(self.ending())
         else:
             self.truth.headers_at = now()
             self.truth.written_at.append(self.truth.headers_at)
@@ -80,12 +79,13 @@ class Answer:
 
 
 class Part:
-    """One choice of an answer. `token` is called for each token, 50,000 times a second on a busy server."""
+    """One choice of an answer; asked for each of its tokens, 50,000 times a second on a busy server."""
 
     __slots__ = (
         "_frames",
         "_last",
         "_noted",
+        "_plain",
         "_raw",
         "_stream",
         "_words",
@@ -107,6 +107,7 @@ class Part:
         self._noted = answer.truth.written_at.append
         self._raw = answer.reply.raw
         self._stream = answer.question.stream
+        self._plain = self._stream and isinstance(self._frames, TokenFrames)
         self._words = sequence.answer
         answer.add_part(self)
 
@@ -124,6 +125,18 @@ class Part:
             self._raw(frame)
         if made == self._last:
             self.answer.part_done()
+
+    def plain_chunk(self) -> bytes | None:
+        """The bytes of the next token, where they are all that there is to it; to be told when they are `written`."""
+        given = self.given
+        if not self._plain or given + 1 == self._last:
+            return None
+        chunk = self._frames.frame(self._words[given].encode(), given + 1)
+        return chunk if given else chunks(self.answer.answering.opening(self.index)) + chunk
+
+    def written(self, at: int) -> None:
+        self.given += 1
+        self._noted(at)
 
     def _end_token(self, made: int) -> None:
         """The first token, which most APIs put something before, or the last, which has the reason."""
@@ -226,6 +239,9 @@ class FaultyPart(Part):
         super().__init__(answer, index, sequence, reason)
         self._faulty = answer
         self._collected = 0
+
+    def plain_chunk(self) -> None:
+        """None is."""
 
     def token(self) -> None:
         self.given += 1

@@ -39,8 +39,8 @@ class StepEnds:
 
 
 class EngineLoop:
-    """Runs the engine. `on_finished` gets each finished sequence at its last step's end; `on_step`, when given, is
-    called at the end of every step with the batch and the number of the step in it."""
+    """Runs the engine. `on_finished` gets each finished sequence at its last step's end. Where each step is wanted,
+    `on_begin` and `on_step` are called when one begins and ends, with the batch and the number of the step in it."""
 
     def __init__(
         self,
@@ -50,6 +50,7 @@ class EngineLoop:
         on_finished: Callable[[Sequence], None],
         on_step: Callable[[Batch, int, int], None] | None = None,
         on_batch: Callable[[Batch, int], None] | None = None,
+        on_begin: Callable[[Batch, int], None] | None = None,
     ) -> None:
         self.clock = clock
         self.engine = engine
@@ -58,6 +59,7 @@ class EngineLoop:
         self._on_finished = on_finished
         self._on_step = on_step
         self._on_batch = on_batch
+        self._on_begin = on_begin
         self._batch: Batch | None = None
         self._ends: Instants = array("q")
         self._done = 0  # steps of the batch that have ended
@@ -108,6 +110,8 @@ class EngineLoop:
     def _arm(self) -> None:
         at = self._ends[self._done if self._on_step else -1]
         self._timer = self.clock.call_at(at, self._ended)
+        if self._on_begin is not None and self._batch is not None:
+            self._on_begin(self._batch, self._done)
 
     def _cut(self) -> None:
         """End the run of steps with the one that is under way."""

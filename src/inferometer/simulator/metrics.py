@@ -1,7 +1,11 @@
 """The simulator's /metrics under vLLM's names. Numbers are collected per request and per batch, never per token."""
 
 import time
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -48,27 +52,30 @@ _HISTOGRAMS: dict[str, tuple[tuple[float, ...], str]] = {
     "inferometer:step_lateness_seconds": (_LATENESS, "From the deadline of a step to its first write."),
 }
 
+MOST_WAITING = 4096
+
 
 class Histogram:
     """Counts per bucket, many values at a time."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = np.array(bounds, float)
-        self._counts = np.zeros(len(bounds) + 1, np.int64)
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        self._counts[self._bounds.searchsorted(value)] += times
+        self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
     def observe_all(self, values: NDArray[np.float64]) -> None:
-        self._counts += np.bincount(self._bounds.searchsorted(values), minlength=len(self._counts))
+        found = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self._counts))
+        self._counts = [*map(add, self._counts, found.tolist())]
         self._sum += float(values.sum())
 
     def buckets(self) -> tuple[list[tuple[str, float]], float]:
         """Cumulative, as Prometheus has them, and the sum."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        return list(zip(names, self._counts.cumsum().tolist(), strict=True)), self._sum
+        return list(zip(names, accumulate(self._counts), strict=True)), self._sum
 
 
 class Metrics:
@@ -83,10 +90,13 @@ class Metrics:
         self._generation_tokens = 0
         self._finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self._http: dict[tuple[str, str, str], int] = {}
+        self._waiting: deque[tuple[Sequence, int, int, Instants]] = deque()  # sequences that left, to be counted
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
     def exposition(self) -> bytes:
+        while self.work_off():
+            pass
         return bytes(generate_latest(self._registry))
 
     def answered(self, method: str, path: str, status: int) -> None:
@@ -106,10 +116,22 @@ class Metrics:
     def request_done(
         self, sequence: Sequence, reason: str, received_at: int, joined_at: int, instants: Instants
     ) -> None:
-        """A sequence left the engine; `instants` are when its tokens were made."""
+        """A sequence left the engine; `instants` are when its tokens were made. Noted now and counted in a quiet
+        moment: many may leave with one step, and the next one is due."""
         self._finished[reason] += 1
-        if not len(instants):
-            return
+        if len(instants):
+            self._waiting.append((sequence, received_at, joined_at, instants))
+        if len(self._waiting) > MOST_WAITING:
+            self.work_off()
+
+    def work_off(self) -> bool:
+        """Count one of those that left; False when none is left to be."""
+        if not self._waiting:
+            return False
+        self._count(*self._waiting.popleft())
+        return True
+
+    def _count(self, sequence: Sequence, received_at: int, joined_at: int, instants: Instants) -> None:
         self._observe("vllm:request_prompt_tokens", len(sequence.prompt))
         self._observe("vllm:request_generation_tokens", sequence.made)
         self._observe("vllm:request_params_max_tokens", len(sequence.answer))

@@ -25,6 +25,7 @@ from inferometer.simulator.metrics import CONTENT_TYPE, Metrics
 from inferometer.simulator.questions import Question, RefusalError, bad, read_json, read_question
 from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.stepwriter import StepWriter
 from inferometer.simulator.tokens import tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
 from inferometer.wire.reactor import Reactor, now
@@ -55,6 +56,7 @@ class SimulatorServer:
         self.reactor = reactor
         self.settings = settings
         self.truth = TruthLog(settings.truth_events)
+        self._writer = StepWriter()
         self.loop = EngineLoop(
             reactor,
             settings.build_engine(),
@@ -62,8 +64,10 @@ class SimulatorServer:
             self._sequence_done,
             self._step_done,
             self._batch_done,
+            self._writer.prepare,
         )
         self.metrics = Metrics(settings, self.loop.engine)
+        reactor.idle = self.metrics.work_off
         self._draw_faults = settings.faults.drawer()
         tape()  # made once, before the first request
         self._process = secrets.token_hex(4)
@@ -211,16 +215,9 @@ class SimulatorServer:
                 self.loop.add(part.sequence)
 
     def _step_done(self, batch: Batch, index: int, deadline: int) -> None:
-        """One token for each that decodes, and the first one for each whose prompt is computed."""
-        began_at = now()
-        for sequence in batch.decodes:
-            if not sequence.aborted:
-                sequence.waiter.token()
-        for sequence, tokens in batch.chunks:
-            if sequence.computed + tokens == sequence.length and not sequence.aborted:
-                sequence.waiter.token()
-        self.truth.stepped(began_at - deadline, now() - deadline)
-        self.metrics.step_late(began_at - deadline)
+        first_at = self._writer.write(batch, index)
+        self.truth.stepped(first_at - deadline, now() - deadline)
+        self.metrics.step_late(first_at - deadline)
 
     def _batch_done(self, batch: Batch, steps: int) -> None:
         self.metrics.batch_done(batch, steps)
@@ -240,6 +237,7 @@ class SimulatorServer:
         self.truth.ended(answer.truth, ending)
         self.answering -= 1
         if ending != "ok":
+            self._writer.forget()
             for part in answer.parts:
                 self.loop.abort(part.sequence)
         elif isinstance(answer, FaultyAnswer):

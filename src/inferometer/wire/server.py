@@ -74,10 +74,10 @@ class Reply:
         """The socket's descriptor, for who must be quicker still; -1 when it is closed, or while something waits."""
         return self._connection.fileno()
 
-    def end(self) -> None:
-        """The last chunk."""
+    def end(self, data: bytes = b"") -> None:
+        """Bytes as they are, and the last chunk."""
         if self._chunked:
-            self.raw(b"0\r\n\r\n")
+            self.raw(data + b"0\r\n\r\n")
         self._finish()
 
     def close(self) -> None:
