@@ -2,7 +2,7 @@
 
 Read by the floor (`floor.c`), which only receives, in as many processes as there are cores to spare.
 
-python bench/metronome.py [--streams 1024] [--rates 150000 200000 250000] [--readers 2] [--json]
+python bench/metronome.py [--streams 1024] [--rates 150000 200000 250000] [--readers 2] [--processes 2] [--json]
 """
 
 import os
@@ -28,25 +28,29 @@ def main() -> None:
     options.add_argument("--streams", type=int, default=1024)
     options.add_argument("--rates", type=int, nargs="+", default=[150_000, 200_000, 250_000], help="events/s asked for")
     options.add_argument("--readers", type=int, default=min(2, max((os.cpu_count() or 1) - 1, 1)))
+    options.add_argument("--processes", type=int, help="that share the port; else as calibration has them")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         floor = compiled_floor(Path(folder))
         if floor is None:
             raise SystemExit("error: no C compiler\nhint: apt install gcc")
-        print_rows([row(floor, chosen.streams, rate, chosen.readers) for rate in chosen.rates], chosen.json)
+        print_rows(
+            [row(floor, chosen.streams, rate, chosen.readers, chosen.processes) for rate in chosen.rates], chosen.json
+        )
 
 
-def row(floor: Path, streams: int, rate: int, readers: int) -> dict[str, Any]:
+def row(floor: Path, streams: int, rate: int, readers: int, processes: int | None) -> dict[str, Any]:
     interval_s = streams / rate
-    with running_metronome(FIRST_S, interval_s) as metronome:
+    with running_metronome(FIRST_S, interval_s, processes=processes) as metronome:
         read(floor, metronome, readers, streams, 20)  # it has made its events before
         metronome.forget()
-        before, times = cpu_s(metronome.pid), cpu_times(Path("/"))
+        before, times = sum(map(cpu_s, metronome.pids)), cpu_times(Path("/"))
         read(floor, metronome, readers, streams, round(LASTS_S / interval_s))
-        used_s, (_, stolen) = cpu_s(metronome.pid) - before, shares(times, cpu_times(Path("/")))
+        used_s, (_, stolen) = sum(map(cpu_s, metronome.pids)) - before, shares(times, cpu_times(Path("/")))
         truth = metronome.truth()
     return {
         "streams": streams,
+        "processes": len(metronome.pids),
         "asked/s": rate,
         **kept_pace(truth),
         "cpu s/M": used_s / len(truth.sent_at) * 1e6,

@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from inferometer.workload.words import words
+
 BIN = Path(sys.executable).parent
 INFEROMETER = [str(BIN / "inferometer")]
 QUIET = {
@@ -25,9 +27,17 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
-INPUT, OUTPUT = 384, 32  # tokens: the first takes long beside what a client adds to it
+LENGTHS = (384, 32)  # tokens of prompt and answer: the first one takes long beside what a client adds to it
 RATE = 0.6  # requests/s of the open loop: the server holds it on one core
-MEASURES = ["median_ttft_ms", "median_tpot_ms", "output_throughput", "mean_ttft_ms", "mean_tpot_ms"]
+SLOTS = 4  # of the closed loop
+MEASURES = [
+    "median_ttft_ms",
+    "median_tpot_ms",
+    "output_throughput",
+    "mean_ttft_ms",
+    "mean_tpot_ms",
+    "request_throughput",
+]
 COUNTED = {
     "ttft": "vllm:time_to_first_token_seconds",
     "tpot": "vllm:request_time_per_output_token_seconds",
@@ -93,24 +103,41 @@ def called(words: list[str], *, fine: tuple[int, ...] = (0,)) -> str:
 # -- a server under load -------------------------------------------------------------------------------------------
 
 
-def load_words(load: str, rate: float = RATE) -> list[str]:
-    """The load as `vllm bench serve` calls it: open with even gaps, or closed with four at once."""
-    return ["--request-rate", str(rate), "--burstiness", "inf"] if load == "open" else ["--max-concurrency", "4"]
+@dataclass(frozen=True)
+class Load:
+    """What is asked of the server: an open loop with even gaps, or a closed one with so many at once; the same prompts
+    for both sides of a pair, word for word, of words that are a token each."""
+
+    loop: str
+    rate: float = RATE
+    slots: int = SLOTS
+    input: int = LENGTHS[0]
+    output: int = LENGTHS[1]
+    prompts: int = 40
+
+    def command(self, url: str, model: Path, number: int, folder: Path) -> list[str]:
+        """A command line that both read."""
+        flags = {"--backend": "vllm", "--base-url": url, "--model": "tiny", "--tokenizer": model}
+        flags |= {"--dataset-name": "custom", "--dataset-path": self._file(number // 2, folder)}
+        flags |= {"--custom-output-len": self.output, "--num-prompts": self.prompts, "--seed": number}
+        open_loop = {"--request-rate": self.rate, "--burstiness": "inf"}
+        flags |= open_loop if self.loop == "open" else {"--max-concurrency": self.slots}
+        said = [str(word) for flag in flags.items() for word in flag]
+        return ["vllm", "bench", "serve", *said, "--skip-chat-template", "--disable-shuffle", "--ignore-eos"]
+
+    def _file(self, pair: int, folder: Path) -> Path:
+        file, rng = folder / f"prompts-{pair}.jsonl", Random(pair)
+        texts = (" ".join(rng.choices(words(), k=self.input)) for _ in range(self.prompts))
+        file.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+        return file
 
 
-def bench_words(url: str, model: Path, load: list[str], prompts: int, seed: int) -> list[str]:
-    """A command line that both read."""
-    flags = {"--backend": "vllm", "--base-url": url, "--model": "tiny", "--tokenizer": model}
-    flags |= {"--dataset-name": "random", "--random-input-len": INPUT, "--random-output-len": OUTPUT}
-    flags |= {"--num-prompts": prompts, "--seed": seed}
-    words = [str(word) for flag in flags.items() for word in flag]
-    return ["vllm", "bench", "serve", *words, "--ignore-eos", *load]
+def our_serving(url: str, model: Path, load: Load, folder: Path) -> Side:
+    store = folder / "store"
 
-
-def our_serving(url: str, model: Path, load: list[str], prompts: int, store: Path) -> Side:
     def measure(seed: int) -> Numbers:
-        words = bench_words(url, model, load, prompts, seed)
-        run = [*INFEROMETER, "run", "-q", "--json", "--store", str(store), "--", *words]
+        command = load.command(url, model, seed, folder)
+        run = [*INFEROMETER, "run", "-q", "--json", "--store", str(store), "--", *command]
         kept = json.loads(called(run, fine=(0, 4)))  # 4: a busy machine, which is true of both, and is said
         run_id = kept["run"]["id"]
         print("our verdict:", kept["verdict"]["word"], file=sys.stderr)
@@ -121,12 +148,12 @@ def our_serving(url: str, model: Path, load: list[str], prompts: int, store: Pat
     return measure
 
 
-def their_serving(url: str, model: Path, load: list[str], prompts: int, folder: Path) -> Side:
+def their_serving(url: str, model: Path, load: Load, folder: Path) -> Side:
     def measure(seed: int) -> Numbers:
         file = folder / f"theirs-{seed}.json"
-        words = bench_words(url, model, load, prompts, seed)
-        words[0] = str(BIN / "vllm")
-        called([*words, "--disable-tqdm", "--save-result", "--save-detailed", "--result-filename", str(file)])
+        command = load.command(url, model, seed, folder)
+        command[0] = str(BIN / "vllm")
+        called([*command, "--disable-tqdm", "--save-result", "--save-detailed", "--result-filename", str(file)])
         found = json.loads(file.read_text())
         assert found["failed"] == 0
         return {name: found[name] for name in MEASURES}
@@ -145,7 +172,7 @@ def beside_server(url: str, side: Side) -> Side:
         server = {name: 1e3 * (after[name][0] - before[name][0]) / (after[name][1] - before[name][1]) for name in after}
         made["ttft_over_server"] = made["median_ttft_ms"] / server["ttft"]
         made["tpot_over_server"] = made["median_tpot_ms"] / server["tpot"]
-        made["in_flight_by_server"] = made["output_throughput"] * server["e2e"] / 1e3 / OUTPUT  # by Little's law
+        made["in_flight_by_server"] = made["request_throughput"] * server["e2e"] / 1e3  # by Little's law
         made["ttft_beyond_server_ms"] = made["mean_ttft_ms"] - server["ttft"]
         made["mean_tpot_over_server"] = made["mean_tpot_ms"] / server["tpot"]
         return made
@@ -161,9 +188,8 @@ def counters(url: str) -> dict[str, tuple[float, float]]:
     return {name: (said[f"{series}_sum"], said[f"{series}_count"]) for name, series in COUNTED.items()}
 
 
-def serving(url: str, model: Path, load: list[str], prompts: int, repeats: int, folder: Path) -> list[Beside]:
-    ours = our_serving(url, model, load, prompts, folder / "store")
-    theirs = their_serving(url, model, load, prompts, folder)
+def serving(url: str, model: Path, load: Load, repeats: int, folder: Path) -> list[Beside]:
+    ours, theirs = our_serving(url, model, load, folder), their_serving(url, model, load, folder)
     return beside(beside_server(url, ours), beside_server(url, theirs), repeats)
 
 
@@ -211,6 +237,8 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--url", default="http://127.0.0.1:8101")
     parser.add_argument("--rate", type=float, default=RATE, help="of the open loop")
+    parser.add_argument("--slots", type=int, default=SLOTS, help="of the closed loop")
+    parser.add_argument("--lengths", type=int, nargs=2, default=LENGTHS, help="tokens of prompt and answer")
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--batch", type=int, default=4)
@@ -220,9 +248,8 @@ def main() -> None:
     if given.what == "latency":
         rows = latency(given.model, given.batch, 30, given.repeats, given.folder)
     else:
-        rows = serving(
-            given.url, given.model, load_words(given.what, given.rate), given.prompts, given.repeats, given.folder
-        )
+        load = Load(given.what, given.rate, given.slots, *given.lengths, given.prompts)
+        rows = serving(given.url, given.model, load, given.repeats, given.folder)
     print(f"{'':24} {'ours':>10} {'':19} {'vllm bench':>10} {'':21} differs  noise")
     print("\n".join(each.row() for each in rows))
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from beside import INFEROMETER, called, latency, load_words, serving
+from beside import INFEROMETER, Load, called, latency, serving
 
 pytestmark = pytest.mark.engines
 
@@ -23,7 +23,7 @@ def check(rows, *names):
 
 @pytest.mark.parametrize("load", ["open", "closed"])
 def test_a_server_under_load(small_vllm_server, small_model, tmp_path, load):
-    rows = serving(small_vllm_server.launch.url, small_model, load_words(load), 40, REPEATS, tmp_path)
+    rows = serving(small_vllm_server.launch.url, small_model, Load(load), REPEATS, tmp_path)
     check(rows, "median_ttft_ms", "median_tpot_ms", "output_throughput", "ttft_over_server", "tpot_over_server")
     means = next(row for row in rows if row.name == "mean_tpot_over_server")
     assert abs(means.difference) <= 0.01, means.row()

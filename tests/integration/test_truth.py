@@ -61,6 +61,19 @@ def test_requests_are_stamped_before_the_server_has_them(tmp_path: Path) -> None
     assert np.median(compared.request_ttft - compared.request_true_ttft) < 5_000_000
 
 
+def test_two_metronomes_that_share_a_port_are_one(tmp_path: Path) -> None:
+    """Whichever of them a client was dealt to, its answers are in the truth."""
+    with running_metronome(FIRST_S, LIGHT.interval_s, processes=2) as metronome:
+        _, records = drive(LIGHT, metronome, tmp_path / "run.log")
+        truth = metronome.truth()
+        metronome.forget()
+        assert not metronome.truth().ids
+    assert len(set(metronome.pids)) == len(set(metronome.own_ports)) == 2
+    assert len(set(truth.ids)) == len(truth.ids) == LIGHT.streams * LIGHT.rounds
+    assert compare(records, truth).unmatched == 0
+    assert int(records.read_tokens.sum()) == len(truth.sent_at)
+
+
 def test_light_load_has_a_read_per_token(tmp_path: Path) -> None:
     """Merged reads would hide the pace; at 800 events/s there is no reason for any but the odd one, and
     for those of a moment in which the host took the processor."""

@@ -87,6 +87,16 @@ def test_vllm_takes_the_whole_run_for_rates_and_counts_connecting():
     assert said["total_token_throughput"] == pytest.approx(10 / 0.2)
 
 
+def test_vllm_waits_a_gap_before_its_first_request_and_sglang_does_not():
+    """At 4 requests/s two of them begin within half a second, not within a quarter."""
+    records = many([row(0, reads=[100], ended=100), row(250, reads=[350], ended=350)])
+    lasted = {name: fields(tool_named(name), Seen.of(records, gap_s=0.25)) for name in ("vllm", "sglang")}
+    assert lasted["vllm"]["request_throughput"] == pytest.approx(2 / 0.6)
+    assert lasted["vllm"]["output_throughput"] == pytest.approx(2 / 0.6)
+    assert lasted["sglang"]["request_throughput"] == pytest.approx(2 / 0.35)
+    assert Seen.of(records, duration_s=0.6, gap_s=0.25).gap_s == 0  # it is in what its tool said
+
+
 def test_vllm_counts_requests_of_a_second_as_at_once():
     records = many(
         [row(0, reads=[10], ended=10), row(500, reads=[510], ended=510), row(2500, reads=[2600], ended=2600)]

@@ -1,9 +1,10 @@
-"""A lean server that ticks: each stream gets one token per interval by absolute deadlines, 200,000 events/s on one
-core, and the instant before every send is logged. The truth that calibration, bench and tests compare with.
+"""A lean server that ticks: each stream gets one token per interval by absolute deadlines, 150,000 to 200,000 events/s
+on one core, and the instant before every send is logged. The truth that calibration, bench and tests compare with.
 
     python -m inferometer.simulator.metronome --port 0 --first 50ms --interval 5.4ms
 
-prints one JSON line with its port, and ends on SIGTERM or when its stdin closes. It is no engine: see `engine`.
+prints one JSON line with its ports, and ends on SIGTERM or when its stdin closes. Several may share a port, each on a
+core of its own: `metronome_process`. It is no engine: see `engine`.
 """
 
 import argparse
@@ -51,6 +52,7 @@ class Beat:
 MODELS = b'{"object":"list","data":[{"id":"%s","object":"model"}]}' % MODEL.encode()
 STREAM_HEAD = head(200, {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"})
 FAR = 1 << 62  # a slot that never comes
+NUMBER_BITS = 32  # answers that one of several has ids for
 
 
 class Stream:
@@ -168,7 +170,7 @@ class Metronome:
     """Answers requests by the beat. All streams have the same interval, so that a wheel of slots that turns once per
     interval holds them without any sorting: a stream keeps its slot from its first token to its last."""
 
-    def __init__(self, reactor: Reactor, beat: Beat) -> None:
+    def __init__(self, reactor: Reactor, beat: Beat, answered: int = 0) -> None:
         self._reactor = reactor
         self._beat = beat
         spokes = min(max(beat.interval_ns // SLOT_NS, 1), MOST_SLOTS)
@@ -179,7 +181,7 @@ class Metronome:
         self._playing = 0  # streams on the wheel
         self._fresh: list[tuple[int, int, Stream, Iterator[bytes]]] = []  # a heap: first slot, number, stream
         self._streams: list[Stream] = []
-        self._answered = 0
+        self._answered = answered  # makes the ids: those of others who share the port begin elsewhere
         self._free_at = 0  # when the one server of `service_ns` has worked off its queue
         self._ticking = False
 
@@ -312,18 +314,21 @@ def sent_in(pages: list[Page], streams: list[Stream]) -> tuple[list[list[Ints]],
     return sent_at, held
 
 
-def serve(beat: Beat, host: str, port: int) -> None:
-    """Run until SIGTERM, or until stdin closes; says where on stdout."""
+def serve(beat: Beat, host: str, port: int, number: int = 0) -> None:
+    """Run until SIGTERM, or until stdin closes; says where on stdout. The port may be shared with others; on the second
+    one it answers alone, for its own truth."""
     reactor = Reactor(turn=BATCH)  # asked for more than it can send, it would let no request in
-    metronome = Metronome(reactor, beat)
-    server = Server(reactor, metronome.answer, host, port, stamps=True)
+    metronome = Metronome(reactor, beat, number << NUMBER_BITS)
+    server = Server(reactor, metronome.answer, host, port, stamps=True, shared=True)
+    alone = Server(reactor, metronome.answer, host)
     for number in (signal.SIGTERM, signal.SIGINT):
         reactor.on_signal(number, reactor.stop)
     _stop_with_stdin(reactor)
     gc.disable()  # a collection would hold up every stream; what is kept here has no cycles
-    print(json.dumps({"port": server.port, "pid": os.getpid()}), flush=True)
+    print(json.dumps({"port": server.port, "own_port": alone.port, "pid": os.getpid()}), flush=True)
     reactor.run()
     server.close()
+    alone.close()
 
 
 def _stop_with_stdin(reactor: Reactor) -> None:
@@ -347,10 +352,11 @@ def main() -> None:
     parser.add_argument("--first", type=seconds, default=0.05, metavar="DURATION", help="until the first token")
     parser.add_argument("--interval", type=seconds, default=0.0054, metavar="DURATION", help="between tokens")
     parser.add_argument("--service", type=seconds, metavar="DURATION", help="one at a time, each takes this long")
+    parser.add_argument("--number", type=int, default=0, help="of those that share the port")
     options = parser.parse_args()
     service_ns = None if options.service is None else round(options.service * NANOSECONDS)
     beat = Beat(round(options.first * NANOSECONDS), round(options.interval * NANOSECONDS), service_ns)
-    serve(beat, options.host, options.port)
+    serve(beat, options.host, options.port, options.number)
 
 
 if __name__ == "__main__":

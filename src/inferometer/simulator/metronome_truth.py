@@ -1,7 +1,7 @@
 """The metronome's log read back, and a client's records held against it. All instants are on one machine's clock."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,21 @@ class Truth:
             sent_at=np.frombuffer(instants, np.int64),
             took_ns=took_ns,
             interval_ns=facts["interval_ns"],
+        )
+
+    @classmethod
+    def together(cls, parts: Sequence["Truth"]) -> "Truth":
+        """Of several that shared a port."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            ids=[each for part in parts for each in part.ids],
+            received_at=np.concatenate([part.received_at for part in parts]),
+            first_due_at=np.concatenate([part.first_due_at for part in parts]),
+            offsets=offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
+            sent_at=np.concatenate([part.sent_at for part in parts]),
+            took_ns=np.concatenate([part.took_ns for part in parts]),
+            interval_ns=parts[0].interval_ns,
         )
 
     def since_sent(self, event: Ints, at: Ints) -> Ints:

@@ -111,16 +111,23 @@ def head(status: int, headers: dict[str, str], keep_alive: bool = True) -> bytes
 
 class Server:
     """Listens on a port and calls the handler for each request; port 0 takes a free one. With `stamps` a request's
-    arrival is the kernel's, not the moment the server got round to reading it."""
+    arrival is the kernel's, not the moment the server got round to reading it. A `shared` port is one that several
+    processes listen on: the kernel deals their clients out."""
 
     def __init__(
-        self, reactor: Reactor, handler: Handler, host: str = "127.0.0.1", port: int = 0, stamps: bool = False
+        self,
+        reactor: Reactor,
+        handler: Handler,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        stamps: bool = False,
+        shared: bool = False,
     ) -> None:
         self.reactor = reactor
         self.handler = handler
         self.clocks = ClockPair() if stamps and kernel_stamps() else None
         self.connections: set[_Connection] = set()
-        self._socket = socket.create_server((host, port), backlog=4096, reuse_port=False)
+        self._socket = socket.create_server((host, port), backlog=4096, reuse_port=shared)
         self._socket.setblocking(False)
         send_at_once(self._socket)  # what is accepted inherits it
         self.port: int = self._socket.getsockname()[1]

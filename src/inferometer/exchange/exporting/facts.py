@@ -142,7 +142,15 @@ def seen_by_others(run: Run, records: Records) -> Seen:
     warm = plan is not None and (plan.warmup.requests or plan.warmup.duration)
     begin_at = warmup_end(records, plan, Facts()) if plan is not None and warm else None
     known_s = None if warm or run.source is None else duration_of(run)
-    return Seen.of(records, api_of(run), begin_at, known_s)
+    return Seen.of(records, api_of(run), begin_at, known_s, _mean_gap_s(plan))
+
+
+def _mean_gap_s(plan: Plan | None) -> float:
+    """Between the requests of an open loop at one rate; 0 for any other load."""
+    if plan is None or len(plan.classes) != 1:
+        return 0.0
+    load = plan.classes[0].load
+    return 1 / load.rate if load.type in ("constant", "poisson", "gamma") and load.rate else 0.0
 
 
 def _plan(run: Run) -> Plan | None:

@@ -82,7 +82,7 @@ def _counts(run: Run, seen: Seen) -> dict[str, Any]:
     good = quantities(run.summary).get("goodput")
     return {
         "num_prompts": len(seen.every),
-        "duration": seen.duration_s,
+        "duration": rosetta.lasted_s(seen),
         "completed": len(seen.good),
         "failed": len(seen.every) - len(seen.good),
         "total_input_tokens": round(inputs),

@@ -19,17 +19,25 @@ class Seen:
     good: Answers
     api: str  # as in a plan: "completions", "chat", ...
     duration_s: float  # from the first scheduled request to the last end, draining included
+    gap_s: float = 0.0  # the mean gap of an open loop, where the duration begins with the first request
 
     @classmethod
     def of(
-        cls, records: Records, api: str = "completions", begin_at: int | None = None, duration_s: float | None = None
+        cls,
+        records: Records,
+        api: str = "completions",
+        begin_at: int | None = None,
+        duration_s: float | None = None,
+        gap_s: float = 0.0,
     ) -> Self:
         """`begin_at` is the end of the warm-up, `duration_s` the length of the run where it is known better."""
         if begin_at is not None:
             records = records.take(records.scheduled_at >= begin_at)
         every = Answers.of(records)
         good = Answers.of(every.records.take(every.ok & known(every.records.sent_at)))
-        return cls(every, good, api, _length_s(every) if duration_s is None else duration_s)
+        if duration_s is not None:
+            return cls(every, good, api, duration_s)
+        return cls(every, good, api, _length_s(every), gap_s)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
