@@ -20,6 +20,10 @@ class Gaps:
     ended_at: Ints
     owner: Ints
 
+    @property
+    def one_token_each(self) -> bool:
+        return bool((self.tokens == 1).all())
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Answers:

@@ -43,7 +43,7 @@ def describe_all(answers: Answers, chosen: Mask, limits: list[Limit], confidence
 
 def _alike(answers: Answers, limits: list[Limit]) -> bool:
     """Whether ITL is ICL, gap by gap: where each read carried one token. Millions of gaps are sorted only once then."""
-    return named_quantiles(limits, "itl") == named_quantiles(limits, "icl") and bool((answers.gaps.tokens == 1).all())
+    return named_quantiles(limits, "itl") == named_quantiles(limits, "icl") and answers.gaps.one_token_each
 
 
 def describe(
@@ -83,8 +83,8 @@ def _described_gaps(
         values, weights, at = values[inside], None if weights is None else weights[inside], at[inside]
     without = int((of & (answers.records.read_counts() < 2)).sum())
     head = {"unit": measure.name.unit, "count": len(values), "undefined": without}
-    if weights is not None:
-        head["tokens"] = int(weights.sum())
+    if series.of_tokens:
+        head["tokens"] = len(values) if weights is None else int(weights.sum())
     return {**head, **_statistics(quantiles.sample(values, weights, at), asked, confidence)}
 
 

@@ -20,6 +20,7 @@ class GapSeries:
     weights: Floats | None
     at: Ints
     owner: Ints
+    of_tokens: bool = False  # whether the weights are tokens
 
 
 def span(start: str, end: str) -> Each:
@@ -102,9 +103,12 @@ def icl(answers: Answers) -> GapSeries:
 
 def itl(answers: Answers) -> GapSeries:
     """A read whose scaled estimate came to no token has no pace of its own."""
-    gaps, some = answers.gaps, answers.gaps.tokens > 0
+    gaps = answers.gaps
+    if gaps.one_token_each:
+        return GapSeries(gaps.length_s, None, gaps.ended_at, gaps.owner, of_tokens=True)
+    some = gaps.tokens > 0
     if some.all():
         tokens = gaps.tokens.astype(np.float64)
-        return GapSeries(gaps.length_s / tokens, tokens, gaps.ended_at, gaps.owner)
+        return GapSeries(gaps.length_s / tokens, tokens, gaps.ended_at, gaps.owner, of_tokens=True)
     tokens = gaps.tokens[some].astype(np.float64)
-    return GapSeries(gaps.length_s[some] / tokens, tokens, gaps.ended_at[some], gaps.owner[some])
+    return GapSeries(gaps.length_s[some] / tokens, tokens, gaps.ended_at[some], gaps.owner[some], of_tokens=True)

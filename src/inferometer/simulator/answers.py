@@ -127,9 +127,10 @@ class Part:
             self.answer.part_done()
 
     def plain_chunk(self) -> bytes | None:
-        """The bytes of the next token, where they are all that there is to it; to be told when they are `written`."""
+        """The bytes of the next token, where they are all that there is to it; to be told when they are `written`.
+        Parts that share a connection must not overtake each other where it takes only a piece."""
         given = self.given
-        if not self._plain or given + 1 == self._last:
+        if not self._plain or given + 1 == self._last or len(self.answer.parts) > 1:
             return None
         chunk = self._frames.frame(self._words[given].encode(), given + 1)
         return chunk if given else chunks(self.answer.answering.opening(self.index)) + chunk
