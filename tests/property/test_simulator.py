@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.load.virtual import VirtualClock
-from inferometer.simulator.blocks import BlockPool
+from inferometer.simulator.blocks import BlockPool, Run
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.sequence import Sequence
 from inferometer.simulator.steptime import StepTime
+from inferometer.simulator.tokens import Tokens
 
 engines = st.fixed_dictionaries(
     {
@@ -48,8 +49,8 @@ def simulate(
     loop = EngineLoop(clock, engine, model, lambda each: instants.update({id(each): loop.instants(each).tolist()}))
     everyone = []
     for number, (at, own, shared, answer, aborted_after) in enumerate(plan):
-        prompt = [*(f"s{index}" for index in range(shared)), *(f"{number}w{index}" for index in range(own))]
-        sequence = Sequence(prompt, [f"{number}a{index}" for index in range(answer)])
+        prompt = (*(f"s{index}" for index in range(shared)), *(f"{number}w{index}" for index in range(own)))
+        sequence = Sequence(prompt, tuple(f"{number}a{index}" for index in range(answer)))
         everyone.append(sequence)
         clock.call_at(at, lambda sequence=sequence: loop.add(sequence))
         if aborted_after is not None:
@@ -92,13 +93,13 @@ def test_everyone_is_served_and_nothing_is_held_at_the_end(shape: dict[str, int]
 def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int) -> None:
     rng, engine = random.Random(seed), Engine(**shape)
     for number in range(20):
-        tokens = [f"{rng.randint(0, 2)}-{index}" for index in range(rng.randint(1, 40))]
-        engine.add(Sequence(tokens, [f"{number}a{index}" for index in range(rng.randint(1, 12))]))
+        tokens = tuple(f"{rng.randint(0, 2)}-{index}" for index in range(rng.randint(1, 40)))
+        engine.add(Sequence(tokens, tuple(f"{number}a{index}" for index in range(rng.randint(1, 12)))))
     while (batch := engine.plan()) is not None:
         pool = engine.pool
         assert min(pool.private, pool.live, pool.idle) >= 0
         assert pool.private + pool.live + pool.idle <= pool.capacity
-        assert pool.live == len({block for each in engine.running for block in each.hashes[: each.published]})
+        assert pool.live == len({block for each in engine.running for block in held_by_content(each, engine)})
         assert len(batch.decodes) + batch.prefill_tokens <= engine.max_batched_tokens
         assert len(engine.running) <= engine.max_sequences
         for each in engine.running:
@@ -117,66 +118,73 @@ def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int)
     assert (engine.pool.private, engine.pool.live) == (0, 0)
 
 
+def held_by_content(sequence: Sequence, engine: Engine) -> list[Tokens]:
+    """Its published blocks, each as all tokens up to its end."""
+    return [sequence.tokens(0, block * engine.block_size) for block in range(1, sequence.published + 1)]
+
+
 class PlainPool:
-    """What BlockPool must be, block by block: the model that it is held against."""
+    """What BlockPool must be, block by block, each known by all tokens up to it: the model that it is held against."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.private = capacity, 0
-        self.live: dict[int, int] = {}
-        self.idle: dict[int, None] = {}
+        self.live: dict[Tokens, int] = {}
+        self.idle: dict[Tokens, None] = {}
 
     def take(self, blocks: int) -> None:
         self.private += blocks
         while self.private + len(self.live) + len(self.idle) > self.capacity:
             del self.idle[next(iter(self.idle))]
 
-    def match(self, hashes: list[int]) -> tuple[int, int]:
+    def match(self, blocks: list[Tokens]) -> tuple[int, int]:
         found = 0
-        while found < len(hashes) and (hashes[found] in self.live or hashes[found] in self.idle):
+        while found < len(blocks) and (blocks[found] in self.live or blocks[found] in self.idle):
             found += 1
-        return found, sum(block in self.idle for block in hashes[:found])
+        return found, sum(block in self.idle for block in blocks[:found])
 
-    def hold(self, hashes: list[int]) -> None:
-        for block in hashes:
+    def hold(self, blocks: list[Tokens]) -> None:
+        for block in blocks:
             self.idle.pop(block, None)
             self.live[block] = self.live.get(block, 0) + 1
 
-    def publish(self, hashes: list[int]) -> None:
-        self.private -= len(hashes)
-        self.hold(hashes)
+    def publish(self, blocks: list[Tokens]) -> None:
+        self.private -= len(blocks)
+        self.hold(blocks)
 
-    def release(self, hashes: list[int], private: int) -> None:
+    def release(self, blocks: list[Tokens], private: int) -> None:
         self.private -= private
-        for block in reversed(hashes):
+        for block in reversed(blocks):
             self.live[block] -= 1
             if not self.live[block]:
                 del self.live[block]
                 self.idle[block] = None
 
 
-def chain_of(path: list[int]) -> list[int]:
-    return [hash(tuple(path[: length + 1])) for length in range(len(path))]
+def blocks_of(path: list[int]) -> list[Tokens]:
+    return [tuple(path[: length + 1]) for length in range(len(path))]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(4, 30), st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 1), min_size=1, max_size=8))))
 def test_runs_of_blocks_are_the_same_as_single_blocks(capacity: int, doings: list[tuple[bool, list[int]]]) -> None:
-    pool, plain = BlockPool(capacity), PlainPool(capacity)
-    holding: list[list[int]] = []
+    """A token is a block here."""
+    pool, plain = BlockPool(capacity, 1), PlainPool(capacity)
+    holding: list[tuple[Run | None, list[Tokens]]] = []
     for let_go, path in doings:
-        hashes = chain_of(path)
-        assert pool.match(hashes) == plain.match(hashes)
-        found, idle = pool.match(hashes)
+        tokens, blocks = tuple(path), blocks_of(path)
+        assert pool.match(tokens) == plain.match(blocks)
+        found, idle = pool.match(tokens)
         if let_go and holding:
-            released = holding.pop(len(path) % len(holding))
-            pool.release(released, 1)
+            last, released = holding.pop(len(path) % len(holding))
+            pool.release(last, 1)
             plain.release(released, 1)
-        elif len(hashes) - found + 1 + idle <= pool.free:
+        elif len(blocks) - found + 1 + idle <= pool.free:
+            hit = pool.hold(tokens[:found])
+            plain.hold(blocks[:found])
             for each in (pool, plain):
-                each.hold(hashes[:found])
-                each.take(len(hashes) - found + 1)
-                each.publish(hashes[found:])
-            holding.append(hashes)
+                each.take(len(blocks) - found + 1)
+            holding.append((pool.publish(tokens[found:], hit), blocks))
+            plain.publish(blocks[found:])
         assert (pool.private, pool.live, pool.idle) == (plain.private, len(plain.live), len(plain.idle))
 
 
@@ -185,7 +193,7 @@ def test_old_steps_are_forgotten_and_the_rest_is_right() -> None:
     loop = EngineLoop(clock, engine, StepTime(), lambda each: seen.append(loop.instants(each)))
 
     def again(left: int) -> None:
-        loop.add(Sequence([f"{left}w{index}" for index in range(8)], ["x"] * 3000))
+        loop.add(Sequence(tuple(f"{left}w{index}" for index in range(8)), ("x",) * 3000))
         if left:
             clock.call_at(clock.now() + 20_000_000_000, lambda: again(left - 1))
 
