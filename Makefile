@@ -20,6 +20,7 @@ test: .venv/test
 test-engines:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || sh deploy/install-venv.sh "$(PYTHON)"
 	sh deploy/install-engines.sh "$(PYTHON)" .venv-engines
+	sh deploy/install-llama.sh .venv-engines
 	INFEROMETER_ENGINES=1 INFEROMETER_MODELS=.venv-engines .venv-engines/bin/python -m pytest -s tests/engines $(ARGS)
 
 check: .venv/check

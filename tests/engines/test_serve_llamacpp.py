@@ -40,5 +40,6 @@ def test_it_is_started_measured_and_stopped(section, model, tmp_path, api):
     records = kept.records()
     assert records.output_tokens.tolist() == [OUTPUT] * REQUESTS
     assert (records.input_tokens >= 64).all()
-    assert (records.sent_at >= records.ready_at).all() and (records.retry_ns >= 0).all()
+    assert (records.sent_at >= records.ready_at).all()
+    assert (records.retry_ns > 0).any()  # sent again, for their connection was closed meanwhile
     assert kept.environment["server"]["version"]

@@ -65,31 +65,6 @@ def test_a_block_that_is_not_full_is_not_found() -> None:
 contents = st.lists(st.integers(0, 1), min_size=1, max_size=6).map(tuple)
 
 
-@given(st.lists(st.tuples(contents, st.booleans()), max_size=20), st.sampled_from([1, 2]))
-def test_it_counts_as_a_list_of_all_prefixes_does(asked: list[tuple[Tokens, bool]], size: int) -> None:
-    """Sequences come with any content and stay or leave; who holds which prefix is counted one by one."""
-    pool = BlockPool(10_000, size)
-    holders: dict[Tokens, int] = {}
-    for tokens, stays in asked:
-        prefixes = [tokens[: size * count] for count in range(1, len(tokens) // size + 1)]
-        there = [prefix for prefix in prefixes if prefix in holders]
-        assert pool.match(tokens) == (len(there), sum(not holders[prefix] for prefix in there))
-        hit = pool.hold(tokens[: size * len(there)])
-        pool.take(len(prefixes) - len(there))
-        last = pool.publish(tokens[size * len(there) : size * len(prefixes)], hit)
-        for prefix in prefixes:
-            holders[prefix] = holders.get(prefix, 0) + 1
-        if not stays:
-            pool.release(last, 0)
-            for prefix in prefixes:
-                holders[prefix] -= 1
-        assert (pool.private, pool.live, pool.idle) == (
-            0,
-            sum(count > 0 for count in holders.values()),
-            sum(count == 0 for count in holders.values()),
-        )
-
-
 @given(st.lists(contents, max_size=30), st.integers(6, 12))
 def test_what_is_evicted_is_gone_and_nothing_is_lost(asked: list[Tokens], capacity: int) -> None:
     pool = pool_of(capacity)
