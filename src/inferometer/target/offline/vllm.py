@@ -16,6 +16,10 @@ from inferometer.errors import InferometerError
 from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, Prompt, named_model
 
 DIED = "a process of vLLM has died"
+_AS_VLLM_BENCH = {
+    "enable_prefix_caching": False,  # a cache that knows the prompt would hide what a prompt costs
+    "disable_log_stats": False,  # its engine counts, as one that serves does; `LLM` alone would not
+}
 
 
 class VllmEngine:
@@ -25,8 +29,7 @@ class VllmEngine:
         os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # as all of vLLM's own commands have it
         self._vllm = _installed()
         self._settings = settings
-        # As `vllm bench latency` has it: a cache that knows the prompt would hide what a prompt costs.
-        chosen = {"enable_prefix_caching": False, "seed": settings.seed, **_profiler(settings.profile), **settings.args}
+        chosen = {**_AS_VLLM_BENCH, "seed": settings.seed, **_profiler(settings.profile), **settings.args}
         self._detokenize = settings.detokenize and not chosen.get("skip_tokenizer_init")
         before = set(active_children())
         self._llm: Any = self._vllm.LLM(model=named_model("vllm", settings.model), **chosen)
