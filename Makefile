@@ -1,7 +1,7 @@
 # make run    install into .venv and measure the built-in simulator
 # make test   install what tests need and run them
 # make check  format, lint, types, import contract and tests
-# make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (40 min)
+# make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
 PYTHON ?= python3
