@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import Any
 
 from inferometer.workload.words import words
 
@@ -196,8 +197,7 @@ def our_serving(url: str, model: Path, load: Load, folder: Path) -> Side:
         run_id = kept["run"]["id"]
         print("our verdict:", kept["verdict"]["word"], file=sys.stderr)
         found = json.loads(called([*INFEROMETER, "export", run_id, "--as", "vllm", "-o", "-", "--store", str(store)]))
-        assert found["failed"] == 0
-        return {name: found[name] for name in MEASURES}
+        return _measures(found)
 
     return measure
 
@@ -207,11 +207,15 @@ def their_serving(vllm: Theirs, url: str, model: Path, load: Load, folder: Path)
         file = folder / f"theirs-{seed}.json"
         command = load.command(url, model, seed, folder)
         vllm.called([*command, "--disable-tqdm", "--save-result", "--save-detailed", "--result-filename", str(file)])
-        found = json.loads(file.read_text())
-        assert found["failed"] == 0
-        return {name: found[name] for name in MEASURES}
+        return _measures(json.loads(file.read_text()))
 
     return measure
+
+
+def _measures(found: dict[str, Any]) -> Numbers:
+    """Of a result in vLLM's format."""
+    assert found["failed"] == 0, f"{found['failed']} requests failed: does the server run?"
+    return {name: found[name] for name in MEASURES}
 
 
 def beside_server(url: str, side: Side) -> Side:
