@@ -1,6 +1,7 @@
 # make run    install into .venv and measure the built-in simulator
 # make test   install what tests need and run them
-# make check  format, lint, types, import contract and tests
+# make check  format, lint, types and the import contract
+# make build  wheel and source distribution in dist/
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
@@ -9,7 +10,7 @@ BIN := .venv/bin
 ARGS ?=
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines check bench docs clean
+.PHONY: run test test-engines check build bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -28,7 +29,10 @@ check: .venv/check
 	$(BIN)/ruff check src tests bench docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python -m pytest -n $(ATONCE) --dist loadfile $(ARGS)
+
+build: .venv/test
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist
 
 bench: .venv/test
 	$(BIN)/python bench/wire.py $(ARGS)
@@ -37,7 +41,7 @@ docs: .venv/core
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf .venv build src/*.egg-info
+	rm -rf .venv build dist src/*.egg-info
 
 # Debian and Ubuntu ship python3 without the module that makes environments.
 .venv/pip:
