@@ -24,7 +24,7 @@ PATIENCE_S = 20.0
 class Pair:
     """A server's socket, and a client's that the poller collects from."""
 
-    def __init__(self, poller, delay=NEVER, nagle=False):
+    def __init__(self, poller, delay=NEVER, nagle=False, most=1 << 30):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.client = socket.create_connection(listener.getsockname())
             self.server, _ = listener.accept()
@@ -33,7 +33,7 @@ class Pair:
         self.client.setblocking(False)
         ask_for_stamps(self.client)
         poller.register(self.client.fileno(), READ)
-        poller.attach(self.client.fileno(), True, delay)
+        poller.attach(self.client.fileno(), -1, delay, most)
         self.poller = poller
 
     def say(self, data):
@@ -107,7 +107,7 @@ def test_answers_are_told_a_few_at_a_time_and_the_others_are_read_meanwhile(poll
     assert 0 < len(told) < 40
     busy.say(HEAD)
     told += [fd for fd, _ in poller.poll(-1, 1024)]  # does not wait: there is more to tell
-    assert poller.heard(busy.client.fileno()) == 1
+    assert poller.heard(busy.client.fileno()) == (1, len(HEAD))
     while len(told) < 40:
         told += [fd for fd, _ in poller.poll(-1, 1024)]
     assert sorted(told) == sorted(each.client.fileno() for each in done)
@@ -123,7 +123,7 @@ def test_one_that_is_forgotten_is_not_told_of(poller, pair):
     for fd in left[1:]:
         poller.unregister(fd)
         poller.register(fd, READ)  # as another connection with the same number
-        poller.attach(fd, True, NEVER)
+        poller.attach(fd, -1, NEVER, 1 << 30)
     assert [fd for fd, _ in poller.poll(0, 1024)] == left[:1]
 
 
@@ -134,7 +134,7 @@ def talk(poller, one):
     for number in range(12):
         one.server.send(EVENT)
         until = time.monotonic() + PATIENCE_S
-        while poller.heard(one.client.fileno()) < number + 2 and time.monotonic() < until:
+        while poller.heard(one.client.fileno())[0] < number + 2 and time.monotonic() < until:
             poller.poll(0.05, 64)
     return poller.take(one.client.fileno(), b"")[3]
 
