@@ -8,7 +8,7 @@ import pytest
 from hostile import ANSWER, ENDLESS, EVENT, NOT_HTTP, STREAM, await_request, chunk, hostile
 from loops import GET
 from talkers import WHOLE
-from test_wire_shard import child, job_of, log_of, report_of
+from test_wire_shard import await_done, child, job_of, log_of, report_of
 
 from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import now
@@ -267,7 +267,7 @@ def test_an_interrupt_acts_while_bytes_pour_in(tmp_path, monkeypatch, reader, wh
         url = f"http://127.0.0.1:{port}"
         job = job_of(tmp_path, url, target=target, load={"concurrency": 2}, stop={"duration": 600})
         with child(job) as process:
-            next(line for line in process.stdout if line.startswith("load"))
+            await_done(process, 1)
             began = time.monotonic()
             process.send_signal(signal.SIGINT)
             report = report_of(process)
@@ -295,7 +295,7 @@ def test_a_second_interrupt_ends_what_comes_without_end(tmp_path, monkeypatch, r
         url = f"http://127.0.0.1:{port}"
         job = job_of(tmp_path, url, target=target, load={"concurrency": 1}, stop={"duration": 600})
         with child(job) as process:
-            next(line for line in process.stdout if line.startswith("load"))
+            next(line for line in process.stdout if line.startswith("load 0 1"))
             process.send_signal(signal.SIGINT)
             next(line for line in process.stdout if line.startswith("drain"))
             began = time.monotonic()
