@@ -2,6 +2,7 @@
 
 import select
 import socket
+import threading
 import time
 from array import array
 
@@ -9,7 +10,7 @@ import pytest
 
 from inferometer.wire.acks import ALWAYS, NEVER, ONCE
 from inferometer.wire.compiled import compiled
-from inferometer.wire.reactor import COMPLETE, LOOK, READ
+from inferometer.wire.reactor import COMPLETE, LOOK, READ, SURPLUS, TOO_LARGE
 from inferometer.wire.sending import send_at_once
 from inferometer.wire.stamps import MARK, ask_for_stamps
 
@@ -176,3 +177,89 @@ def test_sockets_and_payloads_must_fit():
     for fds, payloads in ((array("i", [1]), []), (array("i", [1]), ["text"]), (array("b", [1]), [b"x"])):
         with pytest.raises(ValueError, match="do not fit"):
             compiled().send_each(fds, payloads)
+
+
+def test_one_poll_reads_so_much_and_the_next_one_goes_on(pair):
+    """An edge is told once: what a bound left unread is read all the same, without another byte."""
+    poller = compiled().Poller(64 * 1024)
+    many = HEAD + EVENT * 30_000
+    one, other = Pair(poller), Pair(poller)
+    try:
+        one.server.setblocking(False)
+        sent = one.server.send(many)
+        other.say(HEAD + EVENT)
+        before, reads = 0, []
+        until = time.monotonic() + PATIENCE_S
+        while before < sent and time.monotonic() < until:
+            assert poller.poll(-1, 64) == []  # does not wait
+            assert poller.held >= poller.heard(one.client.fileno())[1]
+            reads.append(poller.heard(one.client.fileno())[1] - before)
+            before += reads[-1]
+        assert before == sent
+        assert max(reads) <= 64 * 1024 + 16 * 1024
+        assert poller.heard(other.client.fileno()) == (1, len(HEAD + EVENT))
+        assert poller.take(one.client.fileno(), b"")[0] == many[:sent]
+        poller.take(other.client.fileno(), b"")
+        assert poller.held == 0
+    finally:
+        one.close()
+        other.close()
+        poller.close()
+
+
+def test_one_with_something_unread_can_be_taken_and_forgotten(pair):
+    poller = compiled().Poller(16 * 1024)
+    pairs = [Pair(poller) for _ in range(3)]
+    try:
+        for each in pairs:
+            each.say(HEAD + EVENT * 10_000)
+        assert poller.poll(0, 64) == []
+        first, second, third = (each.client.fileno() for each in pairs)
+        poller.take(first, b"")
+        poller.unregister(second)
+        poller.register(second, READ)
+        told = dict(poller.poll(0, 64))
+        assert told == {first: READ, second: READ}, "what is left on them is Python's to read"
+        assert poller.heard(third)[1] > 0
+    finally:
+        for each in pairs:
+            each.close()
+        poller.close()
+
+
+def test_an_answer_that_is_too_large_is_told_of_and_not_read_on(poller, pair):
+    one = pair(most=1000)
+    one.say(HEAD + EVENT * 200)
+    assert poller.poll(0, 64) == [(one.client.fileno(), TOO_LARGE)]
+    size = poller.heard(one.client.fileno())[1]
+    one.say(EVENT * 200)
+    assert poller.poll(0, 64) == []
+    assert poller.heard(one.client.fileno())[1] == size
+
+
+@pytest.mark.parametrize("left", [0, 2, 5, 9])
+def test_a_stream_whose_beginning_was_read_goes_on_in_the_middle_of_a_chunk(poller, pair, left):
+    one = pair()
+    poller.attach(one.client.fileno(), left, NEVER, 1 << 30)
+    rest = b"x" * (left - 2) + b"\r\n" if left else b""
+    one.say(rest + EVENT)
+    assert poller.poll(0, 64) == []
+    one.say(LAST + b"more")
+    assert poller.poll(0, 64) == [(one.client.fileno(), COMPLETE | SURPLUS)]
+    assert poller.take(one.client.fileno(), b"")[0] == rest + EVENT + LAST
+
+
+def test_nobody_touches_it_while_another_thread_polls(poller, pair):
+    one = pair()
+    thread = threading.Thread(target=poller.poll, args=(-1, 64))
+    thread.start()
+    until, refused = time.monotonic() + PATIENCE_S, False
+    while not refused and time.monotonic() < until:
+        try:
+            poller.take(one.client.fileno(), b"")
+            poller.attach(one.client.fileno(), -1, NEVER, 1 << 30)
+        except RuntimeError:
+            refused = True
+    one.server.send(b"x")
+    thread.join(PATIENCE_S)
+    assert refused

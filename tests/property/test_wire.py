@@ -1,6 +1,7 @@
 """Events and ends of answers do not depend on how their bytes are cut, and every quick way reads as the slow one."""
 
 import json
+from bisect import bisect_right
 from itertools import accumulate
 
 import numpy as np
@@ -20,7 +21,7 @@ from inferometer.wire.origin import origin_of
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import Server
 from inferometer.wire.skeleton import learn
-from inferometer.wire.sse import _one_event_per_chunk, events_of, spans_of_chunks
+from inferometer.wire.sse import _one_event_per_chunk, _read_body, events_of, spans_of_chunks
 
 pytestmark = pytest.mark.usefixtures("reader")
 
@@ -176,6 +177,19 @@ def test_what_is_left_of_a_chunk(pieces, at, data):
     if (left := chunks.left) is not None:
         rest = Chunks()
         assert rest.feed((b"%x\r\n" % (left - 2) + raw[at:]) if left > 2 else raw[at + left :]) == 0
+
+
+@given(
+    st.lists(st.sampled_from([b"data: a\n\n", b"data: \n\n", b": x\n\n", b"data: b\r\r", b"\n"]), max_size=6),
+    st.integers(0, 200),
+)
+def test_a_cut_stream_is_read_the_quick_way_as_the_slow_one(pieces, length):
+    raw = HEAD + chunked(pieces)[0]
+    raw = raw[: max(length % (len(raw) + 1), len(HEAD))]
+    body, starts, ahead = body_of(raw, parse_head(raw))
+    data, ends = _read_body(body, complete=False)
+    placed = [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
+    assert plainly(events_of(raw, parse_head(raw), complete=False)) == (data, placed)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=6), st.sampled_from([b"-6", b"", b"xyz", b"+4", b"0x4"]))

@@ -14,8 +14,8 @@ from inferometer.record.record import Outcome
 from inferometer.wire.api import Manner, api_of
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
-from inferometer.wire.connection import READ_COST
 from inferometer.wire.clocks import ClockPair
+from inferometer.wire.connection import READ_COST
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin, origin_of, tls_context
 from inferometer.wire.reactor import Reactor

@@ -3,8 +3,8 @@
 This is the hot path. A read costs one `recvmsg`, two appends and a step from chunk to chunk; all parsing waits until
 the stream is over (`wire.http1`, `wire.sse`). Written by hand because no HTTP library keeps kernel receive stamps.
 
-Whatever a server sends ends one exchange and nothing else: what is not HTTP as "bad", what is more than the client takes
-as "oversized".
+Whatever a server sends ends one exchange and nothing else: what is not HTTP as "bad", what is more than the client
+takes as "oversized".
 """
 
 import errno
@@ -454,8 +454,8 @@ class Connection:
         exchange.end("bad", str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
     def _own_stamp(self, exchange: Exchange) -> bytes:
-        """A stamp of our own, in the kernel's form, and since when the bytes may have been there: since the poll before,
-        if the read before left none."""
+        """A stamp of our own, in the kernel's form, and since when the bytes may have been there: since the poll
+        before, if the read before left none."""
         if self._drained:
             self._since = self._reactor.polled_at
         _note_own_stamp(exchange, self._since)

@@ -98,12 +98,12 @@ class Chunks:
 
     def __init__(self) -> None:
         self._missing = 0  # bytes of a chunk's data that are still to come
-        self._inside = False  # a chunk, whose data and the end of line behind them are to come; else the next one's size
+        self._inside = False  # a chunk, whose data and end of line are to come; else the next one's size is
         self._begun = b""  # framing of which only a part has come
 
     @property
     def left(self) -> int | None:
-        """How many bytes of a chunk and of its end are still to come, 0 where the next one's size is; None in between."""
+        """How many bytes of a chunk and its end are still to come, 0 where the next one's size is; None in between."""
         return None if self._begun else self._missing + 2 if self._inside else 0
 
     def feed(self, data: bytes) -> int:

@@ -38,7 +38,7 @@ NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
 FAR_NS = 1 << 62
 MANY = 12  # descriptors ready at once: a longer nap costs them no exactness and saves polls
 BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
-MOST_AT_ONCE = 4 * 1024 * 1024  # bytes that the compiled reader reads before timers have their turn: about a millisecond
+MOST_AT_ONCE = 4 * 1024 * 1024  # bytes that the compiled reader reads before timers have their turn: a millisecond
 MOST_HELD = 4 * 1024**3  # bytes of answers under way
 
 OnReady = Callable[[int], None]
@@ -116,9 +116,9 @@ class Reactor:
     @functools.cached_property
     def attach(self) -> Callable[[int, int, int, int], None] | None:
         """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
-        on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come; acknowledged
-        in one of the ways of `wire.acks`; and of at most so many bytes. The descriptor's callback then hears `COMPLETE`,
-        `LOOK` or `TOO_LARGE`, and `take` hands over what was collected."""
+        on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
+        acknowledged in one of the ways of `wire.acks`; and of at most so many bytes. The descriptor's callback then
+        hears `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
     def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int]:
@@ -286,7 +286,7 @@ class _Poller(Protocol):
     def close(self) -> None: ...
 
 
-def _poller(allow_compiled: bool, most_at_once: int) -> _Poller:
+def _poller(allow_compiled: bool, most_at_once: int = MOST_AT_ONCE) -> _Poller:
     reader = compiled() if allow_compiled else None
     if reader is not None:
         made: _Poller = reader.Poller(most_at_once)
