@@ -18,7 +18,7 @@ _LF, _CR = b"\n\r"  # as numbers they are found in a line ten times quicker than
 _LINE = re.compile(rb"\r\n|\n|\r")
 
 # A server that sends nonsense without end must not keep us busy when its time is up, so only the beginning of an
-# incomplete answer is read: so many events, more than a model writes, or so many bytes where they are not one to a chunk.
+# incomplete answer is read: so many events, more than a model writes; or, where they are not one to a chunk, bytes.
 MOST_EVENTS = 1 << 17
 MOST_OF_INCOMPLETE = 4 * 1024 * 1024
 
