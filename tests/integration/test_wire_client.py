@@ -12,6 +12,7 @@ from inferometer.wire.api import api_of
 from inferometer.wire.clocks import read_offset
 from inferometer.wire.reactor import now
 from inferometer.wire.stamps import MARK, SO_TIMESTAMPNS, kernel_stamps
+from inferometer.wire.tls import READ_SIZE
 
 
 def test_answers_are_kept_byte_for_byte(loop):
@@ -83,6 +84,20 @@ def test_who_stamps(loop):
         assert not exchange.kernel
         assert len(exchange.since) == len(exchange.reads)
         assert all(exchange.started_at - 10**9 < since <= exchange.ended_at for since in exchange.since)
+
+
+def test_what_a_read_left_behind_may_be_as_old_as_what_it_took(loop, talker):
+    """Without kernel stamps a poll proves that a socket was empty only if the read before it took all there was."""
+    if loop.kernel_stamps and kernel_stamps():
+        return
+    body = b"x" * 60_000
+    talker.deeds = [talker.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)]
+    exchange = loop.fetch(loop.client(talker.port))
+    sizes = [len(read) for read in exchange.reads]
+    assert sizes[0] == READ_SIZE, "it came in one piece"
+    for number in range(1, len(sizes)):
+        if sizes[number - 1] == READ_SIZE:
+            assert exchange.since[number] == exchange.since[number - 1]
 
 
 def test_stamps_that_stay_away(loop):

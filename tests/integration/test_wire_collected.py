@@ -2,6 +2,7 @@
 
 import select
 import socket
+import threading
 import time
 from array import array
 
@@ -9,7 +10,7 @@ import pytest
 
 from inferometer.wire.acks import ALWAYS, NEVER, ONCE
 from inferometer.wire.compiled import compiled
-from inferometer.wire.reactor import COMPLETE, LOOK, READ
+from inferometer.wire.reactor import COMPLETE, LOOK, READ, SURPLUS, TOO_LARGE
 from inferometer.wire.sending import send_at_once
 from inferometer.wire.stamps import MARK, ask_for_stamps
 
@@ -24,7 +25,7 @@ PATIENCE_S = 20.0
 class Pair:
     """A server's socket, and a client's that the poller collects from."""
 
-    def __init__(self, poller, delay=NEVER, nagle=False):
+    def __init__(self, poller, delay=NEVER, nagle=False, most=1 << 30):
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self.client = socket.create_connection(listener.getsockname())
             self.server, _ = listener.accept()
@@ -33,7 +34,7 @@ class Pair:
         self.client.setblocking(False)
         ask_for_stamps(self.client)
         poller.register(self.client.fileno(), READ)
-        poller.attach(self.client.fileno(), True, delay)
+        poller.attach(self.client.fileno(), -1, delay, most)
         self.poller = poller
 
     def say(self, data):
@@ -107,7 +108,7 @@ def test_answers_are_told_a_few_at_a_time_and_the_others_are_read_meanwhile(poll
     assert 0 < len(told) < 40
     busy.say(HEAD)
     told += [fd for fd, _ in poller.poll(-1, 1024)]  # does not wait: there is more to tell
-    assert poller.heard(busy.client.fileno()) == 1
+    assert poller.heard(busy.client.fileno()) == (1, len(HEAD))
     while len(told) < 40:
         told += [fd for fd, _ in poller.poll(-1, 1024)]
     assert sorted(told) == sorted(each.client.fileno() for each in done)
@@ -123,7 +124,7 @@ def test_one_that_is_forgotten_is_not_told_of(poller, pair):
     for fd in left[1:]:
         poller.unregister(fd)
         poller.register(fd, READ)  # as another connection with the same number
-        poller.attach(fd, True, NEVER)
+        poller.attach(fd, -1, NEVER, 1 << 30)
     assert [fd for fd, _ in poller.poll(0, 1024)] == left[:1]
 
 
@@ -134,7 +135,7 @@ def talk(poller, one):
     for number in range(12):
         one.server.send(EVENT)
         until = time.monotonic() + PATIENCE_S
-        while poller.heard(one.client.fileno()) < number + 2 and time.monotonic() < until:
+        while poller.heard(one.client.fileno())[0] < number + 2 and time.monotonic() < until:
             poller.poll(0.05, 64)
     return poller.take(one.client.fileno(), b"")[3]
 
@@ -176,3 +177,89 @@ def test_sockets_and_payloads_must_fit():
     for fds, payloads in ((array("i", [1]), []), (array("i", [1]), ["text"]), (array("b", [1]), [b"x"])):
         with pytest.raises(ValueError, match="do not fit"):
             compiled().send_each(fds, payloads)
+
+
+def test_one_poll_reads_so_much_and_the_next_one_goes_on(pair):
+    """An edge is told once: what a bound left unread is read all the same, without another byte."""
+    poller = compiled().Poller(64 * 1024)
+    many = HEAD + EVENT * 30_000
+    one, other = Pair(poller), Pair(poller)
+    try:
+        one.server.setblocking(False)
+        sent = one.server.send(many)
+        other.say(HEAD + EVENT)
+        before, reads = 0, []
+        until = time.monotonic() + PATIENCE_S
+        while before < sent and time.monotonic() < until:
+            assert poller.poll(-1, 64) == []  # does not wait
+            assert poller.held >= poller.heard(one.client.fileno())[1]
+            reads.append(poller.heard(one.client.fileno())[1] - before)
+            before += reads[-1]
+        assert before == sent
+        assert max(reads) <= 64 * 1024 + 16 * 1024
+        assert poller.heard(other.client.fileno()) == (1, len(HEAD + EVENT))
+        assert poller.take(one.client.fileno(), b"")[0] == many[:sent]
+        poller.take(other.client.fileno(), b"")
+        assert poller.held == 0
+    finally:
+        one.close()
+        other.close()
+        poller.close()
+
+
+def test_one_with_something_unread_can_be_taken_and_forgotten(pair):
+    poller = compiled().Poller(16 * 1024)
+    pairs = [Pair(poller) for _ in range(3)]
+    try:
+        for each in pairs:
+            each.say(HEAD + EVENT * 10_000)
+        assert poller.poll(0, 64) == []
+        first, second, third = (each.client.fileno() for each in pairs)
+        poller.take(first, b"")
+        poller.unregister(second)
+        poller.register(second, READ)
+        told = dict(poller.poll(0, 64))
+        assert told == {first: READ, second: READ}, "what is left on them is Python's to read"
+        assert poller.heard(third)[1] > 0
+    finally:
+        for each in pairs:
+            each.close()
+        poller.close()
+
+
+def test_an_answer_that_is_too_large_is_told_of_and_not_read_on(poller, pair):
+    one = pair(most=1000)
+    one.say(HEAD + EVENT * 200)
+    assert poller.poll(0, 64) == [(one.client.fileno(), TOO_LARGE)]
+    size = poller.heard(one.client.fileno())[1]
+    one.say(EVENT * 200)
+    assert poller.poll(0, 64) == []
+    assert poller.heard(one.client.fileno())[1] == size
+
+
+@pytest.mark.parametrize("left", [0, 2, 5, 9])
+def test_a_stream_whose_beginning_was_read_goes_on_in_the_middle_of_a_chunk(poller, pair, left):
+    one = pair()
+    poller.attach(one.client.fileno(), left, NEVER, 1 << 30)
+    rest = b"x" * (left - 2) + b"\r\n" if left else b""
+    one.say(rest + EVENT)
+    assert poller.poll(0, 64) == []
+    one.say(LAST + b"more")
+    assert poller.poll(0, 64) == [(one.client.fileno(), COMPLETE | SURPLUS)]
+    assert poller.take(one.client.fileno(), b"")[0] == rest + EVENT + LAST
+
+
+def test_nobody_touches_it_while_another_thread_polls(poller, pair):
+    one = pair()
+    thread = threading.Thread(target=poller.poll, args=(-1, 64))
+    thread.start()
+    until, refused = time.monotonic() + PATIENCE_S, False
+    while not refused and time.monotonic() < until:
+        try:
+            poller.take(one.client.fileno(), b"")
+            poller.attach(one.client.fileno(), -1, NEVER, 1 << 30)
+        except RuntimeError:
+            refused = True
+    one.server.send(b"x")
+    thread.join(PATIENCE_S)
+    assert refused

@@ -1,6 +1,7 @@
 """Events and ends of answers do not depend on how their bytes are cut, and every quick way reads as the slow one."""
 
 import json
+from bisect import bisect_right
 from itertools import accumulate
 
 import numpy as np
@@ -15,12 +16,12 @@ from inferometer.wire.api import api_of, read_events
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
 from inferometer.wire.compiled import compiled
-from inferometer.wire.http1 import body_of, chunks_complete, parse_head
+from inferometer.wire.http1 import Chunks, body_of, parse_head
 from inferometer.wire.origin import origin_of
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import Server
 from inferometer.wire.skeleton import learn
-from inferometer.wire.sse import _one_event_per_chunk, events_of, spans_of_chunks
+from inferometer.wire.sse import _one_event_per_chunk, _read_body, events_of, spans_of_chunks
 
 pytestmark = pytest.mark.usefixtures("reader")
 
@@ -157,18 +158,38 @@ def test_a_template_carries_any_prompt(prompt):
     assert json.loads(template_body('{"a": "<{prompt}>", "{prompt}": 1}', prompt)) == {"a": f"<{prompt}>", prompt: 1}
 
 
-@given(token_texts, places, trailers, st.sampled_from([b"text/event-stream", b"a/b"]))
-def test_the_last_chunk_is_seen_with_its_last_byte(parts, at, trailer, kind):
-    """As the client looks for it: after each read that may be the last."""
-    raw = HEAD.replace(b"text/event-stream", kind) + chunked([part.encode() for part in parts if part], b"", trailer)[0]
-    if kind == b"text/event-stream":
-        raw = HEAD + chunked([sse([{"text": part}]) for part in parts], b"", trailer)[0]
-    head = parse_head(raw)
-    reads = cut(raw, [len(HEAD), *at])
-    arrived = list(accumulate(map(len, reads)))
-    for count, length in enumerate(arrived, 1):
-        if length > head.end:
-            assert chunks_complete(reads[:count], head) == (length == len(raw))
+@given(token_texts, places, trailers, st.sampled_from([b"", b"x", b"0\r\n\r\n", HEAD]))
+def test_the_last_chunk_is_seen_with_its_last_byte(parts, at, trailer, behind):
+    """However the body is cut into reads, and whatever comes behind it with its last read."""
+    raw, _ = chunked([part.encode() for part in parts if part], b"", trailer)
+    chunks, reads = Chunks(), cut(raw, at)
+    assert [chunks.feed(read) for read in reads[:-1]] == [-1] * (len(reads) - 1)
+    assert chunks.feed(reads[-1] + behind) == len(behind)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=6), st.integers(0, 200), st.data())
+def test_what_is_left_of_a_chunk(pieces, at, data):
+    """As the compiled reader is told when it goes on from there."""
+    raw, _ = chunked(pieces)
+    at %= len(raw) - len(b"0\r\n\r\n")
+    chunks = Chunks()
+    chunks.feed(raw[:at])
+    if (left := chunks.left) is not None:
+        rest = Chunks()
+        assert rest.feed((b"%x\r\n" % (left - 2) + raw[at:]) if left > 2 else raw[at + left :]) == 0
+
+
+@given(
+    st.lists(st.sampled_from([b"data: a\n\n", b"data: \n\n", b": x\n\n", b"data: b\r\r", b"\n"]), max_size=6),
+    st.integers(0, 200),
+)
+def test_a_cut_stream_is_read_the_quick_way_as_the_slow_one(pieces, length):
+    raw = HEAD + chunked(pieces)[0]
+    raw = raw[: max(length % (len(raw) + 1), len(HEAD))]
+    body, starts, ahead = body_of(raw, parse_head(raw))
+    data, ends = _read_body(body, complete=False)
+    placed = [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
+    assert plainly(events_of(raw, parse_head(raw), complete=False)) == (data, placed)
 
 
 @given(st.lists(st.binary(min_size=1, max_size=9), max_size=6), st.sampled_from([b"-6", b"", b"xyz", b"+4", b"0x4"]))
@@ -176,7 +197,7 @@ def test_broken_framing_is_said_and_does_not_hang(pieces, size):
     raw = HEAD + chunked(pieces)[0][: -len(b"0\r\n\r\n")] + size + b"\r\nabcd\r\n"
     head = parse_head(raw)
     with pytest.raises(ValueError, match="broken chunk framing"):
-        chunks_complete([raw], head)
+        Chunks().feed(raw[head.end :])
     with pytest.raises(ValueError, match="broken chunk framing"):
         body_of(raw, head)
 

@@ -1,13 +1,20 @@
 """The compiled part of the wire says what the Python part says, on anything."""
 
+import socket
+from contextlib import closing
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from streams import HEAD as STREAM
+from streams import cut
 
 from inferometer.load.answer import FRAMING, _placed_in_c, place_tokens
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
+from inferometer.wire.http1 import Chunks
+from inferometer.wire.reactor import COMPLETE, LOOK, READ
 from inferometer.wire.skeleton import Skeleton
 from inferometer.wire.sse import Spans, _one_event_per_chunk, spans_of_chunks
 from inferometer.wire.stamps import STAMP
@@ -35,6 +42,32 @@ def test_events_are_split_alike(body):
     raw = HEAD + body
     quick, python = spans_of_chunks(compiled(), raw, len(HEAD)), _one_event_per_chunk(raw, len(HEAD))
     assert (quick and tuple(map(list, quick))) == python
+
+
+@given(bodies(), st.lists(st.integers(0, 200), max_size=6))
+def test_chunks_are_followed_alike(body, places):
+    """The compiled reader says that an answer is complete where Python does, and leaves to Python what it cannot say."""
+    raw = STREAM + body
+    with closing(compiled().Poller()) as poller:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            poller.register(ours.fileno(), READ)
+            poller.attach(ours.fileno(), -1, 0, 1 << 30)
+            told = []
+            for piece in cut(raw, places):
+                theirs.send(piece)
+                told += poller.poll(0, 8)
+                if told:
+                    break
+            taken = poller.take(ours.fileno(), b"")[0]
+    chunks, plain = Chunks(), taken[len(STREAM) :]
+    if not told:
+        assert chunks.feed(plain) == -1
+    elif told[0][1] & COMPLETE:
+        assert chunks.feed(plain) == 0
+    else:
+        assert told[0][1] == LOOK
 
 
 numbers = st.sampled_from([b"1", b"23", b"123456789012345", b"1234567890123456", b"-1"])

@@ -23,7 +23,7 @@ def reactor(request, monkeypatch):
     if request.param.endswith("alone"):
         monkeypatch.setattr(module, "_alarm", lambda: None)
     if request.param == "selectors alone":
-        monkeypatch.setattr(module, "_poller", lambda _allow_compiled: module._Selector())
+        monkeypatch.setattr(module, "_poller", lambda *_: module._Selector())
     elif not hasattr(select, "epoll"):
         pytest.skip("no epoll here")
     with closing(Reactor(allow_compiled=compiled)) as reactor:

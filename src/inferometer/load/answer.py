@@ -28,7 +28,7 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
     """
     raw = exchange.raw
     _note_exchange(record, exchange)
-    record.bytes_received = len(raw)
+    record.bytes_received = len(raw) + exchange.dropped
     if exchange.outcome in {"ok", "status"}:
         record.ended_at = last_stamp(exchange, offset_ns) or exchange.ended_at
     head = exchange.head

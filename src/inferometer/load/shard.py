@@ -91,7 +91,10 @@ class _Shard:
         self.job = job
         self.plan = Plan.model_validate(job.plan)
         self.clocks = ClockPair()
-        self.reactor = Reactor(nap_s=NAP_S if kernel_stamps() else 0.0)
+        bounds = self.plan.target.bounds
+        self.reactor = Reactor(
+            nap_s=NAP_S if kernel_stamps() else 0.0, most_at_once=bounds.poll, most_held=bounds.memory
+        )
         clock = {"real_minus_monotonic_ns": self.clocks.offset_ns}
         self.log = LogWriter(Path(job.log), job.shard, clock, in_background=True)
         self.transport = HttpTransport(self.reactor, self.plan, job.model, self.clocks)

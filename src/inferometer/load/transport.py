@@ -15,6 +15,7 @@ from inferometer.wire.api import Manner, api_of
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
 from inferometer.wire.clocks import ClockPair
+from inferometer.wire.connection import READ_COST
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin, origin_of, tls_context
 from inferometer.wire.reactor import Reactor
@@ -23,6 +24,7 @@ from inferometer.workload.session import Request
 BACKLOG_BYTES = 256 * 1024 * 1024  # answers kept unread for quiet moments; beyond, they are read at once
 
 EXCHANGE_BYTES = 4096  # what one takes beside its request and its answer
+LARGE_BYTES = 1024 * 1024  # of an answer: takes milliseconds to read, even where it failed
 
 
 class HttpTransport:
@@ -40,6 +42,9 @@ class HttpTransport:
         self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
         self._replicas = {url: redacted_url(url) for url in target.url}
         self._hide = secret_hider(target, *(each.headers for each in plan.classes))
+        self._most_held = target.bounds.memory
+        self._most_backlog = min(BACKLOG_BYTES, self._most_held)
+        reactor.on_full = self._end_largest
         self._backlog: deque[tuple[int, Exchange, Request, Ticket, Done]] = deque()  # each with its weight
         self._backlog_bytes = 0
         self.stamps = "kernel"  # until an exchange had to stamp by itself
@@ -72,18 +77,26 @@ class HttpTransport:
                 ended(done_at)
                 return
             ended(stamp or exchange.ended_at or 0)
-            if exchange.outcome != "ok":  # little to read, and no quiet moment may come where everything fails
+            collected = len(exchange.bulk[0]) + len(exchange.bulk[1]) if exchange.bulk else 0
+            answer = sum(map(len, exchange.reads)) + len(exchange.reads) * READ_COST + collected
+            if exchange.outcome != "ok" and answer < LARGE_BYTES:  # where everything fails no quiet moment may come
                 self._finish(exchange, request, ticket, done)
                 return
-            largest = max(map(len, exchange.reads[:3]), default=0)
-            collected = len(exchange.bulk[0]) if exchange.bulk else 0
-            weight = EXCHANGE_BYTES + len(exchange.request) + len(exchange.reads) * largest + collected
+            weight = EXCHANGE_BYTES + len(exchange.request) + answer
             self._backlog.append((weight, exchange, request, ticket, done))
             self._backlog_bytes += weight
-            while self._backlog_bytes > BACKLOG_BYTES:
+            while self._backlog_bytes > self._most_backlog:
                 self.read_one()
 
         return client.fetch(data, on_end).end
+
+    def _end_largest(self) -> None:
+        """Answers under way fill the memory that they may: the one that fills the most goes."""
+        under_way = [exchange for client in self.clients if (exchange := client.largest()) is not None]
+        if under_way:
+            largest = max(under_way, key=lambda exchange: exchange.size)
+            most = f"{self._most_held:,} bytes"
+            largest.end("oversized", f"answers under way together larger than {most}, this one the largest of them")
 
     def prepare(self, request: Request, traffic: str, session: int) -> int:
         origin = self.clients[session % len(self.clients)].origin
@@ -212,4 +225,5 @@ def _client(reactor: Reactor, target: Target, origin: Origin) -> Client:
         connect_timeout_s=target.timeout.connect,
         request_timeout_s=target.timeout.request,
         idle_timeout_s=target.timeout.idle,
+        most_answer=target.bounds.answer,
     )

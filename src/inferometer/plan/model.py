@@ -14,11 +14,12 @@ from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.observe import Observe
 from inferometer.plan.server import Server
-from inferometer.plan.target import Api, Target, Timeouts, Tls
+from inferometer.plan.target import Api, Bounds, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
 
 __all__ = [
     "Api",
+    "Bounds",
     "Lengths",
     "Limit",
     "Load",

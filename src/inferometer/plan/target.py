@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from inferometer.plan import short
-from inferometer.plan.fields import Duration, Headers, Mistake, Section, one_or_several
+from inferometer.plan.fields import Count, Duration, Headers, Mistake, Section, one_or_several
 
 if TYPE_CHECKING:  # reading a plan needs no TLS
     from inferometer.wire.origin import Trust
@@ -59,6 +59,22 @@ class Timeouts(Section):
     idle: Duration | None = Field(None, gt=0, description="longest silence while an answer is awaited or streamed")
 
 
+class Bounds(Section):
+    """How much a server may make us read and keep. Most servers never come near; one that streams without end does."""
+
+    answer: Count = Field(
+        64 * 1024**2, gt=0, description="bytes of one answer; a larger one is ended with the outcome oversized"
+    )
+    memory: Count = Field(
+        4 * 1024**3,
+        gt=0,
+        description="bytes of all answers under way in one worker; beyond it the largest one is ended as oversized",
+    )
+    poll: Count = Field(
+        4 * 1024**2, ge=16 * 1024, description="bytes that are read before time limits and interrupts are looked at"
+    )
+
+
 class Target(Section):
     """What is measured, and how it is spoken to."""
 
@@ -81,6 +97,7 @@ class Target(Section):
     tls: Tls = Field(Tls(), description="certificates")
     proxy: Url | None = Field(None, description="HTTP proxy, http://host:port", repr=False)
     timeout: Timeouts = Field(Timeouts(), description="when to give up")
+    bounds: Bounds = Field(Bounds(), description="how much to read and keep of what it sends")
     preconnect: bool = Field(True, description="open connections before the load starts")
     exclusive: bool = Field(True, description="refuse to measure a server while another run of this machine does")
 

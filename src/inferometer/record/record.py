@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-Outcome = Literal["ok", "connect", "status", "timeout", "cut", "bad", "cancelled", "unfinished"]
+Outcome = Literal["ok", "connect", "status", "timeout", "cut", "bad", "oversized", "cancelled", "unfinished"]
 
 OUTCOMES: dict[Outcome, str] = {
     "ok": "answered completely",
@@ -17,6 +17,7 @@ OUTCOMES: dict[Outcome, str] = {
     "timeout": "a time limit of the plan passed",
     "cut": "the stream ended before it was complete",
     "bad": "the response was not what the API promises",
+    "oversized": "the response was larger than target.bounds of the plan",
     "cancelled": "we ended it: an interrupt or a stop rule (censored, not failed)",
     "unfinished": "still running at the drain deadline (censored, not failed)",
 }

@@ -5,6 +5,10 @@
  * is collected here, each read with its kernel stamp. Python hears of it when it is an event stream and complete (`take`
  * hands everything over at once), or when only Python can tell what it is, or whether it ends. It hears of a few at a time:
  * what Python does about each takes long, and meanwhile the other streams are to be read.
+ *
+ * A server may send faster than we read, and without end. So a poll reads a bounded number of bytes, of one stream and of
+ * all, and what is left unread waits in a queue (edges are told once); an answer may have a bounded number of bytes; and
+ * the interpreter is free while sockets are read. Where an answer ends is told by the sizes of its chunks alone.
  */
 #define _GNU_SOURCE /* memmem */
 #define PY_SSIZE_T_CLEAN
@@ -22,21 +26,25 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 4 /* as in wire/compiled.py */
+#define VERSION 5 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define ON_EDGES (EPOLLIN | EPOLLRDHUP | EPOLLET) /* told once of what arrives: the kernel looks half as often */
 #define COMPLETE (1 << 16) /* the last chunk of the stream is here */
-#define LOOK (1 << 17)     /* a read that ends as a last chunk might: take it, and look */
+#define LOOK (1 << 17)     /* not an event stream in plain chunks, or a broken one: take it, and look */
+#define SURPLUS (1 << 18)  /* with COMPLETE: bytes came behind the last chunk, which were thrown away */
+#define TOO_LARGE (1 << 19) /* it has more bytes than it may have */
 #define AT_ONCE 16 /* answers that Python hears of between two rounds of reading */
-#define MOST_HEAD (64 * 1024)
+#define AT_ONE_STREAM (256 * 1024) /* bytes that one poll reads of a stream, so that the others have their turn */
+#define MOST_HEAD (64 * 1024) /* as in wire/http1.py */
+#define MOST_SIZE_DIGITS 15   /* likewise */
+#define KEPT_ROOM (1024 * 1024) /* bytes of a buffer that are kept for the next answer on the connection */
 #define DELAY_ONCE 1 /* as in wire/acks.py */
 #define DELAY_ALWAYS 2
 #define DELAY_AT 2     /* which read: behind the headers, which often come long before the first token */
 #define DELAY_EVERY 64 /* reads: the kernel gives the delay up after each pause of 40 ms */
 #define SEEN_AT 9      /* which read: a server that waits for acknowledgements has waited by then */
 #define MOST_DIGITS 15 /* of a count: with more it is parsed, as a number that cannot be */
-#define LAST_CHUNK "\n\r\n0\r\n\r\n"
 
 #ifndef SO_TIMESTAMPNS
 #define SO_TIMESTAMPNS 35
@@ -49,10 +57,21 @@ typedef struct {
     int64_t own;   /* 1 where the kernel gave no stamp and this is our own, taken after the read */
 } Mark;
 
+/* Where in its chunks an answer is: `left` is the size of a chunk as far as it was read, then what is missing of it. */
+typedef struct {
+    enum { SIZE, SIZE_END, DATA, DATA_END, DATA_ENDED, LAST, LAST_ENDED } phase;
+    int digits;
+    int64_t left;
+} Framing;
+
 typedef struct {
     int attached;
-    int told;  /* Python is to hear of it already */
+    enum { READING, TO_TELL, TOLD } state; /* nothing is read between the read that Python must hear of and `take` */
     int fresh; /* the answer's headers are still to come, or incomplete */
+    unsigned int unread; /* events that are not dealt with: then it is in the poller's queue */
+    size_t most;         /* bytes that the answer may have */
+    size_t followed;     /* bytes whose framing was followed */
+    Framing framing;
     int delay; /* of acknowledgements: DELAY_ONCE, DELAY_ALWAYS or 0 */
     int apart; /* 1 where the server was seen to send without waiting for one */
     char *data; /* kept from one answer to the next, so that it is allocated once per connection */
@@ -71,6 +90,11 @@ typedef struct {
         int fd, what;
     } *heard; /* answers that Python is still to hear of */
     int waiting, room;
+    int *queue; /* descriptors of streams with something unread, in the order of their turns */
+    int queued, queue_room;
+    Py_ssize_t most_at_once; /* bytes that a poll may read */
+    Py_ssize_t held;         /* bytes of memory that all streams fill */
+    int polling;             /* a thread is in `poll` without the interpreter's lock: nothing else may be changed */
 } Poller;
 
 static PyObject *failed(void) { return PyErr_SetFromErrno(PyExc_OSError); }
@@ -80,20 +104,51 @@ static int control(Poller *self, int operation, int fd, unsigned int events) {
     return epoll_ctl(self->epoll, operation, fd, &event);
 }
 
+/* Whether the streams may be touched: not from another thread while one polls. */
+static int is_free(Poller *self) {
+    if (self->polling) PyErr_SetString(PyExc_RuntimeError, "another thread is in poll()");
+    return !self->polling;
+}
+
 static Stream *stream_of(Poller *self, int fd) {
     return fd >= 0 && fd < self->size && self->streams[fd].attached ? &self->streams[fd] : NULL;
 }
 
+/* What was collected is no longer held; buffers of usual size are kept for the next answer. */
+static void empty(Poller *self, Stream *stream) {
+    self->held -= (Py_ssize_t)(stream->used + stream->count * sizeof(Mark));
+    stream->used = stream->count = stream->followed = 0;
+    if (stream->room > KEPT_ROOM || stream->space * sizeof(Mark) > KEPT_ROOM) {
+        PyMem_RawFree(stream->data);
+        PyMem_RawFree(stream->marks);
+        stream->data = NULL;
+        stream->marks = NULL;
+        stream->room = stream->space = 0;
+    }
+}
+
+static void leave_queue(Poller *self, int fd) {
+    int kept = 0;
+    for (int i = 0; i < self->queued; i++)
+        if (self->queue[i] != fd) self->queue[kept++] = self->queue[i];
+    self->queued = kept;
+    self->streams[fd].unread = 0;
+}
+
+static void leave_heard(Poller *self, int fd) {
+    int kept = 0;
+    for (int i = 0; i < self->waiting; i++)
+        if (self->heard[i].fd != fd) self->heard[kept++] = self->heard[i];
+    self->waiting = kept;
+}
+
 static void forget(Poller *self, int fd) {
     if (fd < 0 || fd >= self->size) return;
-    if (self->streams[fd].told) {
-        int kept = 0;
-        for (int i = 0; i < self->waiting; i++)
-            if (self->heard[i].fd != fd) self->heard[kept++] = self->heard[i];
-        self->waiting = kept;
-    }
-    PyMem_Free(self->streams[fd].data);
-    PyMem_Free(self->streams[fd].marks);
+    if (self->streams[fd].unread) leave_queue(self, fd);
+    if (self->streams[fd].state == TO_TELL) leave_heard(self, fd);
+    empty(self, &self->streams[fd]);
+    PyMem_RawFree(self->streams[fd].data);
+    PyMem_RawFree(self->streams[fd].marks);
     memset(&self->streams[fd], 0, sizeof(Stream));
 }
 
@@ -116,21 +171,26 @@ static PyObject *Poller_modify(Poller *self, PyObject *args) {
 static PyObject *Poller_unregister(Poller *self, PyObject *number) {
     int fd = (int)PyLong_AsLong(number);
     if (fd == -1 && PyErr_Occurred()) return NULL;
+    if (!is_free(self)) return NULL;
     forget(self, fd);
     if (control(self, EPOLL_CTL_DEL, fd, 0) < 0) return failed();
     Py_RETURN_NONE;
 }
 
+/* attach(fd, left, delay, most): `left` is -1 for an answer from its headers on; else these were read, and it says how many
+ * bytes of a chunk and of its end are still to come, 0 where the next one's size is. */
 static PyObject *Poller_attach(Poller *self, PyObject *args) {
-    int fd, fresh, delay;
-    if (!PyArg_ParseTuple(args, "ipi", &fd, &fresh, &delay)) return NULL;
-    if (fd < 0) {
-        PyErr_SetString(PyExc_ValueError, "a descriptor is not negative");
+    int fd, delay;
+    long long left;
+    Py_ssize_t most;
+    if (!PyArg_ParseTuple(args, "iLin", &fd, &left, &delay, &most) || !is_free(self)) return NULL;
+    if (fd < 0 || left < -1 || left == 1 || most < 0) {
+        PyErr_SetString(PyExc_ValueError, "a descriptor and a size are not negative, and a chunk's end has two bytes");
         return NULL;
     }
     if (fd >= self->size) {
         int size = fd + 256;
-        Stream *streams = PyMem_Realloc(self->streams, size * sizeof(Stream));
+        Stream *streams = PyMem_RawRealloc(self->streams, size * sizeof(Stream));
         if (streams == NULL) return PyErr_NoMemory();
         memset(streams + self->size, 0, (size - self->size) * sizeof(Stream));
         self->streams = streams;
@@ -138,9 +198,12 @@ static PyObject *Poller_attach(Poller *self, PyObject *args) {
     }
     if (control(self, EPOLL_CTL_MOD, fd, ON_EDGES) < 0) return failed();
     Stream *stream = &self->streams[fd];
+    empty(self, stream);
     stream->attached = 1;
-    stream->used = stream->count = 0;
-    stream->fresh = fresh;
+    stream->state = READING;
+    stream->fresh = left < 0;
+    stream->framing = (Framing){left > 2 ? DATA : left == 2 ? DATA_END : SIZE, 0, left > 2 ? left - 2 : 0};
+    stream->most = (size_t)most;
     stream->delay = delay;
     stream->apart = 0;
     Py_RETURN_NONE;
@@ -153,11 +216,14 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     int fd;
     const char *before;
     Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "iy#", &fd, &before, &size)) return NULL;
+    if (!PyArg_ParseTuple(args, "iy#", &fd, &before, &size) || !is_free(self)) return NULL;
     Stream *stream = stream_of(self, fd);
     Stream nothing = {0};
     if (stream == NULL) stream = &nothing;
-    else if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed();
+    else if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed(); /* tells again of what is unread */
+    if (stream->unread) leave_queue(self, fd);
+    if (stream->state == TO_TELL) leave_heard(self, fd);
+    stream->state = READING;
     stream->attached = 0;
     PyObject *data = PyBytes_FromStringAndSize(NULL, size + (Py_ssize_t)stream->used);
     if (data == NULL) return NULL;
@@ -165,16 +231,18 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     if (stream->used) memcpy(PyBytes_AS_STRING(data) + size, stream->data, stream->used);
     Py_ssize_t own = 0;
     for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
-    return Py_BuildValue("Ny#ni", data, stream->marks ? (char *)stream->marks : "",
-                         (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart);
+    PyObject *taken = Py_BuildValue("Ny#ni", data, stream->marks ? (char *)stream->marks : "",
+                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart);
+    empty(self, stream);
+    return taken;
 }
 
-/* heard(fd) -> how many reads there were since `attach`. */
+/* heard(fd) -> how many reads there were since `attach`, and how many bytes. */
 static PyObject *Poller_heard(Poller *self, PyObject *number) {
     int fd = (int)PyLong_AsLong(number);
-    if (fd == -1 && PyErr_Occurred()) return NULL;
+    if ((fd == -1 && PyErr_Occurred()) || !is_free(self)) return NULL;
     Stream *stream = stream_of(self, fd);
-    return PyLong_FromSize_t(stream == NULL ? 0 : stream->count);
+    return Py_BuildValue("nn", stream == NULL ? 0 : (Py_ssize_t)stream->count, stream == NULL ? 0 : (Py_ssize_t)stream->used);
 }
 
 static int append_new(PyObject *list, PyObject *item) {
@@ -188,23 +256,19 @@ static int append_new(PyObject *list, PyObject *item) {
 static int make_room(Stream *stream) {
     if (stream->room - stream->used < READ_SIZE) {
         size_t room = stream->room * 2 + 2 * READ_SIZE;
-        char *data = PyMem_Realloc(stream->data, room);
+        char *data = PyMem_RawRealloc(stream->data, room);
         if (data == NULL) return -1;
         stream->data = data;
         stream->room = room;
     }
     if (stream->count == stream->space) {
         size_t space = stream->space * 2 + 64;
-        Mark *marks = PyMem_Realloc(stream->marks, space * sizeof(Mark));
+        Mark *marks = PyMem_RawRealloc(stream->marks, space * sizeof(Mark));
         if (marks == NULL) return -1;
         stream->marks = marks;
         stream->space = space;
     }
     return 0;
-}
-
-static int ends_as(Stream *stream, const char *end, size_t size) {
-    return stream->used >= size && memcmp(stream->data + stream->used - size, end, size) == 0;
 }
 
 /* The kernel's stamp of a read, or our own. */
@@ -251,79 +315,185 @@ static void delay_acks(Stream *stream, int fd) {
         stream->apart = !at_once;
 }
 
+/* How often a text has another one in it, in any case. */
 static int has(const char *text, size_t size, const char *wanted) {
     size_t length = strlen(wanted);
+    int count = 0;
     for (size_t i = 0; i + length <= size; i++)
-        if (strncasecmp(text + i, wanted, length) == 0) return 1;
-    return 0;
+        count += (text[i] | 0x20) == (wanted[0] | 0x20) && strncasecmp(text + i, wanted, length) == 0;
+    return count;
 }
 
 /* Whether the headers, which have come, are those of an event stream in chunks; anything else is Python's to read. */
 static int is_event_stream(const char *head, size_t size) {
-    return size > 12 && memcmp(head, "HTTP/1.1 200", 12) == 0 && has(head, size, "\ntransfer-encoding: chunked\r") &&
+    return size > 13 && memcmp(head, "HTTP/1.1 200", 12) == 0 && (head[12] == ' ' || head[12] == '\r') &&
+           has(head, size, "\r\ntransfer-encoding: chunked\r\n") == 1 && has(head, size, "transfer-encoding") == 1 &&
            has(head, size, "text/event-stream");
 }
 
-/* What a read makes of an answer: COMPLETE, LOOK, or 0 where more is to come. */
-static int judged(Stream *stream, ssize_t got) {
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* One byte of the framing: the phase behind it, -1 where it is not as usual. */
+static int step(Framing *framing, char c) {
+    int digit = hex_digit(c);
+    switch (framing->phase) {
+    case SIZE:
+        if (digit >= 0 && framing->digits++ < MOST_SIZE_DIGITS) {
+            framing->left = framing->left * 16 + digit;
+            return SIZE;
+        }
+        return c == '\r' && framing->digits > 0 ? SIZE_END : -1;
+    case SIZE_END:
+        return c != '\n' ? -1 : framing->left ? DATA : LAST;
+    case DATA_END:
+        return c == '\r' ? DATA_ENDED : -1;
+    case DATA_ENDED:
+        framing->left = framing->digits = 0;
+        return c == '\n' ? SIZE : -1;
+    case LAST: /* anything but an empty line is a trailer */
+        return c == '\r' ? LAST_ENDED : -1;
+    default:
+        return -1;
+    }
+}
+
+/* Follow the chunks through what has come: COMPLETE behind the last one, LOOK where they are not plain, else 0. */
+static int follow(Stream *stream) {
+    Framing *framing = &stream->framing;
+    while (stream->followed < stream->used) {
+        if (framing->phase == DATA) {
+            size_t here = stream->used - stream->followed;
+            if ((uint64_t)framing->left < here) here = (size_t)framing->left;
+            stream->followed += here;
+            framing->left -= (int64_t)here;
+            if (framing->left == 0) framing->phase = DATA_END;
+            continue;
+        }
+        char c = stream->data[stream->followed++];
+        if (framing->phase == LAST_ENDED) return c == '\n' ? COMPLETE : LOOK;
+        int phase = step(framing, c);
+        if (phase < 0) return LOOK;
+        framing->phase = phase;
+    }
+    return 0;
+}
+
+/* Throw away what came behind the last chunk. */
+static int without_surplus(Stream *stream) {
+    if (stream->followed == stream->used) return COMPLETE;
+    stream->used = stream->followed;
+    stream->marks[stream->count - 1].end = (int64_t)stream->used;
+    return COMPLETE | SURPLUS;
+}
+
+/* What a read makes of an answer: COMPLETE, LOOK, TOO_LARGE, or 0 where more is to come. */
+static int judged(Stream *stream) {
     if (stream->fresh) {
         const char *end = memmem(stream->data, stream->used, "\r\n\r\n", 4);
         size_t known = stream->used < 5 ? stream->used : 5;
         if (end == NULL) return memcmp(stream->data, "HTTP/", known) != 0 || stream->used > MOST_HEAD ? LOOK : 0;
         size_t size = (size_t)(end - stream->data) + 4;
-        if (!is_event_stream(stream->data, size)) return LOOK;
+        if (size > MOST_HEAD || !is_event_stream(stream->data, size)) return LOOK;
         stream->fresh = 0;
-        if (size == stream->used) return 0;
+        stream->followed = size;
     }
-    if (ends_as(stream, LAST_CHUNK, sizeof LAST_CHUNK - 1)) return COMPLETE;
-    int tells_nothing = got < 4 || stream->used < sizeof LAST_CHUNK; /* the end may have begun before `attach` */
-    return tells_nothing || ends_as(stream, "\r\n\r\n", 4) ? LOOK : 0;
+    int what = follow(stream);
+    if (what == COMPLETE) what = without_surplus(stream);
+    return what != LOOK && stream->used > stream->most ? TOO_LARGE : what;
 }
 
-/* Read all that waits on an attached descriptor: an edge is told once. A read that leaves room has taken all there was;
- * with the peer's end, which is no longer told either, one more finds it. Returns the events that Python must hear of, 0
- * for none, -1 for an error. */
-static int read_stream(Stream *stream, int fd, unsigned int events) {
+/* Read what waits on an attached descriptor, up to `most` bytes. A read that leaves room has taken all there was; with the
+ * peer's end, which is no longer told either, one more finds it. Returns the events that Python must hear of, 0 for none;
+ * *unread becomes the events that are left where there may be more to read. */
+static int read_stream(Stream *stream, int fd, ssize_t most, unsigned int *unread) {
+    unsigned int events = *unread;
     ssize_t got;
+    *unread = 0;
     do {
-        if (make_room(stream) < 0) {
-            PyErr_NoMemory();
-            return -1;
+        if (most <= 0) {
+            *unread = events;
+            return 0;
         }
+        if (make_room(stream) < 0) return TOO_LARGE;
         got = read_once(stream, fd);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && errno == EAGAIN) return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
-        if (got > 0 && stream->delay) delay_acks(stream, fd);
+        if (got < 0 && errno == EAGAIN) break;
         if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
-        if (got > 0) {
-            int what = judged(stream, got);
-            if (what) return what;
-        }
+        if (stream->delay) delay_acks(stream, fd);
+        most -= got;
+        int what = judged(stream);
+        if (what) return what;
     } while (got < 0 || got == READ_SIZE || events & EPOLLRDHUP);
     return (int)(events & (EPOLLERR | EPOLLHUP | EPOLLOUT));
 }
 
+/* Room for one more in a list; -1 where there is no memory. */
+static int grow(void **items, int count, int *room, size_t size) {
+    if (count < *room) return 0;
+    void *more = PyMem_RawRealloc(*items, (*room * 2 + MOST_EVENTS) * size);
+    if (more == NULL) return -1;
+    *items = more;
+    *room = *room * 2 + MOST_EVENTS;
+    return 0;
+}
+
 /* Python is to hear of an answer, when its turn comes. */
 static int will_hear(Poller *self, int fd, int what) {
-    if (self->streams[fd].told) { /* more came on it, or its end */
-        for (int i = 0; i < self->waiting; i++)
-            if (self->heard[i].fd == fd) self->heard[i].what |= what;
-        return 0;
-    }
-    if (self->waiting == self->room) {
-        int room = self->room * 2 + MOST_EVENTS;
-        void *heard = PyMem_Realloc(self->heard, room * sizeof *self->heard);
-        if (heard == NULL) {
-            PyErr_NoMemory();
-            return -1;
-        }
-        self->heard = heard;
-        self->room = room;
-    }
+    if (grow((void **)&self->heard, self->waiting, &self->room, sizeof *self->heard) < 0) return -1;
     self->heard[self->waiting].fd = fd;
     self->heard[self->waiting++].what = what;
-    self->streams[fd].told = 1;
+    self->streams[fd].state = TO_TELL;
     return 0;
+}
+
+/* A stream has something to read, when its turn comes. */
+static int enqueue(Poller *self, int fd, unsigned int events) {
+    Stream *stream = &self->streams[fd];
+    if (!stream->unread) {
+        if (grow((void **)&self->queue, self->queued, &self->queue_room, sizeof *self->queue) < 0) return -1;
+        self->queue[self->queued++] = fd;
+    }
+    stream->unread |= events;
+    return 0;
+}
+
+/* A round of reading: every stream in the queue has a turn, as long as the poll may read on; what is left of it goes to
+ * the end of the queue. -1 where there is no memory. */
+static int read_queue(Poller *self) {
+    Py_ssize_t most = self->most_at_once;
+    int turns = self->queued, turn = 0, result = 0;
+    for (; turn < turns && most > 0 && result == 0; turn++) {
+        int fd = self->queue[turn];
+        Stream *stream = &self->streams[fd];
+        unsigned int unread = stream->unread;
+        size_t before = stream->used + stream->count * sizeof(Mark);
+        stream->unread = 0;
+        int what = read_stream(stream, fd, most < AT_ONE_STREAM ? most : AT_ONE_STREAM, &unread);
+        Py_ssize_t more = (Py_ssize_t)(stream->used + stream->count * sizeof(Mark)) - (Py_ssize_t)before;
+        self->held += more;
+        most -= more;
+        if (what) result = will_hear(self, fd, what);
+        else if (unread) result = enqueue(self, fd, unread);
+    }
+    self->queued -= turn;
+    memmove(self->queue, self->queue + turn, self->queued * sizeof *self->queue);
+    return result;
+}
+
+/* Have the attached streams read; the events of the others remain, in front, and their number is returned: -1 where there
+ * is no memory. Without the interpreter's lock. */
+static int read_ready(Poller *self, struct epoll_event *events, int count) {
+    int others = 0;
+    for (int i = 0; i < count; i++) {
+        Stream *stream = events[i].events & EPOLLIN ? stream_of(self, events[i].data.fd) : NULL;
+        if (stream == NULL) events[others++] = events[i];
+        else if (stream->state == READING && enqueue(self, events[i].data.fd, events[i].events) < 0) return -1;
+    }
+    return self->queued && read_queue(self) < 0 ? -1 : others;
 }
 
 /* Whose turn it is. */
@@ -331,26 +501,33 @@ static int hear(Poller *self, PyObject *ready) {
     int turns = self->waiting < AT_ONCE ? self->waiting : AT_ONCE;
     for (int i = 0; i < turns; i++) {
         if (append_new(ready, Py_BuildValue("ii", self->heard[i].fd, self->heard[i].what)) < 0) return -1;
-        self->streams[self->heard[i].fd].told = 0;
+        self->streams[self->heard[i].fd].state = TOLD;
     }
     self->waiting -= turns;
     memmove(self->heard, self->heard + turns, self->waiting * sizeof *self->heard);
-    if (self->waiting) self->taken = MOST_EVENTS;
+    if (self->waiting || self->queued) self->taken = MOST_EVENTS;
     return 0;
 }
 
 static PyObject *Poller_poll(Poller *self, PyObject *args) {
     double timeout;
     int most;
-    if (!PyArg_ParseTuple(args, "di", &timeout, &most)) return NULL;
+    if (!PyArg_ParseTuple(args, "di", &timeout, &most) || !is_free(self)) return NULL;
     if (most > MOST_EVENTS) most = MOST_EVENTS;
-    int milliseconds = self->waiting ? 0 : timeout < 0 ? -1 : (int)fmin(ceil(timeout * 1e3), 1e9);
+    int at_once = self->waiting || self->queued;
+    int milliseconds = at_once ? 0 : timeout < 0 ? -1 : (int)fmin(ceil(timeout * 1e3), 1e9);
     struct epoll_event events[MOST_EVENTS];
-    int count;
+    int count, others, error;
+    self->polling = 1;
     Py_BEGIN_ALLOW_THREADS;
     count = epoll_wait(self->epoll, events, most, milliseconds);
+    error = errno;
+    others = count < 0 ? 0 : read_ready(self, events, count);
     Py_END_ALLOW_THREADS;
+    self->polling = 0;
+    if (others < 0) return PyErr_NoMemory();
     if (count < 0) {
+        errno = error;
         if (errno != EINTR) return failed();
         if (PyErr_CheckSignals() < 0) return NULL;
         count = 0;
@@ -358,16 +535,8 @@ static PyObject *Poller_poll(Poller *self, PyObject *args) {
     self->taken = count;
     PyObject *ready = PyList_New(0);
     if (ready == NULL) return NULL;
-    for (int i = 0; i < count; i++) {
-        int fd = events[i].data.fd;
-        int what = (int)events[i].events;
-        Stream *stream = what & EPOLLIN ? stream_of(self, fd) : NULL;
-        if (stream != NULL) {
-            what = read_stream(stream, fd, events[i].events);
-            if (what == 0 || (what > 0 && will_hear(self, fd, what) == 0)) continue;
-            what = -1;
-        }
-        if (what < 0 || append_new(ready, Py_BuildValue("ii", fd, what)) < 0) {
+    for (int i = 0; i < others; i++) {
+        if (append_new(ready, Py_BuildValue("ii", events[i].data.fd, (int)events[i].events)) < 0) {
             Py_DECREF(ready);
             return NULL;
         }
@@ -380,6 +549,7 @@ static PyObject *Poller_poll(Poller *self, PyObject *args) {
 }
 
 static PyObject *Poller_close(Poller *self, PyObject *nothing) {
+    if (!is_free(self)) return NULL;
     if (self->epoll >= 0) close(self->epoll);
     self->epoll = -1;
     for (int fd = 0; fd < self->size; fd++) forget(self, fd);
@@ -387,25 +557,26 @@ static PyObject *Poller_close(Poller *self, PyObject *nothing) {
 }
 
 static PyObject *Poller_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
-    Poller *self = (Poller *)type->tp_alloc(type, 0);
+    Py_ssize_t most_at_once = PY_SSIZE_T_MAX;
+    if (!PyArg_ParseTuple(args, "|n", &most_at_once)) return NULL;
+    if (most_at_once < READ_SIZE) most_at_once = READ_SIZE; /* else nothing would ever be read */
+    Poller *self = (Poller *)type->tp_alloc(type, 0); /* all zero */
     if (self == NULL) return NULL;
-    self->streams = NULL;
-    self->size = 0;
-    self->taken = 0;
-    self->heard = NULL;
-    self->waiting = self->room = 0;
+    self->most_at_once = most_at_once;
     self->epoll = epoll_create1(EPOLL_CLOEXEC);
     if (self->epoll < 0) {
+        PyObject *nothing = failed();
         Py_DECREF(self);
-        return failed();
+        return nothing;
     }
     return (PyObject *)self;
 }
 
 static void Poller_dealloc(Poller *self) {
     Py_XDECREF(Poller_close(self, NULL));
-    PyMem_Free(self->streams);
-    PyMem_Free(self->heard);
+    PyMem_RawFree(self->streams);
+    PyMem_RawFree(self->heard);
+    PyMem_RawFree(self->queue);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -447,12 +618,6 @@ static PyObject *freed(Numbers *first, Numbers *second) {
 
 /* split_events(raw, start) -> (spans, ends) of a body whose every chunk is one event `data: ...\n\n`, None for another:
  * where the data of each event begins and ends, and where the event does. */
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    c |= 0x20;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 /* The size of the chunk whose size line begins at `at`; moves behind the line. -1 where there is none. */
 static Py_ssize_t chunk_size(const char *raw, Py_ssize_t length, Py_ssize_t *at) {
     Py_ssize_t size = 0, begin = *at;
@@ -498,7 +663,6 @@ static Bytes from(Bytes whole, Py_ssize_t start) {
     return (Bytes){whole.text + start, whole.size - start};
 }
 
-/* The number that the text is, all of it; -1 where it is none. */
 /* The digits that a text begins with, as a number, and what follows them; -1 where there are none. */
 static int64_t number(Bytes *text) {
     int64_t value = 0;
@@ -699,9 +863,9 @@ static PyMethodDef methods[] = {
     {"register", (PyCFunction)Poller_register, METH_VARARGS, "register(fd, events)"},
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
     {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): what was collected is lost"},
-    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, fresh, delay): collect what arrives on it"},
+    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, left, delay, most): collect what arrives on it"},
     {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own, apart): what was collected; ends it"},
-    {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> reads collected so far"},
+    {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> (reads, bytes) collected so far"},
     {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most) -> [(fd, events), ...]"},
     {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},
     {NULL, NULL, 0, NULL},
@@ -709,6 +873,7 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"taken", T_INT, offsetof(Poller, taken), READONLY, "descriptors that were ready at the last poll"},
+    {"held", T_PYSSIZET, offsetof(Poller, held), READONLY, "bytes of memory that the collected answers fill"},
     {NULL, 0, 0, 0, NULL},
 };
 
@@ -737,7 +902,9 @@ PyMODINIT_FUNC PyInit__reader(void) {
     if (PyType_Ready(&PollerType) < 0) return NULL;
     PyObject *made = PyModule_Create(&module);
     if (made == NULL) return NULL;
-    if (PyModule_AddIntConstant(made, "VERSION", VERSION) < 0 || PyModule_AddIntConstant(made, "LOOK", LOOK) < 0 || PyModule_AddIntConstant(made, "COMPLETE", COMPLETE) < 0 ||
+    if (PyModule_AddIntConstant(made, "VERSION", VERSION) < 0 || PyModule_AddIntConstant(made, "LOOK", LOOK) < 0 ||
+        PyModule_AddIntConstant(made, "COMPLETE", COMPLETE) < 0 || PyModule_AddIntConstant(made, "SURPLUS", SURPLUS) < 0 ||
+        PyModule_AddIntConstant(made, "TOO_LARGE", TOO_LARGE) < 0 ||
         PyModule_AddObjectRef(made, "Poller", (PyObject *)&PollerType) < 0) {
         Py_DECREF(made);
         return NULL;

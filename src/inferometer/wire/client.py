@@ -10,6 +10,7 @@ from inferometer.wire.origin import Origin
 from inferometer.wire.reactor import Reactor, Timer, now
 
 SWEEPS_PER_IDLE_LIMIT = 8  # how often silence is looked for within the time it is allowed
+MOST_ANSWER = 64 * 1024 * 1024  # bytes
 
 
 class Client:
@@ -23,12 +24,14 @@ class Client:
         connect_timeout_s: float = 10.0,
         request_timeout_s: float | None = None,
         idle_timeout_s: float | None = None,
+        most_answer: int = MOST_ANSWER,
         kernel_stamps: bool = True,
     ) -> None:
         self.reactor = reactor
         self.origin = origin
         self.addresses = origin.addresses()
         self.connect_timeout_s = connect_timeout_s
+        self.most_answer = most_answer
         self.kernel_stamps = kernel_stamps
         self.acks = Acknowledging()
         self.opened = 0  # connections opened, for the record
@@ -50,11 +53,17 @@ class Client:
         exchange = Exchange(self, request, on_end)
         self._in_flight[exchange] = None
         self._arm()
-        if self._idle:
-            self._idle.pop().take(exchange, reused=True)
-        else:
-            Connection(self, exchange)
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_quiet():
+                connection.take(exchange, reused=True)
+                return exchange
+        Connection(self, exchange)
         return exchange
+
+    def largest(self) -> Exchange | None:
+        """The exchange under way whose answer has the most bytes so far."""
+        return max(self._in_flight, key=lambda exchange: exchange.size, default=None)
 
     def finish(self, exchange: Exchange, outcome: str, error: str | None = None) -> None:
         """The exchange is over: tell whoever asked."""
@@ -62,6 +71,8 @@ class Client:
         exchange.error = error
         exchange.ended_at = now()
         exchange.connection = None
+        if outcome == "oversized":  # nobody reads it, and others want the memory
+            exchange.keep_beginning()
         self._in_flight.pop(exchange, None)
         exchange.on_end(exchange)
 

@@ -1,7 +1,10 @@
 """A connection from its opening to its end: it stamps every read and keeps the bytes as they came.
 
-This is the hot path. A read costs one `recvmsg`, two appends and one look at its last bytes; all parsing waits until
+This is the hot path. A read costs one `recvmsg`, two appends and a step from chunk to chunk; all parsing waits until
 the stream is over (`wire.http1`, `wire.sse`). Written by hand because no HTTP library keeps kernel receive stamps.
+
+Whatever a server sends ends one exchange and nothing else: what is not HTTP as "bad", what is more than the client
+takes as "oversized".
 """
 
 import errno
@@ -15,12 +18,14 @@ from typing import Protocol
 
 from inferometer.wire.acks import Acknowledging
 from inferometer.wire.exchange import Exchange, Owner
-from inferometer.wire.http1 import chunks_complete, parse_head
+from inferometer.wire.http1 import Chunks, parse_head
 from inferometer.wire.origin import Address
-from inferometer.wire.reactor import BROKEN, COMPLETE, READ, WRITE, Reactor, Timer, now
+from inferometer.wire.reactor import BROKEN, COMPLETE, READ, SURPLUS, TOO_LARGE, WRITE, Reactor, Timer, now
 from inferometer.wire.sending import send_at_once
 from inferometer.wire.stamps import ANCILLARY_SIZE, MARK, STAMP, ask_for_stamps
 from inferometer.wire.tls import READ_SIZE, Tls
+
+READ_COST = 128  # bytes that a read takes beside its data: two objects and their places in the lists
 
 
 class Pool(Owner, Protocol):
@@ -29,6 +34,7 @@ class Pool(Owner, Protocol):
     reactor: Reactor
     addresses: list[Address]
     connect_timeout_s: float
+    most_answer: int
     kernel_stamps: bool
     opened: int
     acks: Acknowledging
@@ -45,10 +51,14 @@ class Connection:
 
     __slots__ = (
         "_attached",
+        "_chunks",
         "_client",
         "_delay",
+        "_drained",
         "_exchange",
         "_fd",
+        "_got",
+        "_held",
         "_kernel",
         "_on_open",
         "_opened_at",
@@ -57,6 +67,7 @@ class Connection:
         "_reactor",
         "_recvmsg",
         "_reused",
+        "_since",
         "_socket",
         "_step",
         "_tls",
@@ -74,6 +85,11 @@ class Connection:
         self._outbox = memoryview(b"")
         self._attached = False
         self._reused = False
+        self._chunks: Chunks | None = None  # of the answer that is read here, where it has any
+        self._got = 0  # bytes of the answer that were read here
+        self._held = 0  # and of memory that they fill
+        self._drained = True  # the last read took all there was, so that what comes was not there at the poll before
+        self._since = 0  # otherwise: since when it may have been there
         self._tried = 0
         self._opened_at = now()
         self._fd = -1
@@ -221,10 +237,24 @@ class Connection:
 
     # -- an exchange -----------------------------------------------------------------------------------------
 
+    def is_quiet(self) -> bool:
+        """Whether nothing came since the last answer: what did would be taken for the next one's. A connection that
+        is not is closed, unless it was only TLS that had something to tell."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        self._reader()(READ)
+        return self._fd >= 0
+
     def take(self, exchange: Exchange, reused: bool) -> None:
         """Send the request on this connection."""
         self._exchange = exchange
         self._reused = reused
+        self._chunks = None
+        self._drained = True
         exchange.connection = self
         exchange.kernel = self._kernel
         request = exchange.request
@@ -233,7 +263,7 @@ class Connection:
                 request = self._tls.seal(request)
             exchange.sent_at = now()
             self._push(request)
-            self._attach(exchange, fresh=True)
+            self._attach(exchange, -1)
         except OSError as error:
             self._broken(_why(error))
 
@@ -287,12 +317,9 @@ class Connection:
         if not data or exchange is None:
             self._closed_by_peer()
             return
-        exchange.reads.append(data)
-        exchange.stamps.append(ancillary[0][2] if ancillary else self._own_stamp(exchange))
-        if exchange.left or exchange.head is None:
-            self._heed(exchange, data)
-        elif data.endswith(b"\r\n\r\n") or len(data) < 4:
-            self._look_for_end(exchange)
+        stamp = ancillary[0][2] if ancillary else self._own_stamp(exchange)
+        self._drained = len(data) < READ_SIZE
+        self._keep(exchange, data, stamp)
 
     def _collected_all(self, events: int) -> bool:
         """Hear the compiled reader out: whether there is nothing left to read here. A complete stream is taken as it
@@ -300,20 +327,30 @@ class Connection:
         exchange = self._exchange
         if exchange is None:
             return True
-        if events & COMPLETE:
-            exchange.bulk = self._take(b"".join(exchange.reads))
-            exchange.head = exchange.head or parse_head(exchange.bulk[0])
-            self._complete(exchange)
-            return True
-        heeded = exchange.head is not None
-        self._give_back(exchange)
-        if events < COMPLETE:
-            return False
-        if heeded:
-            self._look_for_end(exchange)
-        else:
-            self._read_head(exchange)
-        return True
+        try:
+            if events & TOO_LARGE:
+                self._end_oversized(exchange)
+            elif events & COMPLETE:
+                self._take_whole(exchange, bool(events & SURPLUS))
+            elif data := self._give_back(exchange):
+                self._heed(exchange, data)
+        except Exception as error:
+            self._refuse(exchange, error)
+        return events >= COMPLETE or self._exchange is not exchange
+
+    def _take_whole(self, exchange: Exchange, surplus: bool) -> None:
+        """Take a complete event stream, in one piece."""
+        before = b"".join(exchange.reads)
+        data, marks, own = self._take(before)
+        head = exchange.head or parse_head(data)
+        if head is None or not head.chunked:
+            raise ValueError("not an HTTP answer: its headers contradict each other")
+        if head.sse:
+            exchange.head, exchange.bulk = head, (data, marks, own)
+        else:  # some other header names an event stream
+            self._unpack(exchange, data[len(before) :], marks)
+            exchange.find_head()
+        self._complete(exchange, surplus)
 
     def _take(self, before: bytes) -> tuple[bytes, bytes, int]:
         """What the compiled reader collected, behind what came before; it is no longer attached."""
@@ -322,26 +359,34 @@ class Connection:
         self._client.acks.learn(self._delay, bool(apart))
         return data, marks, own
 
-    def _give_back(self, exchange: Exchange) -> None:
-        """What the compiled reader collected, as reads and stamps."""
+    def _give_back(self, exchange: Exchange) -> bytes:
+        """What the compiled reader collected, as reads and stamps; and in one piece."""
         if not self._attached:
-            return
+            return b""
         data, marks, _own = self._take(b"")
+        self._unpack(exchange, data, marks)
+        self._count(len(data), len(marks) // MARK.size)
+        return data
+
+    def _unpack(self, exchange: Exchange, data: bytes, marks: bytes) -> None:
+        """What the compiled reader collected, read by read."""
         start = 0
         for end, stamp, own in MARK.iter_unpack(marks):
             exchange.reads.append(data[start:end])
             if own:
-                self._own_stamp(exchange)
+                _note_own_stamp(exchange, exchange.sent_at or 0)
             exchange.stamps.append(STAMP.pack(*divmod(stamp, 1_000_000_000)))
             start = end
-        if exchange.head is None:
-            with suppress(ValueError):  # who goes on with it will hear of that
-                exchange.find_head()
 
     @property
-    def collected(self) -> int:
-        """Reads that the compiled reader holds."""
-        return self._reactor.heard(self._fd) if self._attached else 0
+    def collected(self) -> tuple[int, int]:
+        """Reads that the compiled reader holds, and their bytes."""
+        return self._reactor.heard(self._fd) if self._attached else (0, 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the answer so far."""
+        return self._got + self.collected[1]
 
     def _read_plain(self, _events: int) -> None:
         try:
@@ -356,6 +401,7 @@ class Connection:
             self._closed_by_peer()
             return
         stamp = self._own_stamp(exchange)
+        self._drained = len(data) < READ_SIZE
         self._keep(exchange, data, stamp)
 
     def _read_tls(self, _events: int) -> None:
@@ -372,79 +418,103 @@ class Connection:
         if not sealed or (data and exchange is None):
             self._closed_by_peer()
             return
+        stamp = b"" if exchange is None else ancillary[0][2] if ancillary else self._own_stamp(exchange)
+        self._drained = len(sealed) < READ_SIZE
         if data and exchange is not None:
-            self._keep(exchange, data, ancillary[0][2] if ancillary else self._own_stamp(exchange))
+            self._keep(exchange, data, stamp)
         if self._tls.ended and self._fd >= 0:
             self._closed_by_peer()
 
     def _keep(self, exchange: Exchange, data: bytes, stamp: bytes) -> None:
         exchange.reads.append(data)
         exchange.stamps.append(stamp)
-        if exchange.left or exchange.head is None:
+        self._count(len(data), 1)
+        try:
             self._heed(exchange, data)
-        elif data.endswith(b"\r\n\r\n") or len(data) < 4:
-            self._look_for_end(exchange)
+        except Exception as error:
+            self._refuse(exchange, error)
+
+    def _count(self, size: int, reads: int) -> None:
+        """What an answer under way holds."""
+        self._got += size
+        held = size + reads * READ_COST
+        self._held += held
+        self._reactor.held += held
+
+    def _uncount(self) -> None:
+        """It is over."""
+        self._reactor.held -= self._held
+        self._got = self._held = 0
+
+    def _refuse(self, exchange: Exchange, error: Exception) -> None:
+        """Whatever goes wrong while bytes of a server are read is its answer's fault, and ends that alone. What goes
+        wrong once it is over is ours."""
+        if exchange.outcome is not None:
+            raise error
+        exchange.end("bad", str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
     def _own_stamp(self, exchange: Exchange) -> bytes:
-        """A stamp of our own, in the kernel's form, and since when the bytes may have been there."""
-        exchange.kernel = False
-        while len(exchange.since) < len(exchange.stamps):  # not `reads`, which may have this read already
-            exchange.since.append(0)
-        exchange.since.append(self._reactor.polled_at)
+        """A stamp of our own, in the kernel's form, and since when the bytes may have been there: since the poll
+        before, if the read before left none."""
+        if self._drained:
+            self._since = self._reactor.polled_at
+        _note_own_stamp(exchange, self._since)
         return STAMP.pack(*divmod(time.time_ns(), 1_000_000_000))
 
     def _heed(self, exchange: Exchange, data: bytes) -> None:
-        """A read that needs more than a look: headers, or a body of known length."""
-        if exchange.head is None:
+        """A read of headers or of a body, and whether it ends the answer."""
+        if self._got > self._client.most_answer:
+            self._end_oversized(exchange)
+        elif self._chunks is not None:
+            surplus = self._chunks.feed(data)
+            if surplus >= 0:
+                self._complete_without(exchange, surplus)
+        elif exchange.head is None:
             self._read_head(exchange)
-            return
-        exchange.left -= len(data)
-        if exchange.left <= 0:
-            self._complete(exchange)
+        elif exchange.head.length is not None:
+            exchange.left -= len(data)
+            if exchange.left <= 0:
+                self._complete_without(exchange, -exchange.left)
 
     def _read_head(self, exchange: Exchange) -> None:
-        try:
-            head = exchange.find_head()
-        except ValueError as error:
-            exchange.end("bad", str(error))
-            return
+        head = exchange.find_head()
         if head is None:
             return
-        got = sum(map(len, exchange.reads)) - head.end
-        if head.chunked:
-            self._look_for_end(exchange)
-            if head.sse:
-                self._attach(exchange, fresh=False)
-        elif head.length is not None:
-            exchange.left = head.length - got
-            if exchange.left <= 0:
-                self._complete(exchange)
+        behind = b"".join(exchange.reads)[head.end :]
+        if not head.chunked:
+            exchange.left = head.length or 0
+            self._heed(exchange, behind)
+            return
+        self._chunks = Chunks()
+        self._heed(exchange, behind)
+        if head.sse and self._chunks.left is not None:
+            self._attach(exchange, self._chunks.left)
 
-    def _attach(self, exchange: Exchange, fresh: bool) -> None:
-        """Leave a stamped, unencrypted answer to the compiled reader, where there is one: from its headers on or, where
-        these were read here, what is behind them."""
+    def _attach(self, exchange: Exchange, left: int) -> None:
+        """Leave a stamped, unencrypted answer to the compiled reader, where there is one: from its headers on (-1) or,
+        where these were read here, what is behind them, with so many bytes left of a chunk."""
         attach = self._reactor.attach
         if attach is None or not self._kernel or self._tls or self._outbox:
             return
         if exchange.outcome is None and self._exchange is exchange:
             self._delay = self._client.delay_acks()
-            attach(self._fd, fresh, self._delay)
+            attach(self._fd, left, self._delay, max(self._client.most_answer - self._got, 0))
             self._attached = True
 
-    def _look_for_end(self, exchange: Exchange) -> None:
-        head = exchange.head
-        assert head is not None
-        try:
-            if head.chunked and chunks_complete(exchange.reads, head):
-                self._complete(exchange)
-        except ValueError as error:
-            exchange.end("bad", str(error))
+    def _end_oversized(self, exchange: Exchange) -> None:
+        exchange.end("oversized", f"answer larger than {self._client.most_answer:,} bytes")
 
-    def _complete(self, exchange: Exchange) -> None:
-        """The answer is whole: the connection rests, or closes when the server said so."""
+    def _complete_without(self, exchange: Exchange, surplus: int) -> None:
+        exchange.drop_end(surplus)
+        self._complete(exchange, surplus > 0)
+
+    def _complete(self, exchange: Exchange, surplus: bool = False) -> None:
+        """The answer is whole: the connection rests, or closes when the server said so, or when more came than that
+        (what follows on it could not be told from the next answer)."""
         assert exchange.head is not None
         self._exchange = None
-        if exchange.head.keep_alive and not self._outbox:
+        self._uncount()
+        if exchange.head.keep_alive and not self._outbox and not surplus:
             self._client.rest(self)
         else:
             self.drop()
@@ -460,9 +530,7 @@ class Connection:
 
     def _broken(self, error: str) -> None:
         """The connection is gone: what it carried fails, is cut, or gets a second one."""
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            self._give_back(exchange)
+        exchange = self._exchange
         self.drop()
         if exchange is None:
             return
@@ -475,19 +543,35 @@ class Connection:
         else:
             self._client.finish(exchange, "connect", error)
 
+    def _give_up(self, exchange: Exchange) -> None:
+        """What there is of an answer that goes no further here."""
+        self._give_back(exchange)
+        if exchange.head is None:
+            with suppress(ValueError):  # then it has none
+                exchange.find_head()
+        self._uncount()
+
     def drop(self) -> None:
         """Close the socket and forget it."""
         if self._opening is not None:
             self._opening.cancel()
             self._opening = None
         if self._exchange is not None:
-            self._give_back(self._exchange)
+            self._give_up(self._exchange)
         self._exchange = None  # so that a failure still on its way is not told of what is over
         self._client.forget(self)
         if self._fd >= 0:
             self._reactor.unwatch(self._fd)
             self._socket.close()
             self._fd = -1
+
+
+def _note_own_stamp(exchange: Exchange, since: int) -> None:
+    """The next read has no stamp of the kernel, and may have been there since this instant."""
+    exchange.kernel = False
+    while len(exchange.since) < len(exchange.stamps):  # not `reads`, which may have this read already
+        exchange.since.append(0)
+    exchange.since.append(since)
 
 
 def _why(error: BaseException) -> str:

@@ -28,6 +28,7 @@ class Exchange:
         "client",
         "connect_ns",
         "connection",
+        "dropped",
         "ended_at",
         "error",
         "head",
@@ -76,6 +77,7 @@ class Exchange:
         self.head: Head | None = None
         self.head_read = -1  # index of the read that completed the headers
         self.left = 0  # bytes of a body of known length still to come
+        self.dropped = 0  # bytes at the end of what was read that are not kept
 
     @property
     def raw(self) -> bytes:
@@ -93,7 +95,31 @@ class Exchange:
     @property
     def reads_so_far(self) -> int:
         """Reads there have been, those included that the compiled reader still holds."""
-        return len(self.reads) + (self.connection.collected if self.connection is not None else 0)
+        return len(self.reads) + (self.connection.collected[0] if self.connection is not None else 0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the answer so far, while it is under way."""
+        return 0 if self.connection is None else self.connection.size
+
+    def keep_beginning(self) -> None:
+        """Keep only the reads that brought the headers."""
+        if self.bulk is None:
+            kept = max(self.head_read, 0) + 1
+            self.dropped += sum(map(len, self.reads[kept:]))
+            del self.reads[kept:], self.stamps[kept:], self.since[kept:]
+
+    def drop_end(self, surplus: int) -> None:
+        """Do not keep the last bytes that were read."""
+        while surplus:
+            last = self.reads[-1]
+            if len(last) > surplus:
+                self.reads[-1] = last[:-surplus]
+                break
+            surplus -= len(last)
+            self.reads.pop()
+            self.stamps.pop()
+        del self.since[len(self.stamps) :]
 
     def end(self, outcome: str, error: str | None = None) -> None:
         """Give it up: cancel, time out, or report a failure. Nothing happens when it is over already."""

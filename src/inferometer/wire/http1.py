@@ -4,9 +4,15 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-MAX_HEAD = 256 * 1024
+MAX_HEAD = 64 * 1024  # bytes of the headers, those of interim answers included; as in _reader.c
+MOST_FIELDS = 1000  # header fields
+MOST_INTERIM = 32  # answers 1xx before the answer
+MAX_SIZE_LINE = 4096  # bytes of a chunk's size with its extensions
+MAX_TRAILER = 64 * 1024
 MOST_KEPT_HEAD = 2048  # bytes
-_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")
+MOST_LENGTH_DIGITS = 18
+_CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")  # as many digits as in _reader.c
+_BEGUN_SIZE = re.compile(rb"(?:[0-9a-fA-F]{1,15}(?:[ \t]+|[ \t]*;.*)?\r?)?", re.DOTALL)
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\Z")
 
 _Facts = tuple[int, dict[str, str], bool, bool, int | None, bool]  # as they come first in `Head`
@@ -23,9 +29,6 @@ class Head:
     length: int | None
     sse: bool
     end: int
-    scanned: int  # how far the chunk framing has been followed, from the start of the answer
-    scanned_reads: int = 0  # reads that lie wholly before that point
-    scanned_bytes: int = 0  # and their bytes
 
     @property
     def until_close(self) -> bool:
@@ -33,25 +36,27 @@ class Head:
 
 
 def parse_head(raw: bytes) -> Head | None:
-    """The head of an answer, or None while it is incomplete. Interim answers (100 Continue) are passed over."""
+    """The head of an answer, or None while it is incomplete. Interim answers (100 Continue) are passed over; ValueError
+    says that it is none, or has no end."""
     start = 0
-    while True:
-        end = raw.find(b"\r\n\r\n", start)
+    for _ in range(MOST_INTERIM + 1):
+        end = raw.find(b"\r\n\r\n", start, MAX_HEAD)
         if end < 0:
-            if not raw[start : start + 5] == b"HTTP/"[: len(raw) - start] or len(raw) - start > MAX_HEAD:
+            if not raw[start : start + 5] == b"HTTP/"[: len(raw) - start]:
                 raise ValueError(f"not an HTTP answer: it begins with {raw[start : start + 40]!r}")
+            if len(raw) >= MAX_HEAD:
+                raise ValueError(f"not an HTTP answer: its headers have more than {MAX_HEAD:,} bytes")
             return None
         head = _read_head(raw[start:end], end + 4)
         if head.status >= 200:
             return head
         start = end + 4
+    raise ValueError(f"not an HTTP answer: more than {MOST_INTERIM} interim answers (1xx) came before it")
 
 
 def _read_head(data: bytes, end: int) -> Head:
     """Many answers have the same headers, often all within a second: those are read once."""
-    if end > MOST_KEPT_HEAD:
-        return Head(*_facts(data), end, end)
-    return Head(*_kept_facts(data), end, end)
+    return Head(*(_facts(data) if end > MOST_KEPT_HEAD else _kept_facts(data)), end)
 
 
 def _facts(data: bytes) -> _Facts:
@@ -59,53 +64,94 @@ def _facts(data: bytes) -> _Facts:
     match = _STATUS.fullmatch(first)
     if match is None:
         raise ValueError(f"not an HTTP answer: it begins with {first[:40]!r}")
+    lines = rest.decode("latin-1").split("\r\n")
+    if len(lines) > MOST_FIELDS:
+        raise ValueError(f"not an HTTP answer: it has more than {MOST_FIELDS:,} headers")
     headers = {}
-    for line in rest.decode("latin-1").split("\r\n"):
+    for line in lines:
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
     status = int(match[2])
     wishes = {wish.strip() for wish in headers.get("connection", "").lower().split(",")}
     keep_alive = "close" not in wishes and (match[1] == b"1" or "keep-alive" in wishes)
-    chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
-    stated = headers.get("content-length", "")
-    length = 0 if status in {204, 304} else int(stated) if stated.isdigit() and not chunked else None
+    without_body = status in {204, 304}
+    chunked = not without_body and headers.get("transfer-encoding", "").lower().endswith("chunked")
+    length = 0 if without_body else None if chunked else _length(headers.get("content-length"))
     return status, headers, keep_alive, chunked, length, "event-stream" in headers.get("content-type", "")
+
+
+def _length(stated: str | None) -> int | None:
+    if stated is None:
+        return None
+    if not (stated.isascii() and stated.isdigit() and len(stated) <= MOST_LENGTH_DIGITS):
+        raise ValueError(f"not an HTTP answer: its content-length is {stated[:40]!r}")
+    return int(stated)
 
 
 _kept_facts = lru_cache(64)(_facts)
 
 
-def chunks_complete(reads: list[bytes], head: Head) -> bool:
-    """Whether the last chunk has come. In an event stream its bytes cannot be anything else (a payload has no bare
-    line of `0`), so a look at the end decides; elsewhere the framing is followed from where it was left. ValueError
-    says that it is broken."""
-    if head.sse and reads[-1].endswith(b"\n\r\n0\r\n\r\n"):
-        return True
-    raw = b"".join(reads[head.scanned_reads :])
-    at, complete = _follow(raw, head.scanned - head.scanned_bytes)
-    head.scanned = head.scanned_bytes + at
-    while head.scanned_bytes + len(reads[head.scanned_reads]) <= head.scanned:
-        head.scanned_bytes += len(reads[head.scanned_reads])
-        head.scanned_reads += 1
-        if head.scanned_reads == len(reads):
-            break
-    return complete
+class Chunks:
+    """Follows the chunks of a body from read to read: their sizes alone say where it ends, whatever the data are."""
+
+    __slots__ = ("_begun", "_inside", "_missing")
+
+    def __init__(self) -> None:
+        self._missing = 0  # bytes of a chunk's data that are still to come
+        self._inside = False  # a chunk, whose data and end of line are to come; else the next one's size is
+        self._begun = b""  # framing of which only a part has come
+
+    @property
+    def left(self) -> int | None:
+        """How many bytes of a chunk and its end are still to come, 0 where the next one's size is; None in between."""
+        return None if self._begun else self._missing + 2 if self._inside else 0
+
+    def feed(self, data: bytes) -> int:
+        """Go on through the bytes of a read: -1 while the body is incomplete, else how many of them lie behind its end.
+        ValueError says that the framing is broken."""
+        if self._begun:
+            data, self._begun = self._begun + data, b""
+        at = self._missing  # where the next framing is
+        while True:
+            if self._inside:
+                end = data[at : at + 2]
+                if end != b"\r\n":
+                    return self._wait_for_end(end, at - len(data))
+                at += 2
+                self._inside = False
+            line = data.find(b"\r\n", at, at + MAX_SIZE_LINE)
+            if line < 0:
+                return self._wait_for_size(data[at:])
+            size = _size(data[at:line])
+            if not size:
+                return self._find_last(data, at, line)
+            at = line + 2 + size
+            self._inside = True
+
+    def _wait_for_end(self, end: bytes, missing: int) -> int:
+        if end not in (b"", b"\r"):
+            raise ValueError(f"broken chunk framing: {end!r} is not the end of a chunk")
+        self._begun, self._missing = end, max(missing, 0)
+        return -1
+
+    def _wait_for_size(self, line: bytes) -> int:
+        if len(line) >= MAX_SIZE_LINE or not _BEGUN_SIZE.fullmatch(line):
+            raise ValueError(f"broken chunk framing: {line[:20]!r} is not a chunk's size")
+        self._begun, self._missing = line, 0
+        return -1
+
+    def _find_last(self, data: bytes, at: int, line: int) -> int:
+        """Behind a size of 0 come lines of trailers, and an empty one."""
+        end = data.find(b"\r\n\r\n", line, line + MAX_TRAILER)
+        if end >= 0:
+            return len(data) - end - 4
+        if len(data) - line >= MAX_TRAILER:
+            raise ValueError(f"broken chunk framing: the trailer has more than {MAX_TRAILER:,} bytes")
+        self._begun, self._missing = data[at:], 0
+        return -1
 
 
-def _follow(raw: bytes, at: int) -> tuple[int, bool]:
-    """Walk the chunks from a chunk's start: the start of the first incomplete one, and whether the last was seen."""
-    while True:
-        line = raw.find(b"\r\n", at)
-        if line < 0:
-            return at, False
-        size = _size(raw[at:line])
-        if size == 0:
-            return at, raw.find(b"\r\n\r\n", line) >= 0
-        if line + 2 + size + 2 > len(raw):
-            return at, False
-        at = line + 2 + size + 2
-
-
+@lru_cache(1024)
 def _size(line: bytes) -> int:
     match = _CHUNK_SIZE.match(line)
     if match is None:

@@ -26,7 +26,9 @@ READ = 1  # the values of EPOLLIN and EPOLLOUT, used on every platform
 WRITE = 4
 BROKEN = 8 | 16  # EPOLLERR, EPOLLHUP
 COMPLETE = 1 << 16  # the answer on an attached descriptor is an event stream, and complete: take it
-LOOK = 1 << 17  # it may be, but the bytes do not tell by themselves; or it is something else
+LOOK = 1 << 17  # it is something else, or its chunks are not plain
+SURPLUS = 1 << 18  # with COMPLETE: bytes came behind the last chunk
+TOO_LARGE = 1 << 19  # it has more bytes than it may have
 
 BATCH = 1024  # events taken from one poll
 TURN = 8  # events after which timers have theirs: a burst of requests must not hold up what is due
@@ -36,6 +38,8 @@ NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
 FAR_NS = 1 << 62
 MANY = 12  # descriptors ready at once: a longer nap costs them no exactness and saves polls
 BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
+MOST_AT_ONCE = 4 * 1024 * 1024  # bytes that the compiled reader reads before timers have their turn: a millisecond
+MOST_HELD = 4 * 1024**3  # bytes of answers under way
 
 OnReady = Callable[[int], None]
 now = time.monotonic_ns
@@ -57,10 +61,21 @@ class Timer:
 class Reactor:
     """Runs callbacks when sockets are ready or instants have come. `nap_s` lets readiness collect between polls:
     with kernel stamps a read may wait without becoming less exact, and fewer polls cost less. Timers have their turn
-    after every `turn` ready sockets."""
+    after every `turn` ready sockets and at least every `most_at_once` bytes. When answers under way hold more than
+    `most_held` bytes, `on_full` is called in every round."""
 
-    def __init__(self, nap_s: float = 0.0, allow_compiled: bool = True, turn: int = TURN) -> None:
-        self._poller = _poller(allow_compiled)
+    def __init__(
+        self,
+        nap_s: float = 0.0,
+        allow_compiled: bool = True,
+        turn: int = TURN,
+        most_at_once: int = MOST_AT_ONCE,
+        most_held: int = MOST_HELD,
+    ) -> None:
+        self._poller = _poller(allow_compiled, most_at_once)
+        self.most_held = most_held
+        self.held = 0  # bytes of memory that answers under way fill, but for those in the compiled reader
+        self.on_full: Callable[[], None] | None = None
         self._ready: dict[int, OnReady] = {}
         self._timers: list[tuple[int, int, Timer]] = []
         self._sequence = 0
@@ -99,10 +114,11 @@ class Reactor:
             self._poller.unregister(fd)
 
     @functools.cached_property
-    def attach(self) -> Callable[[int, bool, int], None] | None:
-        """Where the compiled reader is there: have it collect the answer that arrives on a descriptor, from its headers
-        on or only the event stream behind them, and acknowledge it in one of the ways of `wire.acks`. The descriptor's
-        callback then hears `COMPLETE` or `LOOK`, and `take` hands over what was collected."""
+    def attach(self) -> Callable[[int, int, int, int], None] | None:
+        """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
+        on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
+        acknowledged in one of the ways of `wire.acks`; and of at most so many bytes. The descriptor's callback then
+        hears `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
     def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int]:
@@ -113,9 +129,10 @@ class Reactor:
         taken: tuple[bytes, bytes, int, int] = self._poller.take(fd, before)  # type: ignore[attr-defined]
         return taken
 
-    def heard(self, fd: int) -> int:
-        """Reads on an attached descriptor so far."""
-        return int(self._poller.heard(fd))  # type: ignore[attr-defined]
+    def heard(self, fd: int) -> tuple[int, int]:
+        """Reads on an attached descriptor so far, and their bytes."""
+        heard: tuple[int, int] = self._poller.heard(fd)  # type: ignore[attr-defined]
+        return heard
 
     def on_signal(self, number: int, action: Callable[[], None]) -> Callable[[], None]:
         """Call `action` inside the loop for each time the signal arrives; returns a function that undoes it. Only the
@@ -164,7 +181,7 @@ class Reactor:
             whole = self._taken < BATCH  # else that poll left something behind, which came before it
             events = self._wait()
             if self.stamps_itself:
-                events = self._asked_again()
+                events = self._asked_again(events)
             self.polled_at, returned_at = returned_at if whole else self.polled_at, self._returned_at
             for number, (fd, what) in enumerate(events, 1):
                 on_ready = ready.get(fd)
@@ -173,16 +190,24 @@ class Reactor:
                 if not number % turn:
                     self._fire()
             self._fire()
+            if self.held + self._collected() > self.most_held and self.on_full is not None:
+                self.on_full()
             if self.nap_s and self._taken < BUSY_BATCH:
                 self._rest()
 
-    def _asked_again(self) -> list[tuple[int, int]]:
+    def _asked_again(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """What is ready, asked once more at a known instant: what is not among it came after that. A poll that waited
-        looked at some instant before it returned, and a process that lost its core in between does not know when."""
+        looked at some instant before it returned, and a process that lost its core in between does not know when. What
+        the compiled reader tells, it tells once: that stays."""
         asked_at = now()
-        events = self._poll(0)
+        again = self._poll(0)
         self._returned_at = asked_at
-        return events
+        named = {fd for fd, _ in again}
+        return again + [event for event in events if event[0] not in named]
+
+    def _collected(self) -> int:
+        """Bytes of memory that the compiled reader fills."""
+        return self._poller.held if self.attach is not None else 0  # type: ignore[attr-defined]
 
     def _wait(self) -> list[tuple[int, int]]:
         """Ready descriptors; blocks until there is one or a timer is due, unless quiet work is waiting."""
@@ -261,10 +286,10 @@ class _Poller(Protocol):
     def close(self) -> None: ...
 
 
-def _poller(allow_compiled: bool) -> _Poller:
+def _poller(allow_compiled: bool, most_at_once: int = MOST_AT_ONCE) -> _Poller:
     reader = compiled() if allow_compiled else None
     if reader is not None:
-        made: _Poller = reader.Poller()
+        made: _Poller = reader.Poller(most_at_once)
         return made
     return select.epoll() if hasattr(select, "epoll") else _Selector()
 
