@@ -43,7 +43,7 @@ def test_by_hand(answers: Answers, name: str, expected: float) -> None:
 
 
 def test_gaps_by_hand(answers: Answers) -> None:
-    icl, itl = REGISTRY["icl"].gaps(answers), REGISTRY["itl"].gaps(answers)
+    icl, itl = REGISTRY["icl"].gaps(answers.gaps), REGISTRY["itl"].gaps(answers.gaps)
     assert icl.values.tolist() == [0.05, 0.12] and icl.weights is None
     assert itl.values.tolist() == [0.05, 0.03] and itl.weights.tolist() == [1.0, 4.0]
 
