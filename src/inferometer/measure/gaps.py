@@ -40,12 +40,11 @@ def gap_values(answers: Answers, of: Mask, measure: Measure) -> GapValues:
 
 def gap_tally(answers: Answers, of: Mask, measure: Measure) -> Tally:
     """Of reads that are gone through as often as it takes."""
-    gaps = measure.gaps
-    assert gaps is not None
+    return Tally(lambda: gap_batches(answers, of, measure))
 
-    def values() -> Iterator[Values]:
-        for series in map(gaps, answers.gap_batches(of)):
-            weights = None if series.weights is None else series.weights.astype(np.int64)
-            yield Values(series.values, weights, series.at)
 
-    return Tally(values)
+def gap_batches(answers: Answers, of: Mask, measure: Measure) -> Iterator[Values]:
+    assert measure.gaps is not None
+    for series in map(measure.gaps, answers.gap_batches(of)):
+        weights = None if series.weights is None else series.weights.astype(np.int64)
+        yield Values(series.values, weights, series.at)

@@ -22,9 +22,11 @@ from inferometer.measure.quantiles import (
     estimate,
 )
 
-_SHIFT = 44  # bits of a float behind its exponent and 8 more: buckets 2^-8 wide
-_LOWEST = int(np.float64(2.0**-30).view(np.int64)) >> _SHIFT  # a nanosecond; what is shorter is in the first bucket
-_BUCKETS = 48 << (52 - _SHIFT)  # up to 2^18 s, three days; what is longer is in the last
+_MANTISSA = 52  # bits of a float behind its exponent
+_COARSE, _FINE = 8, 12  # bits of these that tell buckets apart: 2^-8 or 2^-12 of a value is the width of its bucket
+_LOWEST = int(np.float64(2.0**-30).view(np.int64)) >> _MANTISSA  # a nanosecond; what is shorter is in the first bucket
+_OCTAVES = 48  # up to 2^18 s, three days; what is longer is in the last
+_BUCKETS = _OCTAVES << _COARSE
 _MOST_KEPT = 1 << 20  # kept values before equal ones are joined
 
 
@@ -96,6 +98,12 @@ class Tally:
                 wanted |= set() if end is None else {int(end) - 1, int(end), int(end) + 1}
         self._keep(wanted)
 
+    def keep_near(self, shares: Collection[float]) -> None:
+        """Keep at once what lies on both sides of these shares."""
+        if len(self):
+            ranks = [math.floor((self.total - 1) * share) + more for share in shares for more in (1, 2)]
+            self._keep({*np.searchsorted(self._upto, ranks).tolist()})
+
     def value_at(self, share: float) -> float:
         return self.ranked(self._rank(share))
 
@@ -132,14 +140,6 @@ class Tally:
             weights = self._weights(batch)
             total += float(squares.sum() if weights is None else squares @ weights)
         return total
-
-    def buckets(self) -> tuple[Floats, Ints]:
-        """The middles of the buckets that hold anything, right to 0.2%, and how much weight is in each."""
-        counts = self._counts.sum(1)
-        some = np.flatnonzero(counts)
-        low = ((some + _LOWEST) << _SHIFT).view(np.float64)
-        high = ((some + _LOWEST + 1) << _SHIFT).view(np.float64)
-        return np.clip((low + high) / 2, self.least, self.largest), counts[some]
 
     def _rank(self, share: float) -> int:
         """As `Sample` has it: 1e-9 or 1e-12 forgive rounding."""
@@ -210,11 +210,21 @@ class Tally:
         )
 
 
-def _buckets(values: Floats) -> Ints:
+def condensed(batches: Iterable[Values]) -> tuple[Floats, Floats]:
+    """Values right to 0.012%, each with the weight of all that are so near to it: enough for a chart."""
+    counts = np.zeros(_OCTAVES << _FINE, np.float64)
+    for batch in batches:
+        counts += np.bincount(_buckets(batch.values, _FINE), batch.weights, len(counts))
+    some = np.flatnonzero(counts)
+    ends = [((some + (_LOWEST << _FINE) + more) << (_MANTISSA - _FINE)).view(np.float64) for more in (0, 1)]
+    return (ends[0] + ends[1]) / 2, counts[some]
+
+
+def _buckets(values: Floats, bits: int = _COARSE) -> Ints:
     """The bits of floats are in the order of the floats; those of negative ones are negative."""
-    place = np.ascontiguousarray(values).view(np.int64) >> _SHIFT
-    place -= _LOWEST
-    return np.clip(place, 0, _BUCKETS - 1, out=place)
+    place = np.ascontiguousarray(values).view(np.int64) >> (_MANTISSA - bits)
+    place -= _LOWEST << bits
+    return np.clip(place, 0, (_OCTAVES << bits) - 1, out=place)
 
 
 @dataclass(eq=False, slots=True)

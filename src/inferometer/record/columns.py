@@ -173,7 +173,9 @@ class Records:
         """The records where a mask is true, or at the given indices, in their order."""
         index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64, copy=False)
         offsets, flat = picked_reads(self.read_offsets, index)
-        return type(self)(**taken_scalars(self, index), read_offsets=offsets, **{name: getattr(self, name)[flat] for name in READS})
+        return type(self)(
+            **taken_scalars(self, index), read_offsets=offsets, **{name: getattr(self, name)[flat] for name in READS}
+        )
 
     @property
     def held(self) -> bool:

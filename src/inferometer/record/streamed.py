@@ -107,7 +107,9 @@ class StreamedRecords(Records):
                 yield _in_order(parts)
 
     def last_read_at(self) -> int:
-        return max((int(reads.at.max(initial=MISSING)) for reads in self.read_batches(None, READS[:1])), default=MISSING)
+        return max(
+            (int(reads.at.max(initial=MISSING)) for reads in self.read_batches(None, READS[:1])), default=MISSING
+        )
 
     def record(self, i: int) -> Record:
         chosen = np.zeros(len(self), np.bool_)
