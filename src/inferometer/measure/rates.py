@@ -123,7 +123,7 @@ def _by_step(at: Ints, amount: Any, inside: Mask, window: Window, steps: int) ->
     np.minimum(step, steps - 1, out=step)
     first = int(step.min())
     step -= first
-    return first, np.bincount(step, amount)
+    return first, np.bincount(step, amount).astype(np.float64, copy=False)
 
 
 def concurrency(answers: Answers, window: Window, asked: int | None) -> dict[str, Any]:

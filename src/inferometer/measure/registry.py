@@ -28,8 +28,8 @@ Kind = Literal["answered", "sent", "gap", "session", "scalar"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure and how it is made. `each` gives a value per request, `gaps` one per gap of some requests; sessions and scalars are
-    computed where their parts are."""
+    """A measure and how it is made. `each` gives a value per request, `gaps` one per gap of some requests; sessions
+    and scalars are computed where their parts are."""
 
     name: MeasureName
     kind: Kind

@@ -125,7 +125,8 @@ class Tally:
         kept = self._in(bucket)
         end = int(np.searchsorted(kept.values, value, side=side))
         inside = np.bincount(kept.block[:end], kept.weights[:end], self.blocks)
-        return self._counts[:bucket].sum(0) + inside
+        sums: Floats = self._counts[:bucket].sum(0) + inside
+        return sums
 
     def block_sums(self) -> Floats:
         return self._sums
@@ -248,10 +249,8 @@ class _Reach:
 
     @classmethod
     def of(cls, batches: Iterable[Values]) -> "_Reach":
-        found, sums = cls(), []
-        for batch in batches:
-            if len(batch.values):
-                sums.append(found._add(batch))
+        found = cls()
+        sums = [found._add(batch) for batch in batches if len(batch.values)]
         found.sum = math.fsum(part if not found.alike else plain for part, plain in sums)
         return found
 

@@ -220,7 +220,8 @@ class Records:
         return {name: _ENTRY[kind](getattr(self, name), i) for name, kind in SCALARS.items()}
 
     def _record(self, i: int, reads: dict[str, Ints]) -> Record:
-        return Record(**self.entries(i), **{name: _packed(column) for name, column in reads.items()})
+        values = self.entries(i) | {name: _packed(column) for name, column in reads.items()}
+        return Record(**values)
 
 
 SCALARS: dict[str, Any] = {

@@ -46,6 +46,10 @@ class StreamedRecords(Records):
 
     __slots__ = ("_index_of", "_pieces", "_row")
 
+    _row: Ints
+    _index_of: Ints  # the record that each stored row is, -1 where it is none of these
+    _pieces: Pieces
+
     def __init__(self, scalars: dict[str, Any], read_offsets: Ints, row: Ints, rows: int, pieces: Pieces) -> None:
         index_of = np.full(rows, -1, np.int64)
         index_of[row] = np.arange(len(row))
@@ -61,20 +65,23 @@ class StreamedRecords(Records):
         stored = cls(scalars, offsets_of(counts), np.arange(len(counts)), len(counts), pieces)
         return stored.take(time_order(stored))
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} records with {self.read_offsets[-1]} reads, not in memory>"
+
     @property
     def held(self) -> bool:
         return False
 
     @property
-    def read_at(self) -> Ints:  # type: ignore[override]
+    def read_at(self) -> Ints:
         return self._whole("read_at")
 
     @property
-    def read_tokens(self) -> Ints:  # type: ignore[override]
+    def read_tokens(self) -> Ints:
         return self._whole("read_tokens")
 
     @property
-    def read_slack(self) -> Ints:  # type: ignore[override]
+    def read_slack(self) -> Ints:
         return self._whole("read_slack")
 
     def take(self, chosen: Mask | Ints) -> Self:

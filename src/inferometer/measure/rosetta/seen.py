@@ -160,10 +160,10 @@ def busiest_second(answers: Answers) -> float | None:
     """The most messages in one of the seconds counted from the first request."""
     if not len(answers) or not answers.records.read_offsets[-1]:
         return None
-    start_at, found = posted_at(answers).min(), np.zeros(0)
+    start_at, found = posted_at(answers).min(), np.zeros(0, np.float64)
     for reads in answers.records.read_batches(None, ("read_at", "read_tokens")):
         second = np.maximum((reads.at - start_at) // NANOSECONDS, 0)
-        counts = np.bincount(second, messages(answers, reads), len(found))
+        counts = np.bincount(second, messages(answers, reads), len(found)).astype(np.float64, copy=False)
         counts[: len(found)] += found
         found = counts
     return float(found.max())
