@@ -43,14 +43,14 @@ def test_by_hand(answers: Answers, name: str, expected: float) -> None:
 
 
 def test_gaps_by_hand(answers: Answers) -> None:
-    icl, itl = REGISTRY["icl"].gaps(answers), REGISTRY["itl"].gaps(answers)
+    icl, itl = REGISTRY["icl"].gaps(answers.gaps), REGISTRY["itl"].gaps(answers.gaps)
     assert icl.values.tolist() == [0.05, 0.12] and icl.weights is None
     assert itl.values.tolist() == [0.05, 0.03] and itl.weights.tolist() == [1.0, 4.0]
 
 
 def test_gaps_do_not_cross_requests() -> None:
     answers = Answers.of(many([row(0, reads=[10, 30]), failure(1), row(2, reads=[500, 501, 505])]))
-    assert REGISTRY["icl"].gaps(answers).values.tolist() == [0.020, 0.001, 0.004]
+    assert REGISTRY["icl"].gaps(answers.gaps).values.tolist() == [0.020, 0.001, 0.004]
     np.testing.assert_array_equal(each_of("stall", answers), [0.020, np.nan, 0.004])
 
 
@@ -78,7 +78,7 @@ def test_not_streaming_ttft_equals_e2e() -> None:
 
 
 def test_a_read_scaled_to_no_token_has_no_pace() -> None:
-    itl = REGISTRY["itl"].gaps(Answers.of(many([row(0, reads=[10, 20, 40], tokens=[1, 0, 2])])))
+    itl = REGISTRY["itl"].gaps(Answers.of(many([row(0, reads=[10, 20, 40], tokens=[1, 0, 2])])).gaps)
     assert itl.values.tolist() == [0.010] and itl.weights.tolist() == [2.0]
 
 

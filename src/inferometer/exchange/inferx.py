@@ -111,7 +111,7 @@ def _rows(answers: Answers, wall_s: float) -> Iterator[list[Any]]:
             _known(answers.output_tokens[number]),
             int(records.bytes_received[number]),
             _known(records.status[number]),
-            records.record(number).error,
+            records.error[number],
             _seconds(ttft[number]),
             _seconds(tpot[number]),
         ]

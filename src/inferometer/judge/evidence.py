@@ -116,7 +116,7 @@ def _each(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | Non
 
 def _gaps(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | None:
     assert measure.gaps is not None
-    series = measure.gaps(of.answers)
+    series = measure.gaps(of.answers.gaps)
     block = of.block[series.owner]
     drawn = (block >= 0) & of.answers.ok[series.owner]
     weights = None if series.weights is None else series.weights[drawn]

@@ -1,12 +1,14 @@
 """`Answers`: what every measure starts from, computed once from the records: first and last read, tokens, gaps."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.record.columns import MISSING, Mask, Records, known
+from inferometer.record.columns import MISSING, Mask, Reads, Records, known
 from inferometer.record.record import CENSORED
 from inferometer.vocabulary import NANOSECONDS
 
@@ -25,7 +27,7 @@ class Gaps:
         return bool((self.tokens == 1).all())
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Answers:
     """Records in time order, and beside them what measures are made of. A missing instant is `MISSING`."""
 
@@ -35,7 +37,10 @@ class Answers:
     first_tokens: Ints  # k1: tokens of the first such read
     read_tokens: Ints  # tokens of all its reads
     output_tokens: Ints  # n: the server's usage, else what the reads carried
-    gaps: Gaps
+    first_slack: Ints  # how much earlier than stamped its first token may have come, in ns
+    last_slack: Ints
+    longest_gap: Ints  # ns; missing with a single read
+    one_token_each: bool  # whether every gap was ended by a single token
     ok: Mask
     failed: Mask  # neither answered nor censored
     censored: Mask
@@ -43,20 +48,14 @@ class Answers:
     @classmethod
     def of(cls, records: Records) -> Self:
         records = in_time_order(records)
-        counts, has = records.read_counts(), records.read_counts() > 0
-        starts, ends = records.read_offsets[:-1][has], records.read_offsets[1:][has] - 1
-        running = np.concatenate(([0], np.cumsum(records.read_tokens)))
-        read_tokens = running[records.read_offsets[1:]] - running[records.read_offsets[:-1]]
-        reported = known(records.output_tokens)
+        columns, one_token_each = _of_reads(records)
+        reported, read_tokens = known(records.output_tokens), columns["read_tokens"]
         ok, censored = records.outcome.mask("ok"), records.outcome.mask(*CENSORED)
         return cls(
             records=records,
-            first_at=_placed(records.read_at[starts], has),
-            last_at=_placed(records.read_at[ends], has),
-            first_tokens=_placed(records.read_tokens[starts], has),
-            read_tokens=read_tokens,
+            **columns,
             output_tokens=np.where(reported, records.output_tokens, np.where(read_tokens > 0, read_tokens, MISSING)),
-            gaps=_gaps(records, counts),
+            one_token_each=one_token_each,
             ok=ok,
             failed=~ok & ~censored,
             censored=censored,
@@ -65,12 +64,55 @@ class Answers:
     def __len__(self) -> int:
         return len(self.records)
 
+    @cached_property
+    def gaps(self) -> Gaps:
+        """All of them at once: for a run whose reads are held in memory."""
+        records = self.records
+        no_slack = np.empty(0, np.int64)
+        return gaps_of(
+            Reads(np.arange(len(self)), records.read_offsets, records.read_at, records.read_tokens, no_slack)
+        )
+
+    def gap_batches(self, chosen: Mask) -> Iterator[Gaps]:
+        """The gaps of the chosen requests, some requests at a time, in any order of requests."""
+        return map(gaps_of, self.records.read_batches(chosen, ("read_at", "read_tokens")))
+
     def first_slack_s(self) -> Floats:
         """How much earlier than stamped each first token may have come; NaN without a read."""
-        has = self.records.read_counts() > 0
-        slack = np.full(len(self), np.nan)
-        slack[has] = self.records.read_slack[self.records.read_offsets[:-1][has]] / NANOSECONDS
-        return slack
+        return numbers(self.first_slack) / NANOSECONDS
+
+
+def _of_reads(records: Records) -> tuple[dict[str, Ints], bool]:
+    """What each record's reads come to, and whether all but the first of each carried one token."""
+    n = len(records)
+    names = ("first_at", "last_at", "first_tokens", "first_slack", "last_slack", "longest_gap")
+    columns: dict[str, Ints] = {name: np.full(n, MISSING, np.int64) for name in names}
+    columns["read_tokens"] = np.zeros(n, np.int64)
+    one_token_each = True
+    for reads in records.read_batches():
+        has = reads.counts() > 0
+        owner, starts, ends = reads.owner[has], reads.offsets[:-1][has], reads.offsets[1:][has]
+        if not len(owner):
+            continue
+        columns["first_at"][owner] = reads.at[starts]
+        columns["last_at"][owner] = reads.at[ends - 1]
+        columns["first_tokens"][owner] = reads.tokens[starts]
+        columns["read_tokens"][owner] = np.add.reduceat(reads.tokens, starts)
+        columns["first_slack"][owner] = reads.slack[starts]
+        columns["last_slack"][owner] = reads.slack[ends - 1]
+        several = ends - starts > 1
+        columns["longest_gap"][owner[several]] = _longest(reads.at, starts[several], ends[several])
+        others = np.count_nonzero(reads.tokens != 1) - np.count_nonzero(reads.tokens[starts] != 1)
+        one_token_each = one_token_each and bool(others == 0)
+    return columns, one_token_each
+
+
+def _longest(at: Ints, starts: Ints, ends: Ints) -> Ints:
+    """The longest gap within each stretch of at least two instants."""
+    if not len(starts):
+        return np.empty(0, np.int64)
+    steps = np.diff(at, append=at[-1:])
+    return np.maximum.reduceat(steps, np.stack((starts, ends - 1), axis=1).reshape(-1))[::2]
 
 
 def in_time_order(records: Records) -> Records:
@@ -92,19 +134,14 @@ def numbers(column: Ints) -> Floats:
     return np.where(known(column), column, np.nan).astype(np.float64)
 
 
-def _placed(values: Ints, where: Mask) -> Ints:
-    column = np.full(len(where), MISSING, np.int64)
-    column[where] = values
-    return column
-
-
-def _gaps(records: Records, counts: Ints) -> Gaps:
-    if len(records.read_at) == 0:
+def gaps_of(reads: Reads) -> Gaps:
+    if len(reads.at) == 0:
         empty = np.empty(0, np.int64)
         return Gaps(np.empty(0), empty, empty, empty)
-    inside: Mask = np.ones(len(records.read_at) - 1, np.bool_)
-    firsts = records.read_offsets[:-1][counts > 0]
+    counts = reads.counts()
+    inside: Mask = np.ones(len(reads.at) - 1, np.bool_)
+    firsts = reads.offsets[:-1][counts > 0]
     inside[firsts[1:] - 1] = False  # from one request to the next is no gap
-    length = np.diff(records.read_at)[inside] / NANOSECONDS
-    owner = np.repeat(np.arange(len(counts)), np.maximum(counts - 1, 0))
-    return Gaps(length, records.read_tokens[1:][inside], records.read_at[1:][inside], owner)
+    length = np.diff(reads.at)[inside] / NANOSECONDS
+    owner = np.repeat(reads.owner, np.maximum(counts - 1, 0))
+    return Gaps(length, reads.tokens[1:][inside], reads.at[1:][inside], owner)

@@ -9,8 +9,10 @@ import numpy as np
 
 from inferometer.measure import quantiles
 from inferometer.measure.answers import Answers
-from inferometer.measure.quantiles import Floats, Sample
+from inferometer.measure.gaps import gap_values
+from inferometer.measure.quantiles import Distribution, Floats
 from inferometer.measure.registry import REGISTRY, Measure
+from inferometer.measure.tally import Tally
 from inferometer.plan.limit import Limit
 from inferometer.record.columns import Mask
 
@@ -43,7 +45,7 @@ def describe_all(answers: Answers, chosen: Mask, limits: list[Limit], confidence
 
 def _alike(answers: Answers, limits: list[Limit]) -> bool:
     """Whether ITL is ICL, gap by gap: where each read carried one token. Millions of gaps are sorted only once then."""
-    return named_quantiles(limits, "itl") == named_quantiles(limits, "icl") and answers.gaps.one_token_each
+    return named_quantiles(limits, "itl") == named_quantiles(limits, "icl") and answers.one_token_each
 
 
 def describe(
@@ -74,38 +76,35 @@ def described(values: Floats, measure: Measure, asked: tuple[str, ...], confiden
 def _described_gaps(
     answers: Answers, chosen: Mask, measure: Measure, asked: tuple[str, ...], confidence: float
 ) -> dict[str, Any]:
-    assert measure.gaps is not None
-    series = measure.gaps(answers)
     of = chosen & answers.ok
-    values, weights, at = series.values, series.weights, series.at
-    if not of.all():
-        inside = of[series.owner]
-        values, weights, at = values[inside], None if weights is None else weights[inside], at[inside]
+    values = gap_values(answers, of, measure)
     without = int((of & (answers.records.read_counts() < 2)).sum())
     head = {"unit": measure.name.unit, "count": len(values), "undefined": without}
-    if series.of_tokens:
-        head["tokens"] = len(values) if weights is None else int(weights.sum())
-    return {**head, **_statistics(quantiles.sample(values, weights, at), asked, confidence)}
+    if values.tokens is not None:
+        head["tokens"] = values.tokens
+    return {**head, **_statistics(values.sample, asked, confidence)}
 
 
-def _statistics(of: Sample, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
-    middle = quantiles.mean(of)
+def _statistics(of: Distribution, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
     some = len(of) > 0
     result: dict[str, Any] = {
-        "mean": middle,
-        "std": _std(of, middle),
-        "min": float(of.ordered[0]) if some else None,
-        "max": float(of.ordered[-1]) if some else None,
+        "mean": quantiles.mean(of),
+        "std": quantiles.std(of),
+        "min": of.least if some else None,
+        "max": of.largest if some else None,
     }
     found = _quantiles(of, asked, confidence)
     means = {"mean": list(quantiles.mean_interval(of, confidence))}
     return {**result, **found["values"], "intervals": means | found["intervals"], "unknown": found["unknown"]}
 
 
-def _quantiles(of: Sample, asked: tuple[str, ...], confidence: float) -> dict[str, dict[str, Any]]:
+def _quantiles(of: Distribution, asked: tuple[str, ...], confidence: float) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {"values": {}, "intervals": {}, "unknown": {}}
     rare = [name for name in WHEN_KNOWN if len(of) >= quantiles.needed_for(share_of(name), confidence)]
-    for name in sorted({*asked, *rare}, key=share_of):
+    names = sorted({*asked, *rare}, key=share_of)
+    if isinstance(of, Tally):
+        of.prepare([share_of(name) for name in names], confidence)
+    for name in names:
         estimate = quantiles.estimate(of, share_of(name), confidence)
         if estimate.value is None and name not in asked:
             continue
@@ -122,15 +121,6 @@ def _adjusted(late: Floats, failed: int, asked: tuple[str, ...], confidence: flo
     found = _quantiles(quantiles.sample(late), asked, confidence)
     head = {"count": len(late), "failed": failed}
     return {**head, **found["values"], "intervals": found["intervals"], "unknown": found["unknown"]}
-
-
-def _std(of: Sample, middle: float | None) -> float | None:
-    """Sample standard deviation; weights are counts."""
-    if middle is None or of.total < 2:
-        return None
-    squares = (of.values - middle) ** 2
-    total = float(squares.sum() if of.weights is None else squares @ of.weights)
-    return math.sqrt(total / (of.total - 1))
 
 
 def _finite(value: float | None) -> float | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferometer.measure.answers import Answers, numbers, seconds_between
+from inferometer.measure.answers import Answers, Gaps, numbers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.vocabulary import NANOSECONDS
 
@@ -82,12 +82,7 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 
 
 def stall(answers: Answers) -> Floats:
-    longest = np.full(len(answers), np.nan)
-    owner, length = answers.gaps.owner, answers.gaps.length_s
-    if len(owner):
-        first = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
-        longest[owner[first]] = np.maximum.reduceat(length, first)
-    return longest
+    return numbers(answers.longest_gap) / NANOSECONDS
 
 
 def send_delay(answers: Answers) -> Floats:
@@ -96,14 +91,12 @@ def send_delay(answers: Answers) -> Floats:
     return seconds_between(records.ready_at, records.sent_at) - connecting
 
 
-def icl(answers: Answers) -> GapSeries:
-    gaps = answers.gaps
+def icl(gaps: Gaps) -> GapSeries:
     return GapSeries(gaps.length_s, None, gaps.ended_at, gaps.owner)
 
 
-def itl(answers: Answers) -> GapSeries:
+def itl(gaps: Gaps) -> GapSeries:
     """A read whose scaled estimate came to no token has no pace of its own."""
-    gaps = answers.gaps
     if gaps.one_token_each:
         return GapSeries(gaps.length_s, None, gaps.ended_at, gaps.owner, of_tokens=True)
     some = gaps.tokens > 0

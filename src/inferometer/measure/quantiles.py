@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,47 @@ class Estimate:
     needed: int | None = None
 
 
+Side = Literal["left", "right"]
+
+
+class Distribution(Protocol):
+    """Values with weights, each in a block of neighbours in time, as quantiles, means and intervals see them."""
+
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def block_weights(self) -> Floats: ...
+    @property
+    def total(self) -> float: ...
+    @property
+    def least(self) -> float: ...
+    @property
+    def largest(self) -> float: ...
+    @property
+    def squared_weights(self) -> float | None:
+        """Their sum; None where all values weigh the same."""
+
+    def __len__(self) -> int: ...
+    def value_at(self, share: float) -> float:
+        """The ordered value at which the cumulative share is first reached."""
+
+    def share_up_to(self, value: float, side: Side) -> float:
+        """The share of values below this one ("left"), or up to it ("right")."""
+
+    def sums_up_to(self, value: float, side: Side) -> Floats:
+        """The same as the weight of each block."""
+
+    def block_sums(self) -> Floats:
+        """Values times weights, summed by block."""
+
+    def sum(self) -> float: ...
+    def squares_around(self, middle: float) -> float:
+        """Sum of (value - middle)^2 times weight."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Sample:
-    """Values with weights, each in a block of neighbours in time; sorted once for all quantiles asked of it."""
+    """A distribution in memory, sorted once for all quantiles asked of it."""
 
     values: Floats
     weights: Floats | None  # None: all 1
@@ -60,6 +98,44 @@ class Sample:
     @property
     def total(self) -> float:
         return float(len(self.ordered)) if self.cumulative is None else float(self.cumulative[-1])
+
+    @property
+    def least(self) -> float:
+        return float(self.ordered[0])
+
+    @property
+    def largest(self) -> float:
+        return float(self.ordered[-1])
+
+    @property
+    def squared_weights(self) -> float | None:
+        return None if self.weights is None else float(self.weights @ self.weights)
+
+    def value_at(self, share: float) -> float:
+        return float(self.ordered[_rank_at(self, share)])
+
+    def share_up_to(self, value: float, side: Side) -> float:
+        index = int(np.searchsorted(self.ordered, value, side=side))
+        if self.cumulative is None:
+            return index / len(self.ordered)
+        return float(self.cumulative[index - 1]) / self.total if index else 0.0
+
+    def sums_up_to(self, value: float, side: Side) -> Floats:
+        below = self.values < value if side == "left" else self.values <= value
+        return _by_block(self.block[below], None if self.weights is None else self.weights[below], self.blocks)
+
+    def block_sums(self) -> Floats:
+        return _by_block(self.block, self._weighted(), self.blocks)
+
+    def sum(self) -> float:
+        return float(self._weighted().sum())
+
+    def squares_around(self, middle: float) -> float:
+        squares = (self.values - middle) ** 2
+        return float(squares.sum() if self.weights is None else squares @ self.weights)
+
+    def _weighted(self) -> Floats:
+        return self.values if self.weights is None else self.values * self.weights
 
 
 def sample(values: Floats, weights: Floats | None = None, at: Ints | None = None) -> Sample:
@@ -106,11 +182,9 @@ def needed_for(q: float, confidence: float = 0.95) -> int:
     return math.ceil(math.log((1.0 - confidence) / 2) / math.log(rarer))
 
 
-def quantile(of: Sample, q: float) -> float | None:
+def quantile(of: Distribution, q: float) -> float | None:
     """The smallest value that at least a share q of all (weight) does not exceed."""
-    if not len(of):
-        return None
-    return float(of.ordered[_rank_at(of, q)])
+    return of.value_at(q) if len(of) else None
 
 
 def _rank_at(of: Sample, share: float) -> int:
@@ -121,7 +195,7 @@ def _rank_at(of: Sample, share: float) -> int:
     return min(n - 1, int(np.searchsorted(of.cumulative, share * of.total * (1 - 1e-12), side="left")))
 
 
-def estimate(of: Sample, q: float, confidence: float = 0.95) -> Estimate:
+def estimate(of: Distribution, q: float, confidence: float = 0.95) -> Estimate:
     """The quantile with its interval, or what it would take to know it. Values may be +inf."""
     middle = quantile(of, q)
     if middle is None:
@@ -133,44 +207,34 @@ def estimate(of: Sample, q: float, confidence: float = 0.95) -> Estimate:
     if n < needed - 1e-9:
         return Estimate(None, interval, math.ceil(needed * len(of) / n - 1e-9))
     low, high = interval
-    return Estimate(middle, (_or(low, of.ordered[0]), _or(high, of.ordered[-1])))
+    return Estimate(middle, (_or(low, of.least), _or(high, of.largest)))
 
 
 def _or(bound: float | None, extreme: float) -> float:
     return float(extreme) if bound is None else bound
 
 
-def _equal_weights(of: Sample) -> float:
+def _equal_weights(of: Distribution) -> float:
     """Kish's count: as many values of equal weight as these are worth."""
-    if of.weights is None:
-        return float(len(of))
-    return of.total**2 / float(of.weights @ of.weights)
+    squares = of.squared_weights
+    return float(len(of)) if squares is None else of.total**2 / squares
 
 
-def _effective_count(of: Sample, q: float, middle: float, n: float) -> tuple[float, int]:
+def _effective_count(of: Distribution, q: float, middle: float, n: float) -> tuple[float, int]:
     """Independent values whose share below `middle` would vary as much as the blocks say, at most n."""
-    below = _below(of, q, middle)
-    sums = _by_block(of.block[below], None if of.weights is None else of.weights[below], of.blocks)
-    share, variance, degrees = _block_mean(of, sums)
+    share, variance, degrees = _block_mean(of, of.sums_up_to(middle, _side(of, q, middle)))
     if variance <= 0:
         return n, degrees
     spread = max(share * (1 - share), q * (1 - q) / 4)
     return min(n, max(spread / variance * n / max(n - 1, 1.0), 1.0)), degrees
 
 
-def _below(of: Sample, q: float, middle: float) -> Mask:
+def _side(of: Distribution, q: float, middle: float) -> Side:
     """Values below the quantile, or up to it: among many equal values one of the two may be nothing or everything,
     which says nothing of how they cluster; else the one whose share is nearer to q."""
-    less, at_most = (_share_up_to(of, middle, side) for side in ("left", "right"))
+    less, at_most = of.share_up_to(middle, "left"), of.share_up_to(middle, "right")
     strict = at_most == 1.0 or (less > 0.0 and abs(less - q) < abs(at_most - q))
-    return of.values < middle if strict else of.values <= middle
-
-
-def _share_up_to(of: Sample, value: float, side: Literal["left", "right"]) -> float:
-    index = int(np.searchsorted(of.ordered, value, side=side))
-    if of.cumulative is None:
-        return index / len(of.ordered)
-    return float(of.cumulative[index - 1]) / of.total if index else 0.0
+    return "left" if strict else "right"
 
 
 def _few_blocks(confidence: float, degrees: int) -> float:
@@ -179,11 +243,11 @@ def _few_blocks(confidence: float, degrees: int) -> float:
     return float((normal_quantile(upper) / t_quantile(upper, degrees)) ** 2)
 
 
-def _interval(of: Sample, q: float, n: float, confidence: float) -> Interval:
+def _interval(of: Distribution, q: float, n: float, confidence: float) -> Interval:
     tail = (1.0 - confidence) / 2
     low, high = lower_rank(n, q, tail), upper_rank(n, q, tail)
-    below = None if low is None else float(of.ordered[_rank_at(of, low / n)])
-    above = None if high is None else float(of.ordered[_rank_at(of, high / n)])
+    below = None if low is None else of.value_at(low / n)
+    above = None if high is None else of.value_at(high / n)
     return below, above
 
 
@@ -223,19 +287,23 @@ def _normal_rank(n: float, q: float, z: float) -> float:
     return n * q + z * math.sqrt(n * q * (1 - q)) + (1 - 2 * q) * (z * z - 1) / 6
 
 
-def mean(of: Sample) -> float | None:
-    if not len(of):
+def mean(of: Distribution) -> float | None:
+    return of.sum() / of.total if len(of) else None
+
+
+def std(of: Distribution) -> float | None:
+    """Sample standard deviation; weights are counts."""
+    middle = mean(of)
+    if middle is None or of.total < 2:
         return None
-    weighted = of.values if of.weights is None else of.values * of.weights
-    return float(weighted.sum()) / of.total
+    return math.sqrt(of.squares_around(middle) / (of.total - 1))
 
 
-def mean_interval(of: Sample, confidence: float = 0.95) -> Interval:
+def mean_interval(of: Distribution, confidence: float = 0.95) -> Interval:
     """Batch means: mean ± t * standard error, with one degree of freedom less than blocks."""
-    if len(of) < 2 or of.blocks < 2 or not np.isfinite(of.ordered[-1]):
+    if len(of) < 2 or of.blocks < 2 or not math.isfinite(of.largest):
         return (None, None)
-    sums = _by_block(of.block, of.values if of.weights is None else of.values * of.weights, of.blocks)
-    middle, variance, degrees = _block_mean(of, sums)
+    middle, variance, degrees = _block_mean(of, of.block_sums())
     half = t_quantile(0.5 + confidence / 2, degrees) * math.sqrt(variance)
     return (middle - half, middle + half)
 
@@ -257,7 +325,7 @@ def share_interval(hits: Floats, confidence: float = 0.95) -> tuple[float | None
     return share, (max(0.0, centre - half), min(1.0, centre + half))
 
 
-def _block_mean(of: Sample, sums: Floats) -> tuple[float, float, int]:
+def _block_mean(of: Distribution, sums: Floats) -> tuple[float, float, int]:
     """Of something summed by block: its mean, that mean's variance (a ratio estimator), degrees of freedom."""
     weights = of.block_weights
     middle = float(sums.sum() / weights.sum())

@@ -1,6 +1,8 @@
 """What arrived per second, and how much was in flight: over the window, over the run, and the busiest second."""
 
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,37 +19,74 @@ Arrived = tuple[Ints, Floats]  # instants, and how much came with each
 
 
 def arrived(answers: Answers) -> dict[str, Arrived]:
-    """What counts for each rate, and when it counts."""
+    """What counts for each rate, and when it counts: all of it at once, for reads that are held in memory."""
+    records, others = answers.records, _arrived_once(answers)
+    inputs, outputs = others["input_rate"], (records.read_at, records.read_tokens.astype(np.float64))
+    total = (np.concatenate((inputs[0], outputs[0])), np.concatenate((inputs[1], outputs[1])))
+    return {**others, "output_rate": outputs, "total_rate": total}
+
+
+def _arrived_once(answers: Answers) -> dict[str, Arrived]:
+    """What comes once for each request."""
     records = answers.records
     done = answers.ok & known(records.ended_at)
     prompts = known(answers.first_at) & known(records.input_tokens)
-    requests = (records.ended_at[done], np.ones(int(done.sum())))
-    inputs = (answers.first_at[prompts], records.input_tokens[prompts].astype(np.float64))
-    outputs = (records.read_at, records.read_tokens.astype(np.float64))
-    total = (np.concatenate((inputs[0], outputs[0])), np.concatenate((inputs[1], outputs[1])))
-    offered = (records.scheduled_at, np.ones(len(records)))
     return {
-        "request_rate": requests,
-        "input_rate": inputs,
-        "output_rate": outputs,
-        "total_rate": total,
-        "offered_rate": offered,
+        "request_rate": (records.ended_at[done], np.ones(int(done.sum()))),
+        "input_rate": (answers.first_at[prompts], records.input_tokens[prompts].astype(np.float64)),
+        "offered_rate": (records.scheduled_at, np.ones(len(records))),
     }
 
 
 def rates(answers: Answers, window: Window, run: Window) -> dict[str, Any]:
-    return {name: _rate(name, came, window, run) for name, came in arrived(answers).items()}
+    """Amounts are whole numbers: their sums are the same in any order and in any pieces."""
+    once = _arrived_once(answers)
+    batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
+    inputs = _Amounts.of([once["input_rate"]], window, run)
+    outputs = _Amounts.of(((reads.at, reads.tokens) for reads in batches), window, run)
+    return {
+        "request_rate": _rate("request_rate", _Amounts.of([once["request_rate"]], window, run), window, run),
+        "input_rate": _rate("input_rate", inputs, window, run),
+        "output_rate": _rate("output_rate", outputs, window, run),
+        "total_rate": _rate("total_rate", inputs + outputs, window, run),
+        "offered_rate": _rate("offered_rate", _Amounts.of([once["offered_rate"]], window, run), window, run),
+    }
 
 
-def _rate(name: str, came: Arrived, window: Window, run: Window) -> dict[str, Any]:
-    """Millions of instants: nothing is copied that need not be."""
-    at, amount = came
-    inside = window.holds(at)
+@dataclass(frozen=True, eq=False, slots=True)
+class _Amounts:
+    """What arrived in the window and in the run, and in each of the window's steps of 10 ms."""
+
+    window: float
+    run: float
+    steps: Floats
+
+    @classmethod
+    def of(cls, pieces: Iterable[tuple[Ints, Any]], window: Window, run: Window) -> Self:
+        in_window = in_run = 0.0
+        count = _steps(window)
+        steps = np.zeros(count)
+        for at, amount in pieces:
+            inside = window.holds(at)
+            in_run += float(amount.sum(where=run.holds(at)))
+            if not inside.any():
+                continue
+            in_window += float(amount.sum(where=inside))
+            if count:
+                first, sums = _by_step(at, amount, inside, window, count)
+                steps[first : first + len(sums)] += sums
+        return cls(in_window, in_run, steps)
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.window + other.window, self.run + other.run, self.steps + other.steps)
+
+
+def _rate(name: str, came: _Amounts, window: Window, run: Window) -> dict[str, Any]:
     return {
         "unit": MEASURES[name].unit,
-        "window": _per_second(float(amount.sum(where=inside)), window),
-        "run": _per_second(float(amount.sum(where=run.holds(at))), run),
-        "peak_1s": _busiest_second(at, amount, inside, window),
+        "window": _per_second(came.window, window),
+        "run": _per_second(came.run, run),
+        "peak_1s": _busiest(came.steps),
     }
 
 
@@ -57,20 +96,34 @@ def _per_second(amount: float, window: Window) -> float | None:
 
 def busiest_second(at: Ints, amount: Floats, window: Window) -> float | None:
     """The most that came within one second of the window; None for a shorter window."""
-    return _busiest_second(at, amount, window.holds(at), window)
+    return _busiest(_Amounts.of([(at, amount)], window, window).steps)
 
 
-def _busiest_second(at: Ints, amount: Floats, inside: Mask, window: Window) -> float | None:
-    steps = (window.end_at - window.start_at) // PEAK_STEP
-    if steps < 100:
+def _busiest(steps: Floats) -> float | None:
+    if not len(steps):
         return None
+    running = np.concatenate(([0.0], np.cumsum(steps)))
+    seconds = running[100:]  # a day has 8.6 million steps: no more arrays of them than need be
+    seconds -= running[:-100].copy()
+    return float(seconds.max())
+
+
+def _steps(window: Window) -> int:
+    """How many steps of 10 ms the window has; none where it is shorter than a second."""
+    steps = (window.end_at - window.start_at) // PEAK_STEP
+    return steps if steps >= 100 else 0
+
+
+def _by_step(at: Ints, amount: Any, inside: Mask, window: Window, steps: int) -> tuple[int, Floats]:
+    """The first step in which anything came, and what came in it and in those behind it."""
     if not inside.all():
         at, amount = at[inside], amount[inside]
     step = at - window.start_at
     step //= PEAK_STEP
     np.minimum(step, steps - 1, out=step)
-    running = np.concatenate(([0.0], np.cumsum(np.bincount(step, amount, steps))))
-    return float(np.max(running[100:] - running[:-100]))
+    first = int(step.min())
+    step -= first
+    return first, np.bincount(step, amount).astype(np.float64, copy=False)
 
 
 def concurrency(answers: Answers, window: Window, asked: int | None) -> dict[str, Any]:

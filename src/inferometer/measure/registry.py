@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferometer.measure import formulas
-from inferometer.measure.answers import Answers
+from inferometer.measure.answers import Answers, Gaps
 from inferometer.measure.formulas import Each, GapSeries, amount, span, spent
 from inferometer.measure.quantiles import Floats
 from inferometer.vocabulary import MEASURES, MeasureName
@@ -28,15 +28,15 @@ Kind = Literal["answered", "sent", "gap", "session", "scalar"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure and how it is made. `each` gives a value per request, `gaps` one per gap; sessions and scalars are
-    computed where their parts are."""
+    """A measure and how it is made. `each` gives a value per request, `gaps` one per gap of some requests; sessions
+    and scalars are computed where their parts are."""
 
     name: MeasureName
     kind: Kind
     formula: str  # symbols are the fields of a record; n output tokens, k1 of them in the first read; unit in []
     sentence: str
     each: Each | None = None
-    gaps: Callable[[Answers], GapSeries] | None = None
+    gaps: Callable[[Gaps], GapSeries] | None = None
 
     @property
     def alerts(self) -> bool:
@@ -62,7 +62,7 @@ def _sent(name: str, each: Each, formula: str, sentence: str) -> None:
     REGISTRY[name] = Measure(MEASURES[name], "sent", formula, sentence, each=each)
 
 
-def _gap(name: str, gaps: Callable[[Answers], GapSeries], formula: str, sentence: str) -> None:
+def _gap(name: str, gaps: Callable[[Gaps], GapSeries], formula: str, sentence: str) -> None:
     REGISTRY[name] = Measure(MEASURES[name], "gap", formula, sentence, gaps=gaps)
 
 

@@ -32,7 +32,9 @@ def _columns(answers: Answers, edges: Ints, measure: str, width_s: float) -> dic
     records, count = answers.records, len(edges) - 1
     flight = InFlight.of(records.sent_at, records.ended_at)
     offered = _sums(records.scheduled_at, None, edges)
-    tokens = _sums(records.read_at, records.read_tokens.astype(np.float64), edges)
+    tokens = np.zeros(count)
+    for reads in records.read_batches(None, ("read_at", "read_tokens")):
+        tokens += _sums(reads.at, reads.tokens.astype(np.float64), edges)
     failures = _sums(records.ended_at[answers.failed], None, edges)
     values = np.where(answers.ok, each_of(measure, answers), np.nan)
     middle, high = _grouped_quantiles(_slice_of(records.scheduled_at, edges), values, count, (0.5, 0.9))

@@ -237,8 +237,8 @@ def _instrument(whole: dict[str, Any], answers: Answers, facts: Facts) -> dict[s
     records, rate = answers.records, whole["rates"]["output_rate"]
     workers = max(1, len(np.unique(records.shard)))
     tokens_per_s = rate["peak_1s"] or rate["window"] or 0.0
-    total = int(records.read_tokens.sum())
-    events = max(int(records.events.sum()), len(records.read_at))
+    total = int(answers.read_tokens.sum())
+    events = max(int(records.events.sum()), int(records.read_offsets[-1]))
     streams = math.ceil(whole["concurrency"]["max"] / workers)
     events_per_s = tokens_per_s * events / total / workers if total else 0.0
     found = error_at(facts.calibration, streams, events_per_s, facts.stamps) if facts.calibration else None
@@ -257,8 +257,9 @@ def slowest(records: Records, n: int = 10) -> list[dict[str, Any]]:
 
 
 def _row(answers: Answers, columns: dict[str, Any], i: int) -> dict[str, Any]:
-    record = answers.records.record(i)
+    record = answers.records.entries(i)
     start_at = int(answers.records.scheduled_at.min())
-    head = {name: getattr(record, name) for name in ("session", "turn", "traffic", "replica", "request_id")}
+    head = {name: record[name] for name in ("session", "turn", "traffic", "replica", "request_id")}
     values = {name: None if np.isnan(column[i]) else float(column[i]) for name, column in columns.items()}
-    return {**head, "at_s": (record.scheduled_at - start_at) / 1e9, "input_tokens": record.input_tokens, **values}
+    at_s = (record["scheduled_at"] - start_at) / 1e9
+    return {**head, "at_s": at_s, "input_tokens": record["input_tokens"], **values}

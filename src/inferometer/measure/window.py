@@ -48,8 +48,9 @@ def start_of(records: Records, facts: Facts) -> int:
 
 def end_of(records: Records, facts: Facts) -> int:
     """The last instant of the run."""
-    columns = (records.scheduled_at, records.sent_at, records.ended_at, records.read_at)
-    return max([start_of(records, facts), *(int(column.max()) for column in columns if len(column))])
+    columns = (records.scheduled_at, records.sent_at, records.ended_at)
+    latest = (int(column.max()) for column in columns if len(column))
+    return max([start_of(records, facts), records.last_read_at(), *latest])
 
 
 def warmup_end(records: Records, plan: Plan, facts: Facts) -> int:

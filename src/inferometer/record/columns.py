@@ -4,8 +4,9 @@ A missing whole number or instant is `MISSING`, a missing float is NaN, a missin
 text is None. Mask with `known(column)` before any arithmetic.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any, Self
 
 import msgspec
@@ -21,6 +22,7 @@ Mask = NDArray[np.bool_]
 
 MISSING = int(np.iinfo(np.int64).min)  # no instant or count can have it; -1 could be an instant of an aligned clock
 READS = ("read_at", "read_tokens", "read_slack")
+BATCH_READS = 262_144  # reads looked at together: temporary arrays of 2 MB, which a processor's cache holds
 
 
 def known(column: Ints) -> Mask:
@@ -79,8 +81,27 @@ class Words:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Reads:
+    """The reads of some records, one record after the other: those of record `owner[i]` are offsets[i] up to
+    offsets[i + 1]. A column that was not wanted is empty."""
+
+    owner: Ints
+    offsets: Ints
+    at: Ints
+    tokens: Ints
+    slack: Ints
+
+    def counts(self) -> Ints:
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Records:
-    """One array per field of `Record`, under its name; record i has the slice `reads(i)` of its `read_*`."""
+    """One array per field of `Record`, under its name; record i has the slice `reads(i)` of its `read_*`.
+
+    Go through reads with `read_batches` or `reads_in_order`: of a long run they are not in memory
+    (`streamed.StreamedRecords`), and `read_at` as a whole is as large as it sounds.
+    """
 
     session: Ints
     turn: Ints
@@ -139,11 +160,10 @@ class Records:
     def concat(cls, parts: Iterable[Self]) -> Self:
         """The whole of several shards, in order of (scheduled_at, session, turn)."""
         parts = [*parts] or [cls.of([])]
-        columns = {name: _JOINED[kind]([getattr(part, name) for part in parts]) for name, kind in SCALARS.items()}
         counts = np.concatenate([np.diff(part.read_offsets) for part in parts])
         reads: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in READS}
-        whole = cls(**columns, read_offsets=offsets_of(counts), **reads)
-        order = np.lexsort((whole.turn, whole.session, whole.scheduled_at))
+        whole = cls(**joined_scalars(parts), read_offsets=offsets_of(counts), **reads)
+        order = time_order(whole)
         return whole if (np.diff(order) == 1).all() else whole.take(order)
 
     def __len__(self) -> int:
@@ -152,15 +172,39 @@ class Records:
     def take(self, chosen: Mask | Ints) -> Self:
         """The records where a mask is true, or at the given indices, in their order."""
         index = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen.astype(np.int64, copy=False)
-        columns = {name: _TAKEN[kind](getattr(self, name), index) for name, kind in SCALARS.items()}
-        counts = self.read_counts()[index]
-        offsets = offsets_of(counts)
-        flat = np.arange(offsets[-1]) + np.repeat(self.read_offsets[:-1][index] - offsets[:-1], counts)
-        return type(self)(**columns, read_offsets=offsets, **{name: getattr(self, name)[flat] for name in READS})
+        offsets, flat = picked_reads(self.read_offsets, index)
+        return type(self)(
+            **taken_scalars(self, index), read_offsets=offsets, **{name: getattr(self, name)[flat] for name in READS}
+        )
+
+    @property
+    def held(self) -> bool:
+        """Whether the reads are in memory."""
+        return True
 
     def read_counts(self) -> Ints:
         """Token-bearing reads of each record."""
         return np.diff(self.read_offsets)
+
+    def read_batches(self, chosen: Mask | None = None, columns: Sequence[str] = READS) -> Iterator[Reads]:
+        """The reads of the chosen records (None: of all), some records at a time, in any order of records."""
+        return self.reads_in_order(chosen, columns)
+
+    def reads_in_order(self, chosen: Mask | None = None, columns: Sequence[str] = READS) -> Iterator[Reads]:
+        """The same in the order of the records. With streamed records it takes longer."""
+        for start, end in read_cuts(self.read_offsets):
+            index = np.arange(start, end) if chosen is None else start + np.flatnonzero(chosen[start:end])
+            if len(index) == end - start:
+                first, last = self.read_offsets[start], self.read_offsets[end]
+                offsets = self.read_offsets[start : end + 1] - first
+                yield Reads(index, offsets, *(getattr(self, name)[first:last] for name in READS))
+            elif len(index):
+                offsets, flat = picked_reads(self.read_offsets, index)
+                yield Reads(index, offsets, *(getattr(self, name)[flat] for name in READS))
+
+    def last_read_at(self) -> int:
+        """The latest of all reads; `MISSING` without any."""
+        return int(self.read_at.max()) if len(self.read_at) else MISSING
 
     def reads(self, i: int) -> slice:
         """Where the reads of record i stand in `read_at`, `read_tokens` and `read_slack`."""
@@ -169,14 +213,33 @@ class Records:
 
     def record(self, i: int) -> Record:
         """Record i as it was written to the log."""
-        values: dict[str, Any] = {name: _ENTRY[kind](getattr(self, name), i) for name, kind in SCALARS.items()}
-        values |= {name: _packed(getattr(self, name)[self.reads(i)]) for name in READS}
+        return self._record(i, {name: getattr(self, name)[self.reads(i)] for name in READS})
+
+    def entries(self, i: int) -> dict[str, Any]:
+        """The fields of record i by name, all but its reads."""
+        return {name: _ENTRY[kind](getattr(self, name), i) for name, kind in SCALARS.items()}
+
+    def _record(self, i: int, reads: dict[str, Ints]) -> Record:
+        values = self.entries(i) | {name: _packed(column) for name, column in reads.items()}
         return Record(**values)
 
 
 SCALARS: dict[str, Any] = {
     field.name: field.type for field in fields(Records) if field.name not in (*READS, "read_offsets")
 }
+
+
+def joined_scalars(parts: Sequence[Records]) -> dict[str, Any]:
+    """The columns of several parts, but for their reads."""
+    return {name: _JOINED[kind]([getattr(part, name) for part in parts]) for name, kind in SCALARS.items()}
+
+
+def taken_scalars(records: Records, index: Ints) -> dict[str, Any]:
+    return {name: _TAKEN[kind](getattr(records, name), index) for name, kind in SCALARS.items()}
+
+
+def time_order(records: Records) -> Ints:
+    return np.lexsort((records.turn, records.session, records.scheduled_at))
 
 
 def default_column(name: str, n: int) -> Any:
@@ -190,6 +253,20 @@ def offsets_of(counts: Ints) -> Ints:
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets
+
+
+def picked_reads(read_offsets: Ints, index: Ints) -> tuple[Ints, Ints]:
+    """For the records at these indices, one behind the other: their offsets, and where each of their reads is."""
+    counts = np.diff(read_offsets)[index]
+    offsets = offsets_of(counts)
+    return offsets, np.arange(offsets[-1]) + np.repeat(read_offsets[:-1][index] - offsets[:-1], counts)
+
+
+def read_cuts(read_offsets: Ints) -> Iterator[tuple[int, int]]:
+    """From record to record, so that about `BATCH_READS` reads are between; all of one record stay together."""
+    inner = np.searchsorted(read_offsets[:-1], np.arange(BATCH_READS, read_offsets[-1], BATCH_READS))
+    edges = np.unique(np.concatenate(([0], inner, [len(read_offsets) - 1])))
+    return pairwise(edges.tolist())
 
 
 def _joined_reads(at: Sequence[bytes], tokens: Sequence[bytes], slack: Sequence[bytes]) -> dict[str, Any]:

@@ -1,17 +1,21 @@
-"""From the logs of the shards to the records of the run: merged in memory, or streamed to a Parquet file."""
+"""From the logs of the shards to the records of the run: merged in memory, left in the logs, or streamed to a Parquet
+file."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from inferometer.record.columns import Records
+import numpy as np
+
+from inferometer.record.columns import BATCH_READS, Records
 from inferometer.record.log import Header, LogReader, Note
 from inferometer.record.parquet import write_batches
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
+from inferometer.record.streamed import HELD_READS, Piece, StreamedRecords
 
-BATCH = 50_000  # records in memory at a time: about 250 MB at 200 reads each
+BATCH = 50_000  # records in memory at a time, or about `BATCH_READS` reads
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,29 @@ class Gathered:
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
-    """The records of all logs, merged in order."""
-    gathered = Gathered()
-    return Records.concat(_batches(_records(paths, gathered))), gathered
+    """The records of all logs, merged in order; of many the reads stay in the logs."""
+    gathered, logs = Gathered(), [*paths]
+    parts: list[Records] = []
+    kept, held = 0, True
+    sizes: list[int] = []
+    for log in logs:
+        before = sum(map(len, parts))
+        for batch in _batches(_records([log], gathered)):
+            kept += len(batch.read_at)
+            parts.append(batch if held else _without_reads(batch))
+            if held and kept > HELD_READS:
+                held, parts = False, [_without_reads(part) for part in parts]
+        sizes.append(sum(map(len, parts)) - before)
+    if held:
+        return Records.concat(parts), gathered
+    return StreamedRecords.joined(parts, lambda columns, wanted: _log_pieces(logs, sizes, columns)), gathered
 
 
 def logs_to_parquet(paths: Iterable[Path], out: Path) -> Gathered:
     """Row group by row group, each in order; `read_parquet` orders the whole."""
     gathered = Gathered()
-    write_batches(_batches(_records(paths, gathered)), out)
+    batches = _batches(_records(paths, gathered), at_least_one=True)
+    write_batches((Records.concat([batch]) for batch in batches), out)
     return gathered
 
 
@@ -52,8 +70,35 @@ def _records(paths: Iterable[Path], gathered: Gathered) -> Iterator[Record]:
             gathered.truncated.append(path)
 
 
-def _batches(records: Iterator[Record]) -> Iterator[Records]:
-    """At least one, so that a file without records has its columns too."""
-    yield Records.concat([Records.of([*islice(records, BATCH)])])
-    while batch := [*islice(records, BATCH)]:
-        yield Records.concat([Records.of(batch)])
+def _batches(records: Iterator[Record], at_least_one: bool = False) -> Iterator[Records]:
+    """As the log has them; with `at_least_one`, so that a file without records has its columns too."""
+    if at_least_one:
+        yield Records.of(_some(records))
+    while batch := _some(records):
+        yield Records.of(batch)
+
+
+def _some(records: Iterator[Record]) -> list[Record]:
+    batch: list[Record] = []
+    size = 0
+    for record in islice(records, BATCH):
+        batch.append(record)
+        size += len(record.read_at)
+        if size >= BATCH_READS * 8:
+            break
+    return batch
+
+
+def _without_reads(records: Records) -> Records:
+    """Its own columns, and how many reads each record has."""
+    none = np.empty(0, np.int64)
+    return replace(records, read_at=none, read_tokens=none, read_slack=none)
+
+
+def _log_pieces(logs: Iterable[Path], sizes: Iterable[int], columns: Sequence[str]) -> Iterator[Piece]:
+    """A log that is still written to is read as far as it was read before."""
+    row = 0
+    for log, size in zip(logs, sizes, strict=True):
+        for batch in _batches(islice(_records([log], Gathered()), size)):
+            yield Piece(row, batch.read_counts(), {name: getattr(batch, name) for name in columns})
+            row += len(batch)

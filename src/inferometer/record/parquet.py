@@ -3,7 +3,7 @@
 pyarrow is imported on use: it takes 0.2 s, which `inferometer --help` does not have.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,24 @@ import numpy as np
 
 from inferometer.errors import StoreError
 from inferometer.record.columns import (
+    BATCH_READS,
     MISSING,
     READS,
     SCALARS,
     Floats,
     Ints,
+    Mask,
     Records,
     Texts,
     Words,
     default_column,
     known,
+    offsets_of,
 )
 from inferometer.record.files import replacing, told
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
+from inferometer.record.streamed import HELD_READS, Piece, StreamedRecords
 
 Table = Any  # pyarrow.Table
 Array = Any  # pyarrow.Array
@@ -45,8 +49,48 @@ def write_batches(batches: Iterable[Records], path: Path) -> None:
 
 
 def read_parquet(path: Path) -> Records:
-    """All records of the file, in order of (scheduled_at, session, turn)."""
-    return Records.concat(read_batches(path))
+    """All records of the file, in order of (scheduled_at, session, turn); of a large file the reads stay in it."""
+    with _open(path) as file:
+        large = sum(_stored_reads(file, i) for i in range(file.num_row_groups)) > HELD_READS
+    return _streamed(path) if large else Records.concat(read_batches(path))
+
+
+def read_pieces(path: Path, columns: Sequence[str], wanted: Mask | None = None) -> Iterator[Piece]:
+    """Reads in the order of the file, about `BATCH_READS` at a time; rows that are not wanted may be left out."""
+    row = 0
+    with _open(path) as file:
+        for i in range(file.num_row_groups):
+            rows = file.metadata.row_group(i).num_rows
+            if wanted is None or wanted[row : row + rows].any():
+                size = max(1, rows * BATCH_READS // max(1, _stored_reads(file, i)))
+                yield from _pieces(file, i, size, columns, row)
+            row += rows
+
+
+def _pieces(file: Any, group: int, size: int, columns: Sequence[str], row: int) -> Iterator[Piece]:
+    for batch in file.iter_batches(size, row_groups=[group], columns=list(columns), use_threads=False):
+        lists = [batch.column(name) for name in columns]
+        counts = np.diff(lists[0].offsets.to_numpy()).astype(np.int64)
+        yield Piece(row, counts, {name: each.flatten().to_numpy() for name, each in zip(columns, lists, strict=True)})
+        row += len(batch)
+
+
+def _stored_reads(file: Any, group: int) -> int:
+    """About how many reads a row group has: an empty list counts as one."""
+    about = file.metadata.row_group(group)
+    columns = (about.column(i) for i in range(about.num_columns))
+    return next((int(column.num_values) for column in columns if column.path_in_schema.startswith("read_at")), 0)
+
+
+def _streamed(path: Path) -> Records:
+    counts = np.concatenate([piece.counts for piece in read_pieces(path, ("read_tokens",))])
+    no_reads: dict[str, Any] = dict.fromkeys(READS, np.empty(0, np.int64))
+    parts, row = [], 0
+    for table in _row_groups(path, "records", [*SCALARS]):
+        offsets = offsets_of(counts[row : row + len(table)])
+        parts.append(Records(**_scalars(table), read_offsets=offsets, **no_reads))
+        row += len(table)
+    return StreamedRecords.joined(parts, lambda columns, wanted: read_pieces(path, columns, wanted))
 
 
 def read_batches(path: Path) -> Iterator[Records]:
@@ -76,10 +120,13 @@ def _records(table: Table) -> Records:
     reads = {name: table.column(name).combine_chunks() for name in READS}
     offsets = reads["read_at"].offsets.to_numpy().astype(np.int64)
     flat: dict[str, Any] = {name: column.flatten().to_numpy() for name, column in reads.items()}
+    return Records(**_scalars(table), read_offsets=offsets - offsets[0], **flat)
+
+
+def _scalars(table: Table) -> dict[str, Any]:
     there = {name: kind for name, kind in SCALARS.items() if name in table.column_names}
     columns = {name: default_column(name, len(table)) for name in SCALARS if name not in there}
-    columns |= _columns(table, there)
-    return Records(**columns, read_offsets=offsets - offsets[0], **flat)
+    return columns | _columns(table, there)
 
 
 def _table(arrays: dict[str, Array], kind: str) -> Table:
@@ -135,11 +182,13 @@ def _open(path: Path) -> Iterator[Any]:
         raise StoreError(f"{path}: not a readable Parquet file: {error}") from error
 
 
-def _row_groups(path: Path, kind: str) -> Iterator[Table]:
+def _row_groups(path: Path, kind: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
+    """With the columns given, as far as the file has them; else with all."""
     with _open(path) as file:
         check_schema(path, kind, (file.schema_arrow.metadata or {}).get(_SCHEMA_KEY, b"").decode())
+        wanted = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
         for i in range(file.num_row_groups):
-            yield file.read_row_group(i)
+            yield file.read_row_group(i, wanted)
 
 
 def _ints_to_arrow(column: Ints) -> Array:

@@ -24,6 +24,7 @@ from inferometer.record.parquet import read_parquet, read_samples, write_parquet
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
+from inferometer.record.streamed import HELD_READS
 from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of
 from inferometer.store.names import run_id
 
@@ -31,7 +32,7 @@ PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
 OBSERVER_LOG = "log-observer.bin"
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C: five times as fast
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-LARGEST_IN_MEMORY = 2 * 2**30  # bytes of logs: some 80 million reads
+LARGEST_IN_MEMORY = 25 * HELD_READS  # bytes of logs; a read has 24 or a little more
 LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
 
 
@@ -86,8 +87,8 @@ class RunFolder:
         logs = logs_of(self.path)
         with told(self.path):
             small = sum(log.stat().st_size for log in logs) <= LARGEST_IN_MEMORY
-        if small:
-            records, gathered = read_logs(logs)
+        records, gathered = read_logs(logs) if small else (None, Gathered())
+        if records is not None and records.held:
             write_parquet(records, self.path / RECORDS)
         else:
             gathered = logs_to_parquet(logs, self.path / RECORDS)

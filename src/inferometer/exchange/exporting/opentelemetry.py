@@ -2,7 +2,7 @@
 semantic conventions advise; server histograms where the server's own were sampled."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -61,12 +61,19 @@ def _client(run: Run) -> Iterator[dict[str, Any]]:
     answers = Answers.of(records_of(run))
     about = _about(run)
     ok = answers.ok
-    gaps = answers.gaps.length_s[ok[answers.gaps.owner]] if len(answers.gaps.owner) else answers.gaps.length_s
     yield _histogram(run, "gen_ai.client.operation.duration", "s", DURATION, _durations(answers, about))
     yield _histogram(run, "gen_ai.client.token.usage", "{token}", TOKENS, _tokens(answers, about))
     first = [(about, each_of("ttft", answers)[ok])]
     yield _histogram(run, "gen_ai.client.operation.time_to_first_chunk", "s", FIRST, first)
-    yield _histogram(run, "gen_ai.client.operation.time_per_output_chunk", "s", PER_TOKEN, [(about, gaps)])
+    yield _histogram(run, "gen_ai.client.operation.time_per_output_chunk", "s", PER_TOKEN, [(about, _gaps(answers))])
+
+
+def _gaps(answers: Answers) -> Iterator[Floats]:
+    """Those of the answered requests; all at once where they are in memory."""
+    if answers.records.held:
+        yield answers.gaps.length_s[answers.ok[answers.gaps.owner]]
+    else:
+        yield from (gaps.length_s for gaps in answers.gap_batches(answers.ok))
 
 
 def _durations(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
@@ -107,17 +114,28 @@ def _about(run: Run) -> Attributes:
 
 
 def _histogram(
-    run: Run, name: str, unit: str, bounds: Sequence[float], series: Sequence[tuple[Attributes, Floats]]
+    run: Run,
+    name: str,
+    unit: str,
+    bounds: Sequence[float],
+    series: Sequence[tuple[Attributes, Floats | Iterator[Floats]]],
 ) -> dict[str, Any]:
-    points = [_counted(run, about, bounds, values[~np.isnan(values)]) for about, values in series]
+    points = [
+        _counted(run, about, bounds, [values] if isinstance(values, np.ndarray) else values) for about, values in series
+    ]
     return _metric(name, unit, [point for point in points if point["count"] != "0"])
 
 
-def _counted(run: Run, about: Attributes, bounds: Sequence[float], values: Floats) -> dict[str, Any]:
+def _counted(run: Run, about: Attributes, bounds: Sequence[float], batches: Iterable[Floats]) -> dict[str, Any]:
     """A bucket holds what is above the bound before it and at most its own."""
-    counts = np.bincount(np.searchsorted(bounds, values, side="left"), minlength=len(bounds) + 1)
-    point = _point(run, about, bounds, counts.tolist(), float(values.sum()))
-    return point | ({"min": float(values.min()), "max": float(values.max())} if len(values) else {})
+    counts, sums, ends = np.zeros(len(bounds) + 1, np.int64), [0.0], []
+    for batch in batches:
+        values = batch[~np.isnan(batch)]
+        counts += np.bincount(np.searchsorted(bounds, values, side="left"), minlength=len(counts))
+        sums.append(float(values.sum()))
+        ends += [float(values.min()), float(values.max())] if len(values) else []
+    point = _point(run, about, bounds, counts.tolist(), math.fsum(sums))
+    return point | ({"min": min(ends), "max": max(ends)} if ends else {})
 
 
 def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequence[int], total: float) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """`Asked`: what an exporter is given; `Piece`: a file it makes of it. Writing is left to `registry`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -10,10 +10,27 @@ from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.run import Run
 
+Chunks = Callable[[], Iterable[bytes]]  # a file that is made while it is written, anew for each call
 
-class Piece(NamedTuple):
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Piece:
     name: str  # of the file, where its place has none of its own
-    content: bytes
+    made: bytes | Chunks
+
+    def chunks(self) -> Iterable[bytes]:
+        return [self.made] if isinstance(self.made, bytes) else self.made()
+
+    @property
+    def content(self) -> bytes:
+        return b"".join(self.chunks())
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Rows:
+    """A long list of a document, some of it at a time."""
+
+    batches: Callable[[], Iterable[list[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +47,37 @@ class Asked:
 Exporter = Callable[[Asked], list[Piece]]
 
 
+_JSON = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+
+
 def json_piece(name: str, content: Any) -> Piece:
     """With an end of line; a number that is not finite is null."""
-    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
-    return Piece(name, orjson.dumps(content, option=options))
+    return Piece(name, orjson.dumps(content, option=_JSON | orjson.OPT_APPEND_NEWLINE))
+
+
+def long_json_piece(name: str, content: Mapping[str, Any]) -> Piece:
+    """The same bytes, written field by field, and `Rows` batch by batch."""
+    return Piece(name, lambda: _json_chunks(content))
+
+
+def _json_chunks(content: Mapping[str, Any]) -> Iterator[bytes]:
+    for number, (key, value) in enumerate(content.items()):
+        yield b",\n" if number else b"{\n"
+        if isinstance(value, Rows):
+            yield from _row_chunks(key, value)
+        else:
+            yield orjson.dumps({key: value}, option=_JSON).removeprefix(b"{\n").removesuffix(b"\n}")
+    yield b"\n}\n"
+
+
+def _row_chunks(key: str, rows: Rows) -> Iterator[bytes]:
+    head, tail = orjson.dumps({key: [0]}, option=_JSON).removesuffix(b"\n}").split(b"    0")
+    between = head.removeprefix(b"{\n")
+    for batch in filter(None, rows.batches()):
+        yield between
+        yield orjson.dumps({key: batch}, option=_JSON).removesuffix(b"\n}").removeprefix(head).removesuffix(tail)
+        between = b",\n"
+    yield tail if between == b",\n" else between.removesuffix(b"\n") + b"]"
 
 
 def text_piece(name: str, text: str) -> Piece:

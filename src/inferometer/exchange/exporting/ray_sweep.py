@@ -24,10 +24,9 @@ from inferometer.exchange.exporting.facts import (
 from inferometer.exchange.exporting.pieces import Asked, Piece, of_kind, records_of, text_piece
 from inferometer.measure.deltas import histogram, pooled
 from inferometer.measure.rosetta import sglang, vllm
-from inferometer.measure.rosetta.definition import MS, statistic
+from inferometer.measure.rosetta.definition import MS, Some, statistic
 from inferometer.measure.rosetta.seen import (
     Seen,
-    Series,
     defined,
     input_lengths,
     output_lengths,
@@ -136,7 +135,7 @@ def client_metrics(run: Run) -> Row:
     return _rounded(row, CLIENT_DIGITS)
 
 
-def _series(seen: Seen) -> dict[str, Series]:
+def _series(seen: Seen) -> dict[str, Some]:
     itl = next(spread for spread in sglang.TOOL.spreads if spread.name == "ITL")
     return {
         "ttft_ms": defined(posted_to_first(seen)),

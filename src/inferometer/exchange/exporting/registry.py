@@ -64,10 +64,10 @@ def write(name: str, runs: Sequence[Run], path: Path, *, detailed: bool = False)
     asked = Asked(runs, detailed, path.suffix, lambda file: _content(path / file if folder else path))
     made = pieces(name, asked)
     if not folder and len(made) == 1:
-        return [_write(path, made[0].content)], asked.notes
+        return [_write(path, made[0])], asked.notes
     if path.suffix and not path.is_dir() and not format_named(name).folder:
         raise StoreError(f"{path}: one file cannot hold the {len(made)} that this makes", "-o FOLDER/ takes them all")
-    return [_write(path / piece.name, piece.content) for piece in made], asked.notes
+    return [_write(path / piece.name, piece) for piece in made], asked.notes
 
 
 def stream(name: str, runs: Sequence[Run], to: BinaryIO, *, detailed: bool = False) -> list[str]:
@@ -76,7 +76,7 @@ def stream(name: str, runs: Sequence[Run], to: BinaryIO, *, detailed: bool = Fal
     made = pieces(name, asked)
     if len(made) > 1:
         raise StoreError(f"{name}: makes {len(made)} files, which one stream cannot hold", "give a folder: -o FOLDER")
-    to.write(made[0].content)
+    to.writelines(made[0].chunks())
     return asked.notes
 
 
@@ -85,9 +85,9 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes() if path.is_file() else None
 
 
-def _write(path: Path, content: bytes) -> Path:
+def _write(path: Path, piece: Piece) -> Path:
     with told(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as draft:
-        draft.write_bytes(content)
+    with replacing(path) as draft, draft.open("wb") as file:
+        file.writelines(piece.chunks())
     return path

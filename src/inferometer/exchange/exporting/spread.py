@@ -8,13 +8,16 @@ from inferometer.measure import quantiles
 from inferometer.measure.answers import Answers
 from inferometer.measure.describe import share_of
 from inferometer.measure.facts import Facts
+from inferometer.measure.gaps import gap_values
 from inferometer.measure.registry import REGISTRY
+from inferometer.measure.tally import Tally
 from inferometer.measure.values import quantities
 from inferometer.measure.window import whole_window
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Mask
 from inferometer.record.run import Run
 
+CONFIDENCE = 0.95
 MORE = ("p0.1", "p1", "p5", "p10", "p25", "p75", "p99.9")
 
 
@@ -56,15 +59,15 @@ def _more(answers: Answers, chosen: Mask, name: str) -> dict[str, float]:
     measure = REGISTRY.get(name)
     if measure is None:
         return {}
+    sample: quantiles.Distribution
     if measure.gaps is not None:
-        series = measure.gaps(answers)
-        inside = chosen[series.owner]
-        weights = None if series.weights is None else series.weights[inside]
-        sample = quantiles.sample(series.values[inside], weights, series.at[inside])
+        sample = gap_values(answers, chosen, measure).sample
+        if isinstance(sample, Tally):
+            sample.prepare([share_of(word) for word in MORE], CONFIDENCE)
     elif measure.each is not None:
         values = measure.each(answers)[chosen]
         sample = quantiles.sample(values[values == values])
     else:
         return {}
-    found = {word: quantiles.estimate(sample, share_of(word)).value for word in MORE} if len(sample) else {}
+    found = {word: quantiles.estimate(sample, share_of(word), CONFIDENCE).value for word in MORE} if len(sample) else {}
     return {word: value for word, value in found.items() if value is not None}

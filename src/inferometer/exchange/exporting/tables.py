@@ -5,19 +5,25 @@ import io
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from inferometer.exchange.exporting.facts import started
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, records_of, text_piece
+from inferometer.exchange.exporting.pieces import Asked, Chunks, Piece, json_piece, records_of
 from inferometer.exchange.inferx import write_folder
-from inferometer.record.columns import Records
+from inferometer.record.columns import MISSING, Ints, Records
 from inferometer.record.files import told
 from inferometer.record.parquet import write_parquet
 from inferometer.record.record import Record
 from inferometer.record.run import Run, document
 
 UNFIT_FOR_A_TABLE = {"read_at", "read_tokens", "read_slack"}  # packed; Parquet has them as lists
+ROWS = 1000  # lines of a table that are made at a time
+COPIED = 1 << 20  # bytes of a file that are copied at a time
 
 
 def export_json(asked: Asked) -> list[Piece]:
@@ -29,37 +35,53 @@ def export_parquet(asked: Asked) -> list[Piece]:
     return [Piece(f"{run.id}.parquet", _parquet(run)) for run in asked.runs]
 
 
-def _parquet(run: Run) -> bytes:
+def _parquet(run: Run) -> bytes | Chunks:
     kept = run.folder / "records.parquet" if run.folder else None
     if kept is not None and kept.exists():
-        with told(kept):
-            return kept.read_bytes()
+        return partial(_copied, kept)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "records.parquet"
         write_parquet(records_of(run), path)
         return path.read_bytes()
 
 
+def _copied(path: Path) -> Iterator[bytes]:
+    with told(path), path.open("rb") as file:
+        while chunk := file.read(COPIED):
+            yield chunk
+
+
 def export_csv(asked: Asked) -> list[Piece]:
     """The records, one line each, without the instants of single reads."""
-    return [text_piece(f"{run.id}.csv", _csv(records_of(run))) for run in asked.runs]
+    return [Piece(f"{run.id}.csv", partial(_csv, records_of(run))) for run in asked.runs]
 
 
-def _csv(records: Records) -> str:
+def _csv(records: Records) -> Iterator[bytes]:
     names = [name for name in Record.__struct_fields__ if name not in UNFIT_FOR_A_TABLE]
-    text = io.StringIO()
-    rows = csv.writer(text)
-    rows.writerow([*names, "first_read_at", "last_read_at", "reads"])
-    rows.writerows(_rows(records, names))
-    return text.getvalue()
+    rows = chain([[*names, "first_read_at", "last_read_at", "reads"]], _rows(records, names))
+    while some := [*islice(rows, ROWS)]:
+        text = io.StringIO()
+        csv.writer(text).writerows(some)
+        yield text.getvalue().encode()
 
 
 def _rows(records: Records, names: list[str]) -> Iterator[list[Any]]:
-    for number in range(len(records)):
-        record = records.record(number)
-        reads = records.read_at[records.reads(number)]
-        ends = [int(reads[0]), int(reads[-1])] if len(reads) else [None, None]
-        yield [*(getattr(record, name) for name in names), *ends, len(reads)]
+    first_at, last_at = _ends(records)
+    counts = records.read_counts().tolist()
+    for number, count in enumerate(counts):
+        record = records.entries(number)
+        ends = [int(first_at[number]), int(last_at[number])] if count else [None, None]
+        yield [*(record[name] for name in names), *ends, count]
+
+
+def _ends(records: Records) -> tuple[Ints, Ints]:
+    """When the first and the last read of each record were."""
+    first_at, last_at = np.full(len(records), MISSING), np.full(len(records), MISSING)
+    for reads in records.read_batches(None, ("read_at",)):
+        has = reads.counts() > 0
+        first_at[reads.owner[has]] = reads.at[reads.offsets[:-1][has]]
+        last_at[reads.owner[has]] = reads.at[reads.offsets[1:][has] - 1]
+    return first_at, last_at
 
 
 def export_inferx(asked: Asked) -> list[Piece]:

@@ -1,7 +1,8 @@
 """The JSON of `vllm bench serve`, `latency` and `throughput`: the numbers under vLLM's own definitions where there are
 records, else those the run has. Serve is in milliseconds, the other two in seconds; null is what is not known."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,14 @@ from inferometer.exchange.exporting.facts import (
     seen_by_others,
     started,
 )
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind
+from inferometer.exchange.exporting.pieces import Asked, Piece, Rows, json_piece, long_json_piece, of_kind
 from inferometer.exchange.vllm_latency import latency_document, throughput_document
+from inferometer.measure.answers import Answers
 from inferometer.measure.rosetta import vllm as rosetta
 from inferometer.measure.rosetta.definition import MS, statistic
 from inferometer.measure.rosetta.registry import our_word
 from inferometer.measure.rosetta.seen import Seen, input_lengths, messages, output_lengths, posted_at, total
 from inferometer.measure.values import Quantity, quantities
-from inferometer.record.columns import Ints, Records
 from inferometer.record.run import Run
 from inferometer.vocabulary import NANOSECONDS
 
@@ -45,6 +46,15 @@ def export(asked: Asked) -> list[Piece]:
 
 def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
     """As `vllm bench serve --save-result` writes it; with its arrays as `--save-detailed` does."""
+    found = _serve_document(run, detailed)
+    return {
+        key: [row for rows in value.batches() for row in rows] if isinstance(value, Rows) else value
+        for key, value in found.items()
+    }
+
+
+def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
+    """With what there is of every read as `Rows`."""
     records = run.records()
     if records is None:
         return _head(run) | _told(run)
@@ -117,25 +127,29 @@ def _statistics(seen: Seen) -> dict[str, Any]:
 def _arrays(seen: Seen) -> dict[str, Any]:
     """One entry per request. vLLM writes 0 and an empty list for what failed; its start times are seconds on a clock
     of its own, ours begin with the first request."""
-    records, ok, stamps = seen.every.records, seen.every.ok, messages(seen.every)
+    records, ok = seen.every.records, seen.every.ok
     start_s = (posted_at(seen.every) - int(records.scheduled_at[0])) / NANOSECONDS if len(records) else np.empty(0)
     first_s = (seen.every.first_at - posted_at(seen.every)) / NANOSECONDS
     return {
         "input_lens": _whole(input_lengths(seen.every)),
         "output_lens": _whole(np.where(ok, output_lengths(seen.every), 0)),
         "ttfts": np.where(ok, first_s, 0.0).tolist(),
-        "itls": [_gaps(records, stamps, number) if ok[number] else [] for number in range(len(records))],
+        "itls": Rows(lambda: _gaps(seen.every)),
         "start_times": np.where(ok, start_s, 0.0).tolist(),
         "generated_texts": [text or "" for text in records.answer],
         "errors": ["" if fine else text or word for fine, text, word in _failures(seen)],
     }
 
 
-def _gaps(records: Records, stamps: Ints, number: int) -> list[float]:
-    """Between messages: those that share a read follow at once."""
-    reads = records.reads(number)
-    gaps: list[float] = (np.diff(np.repeat(records.read_at[reads], stamps[reads])) / NANOSECONDS).tolist()
-    return gaps
+def _gaps(answers: Answers) -> Iterator[list[list[float]]]:
+    """Of each answer, between messages: those that share a read follow at once."""
+    for reads in answers.records.reads_in_order(None, ("read_at", "read_tokens")):
+        stamps, ok = messages(answers, reads), answers.ok[reads.owner]
+        edges = pairwise(reads.offsets.tolist())
+        yield [
+            (np.diff(np.repeat(reads.at[start:end], stamps[start:end])) / NANOSECONDS).tolist() if fine else []
+            for fine, (start, end) in zip(ok, edges, strict=True)
+        ]
 
 
 def _failures(seen: Seen) -> list[tuple[bool, str | None, str]]:
@@ -188,7 +202,7 @@ def latency_documents(run: Run) -> dict[str, dict[str, Any]]:
 
 
 def _serve_pieces(run: Run, detailed: bool) -> list[Piece]:
-    return [json_piece(f"vllm_bench_serve_{run.id}.json", serve_document(run, detailed))]
+    return [long_json_piece(f"vllm_bench_serve_{run.id}.json", _serve_document(run, detailed))]
 
 
 def _latency_pieces(run: Run, detailed: bool) -> list[Piece]:

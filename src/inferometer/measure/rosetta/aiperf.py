@@ -8,6 +8,7 @@ from inferometer.measure.rosetta.seen import (
     Seen,
     Series,
     defined,
+    gap_lengths,
     output_lengths,
     per_second,
     per_token_after_first,
@@ -35,9 +36,12 @@ def _per_user(seen: Seen) -> Series:
 
 def _ttst(seen: Seen) -> Series:
     """The second response of each answer, after its first."""
-    records = seen.good.records
-    first = records.read_offsets[:-1][records.read_counts() > 1]
-    return Series((records.read_at[first + 1] - records.read_at[first]) / NANOSECONDS)
+    gap_s = np.full(len(seen.good), np.nan)
+    for reads in seen.good.records.read_batches(None, ("read_at",)):
+        several = reads.counts() > 1
+        first = reads.offsets[:-1][several]
+        gap_s[reads.owner[several]] = (reads.at[first + 1] - reads.at[first]) / NANOSECONDS
+    return defined(gap_s)
 
 
 def _duration_s(seen: Seen) -> float:
@@ -80,7 +84,7 @@ TOOL = Tool(
             *("ICL", "inter_chunk_latency.{}", "icl"),
             "gaps between responses of all answers",
             "stamped per network chunk, as ours; all requests",
-            lambda seen: Series(seen.good.gaps.length_s),
+            lambda seen: gap_lengths(seen.good),
             scale=MS,
         ),
         of_each(

@@ -1,5 +1,6 @@
 """What a tool reports and how: a `Tool` is a table of `Definition`s with a way of its own to take quantiles."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -7,10 +8,12 @@ import numpy as np
 
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.rosetta.seen import Seen, Series, defined, per_second
+from inferometer.measure.tally import Tally
 
 MS = 1000.0
 MEDIANS_AND_TAILS = {"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-Quantile = Callable[[Series, float], float]  # of a series that is not empty, and a share below 1
+Some = Series | Tally  # of reads that are not held in memory, a tally
+Quantile = Callable[[Some, float], float]  # of a series that is not empty, and a share below 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Spread:
     ours: str | None  # our measure that is nearest to it
     definition: str
     why: str  # why it differs from ours
-    series: Callable[[Seen], Series]
+    series: Callable[[Seen], Some]
     unit: str = "s"
     scale: float = 1.0  # of its field against the unit: 1000 where the tool writes milliseconds
 
@@ -71,39 +74,51 @@ REQUEST_THROUGHPUT = Figure(
 )
 
 
-def linear(series: Series, share: float) -> float:
+def linear(series: Some, share: float) -> float:
     """numpy's default: between two order statistics on a straight line."""
-    return float(np.percentile(series.values, 100 * share))
+    if isinstance(series, Series):
+        return float(np.percentile(series.values, 100 * share))
+    place = (series.total - 1) * (100 * share / 100)
+    below = math.floor(place)
+    low, high = series.ranked(below + 1), series.ranked(min(below + 2, int(series.total)))
+    part = place - below
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
-def by_weight(series: Series, share: float) -> float:
+def by_weight(series: Some, share: float) -> float:
     """The smallest value at which the running share of the weights reaches the one asked for."""
+    assert isinstance(series, Series), "one value per request"
     order = np.argsort(series.values, kind="stable")
     running = np.cumsum(_weights(series)[order])
     at = int(np.searchsorted(running / running[-1], share, side="left"))
     return float(series.values[order][min(at, len(order) - 1)])
 
 
-def by_index(series: Series, share: float) -> float:
+def by_index(series: Some, share: float) -> float:
     """The value at index n * share of the sorted ones, cut to a whole number."""
+    assert isinstance(series, Series), "one value per request"
     return float(np.sort(series.values)[int(len(series.values) * share)])
 
 
-def statistic(series: Series, word: str, share: float | None, quantile: Quantile) -> float | None:
+def statistic(series: Some, word: str, share: float | None, quantile: Quantile) -> float | None:
     """One statistic by the tool's own word for it; None without values, whatever the tool writes then."""
-    if not len(series.values):
+    if not len(series):
         return None
     if share is not None:
         return quantile(series, share)
     return _PLAIN[word](series)
 
 
-def mean(series: Series) -> float:
+def mean(series: Some) -> float:
+    if isinstance(series, Tally):
+        return series.sum() / series.total
     return float(np.average(series.values, weights=series.weights))
 
 
-def population_std(series: Series) -> float:
+def population_std(series: Some) -> float:
     """Divided by n, not by n - 1."""
+    if isinstance(series, Tally):
+        return math.sqrt(series.squares_around(mean(series)) / series.total)
     return float(np.sqrt(np.average((series.values - mean(series)) ** 2, weights=series.weights)))
 
 
@@ -111,11 +126,11 @@ def _weights(series: Series) -> Floats:
     return np.ones(len(series.values)) if series.weights is None else series.weights
 
 
-_PLAIN: dict[str, Callable[[Series], float]] = {
+_PLAIN: dict[str, Callable[[Some], float]] = {
     "mean": mean,
     "avg": mean,
     "std": population_std,
     "std_dev": population_std,
-    "min": lambda series: float(series.values.min()),
-    "max": lambda series: float(series.values.max()),
+    "min": lambda series: series.least,
+    "max": lambda series: series.largest,
 }

@@ -21,6 +21,7 @@ from inferometer.measure.rosetta.seen import (
     to_last,
     total,
 )
+from inferometer.measure.tally import Tally
 from inferometer.record.columns import known
 from inferometer.vocabulary import NANOSECONDS
 
@@ -47,8 +48,8 @@ def _ntpot(seen: Seen) -> Series:
     return defined(np.divide(latency, tokens, out=np.zeros(len(tokens)), where=tokens > 0))
 
 
-def _itl(seen: Seen) -> Series:
-    return gaps_with_zeros(seen.good, seen.good.records.read_tokens)
+def _itl(seen: Seen) -> Series | Tally:
+    return gaps_with_zeros(seen.good, lambda reads: reads.tokens)
 
 
 def _time_s(seen: Seen) -> float:

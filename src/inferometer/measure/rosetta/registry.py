@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.measure.rosetta.definition import Figure, Spread, Tool, statistic
+from inferometer.measure.rosetta.definition import Figure, Some, Spread, Tool, statistic
 from inferometer.measure.rosetta.seen import Seen
+from inferometer.measure.tally import Tally
 from inferometer.measure.values import Quantity, quantities
 
 _HERE = "inferometer.measure.rosetta"
@@ -46,7 +47,10 @@ def translated(tool: Tool, seen: Seen, summary: Mapping[str, Any]) -> dict[str, 
 
 def statistics(tool: Tool, spread: Spread, seen: Seen) -> dict[str, float | None]:
     """By the tool's own words, in seconds."""
-    series = spread.series(seen)
+    return _statistics(tool, spread.series(seen))
+
+
+def _statistics(tool: Tool, series: Some) -> dict[str, float | None]:
     return {word: statistic(series, word, share, tool.quantile) for word, share in tool.statistics.items()}
 
 
@@ -67,9 +71,15 @@ def our_word(word: str) -> str:
 
 
 def _spread(tool: Tool, spread: Spread, seen: Seen, ours: Mapping[str, Quantity]) -> dict[str, Any]:
-    theirs = statistics(tool, spread, seen)
+    series = spread.series(seen)
+    theirs = _statistics(tool, series)
     beside = {word: _value(ours, f"{spread.ours}.{our_word(word)}") for word in theirs} if spread.ours else {}
-    return {**_said(spread), "count": len(spread.series(seen).values), "theirs": theirs, "ours": beside or None}
+    return {
+        **_said(spread),
+        "count": series.weight if isinstance(series, Tally) else len(series),
+        "theirs": theirs,
+        "ours": beside or None,
+    }
 
 
 def _figure(figure: Figure, seen: Seen, ours: Mapping[str, Quantity]) -> dict[str, Any]:

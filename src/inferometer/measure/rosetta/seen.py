@@ -1,5 +1,6 @@
 """`Seen`: what another tool would have had in its hands, and the series that several of them make of it."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -7,8 +8,11 @@ import numpy as np
 
 from inferometer.measure.answers import Answers, numbers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.record.columns import Records, known
+from inferometer.measure.tally import Tally, Values
+from inferometer.record.columns import Reads, Records, known
 from inferometer.vocabulary import NANOSECONDS
+
+_OFTEN_ASKED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.999)  # quantiles that are kept in one go
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -46,6 +50,17 @@ class Series:
 
     values: Floats
     weights: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def least(self) -> float:
+        return float(self.values.min())
+
+    @property
+    def largest(self) -> float:
+        return float(self.values.max())
 
 
 def _length_s(answers: Answers) -> float:
@@ -102,32 +117,56 @@ def per_token_after_first(length_s: Floats, first_s: Floats, tokens: Floats) -> 
     return (length_s - first_s) / np.where(tokens > 1, tokens - 1, np.nan)
 
 
-def messages(answers: Answers) -> Ints:
+def messages(answers: Answers, reads: Reads) -> Ints:
     """How many messages each read held: one per token where the answer has events enough for that, else one. A record
     keeps when tokens came, not how they were wrapped."""
-    counts = answers.records.read_counts()
-    one_each = answers.records.events >= answers.read_tokens
-    return np.where(np.repeat(one_each, counts), np.maximum(answers.records.read_tokens, 1), 1)
+    one_each = (answers.records.events >= answers.read_tokens)[reads.owner]
+    return np.where(np.repeat(one_each, reads.counts()), np.maximum(reads.tokens, 1), 1)
 
 
-def gaps_between_messages(answers: Answers) -> Series:
+def gaps_between_messages(answers: Answers) -> Series | Tally:
     """What a client that stamps each message as it is parsed sees: those that share a read follow at once, and count
     as gaps of nothing."""
-    return gaps_with_zeros(answers, messages(answers))
+    return gaps_with_zeros(answers, lambda reads: messages(answers, reads))
 
 
-def gaps_with_zeros(answers: Answers, stamps: Ints) -> Series:
+def gaps_with_zeros(answers: Answers, stamps: Callable[[Reads], Ints]) -> Series | Tally:
     """The gaps between reads, and one of nothing for every stamp after the first of the same read."""
-    at_once = int(stamps.sum()) - len(stamps)
-    return Series(np.concatenate((answers.gaps.length_s, np.zeros(max(at_once, 0)))))
+    batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
+    at_once = sum(int(stamps(reads).sum()) for reads in batches) - int(answers.records.read_offsets[-1])
+    return _gap_lengths(answers, max(at_once, 0))
+
+
+def gap_lengths(answers: Answers) -> Series | Tally:
+    return _gap_lengths(answers, 0)
+
+
+def _gap_lengths(answers: Answers, zeros: int) -> Series | Tally:
+    if answers.records.held:
+        return Series(np.concatenate((answers.gaps.length_s, np.zeros(zeros))))
+
+    def values() -> Iterator[Values]:
+        for gaps in answers.gap_batches(np.ones(len(answers), np.bool_)):
+            yield Values(gaps.length_s)
+        if zeros:
+            yield Values(np.zeros(1), np.array([zeros]))
+
+    found = Tally(values)
+    found.keep_near(_OFTEN_ASKED)
+    return found
 
 
 def busiest_second(answers: Answers) -> float | None:
     """The most messages in one of the seconds counted from the first request."""
-    if not len(answers) or not len(answers.records.read_at):
+    if not len(answers) or not answers.records.read_offsets[-1]:
         return None
-    second = (answers.records.read_at - posted_at(answers).min()) // NANOSECONDS
-    return float(np.bincount(np.maximum(second, 0), messages(answers)).max())
+    start_at, found = posted_at(answers).min(), np.zeros(0, np.float64)
+    for reads in answers.records.read_batches(None, ("read_at", "read_tokens")):
+        second = np.maximum((reads.at - start_at) // NANOSECONDS, 0)
+        counts = np.bincount(second, messages(answers, reads), len(found)).astype(np.float64, copy=False)
+        counts[: len(found)] += found
+        found = counts
+    return float(found.max())
 
 
 def most_in_a_second(answers: Answers, end_at: Ints) -> float | None:

@@ -28,6 +28,7 @@ from inferometer.measure.rosetta.seen import (
     to_last,
     total,
 )
+from inferometer.measure.tally import Tally
 
 
 def e2el(seen: Seen) -> Floats:
@@ -39,7 +40,7 @@ def tpot(seen: Seen) -> Floats:
     return per_token_after_first(e2el(seen), posted_to_first(seen), output_lengths(seen.good))
 
 
-def _itl(seen: Seen) -> Series:
+def _itl(seen: Seen) -> Series | Tally:
     return gaps_between_messages(seen.good)
 
 

@@ -24,7 +24,7 @@ def cdf_of(name: str) -> Callable[[Subject], Spec]:
     def cdf(subject: Subject) -> Spec:
         values, weights = subject.values(name)
         shares, grid = quantile_grid(values, weights)
-        scale = scale_of("s", [float(np.quantile(values, 0.99))])
+        scale = scale_of("s", [_p99(values, weights)])
         rows = [{"share": share, "value": scale.shown(value)} for share, value in zip(shares, grid, strict=True)]
         word = MEASURES[name].title
         line = {
@@ -46,7 +46,7 @@ def histogram_of(name: str) -> Callable[[Subject], Spec]:
 
     def histogram(subject: Subject) -> Spec:
         values, weights = subject.values(name)
-        low, high, beyond = _range(values)
+        low, high, beyond = _range(values, weights)
         scale = scale_of("s", [high])
         counts, edges = np.histogram(values, BINS, (low, high), weights=weights)
         rows = [
@@ -71,15 +71,24 @@ def histogram_of(name: str) -> Callable[[Subject], Spec]:
     return histogram
 
 
-def _range(values: Floats) -> tuple[float, float, int]:
+def _p99(values: Floats, weights: Floats | None) -> float:
+    if weights is None:
+        return float(np.quantile(values, 0.99))
+    order = np.argsort(values)
+    upto = np.cumsum(weights[order])
+    return float(values[order[np.searchsorted(upto, 0.99 * upto[-1])]])
+
+
+def _range(values: Floats, weights: Floats | None) -> tuple[float, float, int]:
     """Where the histogram begins and ends, and how many values are beyond it."""
     low, high = float(values.min()), float(values.max())
-    p99 = float(np.quantile(values, 0.99))
+    p99 = _p99(values, weights)
     if high > _TAIL * p99 > 0:
         high = p99 * 1.5
     if high <= low:
         low, high = low * 0.95, high * 1.05 or 1e-6
-    return low, high, int((values > high).sum())
+    beyond = values > high
+    return low, high, int(beyond.sum() if weights is None else weights[beyond].sum())
 
 
 def _marks(subject: Subject, name: str, scale: Scale, largest: float = float("inf")) -> list[Spec]:

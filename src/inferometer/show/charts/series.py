@@ -11,7 +11,7 @@ from inferometer.show.charts.chart import Cannot, Spec
 from inferometer.show.charts.spec import WIDTH, colours, scale_of, tip, titled, with_unit, x, y
 from inferometer.show.charts.subject import Subject
 from inferometer.show.charts.thinning import thinned
-from inferometer.show.charts.timelines import flight_of, per_second
+from inferometer.show.charts.timelines import flight_of, output_per_second
 from inferometer.vocabulary import NANOSECONDS
 
 MOST_SERIES = 8  # of a panel
@@ -66,8 +66,8 @@ def _load(subject: Subject) -> Iterator[Panel]:
     middles = (edges[:-1] + edges[1:]) // 2
     yield Panel("Requests", "requests", [Line(name, middles, values) for name, values in series.items()])
     records = subject.answers.records
-    if len(records.read_at):
-        output = per_second(records.read_at, records.read_tokens, edges)
+    if records.read_offsets[-1]:
+        output = output_per_second(records, edges)
         yield Panel("Output tokens per second", "", [Line("output tokens", middles, output)])
 
 

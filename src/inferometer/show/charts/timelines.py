@@ -1,12 +1,13 @@
 """What went on over the time of a run: tokens, requests in flight, requests that waited."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from inferometer.measure.inflight import InFlight
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.record.columns import known
+from inferometer.record.columns import Records, known
 from inferometer.show.charts.chart import Cannot, Spec
 from inferometer.show.charts.spec import colours, rules, tip, titled, toggled, view, x, y
 from inferometer.show.charts.subject import Subject
@@ -18,9 +19,9 @@ PIECES = 300
 def tokens_over_time(subject: Subject) -> Spec:
     """Output tokens as they arrived; a prompt counts when its first token comes."""
     records, edges = subject.answers.records, subject.edges(PIECES)
-    if not len(records.read_at):
+    if not records.read_offsets[-1]:
         raise Cannot("no read carried a token: the answers were not streamed")
-    series = {"output": per_second(records.read_at, records.read_tokens, edges)}
+    series = {"output": output_per_second(records, edges)}
     first, prompt = subject.answers.first_at, records.input_tokens
     both = known(first) & known(prompt)
     if both.any():
@@ -43,10 +44,20 @@ def flight_of(subject: Subject) -> tuple[dict[str, Floats], Ints]:
     return {"in flight": flight.mean(edges), "waiting to be sent": waiting.mean(edges)}, edges
 
 
+def output_per_second(records: Records, edges: Ints) -> Floats:
+    batches = records.read_batches(None, ("read_at", "read_tokens"))
+    return _per_second(((reads.at, reads.tokens) for reads in batches), edges)
+
+
 def per_second(at: Ints, amounts: Ints, edges: Ints) -> Floats:
-    sums, _ = np.histogram(at, edges, weights=amounts.astype(np.float64))
-    rates: Floats = sums / (np.diff(edges) / NANOSECONDS)
-    return rates
+    return _per_second([(at, amounts)], edges)
+
+
+def _per_second(pieces: Iterable[tuple[Ints, Ints]], edges: Ints) -> Floats:
+    sums = np.zeros(len(edges) - 1)
+    for at, amounts in pieces:
+        sums += np.histogram(at, edges, weights=amounts.astype(np.float64))[0]
+    return sums / (np.diff(edges) / NANOSECONDS)
 
 
 def piece_text(edges: Ints) -> str:
