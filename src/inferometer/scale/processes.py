@@ -6,7 +6,6 @@ Ctrl-C is forwarded: once drains, twice cancels at once. A worker that dies is r
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from inferometer.scale.frames import (
     Watch,
     job_and_report_types,
 )
+from inferometer.wire.child import python_command
 from inferometer.wire.reactor import Reactor, now
 
 LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start: all have heard of it by then
@@ -178,7 +178,7 @@ class _Worker:
         self.unpacker = Unpacker()
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "inferometer.scale.worker", place],
+            python_command("inferometer.scale.worker", place),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,
