@@ -97,9 +97,12 @@ def test_no_module_of_the_working_folder_is_run(hostile: Path, name: str) -> Non
 
 
 def test_python_m_runs_none_either(hostile: Path, tmp_path: Path) -> None:
-    """But for what Python itself imports before anything of ours: `inferometer`, and `importlib` to find it with."""
+    """But for what `python -m` itself imports before anything of ours: `inferometer`, and what it finds that with."""
     folder = tmp_path / "checkout"
-    shutil.copytree(hostile, folder, ignore=shutil.ignore_patterns("inferometer.py", "importlib.py", "store"))
+    loaded = "import runpy, sys; print(*sys.modules)"
+    before = subprocess.run([sys.executable, "-P", "-c", loaded], capture_output=True, text=True, check=True).stdout
+    left_out = [f"{name}.py" for name in ("inferometer", *before.split())]
+    shutil.copytree(hostile, folder, ignore=shutil.ignore_patterns(*left_out, "store"))
     command = [sys.executable, "-m", "inferometer", "run", *SIMULATOR, *SHORT, "--requests", "4", "--workers", "2"]
     for file in folder.glob("*.py"):
         file.write_text(file.read_text().replace(str(hostile), str(folder)))
