@@ -29,7 +29,15 @@ EXPERIMENT = {
 }
 COMMANDS = {
     "run": ("run", *SIMULATOR, *SHORT, "--requests", "6", "--workers", "2", "-q"),
-    "run with a goal": ("run", *SIMULATOR, *SHORT, "--set", "stop.precision=ttft p50 within 20%", "--set", "stop.at_most=1s"),
+    "run with a goal": (
+        "run",
+        *SIMULATOR,
+        *SHORT,
+        "--set",
+        "stop.precision=ttft p50 within 20%",
+        "--set",
+        "stop.at_most=1s",
+    ),
     "simulate": ("simulate", *SHORT, "--requests", "10"),
     "offline": ("offline", "latency", *OFFLINE, "--input-len", "8", "--output-len", "2"),
     "sweep": ("sweep", "experiment.yaml", "-q"),
@@ -57,7 +65,9 @@ def imported_names() -> set[str]:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in imported_names():
-        (folder / f"{name}.py").write_text(f"open({str(folder / 'ran')!r} + '-{name}', 'w').close()\nraise SystemExit(99)\n")
+        (folder / f"{name}.py").write_text(
+            f"open({str(folder / 'ran')!r} + '-{name}', 'w').close()\nraise SystemExit(99)\n"
+        )
     (folder / "own_bench.py").write_text(
         "import json, own_part\n"
         "def measure():\n"

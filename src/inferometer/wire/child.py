@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # for what starts more of its kind: `multiprocessing` begins with `python -c`
 
@@ -21,10 +22,9 @@ def python_command(module: str, *arguments: str) -> list[str]:
 def import_from(folder: str) -> None:
     """Let modules of a folder be imported, for somebody's own code: behind the standard library, whose names they must
     not take, and before what is installed."""
-    paths = sysconfig.get_paths()
-    library = {os.path.realpath(paths[name]) for name in ("stdlib", "platstdlib")}
-    library |= {os.path.join(place, "lib-dynload") for place in library}
-    behind = [at + 1 for at, place in enumerate(sys.path) if os.path.realpath(place) in library]
+    library = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+    library |= {place / "lib-dynload" for place in library}
+    behind = [at + 1 for at, place in enumerate(sys.path) if Path(place).resolve() in library]
     sys.path.insert(max(behind, default=len(sys.path)), folder)
 
 
