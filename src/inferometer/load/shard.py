@@ -7,6 +7,7 @@ import gc
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ class ShardReport(msgspec.Struct):
     start_at: int
     ended_at: int = 0
     interrupted: bool = False
+    broken: int = 0  # requests whose connection was refused or broke: the server may be gone
     gave_up: str | None = None  # why the run was ended early
     stamps: str = "read"
     clock_steps_s: list[float] = []
@@ -110,7 +112,8 @@ class _Shard:
         self._primer: Primer | None = None
         self._reached: set[str] = set()  # classes whose goal is
         self._undo_signals = [
-            self.reactor.on_signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+            self.reactor.on_signal(number, partial(self._on_interrupt, number))
+            for number in (signal.SIGINT, signal.SIGTERM)
         ]
 
     def run(self, await_start: Callable[[], int]) -> ShardReport:
@@ -217,6 +220,7 @@ class _Shard:
             first = int.from_bytes(record.read_at[:8], "little", signed=True)
             self._recent_ttft_s.append((first - record.sent_at) / 1e9)
         if is_failure(record):
+            self.report.broken += record.outcome in ("connect", "cut")
             self._check_errors()
 
     def _tick(self) -> None:
@@ -314,7 +318,7 @@ class _Shard:
         for drive in self.drives:
             action(drive)
 
-    def _on_interrupt(self) -> None:
+    def _on_interrupt(self, number: signal.Signals) -> None:
         """The first one drains, the second cancels."""
         if self.report.interrupted:
             self._cut("cancelled")
@@ -322,7 +326,7 @@ class _Shard:
         self.report.interrupted = True
         if self._primer is not None:
             self._primer.stop()
-        self.log.add(Note("interrupted", now()))
+        self.log.add(Note("interrupted", now(), {"signal": number.name}))
         self.drain("cancelled")
         self._each(lambda drive: drive.interrupt("cancelled"))
 
