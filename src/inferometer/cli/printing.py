@@ -89,6 +89,8 @@ def exit_code(run: Run, *, shown: bool) -> int:
         say("error", f"not valid as a measurement: {_reasons(run, shown)}")
     elif word == "doubtful":
         say("warning", f"doubtful as a measurement: {_reasons(run, shown)}")
+    elif run.state == "failed":
+        say("error", "the run failed")
     if code != LIMIT_FAILED and word != "invalid":
         _say_undecided(limits)
     return code
