@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from inferometer.errors import PlanError, TargetError
+from inferometer.errors import LostError, PlanError, TargetError
 from inferometer.judge.asked import everything, headline, named
 from inferometer.judge.comparable import axes_text, objections
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Sides
+from inferometer.judge.ending import losses
 from inferometer.judge.identity import identity
 from inferometer.judge.judgement import ALPHA, MARGIN, Change, changes
 from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.verdict import OURS
 from inferometer.plan.load import Stop
 from inferometer.plan.model import Plan
 from inferometer.plan.writing import to_mapping
@@ -28,7 +30,6 @@ from inferometer.workload.registry import new_nonce
 Side = Literal["a", "b"]
 BLOCKS, BLOCK_S = 10, 20.0
 FEWEST_PAIRS = 3  # with 2 the interval is 12.7 standard errors to each side: nothing is ever told
-OURS = ("late_sends", "shortfall", "own_error")  # findings about the instrument: such a pair is left out
 
 Numbers = Sequence[Mapping[str, Quantity]]  # of each run of a side
 Measure = Callable[[Plan, Side, str], Run]  # a block: its plan, its side, and the nonce of its tape
@@ -105,7 +106,13 @@ def ab(
             if on_block is not None:
                 on_block(block)
 
-        blocks = [*in_turns(a, b, asked, measure, done)]
+        blocks: list[Block] = []
+        try:
+            blocks.extend(in_turns(a, b, asked, measure, done))
+        except TargetError as error:
+            if blocks:  # it was there before
+                raise LostError(error.message, _kept_hint(blocks)) from error
+            raise
     return _finished(blocks, asked, kept)
 
 
@@ -151,7 +158,7 @@ def in_turns(
         block = Block(pair, side, measure(plan, side, nonce))
         done(block)
         yield block
-        if block.run.state == "interrupted":
+        if block.run.state == "interrupted" or losses(block.run):
             return
 
 
@@ -170,7 +177,8 @@ def judged(blocks: Sequence[Block], design: Design | None = None) -> Compared:
     before, after = [one.run for one, _ in pairs], [other.run for _, other in pairs]
     if len(pairs) < 2:
         why = "; ".join(f"pair {pair}: {text}" for pair, text in left_out.items()) or "it was interrupted"
-        raise TargetError(f"only {len(pairs)} of {asked.blocks} pairs can be compared: {why}", _kept_hint(blocks))
+        kind = LostError if any(losses(each.run) for each in blocks) else TargetError
+        raise kind(f"only {len(pairs)} of {asked.blocks} pairs can be compared: {why}", _kept_hint(blocks))
     numbers = [[quantities(each.summary) for each in side] for side in (before, after)]
     open_loop = before[0].summary.get("loop") in ("open", "mixed")
     comparison = Comparison(
@@ -208,6 +216,8 @@ def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
         wrong = [reason["text"] for reason in reasons if reason.get("word") == "invalid"]
         if each.run.state in ("interrupted", "partial"):
             cut[each.pair] = f"{each.side} was {each.run.state}"
+        elif lost := losses(each.run):
+            cut[each.pair] = f"{each.side}: {lost[0]}"
         elif not each.run.summary.get("measures"):
             cut[each.pair] = f"{each.side} answered nothing"
         elif wrong:

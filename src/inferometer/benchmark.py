@@ -29,6 +29,7 @@ from inferometer.store.opening import Place, open_store
 from inferometer.target.entry import NOT_FOUND
 from inferometer.target.processes import MARK, belonging, end_all
 from inferometer.vocabulary import duration_text
+from inferometer.wire.child import python_command
 
 MOST_LOG = 4 * 2**20  # bytes kept of each output, the last ones
 MOST_RESULT = 64 * 2**20  # bytes of JSON that are read
@@ -101,7 +102,7 @@ def _executed(benchmark: Benchmark, echo: bool) -> Ended:
 def _argv(benchmark: Benchmark, result: Path) -> list[str]:
     if benchmark.python is not None:
         arguments = [benchmark.python, json.dumps(benchmark.args), str(result)]
-        return [sys.executable, "-m", "inferometer.target.entry", *arguments]
+        return python_command("inferometer.target.entry", *arguments)
     command = benchmark.filled()
     return [shutil.which("bash") or "/bin/sh", "-c", command] if isinstance(command, str) else command
 

@@ -1,5 +1,9 @@
 """What goes wrong, said so that a person knows what to do; each kind carries its exit code."""
 
+import signal
+
+LIMIT_FAILED, WRONG_USE, UNREACHABLE, INVALID = 1, 2, 3, 4  # exit codes
+
 
 class InferometerError(Exception):
     """`where: what is wrong, what we got`, with a hint of what to do."""
@@ -24,6 +28,18 @@ class TargetError(InferometerError):
     """What should be measured could not be reached, or does not speak the API."""
 
     exit_code = 3
+
+
+class LostError(InferometerError):
+    """The server or a worker was lost on the way: what was measured until then is kept, and is not what was asked."""
+
+    exit_code = INVALID
+
+
+class Terminated(KeyboardInterrupt):
+    """TERM: ends us as Ctrl-C does, with what was measured kept; only the exit code differs."""
+
+    number = signal.SIGTERM
 
 
 class StoreError(InferometerError):

@@ -1,6 +1,6 @@
 """The conductor of one run: a plan is driven at a target, measured, judged and kept."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
 from inferometer.record.columns import Records
 from inferometer.record.gather import Gathered, read_logs
+from inferometer.record.log import Note
 from inferometer.record.run import STATES, Run, State
 from inferometer.record.sample import Samples
 from inferometer.scale.goal import has_goals, watched_goals
@@ -65,11 +66,11 @@ def run(
     try:
         folder.write_plan(to_mapping(plan))
         with aiming(plan, folder.path, say, server, wait_for_target_s) as aim:
-            state = _measure(aim, folder, nonce or new_nonce(), watch, say)
+            state, losses = _measure(aim, folder, nonce or new_nonce(), watch, say)
     except BaseException as error:
         folder.abandon(error)
         raise
-    finished = finish(plan, folder, state, load_curve(kept_in.home), kept_in, say, derive)
+    finished = finish(plan, folder, state, load_curve(kept_in.home), kept_in, say, derive, losses)
     write_outputs(finished, plan.outputs)
     return finished
 
@@ -90,8 +91,8 @@ def partial_run(kept: Run, store: Place = None) -> Run:
     return replace(kept, summary=summary, verdict=verdict(summary, facts, plan), read_records=lambda: records)
 
 
-def _measure(aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: Notes) -> State:
-    """The load on its target."""
+def _measure(aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: Notes) -> tuple[State, list[Note]]:
+    """The load on its target: how it ended, and what was lost on the way."""
     plan = aim.plan
     facts = probe(plan.target)
     for note in facts.notes:
@@ -102,15 +103,14 @@ def _measure(aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: 
     _check_workloads(plan, facts, nonce, say)
     with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), say):
         end = _drive(plan, facts, folder, nonce, watch)
-    if death := aim.death():
-        say(death)
+    losses = [Note("lost worker", facts={"why": f"{lost.shard} of {plan.workers}: {lost.why}"}) for lost in end.lost]
+    if gone := aim.lost(any(report.broken for report in end.reports) or bool(end.lost)):
+        losses.append(Note("lost server", facts={"why": gone}))
         folder.write_environment(known | aim.facts)
-    for lost in end.lost:
-        say(f"worker {lost.shard} was lost, what it had logged is kept: {lost.why}")
     for report in end.reports:
         if report.gave_up:
             say(f"ended early: {report.gave_up}")
-    return "failed" if death else _state(end)
+    return _state(end, losses), losses
 
 
 def finish(
@@ -121,9 +121,12 @@ def finish(
     store: Place = None,
     notes: Notes | None = None,
     derive: Derive | None = None,
+    losses: Sequence[Note] = (),
 ) -> Run:
-    """Turn the logs of a run into columns, numbers and a verdict, and enter it in the index."""
+    """Turn the logs of a run into columns, numbers and a verdict, and enter it in the index. `losses` are what no log
+    of a shard can know."""
     records, gathered = folder.gather()
+    gathered.notes.extend(losses)
     summary, facts = measured(plan, records, gathered, curve)
     if derive is not None:
         summary["values"] = {**summary.get("values", {}), **derive(summary)}
@@ -187,7 +190,7 @@ def _drive(
         return run_shards(observed_shard, jobs, watch or (lambda _progress: None))
 
 
-def _state(end: ShardsEnd[ShardReport]) -> State:
+def _state(end: ShardsEnd[ShardReport], losses: Sequence[Note]) -> State:
     if any(report.interrupted for report in end.reports):
         return "interrupted"
-    return "failed" if end.lost or any(report.gave_up for report in end.reports) else "complete"
+    return "failed" if losses or any(report.gave_up for report in end.reports) else "complete"

@@ -1,17 +1,20 @@
 """The conductor of a search: runs at one load after another, each kept like any other, until the most load within the
 plan's limits is known."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
-from inferometer.errors import InferometerError, PlanError
+from inferometer.errors import InferometerError, LostError, PlanError, TargetError, Terminated
+from inferometer.judge.ending import ended_by, losses
 from inferometer.judge.search import Bounds, Found, Step, Try, attained_of, find, result
 from inferometer.measure.values import quantities
+from inferometer.measure.verdict import OURS
 from inferometer.plan.load import Load, Stop
 from inferometer.plan.model import Plan
 from inferometer.plan.short import RATE_TYPES
@@ -26,7 +29,7 @@ from inferometer.target.server import StartedServer, running
 Axis = Literal["rate", "concurrency"]
 
 STEP_S = 60.0
-OURS = ("late_sends", "shortfall", "own_error")  # findings that say nothing of the target: a limit may be missed by us
+FAILED = ("failed_requests", "nothing_answered", "ended_early")  # too many: such a step is broken, not invalid
 CURVE = (
     *("request_rate", "output_rate", "concurrency", "goodput", "failure_rate"),
     *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99"),
@@ -44,6 +47,7 @@ class Searched:
     experiment: str
     limits: list[str]
     interrupted: bool = False
+    terminated: bool = False  # by TERM, not by Ctrl-C
 
     def document(self) -> dict[str, Any]:
         steps = [asdict(step) | {"word": step.word, "meets": step.guess} for step in self.steps]
@@ -83,10 +87,12 @@ def search(
             server = stack.enter_context(_running(plan, kept.path, notes)) if plan.server else None
             trial = _Trial(plan, axis, step_s, kept_in, kept, notes, server)
             find(trial, bounds, tried)
-    except KeyboardInterrupt:
-        return searched(interrupted=True)
-    except InferometerError:
+    except KeyboardInterrupt as ended:
+        return replace(searched(interrupted=True), terminated=isinstance(ended, Terminated))
+    except InferometerError as error:
         searched(interrupted=False)
+        if steps and isinstance(error, TargetError):  # it was there before
+            raise LostError(error.message, error.hint) from error
         raise
     return searched(interrupted=False)
 
@@ -123,7 +129,9 @@ class _Trial:
         self.store.set_case(made.id, self.kept.id, name)
         self.kept.add({"name": name, "parameters": {self.axis: wanted.load}, "run": made.id})
         if made.state == "interrupted":  # a piece of a step tells nothing of its load
-            raise KeyboardInterrupt
+            raise Terminated if ended_by(made) == signal.SIGTERM else KeyboardInterrupt
+        if lost := losses(made):
+            raise LostError(" ".join(lost), f"the run is kept: inferometer show {made.id}")
         return step_of(made, wanted, time.monotonic() - began)
 
 
@@ -152,6 +160,7 @@ def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> Step:
         length_s=made.summary["window"]["run_s"],
         run=made.id,
         ended=goal.get("why"),
+        broken=any(each["word"] == "invalid" and each["code"] in FAILED for each in made.verdict["reasons"]),
         valid=not any(each["word"] == "invalid" and each["code"] in OURS for each in made.verdict["reasons"]),
         values={key: known[key].value for key in CURVE if key in known},
         took_s=took_s,

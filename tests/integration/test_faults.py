@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from inferometer.errors import PlanError
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
 from inferometer.plan.model import Plan
 from inferometer.record.log import read_log
 from inferometer.record.record import Record
-from inferometer.simulator.faults import HEADER, NAMES
+from inferometer.simulator.faults import HEADER, NAMES, ON_THE_WIRE
+from inferometer.simulator.rehearsal import rehearse, simulated_run
 
 TOKENS = 8
 
@@ -174,3 +176,97 @@ def test_closed_at_the_next_request(faulty):
     for record in again:
         assert record.ready_at + record.retry_ns <= record.sent_at
         assert record.connect_ns > 0
+
+
+# -- the same faults in virtual time -------------------------------------------------------------------------------
+
+VIRTUAL = {name: name for name in NAMES if name not in ON_THE_WIRE} | {
+    "retry-after": "status=429, retry-after=2s",
+    "cut": "cut=3",
+    "cut at once": "cut=0",
+    "cut behind the end": "cut=99",
+    "cut in chunks": "cut=3, tokens-per-chunk=2",
+    "stall": "stall=40ms",
+    "slow-headers": "slow-headers=40ms",
+    "chunks without usage": "tokens-per-chunk=3, no-usage",
+    "a stall of the last chunk": "stall=40ms, tokens-per-chunk=8",
+}
+COMPARED = (
+    "outcome",
+    "status",
+    "error",
+    "retry_after_s",
+    "finish_reason",
+    "input_tokens",
+    "output_tokens",
+    "tokens_by",
+)
+
+
+def seen(record: Record) -> dict[str, object]:
+    """What a fault changes, without instants."""
+    found: dict[str, object] = {name: getattr(record, name) for name in COMPARED}
+    return found | {"tokens": sum(tokens(record))}
+
+
+@pytest.mark.parametrize("name", VIRTUAL)
+def test_virtual_time_has_the_same_faults(faulty, name):
+    fault = VIRTUAL[name]
+    real = faulty(fault).faulty[0]
+    plan = Plan(
+        target={"headers": {HEADER: fault}},
+        server={"type": "simulator", "args": {"frontend": 0, "step_time": {"base": 0.001}}},
+        load={"concurrency": 1},
+        stop={"requests": 3},
+        workload={"input_tokens": 4, "output_tokens": TOKENS},
+    )
+    records, _ = rehearse(plan)
+    virtual = records.record(0)
+    assert seen(virtual) == seen(real)
+    for begin, end in (("sent_at", "headers_at"), ("sent_at", "ended_at")):
+        took = {at: getattr(record, end) - getattr(record, begin) for at, record in (("r", real), ("v", virtual))}
+        assert (took["r"] >= 40e6) == (took["v"] >= 40e6), (begin, end, took)
+    gaps = [np.diff(instants(record)).max(initial=0) >= 39e6 for record in (real, virtual)]
+    assert gaps[0] == gaps[1]
+
+
+@pytest.mark.parametrize("name", ON_THE_WIRE)
+def test_what_virtual_time_cannot_have_is_refused_by_name(name):
+    for plan in (
+        Plan(server={"type": "simulator", "args": {"faults": {"shares": {f"stall=1s, {name}": 0.1}}}}, stop=3),
+        Plan(target={"headers": {HEADER: name}}, stop=3),
+    ):
+        with pytest.raises(PlanError, match=f"{name} is a fault of {ON_THE_WIRE[name]}, which virtual time"):
+            simulated_run(plan)
+
+
+def test_shares_of_faults_happen_in_virtual_time():
+    shares = {"status=503": 0.2, "cut=2": 0.1, "slow-headers=50ms": 0.1}
+    args = {"frontend": 0, "faults": {"shares": shares, "seed": 3}}
+    made = simulated_run(Plan(server={"type": "simulator", "args": args}, load={"rate": 50}, stop={"requests": 1000}))
+    counts = made.summary["outcomes"]
+    assert counts["ok"] + counts["status_503"] + counts["cut"] == 1000
+    assert 150 < counts["status_503"] < 250 and 60 < counts["cut"] < 140
+    records = made.records()
+    slow = (records.headers_at - records.sent_at)[records.outcome.mask("ok")] >= 50e6
+    assert 60 < int(slow.sum()) < 140
+
+
+def test_a_time_limit_ends_what_a_fault_delays():
+    args = {"faults": {"shares": {"stall=5s": 1.0}}}
+    target = {"timeout": {"request": 2}}
+    plan = Plan(
+        server={"type": "simulator", "args": args}, target=target, load={"concurrency": 2}, stop={"requests": 4}
+    )
+    records, _ = rehearse(plan)
+    assert records.outcome.counts() == {"timeout": 4}
+    assert {int(each) for each in records.ended_at - records.sent_at} == {2_000_000_000}
+
+
+def test_a_hopeless_plan_is_given_up_in_virtual_time():
+    args = {"faults": {"shares": {"status=503": 1.0}}}
+    made = simulated_run(Plan(server={"type": "simulator", "args": args}, load={"rate": 50}, stop={"requests": 1000}))
+    assert made.state == "failed"
+    assert made.summary["outcomes"]["status_503"] == 100
+    stopped = simulated_run(Plan(server={"type": "simulator", "args": args}, stop={"requests": 1000, "errors": 7}))
+    assert (stopped.state, stopped.summary["outcomes"]["status_503"]) == ("failed", 7)

@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from inferometer.load.clock import Ticket
+from inferometer.load.drive import HOPELESS
 from inferometer.load.facts import facts_of
-from inferometer.load.shard import HOPELESS, ShardJob, ShardReport, run_shard
+from inferometer.load.shard import ShardJob, ShardReport, run_shard
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records

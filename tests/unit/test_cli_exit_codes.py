@@ -19,36 +19,62 @@ VALID = judged(made_run(limits=["ttft p50 < 1s"]), "valid")
 MISSED = judged(made_run(limits=["ttft p50 < 1us", "failure_rate < 1%"]), "valid")
 UNTOLD = judged(made_run(requests=100, limits=["ttft p99.9 < 1s", "ttft p50 < 1s"]), "valid")
 
+NEEDED = UNTOLD.summary["limits"][0]["needed"]
+DECIDES = f"hint: about {NEEDED:,} requests in the window decide it: --requests or --duration"
+BROKEN_AND_INVALID = "error: a limit failed: ttft p50 < 1us\nerror: not valid as a measurement: Why.\n"
+KEPT = "warning: interrupted; what was measured until then is kept\n"
+
+
+def coded(run: Run, code: str, text: str = "Why.") -> Run:
+    return replace(run, verdict={"word": "invalid", "reasons": [{"word": "invalid", "code": code, "text": text}]})
+
+
+def ended(run: Run, **outcomes: int) -> Run:
+    summary = run.summary | {"outcomes": {"ok": 0, **outcomes}, "errors": []}
+    return coded(replace(run, summary=summary), "nothing_answered")
+
+
+def interrupted_by(name: str) -> Run:
+    reason = {"word": "doubtful", "code": "interrupted", "text": "x", "signal": name}
+    return replace(MISSED, state="interrupted", verdict={"word": "doubtful", "reasons": [reason]})
+
+
 CASES = [
     (VALID, 0, ""),
     (judged(VALID, "doubtful", "Not steady."), 0, "warning: doubtful as a measurement: Not steady.\n"),
     (MISSED, 1, "error: a limit failed: ttft p50 < 1us\n"),
-    (UNTOLD, 4, f"error: not valid as a measurement of a limit: {UNTOLD.summary['limits'][0]['text']}\n"),
+    (UNTOLD, 4, f"error: not valid as a measurement of a limit: {UNTOLD.summary['limits'][0]['text']}\n{DECIDES}\n"),
     (judged(MISSED, "invalid", "Late.", "Short."), 4, "error: not valid as a measurement: Late. Short.\n"),
+    (coded(VALID, "failed_requests"), 4, "error: not valid as a measurement: Why.\n"),
+    # a limit that is broken by what the target did is broken, also where that makes the numbers invalid
+    (coded(MISSED, "failed_requests"), 1, BROKEN_AND_INVALID),
+    (coded(MISSED, "unbounded_queue"), 1, BROKEN_AND_INVALID),
+    # with our own late sends it may be kept in truth
+    (coded(MISSED, "late_sends"), 4, "error: not valid as a measurement: Why.\n"),
+    (
+        replace(coded(MISSED, "server_lost", "Gone."), state="failed"),
+        4,
+        "error: Gone.\nerror: not valid as a measurement: Gone.\n",
+    ),
+    (
+        replace(coded(VALID, "worker_lost", "Worker 1."), state="failed"),
+        4,
+        "error: Worker 1.\nerror: not valid as a measurement: Worker 1.\n",
+    ),
+    (replace(VALID, state="failed"), 4, "error: the run failed\n"),
+    # every request was answered with an error: the server was reached
     (
         judged(made_run(requests=10, failed=1.0, error="503: busy"), "invalid", "Nothing."),
-        3,
-        "error: no request was answered completely: 503: busy\n",
-    ),
-    (
-        judged(
-            replace(VALID, summary=VALID.summary | {"outcomes": {"ok": 0, "unfinished": 10}}), "invalid", "None of 10."
-        ),
         4,
-        "error: not valid as a measurement: None of 10.\n",
+        "error: not valid as a measurement: Nothing.\n",
     ),
-    (
-        judged(
-            replace(VALID, summary=VALID.summary | {"outcomes": {"ok": 0, "unfinished": 9, "cut": 1}}), "invalid", "x"
-        ),
-        3,
-        "error: no request was answered completely\n",
-    ),
-    (
-        replace(MISSED, state="interrupted"),
-        130,
-        "warning: interrupted; what was measured until then is kept\n",
-    ),
+    (ended(VALID, connect=10), 3, "error: no request was answered\n"),
+    (ended(VALID, unfinished=10), 4, "error: not valid as a measurement: Why.\n"),
+    (ended(VALID, unfinished=9, cut=1), 4, "error: not valid as a measurement: Why.\n"),
+    (ended(VALID, unfinished=9, connect=1), 3, "error: no request was answered\n"),
+    (replace(MISSED, state="interrupted"), 130, KEPT),
+    (interrupted_by("SIGINT"), 130, KEPT),
+    (interrupted_by("SIGTERM"), 143, KEPT),
 ]
 
 

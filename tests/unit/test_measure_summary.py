@@ -76,7 +76,7 @@ def test_adjusted_quantiles_where_something_failed() -> None:
 def test_censored_requests_are_neither_answered_nor_failed() -> None:
     rows = [row(i * 10) for i in range(50)] + [failure(490, outcome="unfinished"), failure(495, outcome="cancelled")]
     summary = summarize(many(rows), open_plan(), START)
-    assert summary["failures"] == {"failure_rate": 0.0, "failed": 0, "censored": 2, "by_outcome": {}}
+    assert summary["failures"] == {"failure_rate": 0.0, "failed": 0, "first": None, "censored": 2, "by_outcome": {}}
     assert "adjusted" not in summary["measures"]["ttft"]
     assert summary["outcomes"] == {"ok": 50, "cancelled": 1, "unfinished": 1}
 

@@ -138,11 +138,13 @@ def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
         (Facts(start_at=0, core_use=(CoreUse(1.0, 0.345),)), "valid", set()),  # too short to say anything
         (Facts(start_at=0, core_use=(CoreUse(1.0, 0.2), CoreUse(0.3, 5.0))), "valid", set()),  # half of them, 4% of it
         (Facts(start_at=0, core_use=(*used(1.0), *used(*[0.1] * 30, shard="1"))), "doubtful", {"busy_client"}),
-        (Facts(start_at=0, gave_up="3 requests failed, stop.errors is 3"), "doubtful", {"ended_early"}),
-        (Facts(start_at=0, gave_up="x", planned={"default": 2000}), "doubtful", {"ended_early"}),
+        (Facts(start_at=0, gave_up="3 requests failed, stop.errors is 3"), "invalid", {"ended_early"}),
+        (Facts(start_at=0, gave_up="x", planned={"default": 2000}), "invalid", {"ended_early"}),
         (Facts(start_at=0, clock_steps_s=(0.5,), stamps="kernel"), "doubtful", {"clock_stepped"}),
         (Facts(start_at=0, clock_steps_s=(0.5,)), "valid", set()),
         (Facts(start_at=0, interrupted=True), "doubtful", {"interrupted"}),
+        (Facts(start_at=0, lost_workers=("1 of 2: killed",), planned={"default": 2000}), "invalid", {"worker_lost"}),
+        (Facts(start_at=0, lost_server="it ended with SIGKILL"), "invalid", {"server_lost"}),
     ],
 )
 def test_what_is_known_beside_the_records(facts: Facts, word: str, code: set[str]) -> None:

@@ -11,6 +11,7 @@ from inferometer.plan.model import Server, Target
 from inferometer.target.arguments import Spelling, flags_of
 from inferometer.target.launch import Place, launch_of, model_of
 from inferometer.target.ready import matching
+from inferometer.wire.child import SAFE_PATH
 
 PLACE = Place("127.0.0.1", 8123, "Qwen/Qwen3-0.6B")
 
@@ -27,7 +28,7 @@ def test_vllm():
         *("--max-model-len", "4096", "--enforce-eager", "--trust-remote-code", "--no-enable-prefix-caching"),
         *("--compilation-config", '{"level":3}', "-tp", "2"),
     ]
-    assert (made.url, made.names, made.env) == ("http://127.0.0.1:8123", ["Qwen/Qwen3-0.6B"], {"A": "b"})
+    assert (made.url, made.names, made.env) == ("http://127.0.0.1:8123", ["Qwen/Qwen3-0.6B"], SAFE_PATH | {"A": "b"})
     assert made.health == ("/health",) and made.models == "/v1/models" and not made.lenient
 
 
@@ -42,8 +43,9 @@ def test_vllm_served_under_other_names_and_by_another_program():
 
 
 def test_vllm_shared_by_runs_can_be_asked_to_forget():
-    assert launch(type="vllm", keep="shared").env == {"VLLM_SERVER_DEV_MODE": "1"}
-    assert launch(type="vllm", keep="shared", reset_cache=False).env == {}
+    assert launch(type="vllm", keep="shared").env == SAFE_PATH | {"VLLM_SERVER_DEV_MODE": "1"}
+    assert launch(type="vllm", keep="shared", reset_cache=False).env == SAFE_PATH
+    assert launch(type="vllm", command="vllm serve").env == {}  # which may mean to import from where it is
     assert launch(type="vllm").resets == ("/reset_prefix_cache",)
 
 
@@ -88,7 +90,7 @@ def test_any_command_keeps_its_own_spelling():
 
 def test_the_simulator_takes_its_model_from_its_settings():
     made = launch(type="simulator", args={"speed": 2}, model="toy")
-    assert made.argv[:3] == [sys.executable, "-m", "inferometer.simulator"]
+    assert made.argv[:4] == [sys.executable, "-P", "-m", "inferometer.simulator"]
     assert made.names == ["toy"] and made.held_by_stdin
     assert model_of(Server(), Target(model="x")) is None
     assert model_of(Server(type="vllm", model="~/m"), Target(model="x")) == str(Path("~/m").expanduser())

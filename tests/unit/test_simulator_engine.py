@@ -1,9 +1,15 @@
-"""The scheduler: what goes into a step, what is shared, who is preempted."""
+"""The scheduler: what goes into a step, what is shared, who is preempted; and its loop on a clock."""
+
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from inferometer.load.virtual import VirtualClock, VirtualTimer
 from inferometer.simulator.engine import Engine
+from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.sequence import Sequence
+from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.steptime import Noise, StepTime
 from inferometer.simulator.tokens import Tokens
 
@@ -185,3 +191,30 @@ def test_noise_has_mean_one_and_does_not_depend_on_how_it_is_asked() -> None:
     assert whole.tolist() == parts
     assert whole.mean() == pytest.approx(1, abs=0.02)
     assert Noise(0.2, seed=4).factors(4000, 5).tolist() != whole[:5].tolist()
+
+
+class LateClock(VirtualClock):
+    """A clock of a busy machine: everything happens a millisecond after it was due."""
+
+    def call_at(self, at: int, action: Callable[[], None]) -> VirtualTimer:
+        return super().call_at(at + 1_000_000, action)
+
+
+def test_no_token_is_made_before_its_request_came() -> None:
+    """At a speed of 1000 a step takes 5 us, and the loop cannot follow: its deadlines lag behind the clock."""
+    clock, finished = LateClock(1), []
+    settings = SimulatorSettings(speed=1000)
+
+    def keep(done: Sequence) -> None:
+        finished.append((done, loop.instants(done)))
+
+    loop = EngineLoop(
+        clock, settings.build_engine(), settings.build_step_time(), keep, on_step=lambda _batch, _step, _at: None
+    )
+    for number in range(40):
+        clock.call_at(number * 700_000, partial(loop.add, sequence(f"s{number}-", 20, 30)))
+    clock.run()
+    assert len(finished) == 40
+    for done, instants in finished:
+        assert done.arrived_at <= done.admitted_at < instants[0]
+        assert sorted(set(instants)) == list(instants)

@@ -7,7 +7,8 @@ from io import TextIOWrapper
 from typing import NoReturn
 
 from inferometer.cli.group import ReaderGoneError, group
-from inferometer.cli.mistakes import BROKEN_PIPE, INTERRUPTED, report, say
+from inferometer.cli.mistakes import BROKEN_PIPE, TERMINATED, end_on_term, interrupted_code, report, say
+from inferometer.errors import Terminated
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -15,6 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's idle threads would spin beside the load
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # where there is no µ, a ? is better than no result
+    end_on_term()
     code = execute(arguments)
     try:
         sys.stdout.flush()
@@ -31,9 +33,12 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except ReaderGoneError:
         _forget_stdout()
         return BROKEN_PIPE
+    except Terminated:
+        say("warning", "terminated")
+        return TERMINATED
     except KeyboardInterrupt:
         say("warning", "interrupted")
-        return INTERRUPTED
+        return interrupted_code()
     except Exception as mistake:
         return report(mistake)
     return code if isinstance(code, int) else 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.flags import plan_argument, work_flags
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, notes_once, say
+from inferometer.cli.mistakes import INVALID, LIMIT_FAILED, notes_once, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -115,9 +115,15 @@ def _print(found: "Compared", names: dict[str, str], blocks: int, as_json: bool)
 
 def _exit_code(found: "Compared", fail_on_worse: bool, as_json: bool) -> int:
     """What it means for a script, said on stderr."""
-    if found.blocks[-1].run.state == "interrupted":
+    from inferometer.judge.ending import exit_code, losses
+
+    last = found.blocks[-1].run
+    if last.state == "interrupted":
         say("warning", "interrupted; the pairs that were complete are compared, and all blocks are kept")
-        return INTERRUPTED
+        return exit_code(last)
+    if lost := losses(last):
+        say("error", f"{' '.join(lost)} The pairs that were complete are compared, and all blocks are kept")
+        return INVALID
     if found.comparison.refused:
         reasons = [each.text for each in found.comparison.objections if each.word == "refuse"]
         say("error", f"not valid as a measurement: {' '.join(reasons) if as_json else 'the reason is above'}")

@@ -2,29 +2,53 @@
 
 import errno
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 
 import click
 
-from inferometer.errors import InferometerError, PlanError
+from inferometer.errors import INVALID as INVALID
+from inferometer.errors import LIMIT_FAILED as LIMIT_FAILED
+from inferometer.errors import UNREACHABLE as UNREACHABLE
+from inferometer.errors import WRONG_USE as WRONG_USE
+from inferometer.errors import InferometerError, PlanError, Terminated
 
-LIMIT_FAILED, WRONG_USE, UNREACHABLE, INVALID = 1, 2, 3, 4
 UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
-INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells say it
+INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal, as shells say it
 EXIT_CODES = {
-    0: "fine; a doubtful run is warned of on stderr",
-    LIMIT_FAILED: "a limit failed, or a run is worse than what it is compared with",
+    0: "measured, limits met or none asked for; a doubtful run is warned of on stderr",
+    LIMIT_FAILED: "a limit is broken, also by failed requests; or a run is worse than what it is compared with",
     WRONG_USE: "wrong use, a wrong plan, or a store that cannot be used",
-    UNREACHABLE: "the target could not be reached, does not speak the API, or answered no request",
-    INVALID: "the run is not valid as a measurement, or not of one of its limits: it cannot be told",
+    UNREACHABLE: "the target could not be reached or does not speak the API: nothing was ever answered",
+    INVALID: "not valid as a measurement: over 10% of requests failed and no limit on `failure_rate` judges that, the "
+    "server or a worker was lost on the way, or another cause; or a limit can neither be shown met nor broken",
     UNEXPECTED: "a mistake of ours; `--traceback` shows where",
     INTERRUPTED: "ended by Ctrl-C, the run is kept",
     BROKEN_PIPE: "whoever read our output has gone (`| head`)",
+    TERMINATED: "ended by TERM, the run is kept",
 }
+_signals: list[int] = []  # that ended this process, as far as it went on after them
 
 _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan", "note": "cyan"}
+
+
+def end_on_term() -> None:
+    """TERM ends a command as Ctrl-C does: through every `finally`, with what was measured kept."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, _frame: object) -> None:
+    _signals.append(number)
+    raise Terminated
+
+
+def interrupted_code() -> int:
+    """The exit code of a command that was ended by a signal."""
+    return 128 + _signals[-1] if _signals else INTERRUPTED
 
 
 def report(mistake: Exception) -> int:

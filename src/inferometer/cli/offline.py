@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, UNREACHABLE, say
+from inferometer.cli.mistakes import INVALID, UNREACHABLE, interrupted_code, say
 from inferometer.cli.options import (
     json_option,
     quiet_option,
@@ -252,7 +252,7 @@ def _printed(run: "Run", as_json: bool) -> int:
     failed = [case for case in cases if case["state"] == "failed"]
     if run.state == "interrupted":
         say("warning", "interrupted; what was measured until then is kept")
-        return INTERRUPTED
+        return interrupted_code()
     if run.state == "failed" and not cases:
         say("error", "the engine failed before the last pass; what was measured until then is kept")
         return INVALID
@@ -262,4 +262,4 @@ def _printed(run: "Run", as_json: bool) -> int:
     if run.verdict["word"] != "valid":
         kind = "error" if run.verdict["word"] == "invalid" else "warning"
         say(kind, f"{run.verdict['word']} as a measurement: {run.verdict['reasons'][0]['text']}")
-    return INVALID if run.verdict["word"] == "invalid" else 0
+    return INVALID if run.verdict["word"] == "invalid" or run.state == "failed" else 0

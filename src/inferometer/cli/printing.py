@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, say
-from inferometer.record.record import CENSORED
+from inferometer.cli.mistakes import LIMIT_FAILED, UNREACHABLE, say
+from inferometer.judge import ending
 from inferometer.record.run import Run, document
 from inferometer.record.schema import schema_of
 
@@ -71,38 +71,46 @@ def _slowest(run: Run, most: int) -> dict[str, Any]:
 
 
 def exit_code(run: Run, *, shown: bool) -> int:
-    """What the run means for a script, said on stderr; briefly where the summary has been shown."""
+    """What the run means for a script, said on stderr; briefly where the summary has been shown. What was lost on the
+    way is always named."""
+    code = ending.exit_code(run)
     if run.state == "interrupted":
         say("warning", "interrupted; what was measured until then is kept")
-        return INTERRUPTED
-    if _none_answered(run.summary["outcomes"]):
-        say("error", f"no request was answered completely{_first_error(run)}")
-        return UNREACHABLE
-    word = run.verdict["word"]
+        return code
+    for text in ending.losses(run):
+        say("error", text)
+    if code == UNREACHABLE:
+        say("error", f"no request was answered{_first_error(run)}")
+        return code
+    word, limits = run.verdict["word"], run.summary.get("limits") or []
+    if code == LIMIT_FAILED:
+        _say_failed(limits)
     if word == "invalid":
         say("error", f"not valid as a measurement: {_reasons(run, shown)}")
-        return INVALID
-    if word == "doubtful":
+    elif word == "doubtful":
         say("warning", f"doubtful as a measurement: {_reasons(run, shown)}")
-    return _limits_code(run.summary.get("limits", []))
+    elif run.state == "failed":
+        say("error", "the run failed")
+    if code != LIMIT_FAILED and word != "invalid":
+        _say_undecided(limits)
+    return code
 
 
-def _limits_code(limits: list[dict[str, Any]]) -> int:
-    """A limit that failed failed; one that cannot be told was not measured, which is neither."""
+def _say_failed(limits: list[dict[str, Any]]) -> None:
     failed = [limit["limit"] for limit in limits if limit["met"] is False]
-    untold = [limit["text"] for limit in limits if limit["met"] is None]
-    if failed:
-        say("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
-    if untold:
-        what = "a limit" if len(untold) == 1 else "limits"
-        say("error", f"not valid as a measurement of {what}: {'; '.join(untold)}")
-    return LIMIT_FAILED if failed else INVALID if untold else 0
+    say("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
 
 
-def _none_answered(outcomes: dict[str, int]) -> bool:
-    """Requests that we ended ourselves say nothing against the target: they make the run invalid, no more."""
-    censored = sum(n for word, n in outcomes.items() if word in CENSORED)
-    return not outcomes.get("ok") and not 0 < censored == sum(outcomes.values())
+def _say_undecided(limits: list[dict[str, Any]]) -> None:
+    """A limit that can neither be shown met nor broken, and what would decide it."""
+    open_ = [limit for limit in limits if limit["met"] is None]
+    if not open_:
+        return
+    what = "a limit" if len(open_) == 1 else "limits"
+    say("error", f"not valid as a measurement of {what}: {'; '.join(limit['text'] for limit in open_)}")
+    needed = max((limit.get("needed") or 0 for limit in open_), default=0)
+    enough = f"about {needed:,} requests in the window decide it" if needed else "a longer run may decide it"
+    say("hint", f"{enough}: --requests or --duration")
 
 
 def _reasons(run: Run, shown: bool) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, notes_once, say
+from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, TERMINATED, notes_once, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -137,5 +137,5 @@ def _exit_code(searched: "Searched") -> int:
     """An answer is 0, no load within the limits 1; a search that ended before its answer is no measurement of it."""
     if searched.interrupted:
         say("warning", f"it was interrupted; whole steps done and kept: {len(searched.steps)}")
-        return INTERRUPTED
+        return TERMINATED if searched.terminated else INTERRUPTED
     return {"none meets": LIMIT_FAILED, "unresolved": INVALID}.get(searched.found.outcome, 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.flags import change_option
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, UNREACHABLE, notes_once, say
+from inferometer.cli.mistakes import INVALID, LIMIT_FAILED, TERMINATED, UNREACHABLE, interrupted_code, notes_once, say
 from inferometer.cli.notifying import channels_of, tell_of_experiment
 from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
 
@@ -277,12 +277,18 @@ def _exit_code(swept: "Swept", store: "Store") -> int:
         of = len(swept.rows) + swept.left - swept.interrupted
         say("warning", f"{swept.ended}; {swept.left} of {of} cases are left")
         say("hint", f"go on with {resume}")
-        return INTERRUPTED if swept.interrupted else INVALID
+        if not swept.interrupted:
+            return INVALID
+        return next((row.exit_code for row in swept.rows if row.exit_code == TERMINATED), interrupted_code())
     if failed := swept.failed:
         say("error", f"{len(failed)} of {len(swept.rows)} cases failed")
         say("hint", f"do them once more: {resume} --retry-failed")
-        return UNREACHABLE if len(failed) == len(swept.rows) else INVALID
-    missed = [row.name for row in swept.rows if row.limits_missed]
+        return UNREACHABLE if all(row.exit_code == UNREACHABLE for row in swept.rows) else INVALID
+    missed = [row.name for row in swept.rows if row.exit_code == LIMIT_FAILED]
     if missed:
         say("error", f"limits failed in {len(missed)} of {len(swept.rows)} cases: {', '.join(missed[:4])}")
-    return LIMIT_FAILED if missed else 0
+    invalid = [row.name for row in swept.rows if row.exit_code == INVALID]
+    if invalid:
+        what = "are not valid as measurements, or not of a limit"
+        say("error", f"{len(invalid)} of {len(swept.rows)} cases {what}: {', '.join(invalid[:4])}")
+    return LIMIT_FAILED if missed else INVALID if invalid else 0

@@ -9,7 +9,8 @@ from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 
-Judgement = dict[str, Any]  # {"limit", "value", "met": bool | None, "text"}; met None: it cannot be told
+# {"limit", "value", "met": bool | None, "text"}; met None: it cannot be told, "needed" says how many values would tell
+Judgement = dict[str, Any]
 
 
 def judge_limits(limits: Iterable[Limit], summary: dict[str, Any]) -> list[Judgement]:
@@ -59,7 +60,8 @@ def _each(limit: Limit, summary: dict[str, Any]) -> Judgement:
     met = limit.met_by(value) if value is not None else _decided(limit, low, high)
     said = _said(name, limit, value, described, needed, low)
     finite = value if value is not None and math.isfinite(value) else None
-    return _judgement(limit, finite, met, said + _close_call(limit, value, low, high))
+    judged = _judgement(limit, finite, met, said + _close_call(limit, value, low, high))
+    return judged | {"needed": needed} if met is None and needed else judged
 
 
 def certainly_missed(limit: Limit, summary: dict[str, Any]) -> str | None:

@@ -53,6 +53,7 @@ class Step:
     length_s: float
     run: str | None = None
     ended: str | None = None  # why it ended early
+    broken: bool = False  # so many requests failed that the load is not served, whatever became of the others
     valid: bool = True  # False: our own sending was at fault, so that a missed limit says nothing
     took_s: float = 0.0  # of the budget: with the drain, the summary and all that is around its load
     values: Mapping[str, float] = field(default_factory=dict)  # what the curve shows
@@ -60,6 +61,8 @@ class Step:
     @property
     def word(self) -> Word:
         words = {each.word for each in self.attained}
+        if self.broken:
+            return "misses"
         if not self.valid and "misses" in words:
             return "unclear"
         return "misses" if "misses" in words else "unclear" if "unclear" in words or not words else "meets"
@@ -134,7 +137,7 @@ class Crossing:
 
 def crossing(steps: Sequence[Step]) -> Crossing | None:
     """Where the first limit stops being kept, by all steps near it; None where they do not tell."""
-    whole = [step for step in steps if step.valid and step.ended is None]
+    whole = [step for step in steps if step.valid and step.ended is None and not step.broken]
     found = [
         _limit_crossing([step.attained[at] for step in whole], [step.load for step in whole]) for at in _limits(whole)
     ]

@@ -5,7 +5,7 @@ server and, on a jumping clock, the simulator. No arrival is dropped or moved: u
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from inferometer.load.answer import new_record
@@ -13,12 +13,14 @@ from inferometer.load.arrivals import Arrival
 from inferometer.load.clock import Clock, Ticket, Timer, Transport
 from inferometer.load.pace import Pace
 from inferometer.load.visit import Counts, Visit, answer_in_history
+from inferometer.plan.model import Traffic
 from inferometer.record.record import CENSORED, Outcome, Record
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session, Workload
 
 FILL_AT_ONCE = 32  # slots, of many that are free
+HOPELESS = 100  # when this many requests were answered and every one of them failed, the run is given up
 
 
 class Drive:
@@ -362,7 +364,7 @@ class Drive:
     def _done(self, record: Record) -> None:
         self._unkept -= 1
         self.counts.done += 1
-        if record.outcome != "ok" and record.outcome not in CENSORED:
+        if is_failure(record):
             self.counts.failed += 1
         self.counts.output_tokens += record.output_tokens or record.counted_tokens or 0
         self._keep(record)
@@ -385,6 +387,20 @@ class Drive:
         if self.over and self.on_over is not None:
             on_over, self.on_over = self.on_over, None
             on_over()
+
+
+def is_failure(record: Record) -> bool:
+    return record.outcome != "ok" and record.outcome not in CENSORED
+
+
+def why_give_up(drives: Sequence[Drive], classes: Sequence[Traffic]) -> str | None:
+    """Why a run is not worth going on with: a class has as many failures as its plan allows, or nothing but failures
+    came back."""
+    for drive, traffic in zip(drives, classes, strict=True):
+        if traffic.stop.errors is not None and drive.counts.failed >= traffic.stop.errors:
+            return f"{drive.counts.failed} requests failed, stop.errors is {traffic.stop.errors}"
+    failed, done = (sum(getattr(drive.counts, name) for drive in drives) for name in ("failed", "done"))
+    return f"all of the first {failed} requests failed" if done >= HOPELESS and failed == done else None
 
 
 def _already_over(_outcome: Outcome) -> None:

@@ -29,6 +29,8 @@ def facts_of(
     """Works on whole logs and on those of a run that was killed: what they do not say is missing."""
     starts = [note.at for note in notes if note.what == "start" and note.at is not None]
     ends = [note.facts for note in notes if note.what == "ended"]
+    stops = [note for note in notes if note.what == "interrupted"]
+    lost = [note for note in notes if note.what == "lost worker"]
     start_at = min(starts, default=None)
     goals = {str(note.facts["traffic"]): {**note.facts, "at": note.at} for note in notes if note.what == "goal"}
     kernel = bool(ends) and all(end.get("stamps") == "kernel" for end in ends)
@@ -39,7 +41,10 @@ def facts_of(
         stage_ends_at={} if start_at is None else {each.name: _stage_ends_at(each, start_at) for each in plan.classes},
         planned=_planned(plan, start_at, goals),
         goals=goals,
-        interrupted=len(ends) < len(starts) or any(note.what == "interrupted" for note in notes),
+        interrupted=bool(stops) or (len(ends) < len(starts) and not lost),
+        interrupted_by=next((str(note.facts["signal"]) for note in stops if "signal" in note.facts), None),
+        lost_workers=tuple(str(note.facts["why"]) for note in lost),
+        lost_server=next((str(note.facts["why"]) for note in notes if note.what == "lost server"), None),
         gave_up=next((str(note.facts["why"]) for note in notes if note.what == "gave up"), None),
         core_use=_core_use(samples, start_at),
         clock_steps_s=tuple(note.facts["by_s"] for note in notes if note.what == "clock stepped"),

@@ -7,13 +7,14 @@ import gc
 import resource
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from inferometer.load.drive import Drive
+from inferometer.load.drive import HOPELESS, Drive, is_failure, why_give_up
 from inferometer.load.goals import read_goals
 from inferometer.load.pace import pace_of, replay_starts
 from inferometer.load.prime import Primed, Primer, primes_of
@@ -21,7 +22,7 @@ from inferometer.load.progress import Progress
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.log import LogWriter, Note
-from inferometer.record.record import CENSORED, Outcome, Record
+from inferometer.record.record import Outcome, Record
 from inferometer.record.sample import Sample
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.wire.clocks import ClockPair
@@ -34,7 +35,6 @@ PROGRESS_NS = NANOSECONDS // 4
 HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost
 LEAD_NS = 20_000_000  # between everything being ready and the first arrival
 NAP_S = 0.0003  # with kernel stamps reads may wait this long; costs up to as much send delay in a closed loop
-HOPELESS = 100  # when this many requests were answered and every one of them failed, the run is given up
 MOST_PRECONNECTED = 1024
 
 Watch = Callable[[Progress], None]
@@ -62,6 +62,7 @@ class ShardReport(msgspec.Struct):
     start_at: int
     ended_at: int = 0
     interrupted: bool = False
+    broken: int = 0  # requests whose connection was refused or broke: the server may be gone
     gave_up: str | None = None  # why the run was ended early
     stamps: str = "read"
     clock_steps_s: list[float] = []
@@ -114,7 +115,8 @@ class _Shard:
         self._primer: Primer | None = None
         self._reached: set[str] = set()  # classes whose goal is
         self._undo_signals = [
-            self.reactor.on_signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+            self.reactor.on_signal(number, partial(self._on_interrupt, number))
+            for number in (signal.SIGINT, signal.SIGTERM)
         ]
 
     def run(self, await_start: Callable[[], int]) -> ShardReport:
@@ -220,7 +222,8 @@ class _Shard:
         if record.read_at and record.sent_at is not None:
             first = int.from_bytes(record.read_at[:8], "little", signed=True)
             self._recent_ttft_s.append((first - record.sent_at) / 1e9)
-        if record.outcome != "ok" and record.outcome not in CENSORED:
+        if is_failure(record):
+            self.report.broken += record.outcome in ("connect", "cut")
             self._check_errors()
 
     def _tick(self) -> None:
@@ -284,13 +287,8 @@ class _Shard:
         )
 
     def _check_errors(self) -> None:
-        for drive, traffic in zip(self.drives, self.plan.classes, strict=True):
-            if traffic.stop.errors is not None and drive.counts.failed >= traffic.stop.errors:
-                self._give_up(f"{drive.counts.failed} requests failed, stop.errors is {traffic.stop.errors}")
-        failed = sum(drive.counts.failed for drive in self.drives)
-        done = sum(drive.counts.done for drive in self.drives)
-        if done >= HOPELESS and failed == done:
-            self._give_up(f"all of the first {failed} requests failed")
+        if why := why_give_up(self.drives, self.plan.classes):
+            self._give_up(why)
 
     def _give_up(self, why: str) -> None:
         if self.report.gave_up is None and self._phase == "load":
@@ -323,7 +321,7 @@ class _Shard:
         for drive in self.drives:
             action(drive)
 
-    def _on_interrupt(self) -> None:
+    def _on_interrupt(self, number: signal.Signals) -> None:
         """The first one drains, the second cancels."""
         if self.report.interrupted:
             self._cut("cancelled")
@@ -331,7 +329,7 @@ class _Shard:
         self.report.interrupted = True
         if self._primer is not None:
             self._primer.stop()
-        self.log.add(Note("interrupted", now()))
+        self.log.add(Note("interrupted", now(), {"signal": number.name}))
         self.drain("cancelled")
         self._each(lambda drive: drive.interrupt("cancelled"))
 

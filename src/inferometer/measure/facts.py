@@ -23,6 +23,9 @@ class Facts:
     last_arrival_at: Mapping[str, int] = field(default_factory=dict)  # as planned
     planned: Mapping[str, int] = field(default_factory=dict)  # sessions that were to arrive in an open loop
     interrupted: bool = False
+    interrupted_by: str | None = None  # the name of the signal
+    lost_workers: tuple[str, ...] = ()  # which, and how they ended
+    lost_server: str | None = None  # how it is known that the server did not outlive the load
     goals: Mapping[str, Mapping[str, Any]] = field(
         default_factory=dict
     )  # classes that ended because theirs was reached
@@ -35,4 +38,4 @@ class Facts:
     @property
     def cut_short(self) -> bool:
         """Whether less was sent than the plan asks for, and we know why."""
-        return self.interrupted or self.gave_up is not None
+        return self.interrupted or self.gave_up is not None or bool(self.lost_workers) or self.lost_server is not None

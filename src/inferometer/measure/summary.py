@@ -218,9 +218,18 @@ def _failures(answers: Answers, chosen: Mask) -> dict[str, Any]:
     return {
         "failure_rate": failed / decided if decided else None,
         "failed": failed,
+        "first": _first_message(answers, chosen),
         "censored": int((answers.censored & chosen).sum()),
         "by_outcome": {word: n / decided for word, n in by_outcome.items()},
     }
+
+
+def _first_message(answers: Answers, chosen: Mask) -> str | None:
+    """What the first request that failed was told."""
+    failed = np.flatnonzero(answers.failed & chosen)
+    in_order = failed[np.argsort(answers.records.ended_at[failed], kind="stable")]
+    texts = answers.records.error
+    return next((text for text in (texts[int(at)] for at in in_order) if text is not None), None)
 
 
 def errors(answers: Answers) -> list[dict[str, Any]]:

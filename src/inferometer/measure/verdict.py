@@ -45,14 +45,19 @@ OUTPUT_SHORT = 0.01  # share of answers that ended early
 INPUT_DIFFERS = 0.20  # chat templates and foreign tokenizers add a few percent
 TOKENS_DIFFER = 0.01
 ODD_FINISHES = 0.01
+FAILED_DOUBTFUL = 0.01
+FAILED_INVALID = 0.10
+OURS = ("late_sends", "shortfall", "own_error")  # codes that say nothing of the target: what it missed may be our doing
+LEADING = ("server_lost", "worker_lost", "nothing_answered", "failed_requests")  # first of all, how bad the rest may be
 CACHED_SHARE = 0.10  # templates share a few tokens; a tenth of all prompts is more than that
 
 
 def verdict(summary: Summary, facts: Facts, plan: Plan) -> dict[str, Any]:
     """The worst word of all rules, and every reason, worst first."""
     reasons = [reason for rule in RULES for reason in rule(summary, facts, plan)]
-    reasons.sort(key=lambda reason: reason["word"] != "invalid")
-    word: Word = "valid" if not reasons else reasons[0]["word"]
+    reasons.sort(key=lambda reason: (reason["code"] not in LEADING, reason["word"] != "invalid"))
+    words = {reason["word"] for reason in reasons}
+    word: Word = "invalid" if "invalid" in words else "doubtful" if words else "valid"
     return {"schema": schema_of("verdict"), "word": word, "reasons": reasons, **_of_classes(reasons, plan)}
 
 
@@ -62,8 +67,8 @@ def _of_classes(reasons: list[Reason], plan: Plan) -> dict[str, dict[str, Word]]
         return {}
     words: dict[str, Word] = {}
     for traffic in plan.classes:
-        own = [reason["word"] for reason in reasons if reason.get("traffic", traffic.name) == traffic.name]
-        words[traffic.name] = own[0] if own else "valid"
+        own = {reason["word"] for reason in reasons if reason.get("traffic", traffic.name) == traffic.name}
+        words[traffic.name] = "invalid" if "invalid" in own else "doubtful" if own else "valid"
     return {"traffic": words}
 
 
@@ -84,6 +89,38 @@ def _parts(summary: Summary, plan: Plan) -> Iterator[tuple[str | None, Traffic, 
         yield (traffic.name, traffic, summary["traffic"][traffic.name]) if several else (None, traffic, summary)
 
 
+def _lost(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    if facts.lost_server is not None:
+        yield _reason("invalid", "server_lost", f"The server was lost on the way: {facts.lost_server}.")
+    for text in facts.lost_workers:
+        yield _reason("invalid", "worker_lost", f"Worker {text}; what it had logged is kept, the rest was not sent.")
+
+
+def _failed_requests(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    """Unless the plan has a limit on the failure rate, which judges it. Requests that we ended are not among them."""
+    for name, traffic, part in _parts(summary, plan):
+        share = part["failures"]["failure_rate"]
+        if share is None or share <= FAILED_DOUBTFUL or not part["outcomes"]["ok"] or judges_failures(traffic):
+            continue
+        word: Word = "invalid" if share > FAILED_INVALID else "doubtful"
+        yield _reason(word, "failed_requests", f"{failures_text(part)}.", name)
+
+
+def judges_failures(traffic: Traffic) -> bool:
+    return any(limit.measure == "failure_rate" for limit in traffic.limits)
+
+
+def failures_text(part: Summary) -> str:
+    """`51% of requests failed (205 of 400): 205 connect; the first: Connection refused`."""
+    failures = part["failures"]
+    failed, share = failures["failed"], failures["failure_rate"]
+    counts = {word: round(each / share * failed) for word, each in failures["by_outcome"].items()}
+    listed = ", ".join(f"{n:,} {word}" for word, n in sorted(counts.items(), key=lambda item: -item[1]))
+    first = f"; the first: {failures['first']}" if failures.get("first") else ""
+    of = f"{100 * share:.3g}% of requests failed ({failed:,} of {round(failed / share):,})"
+    return f"{of}: {listed}{first}"
+
+
 def _nothing_answered(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     counts = summary["outcomes"]
     total = sum(counts.values())
@@ -98,12 +135,15 @@ def _nothing_answered(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Re
 
 
 def _interrupted(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    length = duration_text(summary["window"]["length_s"])
     if facts.interrupted:
-        length = duration_text(summary["window"]["length_s"])
-        yield _doubt("interrupted", f"The run was interrupted; its window is the {length} before that.")
+        by = {} if facts.interrupted_by is None else {"signal": facts.interrupted_by}
+        text = f"The run was interrupted; its window is the {length} before that."
+        yield _doubt("interrupted", text) | by
     elif facts.gave_up is not None:
-        length = duration_text(summary["window"]["length_s"])
-        yield _doubt("ended_early", f"The run ended early: {facts.gave_up}; its window is the {length} before that.")
+        text = f"The run ended early: {facts.gave_up}; its window is the {length} before that."
+        word: Word = "doubtful" if all(map(judges_failures, plan.classes)) else "invalid"
+        yield _reason(word, "ended_early", text)
 
 
 def _not_precise(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
@@ -376,7 +416,9 @@ def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reaso
 
 
 RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
+    _lost,
     _nothing_answered,
+    _failed_requests,
     _interrupted,
     _not_precise,
     _late_sends,

@@ -1,7 +1,6 @@
 """The observer's process, from the side of the run: started before the load, ended after it, never in its way."""
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from typing import IO, NamedTuple
 import msgspec
 
 from inferometer.observe.job import ObserverJob
+from inferometer.wire.child import python_command
 
 READY_S = 10.0  # a load that waits longer for its observer starts without it
 ENDED_S = 10.0
@@ -72,7 +72,7 @@ def _spawned() -> _Observer:
     complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the observer)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "inferometer.observe.watch"],
+            python_command("inferometer.observe.watch"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,

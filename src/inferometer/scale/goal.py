@@ -27,6 +27,7 @@ from inferometer.observe.beside import stand_back
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.gather import read_logs
 from inferometer.vocabulary import percent_written
+from inferometer.wire.child import python_command
 
 LOOK_S = 0.5
 GROWN = 1.1
@@ -48,7 +49,7 @@ def watched_goals(plan: Plan, folder: Path) -> Iterator[None]:
     if not has_goals(plan):
         yield
         return
-    command = [sys.executable, "-m", "inferometer.scale.goal", str(folder)]
+    command = python_command("inferometer.scale.goal", str(folder))
     watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     assert watcher.stdin is not None
     try:

@@ -6,12 +6,12 @@ Ctrl-C is forwarded: once drains, twice cancels at once. A worker that dies is r
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -27,6 +27,7 @@ from inferometer.scale.frames import (
     Watch,
     job_and_report_types,
 )
+from inferometer.wire.child import python_command
 from inferometer.wire.reactor import Reactor, now
 
 LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start: all have heard of it by then
@@ -73,6 +74,7 @@ class _Crew:
         self._reactor = Reactor()
         self._started = False
         self._interrupts = 0
+        self._terminated = False
         self._place = f"{function.__module__}:{function.__qualname__}"
         self._jobs = jobs
         self._workers: list[_Worker] = []
@@ -96,7 +98,10 @@ class _Crew:
         """Forward interrupts to the workers. Only the main thread of a process may."""
         if threading.current_thread() is not threading.main_thread():
             return lambda: None
-        undos = [self._reactor.on_signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)]
+        undos = [
+            self._reactor.on_signal(number, partial(self._interrupt, number))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        ]
 
         def undo() -> None:
             for one in undos:
@@ -104,10 +109,11 @@ class _Crew:
 
         return undo
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, number: signal.Signals) -> None:
         self._interrupts += 1
+        self._terminated = number == signal.SIGTERM
         for worker in self._workers:
-            worker.signal(signal.SIGINT if worker.ready else signal.SIGTERM)  # before it is, nothing was sent
+            worker.signal(number if worker.ready else signal.SIGTERM)  # before it is, nothing was sent
         self._start()  # those that wait for it would not look up before
         if self._interrupts == 2:
             self._reactor.call_at(now() + GRACE_NS, self._kill)
@@ -163,7 +169,7 @@ class _Crew:
         if not reports and first is not None:
             raise _as_exception(first)
         if not reports and self._interrupts:
-            raise KeyboardInterrupt
+            raise errors.Terminated if self._terminated else KeyboardInterrupt
         return ShardsEnd(reports, lost)
 
 
@@ -178,7 +184,7 @@ class _Worker:
         self.unpacker = Unpacker()
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "inferometer.scale.worker", place],
+            python_command("inferometer.scale.worker", place),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,

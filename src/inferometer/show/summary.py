@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.measure.summary import slowest
+from inferometer.measure.verdict import failures_text
 from inferometer.plan.model import Plan
 from inferometer.record.run import STATES, Run
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
@@ -95,12 +96,19 @@ def verdict_table(run: Run) -> RenderableType:
         head.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")
     elif not reasons:
         head.append("  nothing speaks against these numbers", style="not bold default")
+    failures = run.summary.get("failures") or {}
+    if failures.get("failed") and failures.get("failure_rate") and not _says_what_failed(reasons):
+        head.append(f"\n{failures_text(run.summary)}", style="not bold default")
     if not reasons:
         return head
     bullets = facts_table(label=1, gap=1)
     for reason in reasons:
         bullets.add_row("•", reason["text"])
     return Group(head, bullets)
+
+
+def _says_what_failed(reasons: list[Mapping[str, Any]]) -> bool:
+    return any(reason.get("code") in ("nothing_answered", "failed_requests") for reason in reasons)
 
 
 def limits_table(limits: list[Mapping[str, Any]]) -> Table:

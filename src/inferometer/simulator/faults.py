@@ -4,7 +4,7 @@ x-simulate-fault: stall=200ms, no-usage
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,9 @@ class Faults:
     close_next: bool = False  # connection closed instead of answering the next request on it
 
 
+NONE = Faults()  # for all requests that nothing goes wrong with
+
+
 def _given(_text: str) -> bool:
     return True
 
@@ -57,6 +60,13 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "close-next": ("close_next", _given, ""),
 }
 NAMES = tuple(_FIELDS)
+ON_THE_WIRE = {  # what these are faults of; neither exists in virtual time
+    "split-utf8": "bytes",
+    "split-line": "bytes",
+    "close-after": "connections",
+    "close-before": "connections",
+    "close-next": "connections",
+}
 
 
 def parse_faults(text: str) -> Faults:
@@ -69,6 +79,16 @@ def parse_faults(text: str) -> Faults:
         attribute, read, usual = _FIELDS[name]
         setattr(faults, attribute, read(value or usual))
     return faults
+
+
+def not_virtual(texts: Iterable[str], where: str) -> list[str]:
+    """A sentence for each fault that cannot exist in virtual time."""
+    names = {part.strip().partition("=")[0] for text in texts for part in text.split(",")}
+    return [
+        f"{where}: {name} is a fault of {ON_THE_WIRE[name]}, which virtual time does not have"
+        for name in _FIELDS
+        if name in names and name in ON_THE_WIRE
+    ]
 
 
 class FaultShares(Section):
@@ -89,12 +109,11 @@ class FaultShares(Section):
         """A function that says, request after request, what goes wrong with it."""
         rng = random.Random(self.seed)
         texts, weights = list(self.shares), list(self.shares.values())
-        ordinary = Faults()
 
         def draw() -> Faults:
             if not texts:
-                return ordinary
+                return NONE
             [text] = rng.choices(["", *texts], [max(0.0, 1 - sum(weights)), *weights])
-            return parse_faults(text)
+            return parse_faults(text) if text else NONE
 
         return draw

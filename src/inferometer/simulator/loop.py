@@ -68,6 +68,7 @@ class EngineLoop:
 
     def add(self, sequence: Sequence) -> None:
         """The sequence arrives now; a step that is under way is not disturbed."""
+        sequence.arrived_at = self.clock.now()
         blocked = bool(self.engine.waiting)  # then another one in the queue changes nothing
         self.engine.add(sequence)
         if self._batch is not None:
@@ -98,6 +99,9 @@ class EngineLoop:
         batch = self._batch = self.engine.plan()
         if batch is None:
             return
+        # Where steps are shorter than we can follow, deadlines lag behind the clock: but no step begins before those
+        # whom it admits have come, or they would have their first token before they came.
+        at = max([at, *(sequence.arrived_at for sequence, _ in batch.chunks if sequence.admitted_at is None)])
         self._ends = self.step_time.ends(
             at, batch.prefill_tokens, len(batch.decodes), batch.context, batch.steps, batch.first_step
         )

@@ -140,7 +140,6 @@ class Metrics:
 
     def _times(self, admitted_at: int, received_at: int, joined_at: int, instants: Instants) -> None:
         first, last = instants[0], instants[-1]
-        admitted_at = max(admitted_at, joined_at)  # a step that begins late is counted from when it was due
         spans = {
             "vllm:time_to_first_token_seconds": first - received_at,
             "vllm:e2e_request_latency_seconds": last - received_at,

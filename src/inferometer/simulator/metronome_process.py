@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from inferometer.errors import TargetError
 from inferometer.simulator.metronome_truth import Truth
+from inferometer.wire.child import python_command
 
 PATIENCE_S = 60.0  # to answer, and to end
 
@@ -77,7 +78,7 @@ def running_metronome(
 @contextmanager
 def _process(words: list[str]) -> Iterator[dict[str, int]]:
     """One of them, and what it says of itself; it ends when nobody holds the other end of its stdin."""
-    command = [sys.executable, "-m", "inferometer.simulator.metronome", *words]
+    command = python_command("inferometer.simulator.metronome", *words)
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None and child.stdout is not None
     try:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from inferometer.judge.limits import judge_plan
-from inferometer.load.drive import Drive
+from inferometer.load.drive import Drive, is_failure, why_give_up
 from inferometer.load.facts import facts_of
 from inferometer.load.pace import pace_of
 from inferometer.load.prime import Primer, primes_of
@@ -18,6 +18,7 @@ from inferometer.record.columns import Records
 from inferometer.record.log import Note
 from inferometer.record.record import Record
 from inferometer.record.run import Run
+from inferometer.simulator.faults import HEADER
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.virtual import VirtualTransport
 from inferometer.vocabulary import NANOSECONDS
@@ -34,6 +35,8 @@ def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run
     started = datetime.now(UTC)
     plan = plan.model_copy(update={"target": plan.target.model_copy(update={"url": [], "model": None})})
     settings = settings_of(plan)
+    if plan.target.timeout.idle is not None and settings.faults.shares:
+        note("target.timeout.idle is not watched in virtual time; target.timeout.request is, for faulty answers")
     records, facts = rehearse(plan, settings, note)
     summary = summarize(records, plan, facts)
     summary["limits"] = judge_plan(plan, summary)
@@ -46,6 +49,7 @@ def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run
         environment={"model": settings.model, "time": "virtual"},
         summary=summary,
         verdict=judged,
+        state="complete" if facts.gave_up is None else "failed",
         read_records=lambda: records,
     )
 
@@ -57,18 +61,34 @@ def rehearse(
     records: list[Record] = []
     settings = settings or settings_of(plan)
     clock = VirtualClock(START_AT)
-    transport = VirtualTransport(clock, settings)
+    transport = VirtualTransport(clock, settings, _asked_faults(plan), plan.target.timeout.request)
     workloads = _workloads(plan, settings, note)
     for traffic, workload in zip(plan.classes, workloads, strict=True):
         _prime(traffic.name, workload, clock, transport)
     start_at = clock.now()
-    drives = _drives(plan, workloads, clock, transport, records)
+    notes = [Note("start", start_at)]
+    drives: list[Drive] = []
+
+    def keep(record: Record) -> None:
+        records.append(record)
+        if len(notes) == 1 and is_failure(record) and (why := why_give_up(drives, plan.classes)):
+            notes.append(Note("gave up", clock.now(), {"why": why}))
+            for drive in drives:
+                drive.cut("cancelled")
+
+    drives += _drives(plan, workloads, clock, transport, keep)
     for drive in drives:
         drive.start(start_at)
     _run(clock, drives, max(each.stop.drain for each in plan.classes))
     made = Records.of(records)
-    notes = [Note("start", start_at), Note("ended", clock.now(), {"stamps": "kernel"})]
+    notes.append(Note("ended", clock.now(), {"stamps": "kernel"}))
     return made, facts_of(plan, made, notes)
+
+
+def _asked_faults(plan: Plan) -> dict[str, str]:
+    """What the requests of each class ask to go wrong, by their headers."""
+    headers = {each.name: {**plan.target.headers, **each.headers} for each in plan.classes}
+    return {name: text for name, own in headers.items() for header, text in own.items() if header.lower() == HEADER}
 
 
 def settings_of(plan: Plan) -> SimulatorSettings:
@@ -95,7 +115,7 @@ def _drives(
     workloads: list[Workload],
     clock: VirtualClock,
     transport: VirtualTransport,
-    records: list[Record],
+    keep: Callable[[Record], None],
 ) -> list[Drive]:
     return [
         Drive(
@@ -104,7 +124,7 @@ def _drives(
             pace_of(plan, number),
             clock,
             transport,
-            records.append,
+            keep,
         )
         for number, traffic in enumerate(plan.classes)
     ]

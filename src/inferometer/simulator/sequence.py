@@ -17,6 +17,7 @@ class Sequence:
     made: int = 0  # tokens generated so far
     computed: int = 0  # tokens whose keys and values are in the cache
     cached: int | None = None  # prompt tokens found in the cache when first admitted
+    arrived_at: int = 0  # when the engine got it; set by whoever knows the time
     admitted_at: int | None = None  # when its first chunk began; set by whoever knows the time
     preemptions: int = 0
     aborted: bool = False

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import orjson
 
-from inferometer.errors import StoreError
+from inferometer.errors import UNREACHABLE, StoreError
+from inferometer.judge.ending import exit_code
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.files import replacing, told
 from inferometer.record.run import Run
@@ -60,6 +61,7 @@ class CaseRow:
     error: str | None = None
     wall_s: float | None = None
     limits_missed: tuple[str, ...] = ()
+    exit_code: int = 0  # what its run alone would have ended with
     values: dict[str, Quantity] = field(default_factory=dict)
 
 
@@ -183,6 +185,7 @@ def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
         error=case.get("error"),
         wall_s=case.get("wall_s"),
         limits_missed=tuple(each["limit"] for each in limits or [] if each["met"] is False),
+        exit_code=exit_code(run) if run else UNREACHABLE,
         values=case_values(run) if run else {},
     )
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from inferometer.errors import TargetError
 from inferometer.plan.model import Plan
 from inferometer.record.files import told
+from inferometer.target.ask import Asker
 from inferometer.target.lock import endpoint_claims, held
 from inferometer.target.server import LOG, StartedServer, running
 from inferometer.target.startup import startup_of
@@ -35,6 +37,18 @@ class Aim:
         """What to say when the server did not outlive the load."""
         how = self.server.ended() if self.server else None
         return self.server.failure(f"ended {how} during the load").message if self.server and how else None
+
+    def lost(self, seems_gone: bool) -> str | None:
+        """How it is known that the server did not outlive the load: its process ended or, where connections broke
+        (`seems_gone`) and it is not ours to watch, it takes none any more."""
+        if death := self.death():
+            return death
+        for url in self.plan.target.url if seems_gone else ():
+            try:
+                Asker(self.plan.target, url).connect()
+            except TargetError as error:
+                return f"{error.message} after the load, and connections broke during it"
+        return None
 
 
 def _startup(server: StartedServer) -> dict[str, Any]:

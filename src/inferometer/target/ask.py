@@ -19,6 +19,7 @@ from inferometer.wire.origin import Origin, trusted_origin
 
 ANSWER_S = 30.0  # a list of models takes milliseconds; a server that is starting may take some seconds
 LARGEST_ANSWER = 8 << 20
+REACH_S = 5.0  # to open a connection after the load, where it seems that the server is gone
 START_ONE = "start a server, or let us start one: inferometer run --server simulator"
 
 
@@ -64,6 +65,15 @@ class Asker:
             connection = self._origin.connection(self._connect_s)
             try:
                 return self._exchange(connection, method, path)
+            finally:
+                connection.close()
+
+    def connect(self) -> None:
+        """Whether a connection is taken at all; a `TargetError` where it is not."""
+        with self._told():
+            connection = self._origin.connection(min(self._connect_s, REACH_S))
+            try:
+                self._connect(connection)
             finally:
                 connection.close()
 

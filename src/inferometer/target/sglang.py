@@ -4,6 +4,7 @@ from inferometer.plan.model import Server
 from inferometer.target.arguments import Spelling, flags_of
 from inferometer.target.launch import Launch, Place
 from inferometer.target.vllm import served_names
+from inferometer.wire.child import SAFE_PATH
 
 SPELLING = Spelling()
 
@@ -16,6 +17,7 @@ def launch(server: Server, place: Place) -> Launch:
         "SGLang",
         place.url,
         argv,
+        env={} if server.command else dict(SAFE_PATH),  # -P is not known to an older python3
         names=served_names(argv, place),
         resets=("/flush_cache",),
         reset_hint="SGLang refuses while requests run",

@@ -1,12 +1,11 @@
 """How the simulator is launched as a server of its own process."""
 
-import sys
-
 import orjson
 
 from inferometer.plan.model import Server
 from inferometer.simulator.settings import settings_from
 from inferometer.target.launch import Launch, Place
+from inferometer.wire.child import python_command
 
 READY_S = 60.0
 
@@ -19,7 +18,7 @@ def launch(server: Server, place: Place) -> Launch:
     return Launch(
         "the simulator",
         place.url,
-        [sys.executable, "-m", "inferometer.simulator", *where, "--settings", orjson.dumps(args).decode()],
+        python_command("inferometer.simulator", *where, "--settings", orjson.dumps(args).decode()),
         names=[settings.model],
         ready_s=READY_S,
         resets=("/reset_prefix_cache",),

@@ -3,6 +3,7 @@
 from inferometer.plan.model import Server
 from inferometer.target.arguments import Spelling, flags_of
 from inferometer.target.launch import Launch, Place
+from inferometer.wire.child import SAFE_PATH
 
 SPELLING = Spelling(negated=True)  # its switches are argparse.BooleanOptionalAction
 DEV_MODE = "VLLM_SERVER_DEV_MODE"  # without it there is no /reset_prefix_cache
@@ -16,13 +17,20 @@ def launch(server: Server, place: Place) -> Launch:
         "vLLM",
         place.url,
         argv,
-        env={DEV_MODE: "1"} if server.keep == "shared" and server.reset_cache is not False else {},
+        env=_environment(server),
         names=served_names(argv, place),
         resets=("/reset_prefix_cache",),
         reset_hint=f"vLLM offers it with server.env.{DEV_MODE}=1",
         version=("/version", "version"),
         missing="pip install vllm, name its program (server.command='/where/it/is/vllm serve'), or use a container",
     )
+
+
+def _environment(server: Server) -> dict[str, str]:
+    """Its processes begin as `python -c`, which would import from the working folder; a command of the plan's own may
+    mean to."""
+    developing = {DEV_MODE: "1"} if server.keep == "shared" and server.reset_cache is not False else {}
+    return developing if server.command else {**SAFE_PATH, **developing}
 
 
 def served_names(argv: list[str], place: Place, flag: str = "--served-model-name") -> list[str]:

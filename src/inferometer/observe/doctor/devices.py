@@ -1,15 +1,17 @@
 """GPUs and containers: whether they can be seen, and whether a container would see them."""
 
 import json
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from inferometer.observe.doctor.check import Check, Word
+from inferometer.wire.child import SAFE_PATH
 
 ASK_S = 10.0  # the first call may have to wake the driver
 IN_USE = 0.1  # of a GPU's memory
@@ -164,7 +166,7 @@ def _is_there(program: str) -> bool:
     if words[1:2] != ["-m"]:
         return True
     look = f"import importlib.util as u, sys; sys.exit(u.find_spec({words[2]!r}) is None)"
-    return _output([words[0], "-c", look])[0] is not None
+    return _output([words[0], "-c", look], SAFE_PATH)[0] is not None
 
 
 def _nvidia_smi() -> tuple[str | None, str | None, tuple[Gpu, ...]]:
@@ -211,10 +213,17 @@ def _configured_runtime(root: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _output(command: list[str]) -> tuple[str | None, str | None]:
+def _output(command: list[str], env: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
     """What a command prints, or why it does not: its own last line."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ASK_S, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=ASK_S,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **(env or {})},
+        )
     except subprocess.TimeoutExpired:
         return None, f"no answer within {ASK_S:g} s"
     except OSError as error:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from inferometer.errors import INVALID, UNREACHABLE
+from inferometer.judge.ending import exit_code, never_reached
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import STATES, Run
 from inferometer.record.schema import schema_of
@@ -113,10 +115,15 @@ def _of_run(run: Run) -> Iterator[Problem]:
     word = run.verdict.get("word")
     if not run.summary:
         yield Problem("error", 3, "no result", "no result", f"No numbers: it {_ended(run)}. {_reasons(run)}".strip())
-    elif _none_answered(run.summary.get("outcomes")):
-        yield Problem("error", 3, "no answer", "no answer", "No request was answered completely.")
+    elif never_reached(run.summary.get("outcomes")):
+        yield Problem(
+            "error", UNREACHABLE, "no answer", "no answer", f"No request was answered. {_reasons(run)}".strip()
+        )
     elif word == "invalid":
-        yield Problem("error", 4, "invalid", "not valid", f"Not valid as a measurement. {_reasons(run)}".strip())
+        code = exit_code(run) or INVALID  # 1 where a limit is broken by what the target did
+        yield Problem("error", code, "invalid", "not valid", f"Not valid as a measurement. {_reasons(run)}".strip())
+    elif run.state == "failed":
+        yield Problem("error", INVALID, "failed", "failed", f"It {_ended(run)}. {_reasons(run)}".strip())
     elif word == "doubtful":
         yield Problem("warning", 0, "doubtful", "doubtful", f"Doubtful as a measurement. {_reasons(run)}".strip())
     elif run.state != "complete":
@@ -136,10 +143,6 @@ def _reasons(run: Run) -> str:
     first = next((each for each in reasons if each.get("word", word) == word), reasons[0])
     more = f" ({len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return f"{first.get('text', '')}{more}"
-
-
-def _none_answered(outcomes: Any) -> bool:
-    return isinstance(outcomes, Mapping) and sum(outcomes.values()) > 0 and not outcomes.get("ok")
 
 
 def _of_limits(run: Run) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from inferometer.errors import MissingExtra, PlanError
+from inferometer.wire.child import safe_path_for_children
 
 ENGINES = {
     "vllm": "inferometer.target.offline.vllm:VllmEngine",
@@ -75,7 +76,8 @@ def open_engine(name: str, settings: EngineSettings) -> OfflineEngine:
     if name not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {name}")
     module, _, attribute = ENGINES[name].partition(":")
-    made: OfflineEngine = getattr(import_module(module), attribute)(settings)
+    with safe_path_for_children():  # vLLM and torch start processes of their own
+        made: OfflineEngine = getattr(import_module(module), attribute)(settings)
     return made
 
 

@@ -33,6 +33,8 @@ class SimulatedEngine:
         if settings.model is not None:
             chosen |= {"model": settings.model}
         made = settings_from(chosen, "--args")
+        if made.faults.shares:
+            raise PlanError("--args faults: these are faults of a server, and an engine in this process has none")
         self._clock = VirtualClock(NANOSECONDS)
         self._transport = VirtualTransport(self._clock, made)
         self._n = settings.n
