@@ -302,13 +302,13 @@ def test_a_key_given_twice_is_a_mistake_beside_the_others(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "mistake"),
     [
-        ("load: {rate: 1", "plan.yaml:1:15: while parsing a flow mapping, expected ',' or '}'"),
-        ("load:\n\trate: 1\n", "plan.yaml:2:1: while scanning for the next token, found character '\\t'"),
+        ("load: {rate: 1", "plan.yaml:1:15: while parsing a flow mapping, did not find expected ',' or '}'"),
+        ("load:\n\trate: 1\n", "plan.yaml:2:1: while scanning for the next token, found character that"),
         ("", "plan.yaml: is empty"),
         ("# nothing\n", "plan.yaml: is empty"),
         ("- 1\n- 2\n", "plan.yaml: must be settings by name such as `load: ...`, got [1, 2]"),
         ("just text", "plan.yaml: must be settings by name such as `load: ...`, got just text"),
-        ("a: !!python/object:os.system x", "plan.yaml:1:4: could not determine a constructor"),
+        ("a: !!python/object:os.system x", "plan.yaml:1:4: the tag !!python/object:os.system has no meaning"),
         ("a: 1\n---\nb: 2\n", "plan.yaml:2:1: expected a single document"),
         ("1: 2", "plan.yaml: [1] must be a name"),
     ],

@@ -1,11 +1,12 @@
 """A plan from a file, from standard input or from Python, with every mistake said at once."""
 
 import difflib
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from inferometer.documents.files import file_bytes, stdin_bytes, text_in
+from inferometer.documents.refused import RefusedError
 from inferometer.errors import PlanError
 from inferometer.plan import paths
 from inferometer.plan.fields import Mistake
@@ -13,7 +14,7 @@ from inferometer.plan.flags import Flags, with_flags
 from inferometer.plan.mistakes import mistakes_in
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import Override, override, parse_override
-from inferometer.plan.text import as_written, parse_json, parse_yaml
+from inferometer.plan.text import as_written, parse_json, parse_yaml, refused
 
 
 def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | None = None) -> Plan:
@@ -26,7 +27,7 @@ def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | No
 def read_mapping(path: str | Path) -> tuple[dict[str, Any], list[str]]:
     """What a plan's file says, not yet checked, and the keys that it gives twice."""
     where = "stdin" if str(path) == "-" else str(path)
-    text = sys.stdin.read() if where == "stdin" else file_text(Path(path))
+    text = stdin_text() if where == "stdin" else file_text(Path(path))
     is_json = where.endswith(".json") or (where == "stdin" and text.lstrip().startswith("{"))
     value, twice = (parse_json if is_json else parse_yaml)(text, where)
     if value is None:
@@ -39,16 +40,24 @@ def read_mapping(path: str | Path) -> tuple[dict[str, Any], list[str]]:
 def file_text(path: Path) -> str:
     """The text of a plan's file; what keeps it from being read is said."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return text_in(file_bytes(path))
     except FileNotFoundError:
         hint = nearby(path) or "without a plan: inferometer run --url http://localhost:8000"
         raise PlanError(f"{path}: there is no such file", hint) from None
     except IsADirectoryError:
         raise PlanError(f"{path}: is a folder, not a plan") from None
-    except UnicodeDecodeError:
-        raise PlanError(f"{path}: is not text in UTF-8") from None
     except OSError as error:
         raise PlanError(f"{path}: could not be read: {error.strerror}") from None
+    except ValueError as error:  # of ours, or a path that no file can have
+        raise (refused(error, str(path)) if isinstance(error, RefusedError) else PlanError(f"{path!r}: {error}")) from None
+
+
+def stdin_text() -> str:
+    """The plan that comes on standard input."""
+    try:
+        return text_in(stdin_bytes())
+    except RefusedError as error:
+        raise refused(error, "stdin") from None
 
 
 def nearby(path: Path) -> str | None:

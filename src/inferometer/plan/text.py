@@ -1,8 +1,4 @@
-"""YAML and JSON as people write plans: without YAML 1.1's surprises, and a key given twice is a mistake.
-
-Only `true` and `false` are booleans (`model: no` is a name), `1e3` is a number, `010` is ten, `1:30` and dates are
-text, as in YAML 1.2.
-"""
+"""YAML and JSON as people write plans: a key given twice is a mistake. What may stand in them is in `documents`."""
 
 import json
 import re
@@ -10,103 +6,32 @@ from typing import Any
 
 import yaml
 
+from inferometer.documents.json_text import json_value
+from inferometer.documents.refused import RefusedError
+from inferometer.documents.yaml_text import FLOAT, INT, yaml_value
 from inferometer.errors import PlanError
-
-_INT = re.compile(r"[-+]?(?:[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+)")
-_FLOAT = re.compile(
-    r"[-+]?(?:[0-9][0-9_]*(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))"
-    r"|\.(?:nan|NaN|NAN)"
-)
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader with the scalars of YAML 1.2 that remembers keys given twice."""
-
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (PyYAML's own way to keep them per class)
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.twice: list[str] = []
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[Any, int] = {}
-        for key, _ in node.value:
-            name, line = (key.tag, key.value), key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and name in seen and key.value != "<<":
-                self.twice.append(f"{key.value} is given twice, on lines {seen[name]} and {line}")
-            elif isinstance(key, yaml.ScalarNode):
-                seen[name] = line
-        return super().construct_mapping(node, deep)
-
-
-def _construct_int(loader: _Loader, node: yaml.ScalarNode) -> int:
-    text = loader.construct_scalar(node).replace("_", "")
-    return int(text, 0) if re.match(r"[-+]?0[ox]", text) else int(text)
-
-
-def _construct_float(loader: _Loader, node: yaml.ScalarNode) -> float:
-    return float(loader.construct_scalar(node).replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
-def _teach(loader: type[_Loader]) -> None:
-    for tag, pattern, first in (
-        ("bool", re.compile(r"true|True|TRUE|false|False|FALSE"), "tTfF"),
-        ("null", re.compile(r"~|null|Null|NULL|"), ["~", "n", "N", ""]),
-        ("merge", re.compile(r"<<"), "<"),
-        ("int", _INT, "-+0123456789"),
-        ("float", _FLOAT, "-+.0123456789"),
-    ):
-        loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"^(?:{pattern.pattern})$"), list(first))
-    loader.add_constructor("tag:yaml.org,2002:int", _construct_int)
-    loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
-
-
-_teach(_Loader)
-
 
 def parse_yaml(text: str, where: str) -> tuple[Any, list[str]]:
     """What the text says, and the keys that it gives twice."""
     try:
-        loader = _Loader(text)
-        try:
-            value = loader.get_single_data()
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        raise PlanError(f"{where}{_position(error)}: {_complaint(error)}", "see https://yaml.org for YAML") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise PlanError(f"{where}: is not YAML: {' '.join(str(error).split())}") from None
-    return value, [f"{where}: {mistake}" for mistake in loader.twice]
-
-
-def _position(error: yaml.MarkedYAMLError) -> str:
-    mark = error.problem_mark or error.context_mark
-    return f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-
-
-def _complaint(error: yaml.MarkedYAMLError) -> str:
-    parts = [part for part in (error.context, error.problem) if part]
-    text = ", ".join(parts)
-    if "'\\t'" in text:
-        return f"{text} (YAML is indented with spaces, not tabs)"
-    return text
+        value, twice = yaml_value(text)
+    except RefusedError as error:
+        raise refused(error, where) from None
+    return value, [f"{where}: {mistake}" for mistake in twice]
 
 
 def parse_json(text: str, where: str) -> tuple[Any, list[str]]:
     """What the text says, and the keys that it gives twice."""
-    twice: list[str] = []
-
-    def mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        twice.extend(f"{where}: {name} is given twice" for name in dict.fromkeys(names) if names.count(name) > 1)
-        return dict(pairs)
-
     try:
-        return json.loads(text, object_pairs_hook=mapping), twice
-    except json.JSONDecodeError as error:
-        raise PlanError(f"{where}:{error.lineno}:{error.colno}: {error.msg[0].lower()}{error.msg[1:]}") from None
-    except RecursionError:
-        raise PlanError(f"{where}: is nested too deeply") from None
+        value, twice = json_value(text)
+    except RefusedError as error:
+        raise refused(error, where) from None
+    return value, [f"{where}: {name} is given twice" for name in twice]
+
+
+def refused(error: RefusedError, where: str) -> PlanError:
+    """Why a plan's file cannot be read, with its name and the place in it."""
+    return PlanError(f"{where}{error.position}: {error.text}", error.hint)
 
 
 def as_written(value: Any) -> str:
@@ -133,7 +58,7 @@ class Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
     style = "|" if "\n" in text else None  # PyYAML quotes what a block cannot hold
-    if _INT.fullmatch(text) or _FLOAT.fullmatch(text):
+    if INT.fullmatch(text) or FLOAT.fullmatch(text):
         style = "'"
     if re.search("[\r\x85\u2028\u2029\ufeff]", text):  # other line breaks come back as spaces
         style = '"'

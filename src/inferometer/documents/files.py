@@ -1,0 +1,90 @@
+"""The bytes of a file and the text in them, within bounds: no file, pipe or device can hold us or fill the memory."""
+
+import os
+import select
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from inferometer.documents.refused import RefusedError
+
+MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traffic classes have 4 MB
+SILENCE_S = 30.0  # a pipe into which nobody writes for so long is given up
+_PIECE = 1 << 20
+_BINARY = {
+    b"PAR1": "a Parquet file",
+    b"PK\x03\x04": "a ZIP archive",
+    b"\x1f\x8b": "gzip",
+    b"\x89PNG": "an image",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"SQLite format 3": "an SQLite database",
+    b"\x7fELF": "a program",
+}
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
+    """All bytes of a file or a pipe. `OSError` where it cannot be opened, `RefusedError` where it is too large."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer must not hold us
+    with open(descriptor, "rb", buffering=0) as file:  # of a folder: IsADirectoryError
+        facts = os.fstat(descriptor)
+        if facts.st_size > most:
+            raise RefusedError(f"has {_size(facts.st_size)}, at most {_size(most)} are read")
+        return _all_of(descriptor, file.read, most, is_pipe=stat.S_ISFIFO(facts.st_mode))
+
+
+def _all_of(descriptor: int, read: Callable[[int], bytes | None], most: int, is_pipe: bool) -> bytes:
+    pieces, total = [], 0
+    while True:
+        piece = read(_PIECE)
+        if piece is None or (not piece and is_pipe and not pieces):  # nothing yet, or nobody has begun to write
+            _await(descriptor)
+            piece = read(_PIECE)
+        if piece is None:
+            continue
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+        total += len(piece)
+        if total > most:
+            raise RefusedError(f"does not end: at most {_size(most)} are read")
+
+
+def _await(descriptor: int) -> None:
+    if not select.select([descriptor], [], [], SILENCE_S)[0]:
+        raise RefusedError(f"is a pipe or a terminal, and nothing came from it for {SILENCE_S:.0f} s")
+
+
+def stdin_bytes(most: int = MOST_PLAN_BYTES) -> bytes:
+    """All that comes on standard input."""
+    raw = getattr(sys.stdin, "buffer", None)
+    content: bytes = sys.stdin.read(most + 1).encode() if raw is None else raw.read(most + 1)
+    if len(content) > most:
+        raise RefusedError(f"does not end: at most {_size(most)} are read")
+    return content
+
+
+def text_in(content: bytes) -> str:
+    """The text that bytes are: UTF-8, with or without its mark, or UTF-16 with it, as Windows writes it."""
+    is_utf_16 = content.startswith(_UTF_16)
+    try:
+        text = content.decode("utf-16" if is_utf_16 else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        if (kind := binary_kind(content)) is not None:
+            raise RefusedError(f"is not text but {kind}") from None
+        line = None if is_utf_16 else content.count(b"\n", 0, error.start) + 1
+        name = "UTF-8 or UTF-16" if is_utf_16 else "UTF-8"
+        raise RefusedError(f"is not text in {name}", line, hint="save the file as UTF-8") from None
+    if (at := text.find("\0")) >= 0:
+        raise RefusedError("is not text: it holds a zero byte", text.count("\n", 0, at) + 1)
+    return text
+
+
+def binary_kind(content: bytes) -> str | None:
+    """What bytes that are no text may be, by how they begin."""
+    return next((kind for start, kind in _BINARY.items() if content.startswith(start)), None)
+
+
+def _size(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"

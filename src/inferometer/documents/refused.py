@@ -1,0 +1,36 @@
+"""Why a document cannot be read, and where in it; whoever reads it adds the name of the file."""
+
+MOST_DEPTH = 100  # levels of lists and mappings: real files have up to 20, and readers behind us recurse
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # what databases, Parquet files and other languages can hold
+
+
+class RefusedError(ValueError):
+    """The text goes on where `file:3:7: ` stopped; line and column count from 1 and may be unknown."""
+
+    def __init__(self, text: str, line: int | None = None, column: int | None = None, hint: str | None = None) -> None:
+        super().__init__(text)
+        self.text, self.line, self.column, self.hint = text, line, column, hint
+
+    @property
+    def position(self) -> str:
+        """`:3:7`, as compilers write it; empty where it is unknown."""
+        return "".join(f":{number}" for number in (self.line, self.column) if number is not None)
+
+    @property
+    def sentence(self) -> str:
+        """`line 3 column 7: what is wrong`."""
+        named = (("line", self.line), ("column", self.column))
+        place = " ".join(f"{name} {number}" for name, number in named if number is not None)
+        return f"{place}: {self.text}" if place else self.text
+
+
+def bounded_int(text: str) -> int:
+    """A whole number that 64 bits can hold; Python itself would go on to millions of digits."""
+    if len(text) > 20 + text.count("_"):
+        digits = text.lstrip("+-").lstrip("0_")
+        if len(digits) > 24:
+            raise RefusedError(f"a number of {len(digits):,} digits is beyond 64 bits")
+    value = int(text)
+    if not LEAST_INT <= value <= MOST_INT:
+        raise RefusedError(f"{value} is beyond 64 bits")
+    return value
