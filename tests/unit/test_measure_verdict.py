@@ -143,6 +143,7 @@ def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
         (Facts(start_at=0, clock_steps_s=(0.5,), stamps="kernel"), "doubtful", {"clock_stepped"}),
         (Facts(start_at=0, clock_steps_s=(0.5,)), "valid", set()),
         (Facts(start_at=0, interrupted=True), "doubtful", {"interrupted"}),
+        (Facts(start_at=0, unreadable=1), "doubtful", {"unreadable_entries"}),
     ],
 )
 def test_what_is_known_beside_the_records(facts: Facts, word: str, code: set[str]) -> None:

@@ -375,6 +375,12 @@ def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reaso
         yield _doubt("clock_stepped", f"{text} {duration_text(largest)}; latencies across a step are off by it.")
 
 
+def _unreadable(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    if facts.unreadable:
+        text = f"{facts.unreadable} {'entry' if facts.unreadable == 1 else 'entries'} of the run's logs cannot be read"
+        yield _doubt("unreadable_entries", f"{text} and are missing here; the file shards.json names the logs.")
+
+
 RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
     _nothing_answered,
     _interrupted,
@@ -398,4 +404,5 @@ RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
     _hit_rate_off,
     _not_conserved,
     _clock_stepped,
+    _unreadable,
 )

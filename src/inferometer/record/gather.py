@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from inferometer.record.columns import Records
-from inferometer.record.log import Header, LogReader, Note
+from inferometer.record.log import UNREADABLE, Header, LogReader, Note
 from inferometer.record.parquet import write_batches
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
@@ -16,12 +16,14 @@ BATCH = 50_000  # records in memory at a time: about 250 MB at 200 reads each
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the logs hold beside records, and which of them broke off."""
+    """What the logs hold beside records, which of them broke off, and in which entries could not be read: a note says
+    so for each."""
 
     headers: list[Header] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     truncated: list[Path] = field(default_factory=list)
+    skipped: dict[Path, int] = field(default_factory=dict)
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
@@ -50,6 +52,9 @@ def _records(paths: Iterable[Path], gathered: Gathered) -> Iterator[Record]:
                 gathered.notes.append(entry)
         if log.truncated:
             gathered.truncated.append(path)
+        if log.skipped:
+            gathered.skipped[path] = log.skipped
+            gathered.notes.append(Note(UNREADABLE, facts={"log": path.name, "entries": log.skipped}))
 
 
 def _batches(records: Iterator[Record]) -> Iterator[Records]:

@@ -69,7 +69,7 @@ def _facts(data: bytes) -> _Facts:
     chunked = headers.get("transfer-encoding", "").lower().endswith("chunked")
     stated = headers.get("content-length", "")
     length = 0 if status in {204, 304} else int(stated) if stated.isdigit() and not chunked else None
-    return status, headers, keep_alive, chunked, length, "event-stream" in headers.get("content-type", "")
+    return status, headers, keep_alive, chunked, length, "event-stream" in headers.get("content-type", "").lower()
 
 
 _kept_facts = lru_cache(64)(_facts)
