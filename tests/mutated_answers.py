@@ -15,7 +15,12 @@ import orjson
 
 Json = Any
 
-_USAGE = {"prompt_tokens": 7, "completion_tokens": 14, "total_tokens": 21, "prompt_tokens_details": {"cached_tokens": 4}}
+_USAGE = {
+    "prompt_tokens": 7,
+    "completion_tokens": 14,
+    "total_tokens": 21,
+    "prompt_tokens_details": {"cached_tokens": 4},
+}
 _ID = "cmpl-8cd4333b78565b95"
 
 
@@ -108,7 +113,7 @@ _ODD_VALUES = [
     *(b"null", b"true", b"false", b"0", b"-1", b"1.5", b"1e30", b"1e400", b"-0.0", b"NaN", b"007"),
     *(b"999999999999999", b"1000000000000000", b"9007199254740993", b"9223372036854775807", b"9223372036854775808"),
     *(b"18446744073709551615", b"18446744073709551616", b"-9223372036854775809", b"9" * 400),
-    *(b"[]", b"{}", b"[1]", b'["a"]', b'{"a":1}', b"[[]]", b'[{"text":["x"]}]', b'[null]', b'{"message":[1]}'),
+    *(b"[]", b"{}", b"[1]", b'["a"]', b'{"a":1}', b"[[]]", b'[{"text":["x"]}]', b"[null]", b'{"message":[1]}'),
     *(b'""', b'"x"', b'"error"', b'"[DONE]"', b'"\\u0000"', b'"\\ud800"', b'"\\ud83d\\ude42"', b'"\xff\xfe"'),
     *('"\u2028\u202e\u200b\u0301"'.encode(), b'"\\n\\r\\t\\b"', b'"\x00"', b'"\\q"', b'"' + b"x" * 5000 + b'"'),
     *(b"[" * deep + b"]" * deep for deep in _DEEP),
@@ -123,7 +128,10 @@ _ODD_EVENTS = [
     *(b'{"id":"a","error":{"message":"no"},"choices":[{"delta":{"content":""},"finish_reason":"error"}]}',),
     *(b"[" * deep + b"]" * deep for deep in _DEEP),
     *(b'{"error":' + b"[" * deep + b"]" * deep + b"}" for deep in _DEEP),
-    *(b'{"choices":[{"text":"x","index":0}],"usage":{"completion_tokens":%d}}' % count for count in (10**15 - 1, 2**63)),
+    *(
+        b'{"choices":[{"text":"x","index":0}],"usage":{"completion_tokens":%d}}' % count
+        for count in (10**15 - 1, 2**63)
+    ),
 ]
 _KINDS = (
     *(b"text/event-stream", b"Text/Event-Stream; charset=utf-8", b"TEXT/EVENT-STREAM", b"application/json"),

@@ -225,7 +225,7 @@ def test_entries_without_a_name_are_passed_over(name):
     with serving({"/v1/models": (200, cards % (name, 2**63, DEEP))} | odd) as (url, _):
         facts = probe(Target(url=url))
         assert (facts.models, facts.max_model_len, facts.server, facts.version) == (["fine"], None, "uvicorn", None)
-    with serving({"/v1/models": (200, '{"data": [{"id": %s}]}' % name)}) as (url, _):
+    with serving({"/v1/models": (200, f'{{"data": [{{"id": {name}}}]}}')}) as (url, _):
         assert failure(url).message == f"{url} serves no model"
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from mutated_answers import DIALECTS, MutatedAnswer, mutated_answer
 
 from inferometer.load import answer as load_answer
 from inferometer.load.answer import read_answer
@@ -22,6 +21,7 @@ from inferometer.wire.api import APIS, api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
 from inferometer.wire.stamps import MARK, STAMP
+from mutated_answers import DIALECTS, MutatedAnswer, mutated_answer
 
 MUTATIONS = int(os.environ.get("INFEROMETER_MUTATIONS", "250"))
 SEED = int(os.environ.get("INFEROMETER_SEED", "15"))

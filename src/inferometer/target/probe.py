@@ -87,7 +87,9 @@ def _chosen(target: Target, models: list[str], asker: Asker) -> str | None:
             )
         return target.model
     if not models and api_of(target.api).needs_model:
-        raise TargetError(f"{asker.where} serves no model", "is it still loading one? An entry of /v1/models needs an id")
+        raise TargetError(
+            f"{asker.where} serves no model", "is it still loading one? An entry of /v1/models needs an id"
+        )
     return models[0] if models else None
 
 
