@@ -115,4 +115,4 @@ def test_what_cannot_be_read_of_a_log_is_said_and_hides_nothing(tmp_path: Path) 
     command = [sys.executable, "-m", "inferometer", "show", folder.path.name, "--partial"]
     environ = os.environ | {"INFEROMETER_STORE": str(tmp_path), "NO_COLOR": "1"}
     shown = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
-    assert "1 entry of the run's logs cannot be read" in " ".join(shown.stdout.split())
+    assert "1 entry could not be read" in " ".join(shown.stdout.split())

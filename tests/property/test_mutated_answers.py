@@ -23,7 +23,7 @@ from inferometer.wire.http1 import parse_head
 from inferometer.wire.stamps import MARK, STAMP
 from mutated_answers import DIALECTS, MutatedAnswer, mutated_answer
 
-MUTATIONS = int(os.environ.get("INFEROMETER_MUTATIONS", "250"))
+MUTATIONS = int(os.environ.get("INFEROMETER_MUTATIONS", "200"))
 SEED = int(os.environ.get("INFEROMETER_SEED", "15"))
 MOMENT, STEP_NS = 1_000_000_000, 1000
 

@@ -377,8 +377,11 @@ def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reaso
 
 def _unreadable(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
     if facts.unreadable:
-        text = f"{facts.unreadable} {'entry' if facts.unreadable == 1 else 'entries'} of the run's logs cannot be read"
-        yield _doubt("unreadable_entries", f"{text} and are missing here; the file shards.json names the logs.")
+        entries = "1 entry" if facts.unreadable == 1 else f"{facts.unreadable} entries"
+        yield _doubt(
+            "unreadable_entries",
+            f"The run's logs are damaged: {entries} could not be read; the numbers leave them out.",
+        )
 
 
 RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (

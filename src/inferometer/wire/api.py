@@ -261,7 +261,7 @@ def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
     try:
         text = error_text(data)
     except ValueError:
-        text = f"an event is not JSON: {data[:80].decode('utf-8', 'replace')}"
+        text = f"an event is not JSON: {data[:LONGEST_ERROR].decode('utf-8', 'replace')}"
     answer.error = f"{problem}: {text}" if isinstance(problem, OddEvent) else text
 
 
