@@ -5,8 +5,10 @@ import socket
 import ssl
 import subprocess
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, repeat
+from time import monotonic, sleep
 
 import pytest
 
@@ -73,6 +75,28 @@ def talking(answer):
                 with client:
                     client.recv(65536)
                     client.sendall(answer)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def dripping(answer, pause_s=0.02):
+    """A server of raw bytes that sends one at a time, and the last of them again and again."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener, suppress(OSError):
+
+        def serve():
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    threading.Thread(target=drip, args=(client,), daemon=True).start()
+
+        def drip(client):
+            with client, suppress(OSError):
+                for byte in chain(answer, repeat(answer[-1])):
+                    client.send(bytes([byte]))
+                    sleep(pause_s)
 
         threading.Thread(target=serve, daemon=True).start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -154,6 +178,63 @@ def test_a_server_that_does_not_answer():
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         error = failure(url, timeout={"connect": 5, "request": 0.1})
     assert error.message == f"{url} took the connection but did not answer within 100 ms"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 200 OK\r\nX-Slow: y",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 20 + b"H",
+        b"HTTP/1.1 200 OK\r\n\r\n[",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n[",
+    ],
+    ids=["status", "headers", "interim", "body", "chunk"],
+)
+def test_a_server_that_drips_is_given_up_as_one_that_is_silent(answer):
+    """Every read brings a byte in time; the whole answer never comes."""
+    with dripping(answer) as url:
+        started = monotonic()
+        error = failure(url, timeout={"connect": 0.3, "request": 0.3})
+    assert error.message == f"{url} took the connection but did not answer within 600 ms"
+    assert monotonic() - started < 10
+
+
+def test_an_endless_list_of_models_is_not_read_to_its_end():
+    with serving({"/v1/models": (200, " " * (9 << 20))}) as (url, _):
+        assert "answered with more than 8 MiB where a few lines of JSON belong" in failure(url).message
+
+
+def test_an_answer_that_breaks_off():
+    with talking(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{") as url:
+        assert failure(url).message == f"{url} closed the connection in the middle of its answer"
+
+
+def test_headers_without_end():
+    with talking(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n") as url:
+        assert failure(url).message == f"{url} sent an answer that cannot be read: got more than 100 headers"
+
+
+DEEP = "[" * 900 + "]" * 900
+
+
+@pytest.mark.parametrize("name", ['["a"]', '{"a": 1}', "7", "true", "null", '""', DEEP, '"%s"' % ("x" * 2000)])
+def test_entries_without_a_name_are_passed_over(name):
+    cards = '{"data": [{"id": %s}, 5, {"id": "fine", "max_model_len": %s, "owned_by": %s}]}'
+    odd = {"/version": (200, f'{{"version": {DEEP}}}')}
+    with serving({"/v1/models": (200, cards % (name, 2**63, DEEP))} | odd) as (url, _):
+        facts = probe(Target(url=url))
+        assert (facts.models, facts.max_model_len, facts.server, facts.version) == (["fine"], None, "uvicorn", None)
+    with serving({"/v1/models": (200, f'{{"data": [{{"id": {name}}}]}}')}) as (url, _):
+        assert failure(url).message == f"{url} serves no model"
+
+
+@pytest.mark.parametrize("error", [f'{{"error": {DEEP}}}', f'{{"detail": {DEEP}}}', DEEP, "[" * 5000])
+def test_an_error_that_is_nested_without_end(error):
+    with serving({"/v1/models": (500, error)}) as (url, _):
+        assert f"{url} answered /v1/models with status 500" in failure(url).message
+    with serving({"/v1/models": (200, error)}) as (url, _):
+        assert "is not a server of an OpenAI-compatible API" in failure(url).message
 
 
 @pytest.mark.parametrize("status", [401, 403])

@@ -5,9 +5,10 @@ import orjson
 import pytest
 
 from inferometer.load.answer import read_answer
+from inferometer.record.gather import read_logs
 from inferometer.record.log import LogWriter, read_log
 from inferometer.record.record import Record
-from inferometer.wire.api import api_of
+from inferometer.wire.api import APIS, api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
 from inferometer.wire.stamps import STAMP
@@ -229,3 +230,160 @@ def test_odd_documents_make_records_that_can_be_read_back(tmp_path):
         log.append(record)
     [back] = read_log(tmp_path / "log").records
     assert (back.request_id, back.finish_reason, back.output_tokens, back.input_tokens) == ("7", "3", None, None)
+
+
+# -- what no server should send ---------------------------------------------------------------------------------------
+
+DEEP = b"[" * 300 + b"]" * 300
+DEEPER = b"[" * 1000 + b"]" * 1000
+
+
+def running(total, text="x"):
+    usage = b'{"prompt_tokens":1,"total_tokens":%d,"completion_tokens":%d}' % (total, total)
+    return chunk(b'{"choices":[{"text":"%b","finish_reason":null}],"usage":%b}' % (text.encode(), usage))
+
+
+def kept(tmp_path, record):
+    """As it comes back from the log, beside another one."""
+    with LogWriter(tmp_path / "log") as log:
+        log.append(record)
+        log.append(Record(session=1, scheduled_at=0))
+    back, other = read_log(tmp_path / "log").records
+    assert other.session == 1
+    assert len(read_logs([tmp_path / "log"])[0]) == 2
+    return back
+
+
+@pytest.mark.parametrize("keep_text", [False, True])
+@pytest.mark.parametrize(
+    "totals",
+    [
+        [2**62, 1, 2**62, 1] * 20,
+        [10**15 - 1, 0] * 10_000,  # each one fits, their sum does not
+        [2**64 - 1] * 20,
+        [1, 2, 3, 10**14] + [10**14] * 20,
+    ],
+    ids=["larger than a count", "sum", "unsigned", "one"],
+)
+def test_a_running_usage_that_overflows_is_one_bad_record(tmp_path, totals, keep_text):
+    record = record_of(exchange_of(HEAD, *map(running, totals), LAST), keep_text=keep_text)
+    assert (record.outcome, record.read_at, record.counted_tokens) == ("bad", b"", 0)
+    assert "more than any answer has" in record.error
+    assert kept(tmp_path, record).outcome == "bad"
+
+
+@pytest.mark.parametrize(
+    ("api", "event", "error"),
+    [
+        ("completions", b'{"choices":[{"text":"x","finish_reason":["stop"]}]}', "is a list"),
+        ("chat", b'{"choices":[{"delta":{"content":"x"},"finish_reason":{"a":1}}]}', "is an object"),
+        ("anthropic", b'{"type":"message_delta","delta":{"stop_reason":["x"]}}', "is a list"),
+        ("tgi", b'{"token":{"text":"x"},"details":{"finish_reason":["eos"]}}', "is a list"),
+        ("template", b'{"text":"x","done_reason":["stop"]}', "is a list"),
+        ("template", b'{"token":{"text":["x"]}}', "a text is a list"),
+        ("completions", b'{"id":%b,"choices":[{"text":"x"}]}' % DEEPER, "a finish reason or an id is a list"),
+        ("completions", b'{"choices":[{"text":7}]}', '"text":7'),
+        ("chat", b'{"choices":[{"delta":{"content":["x"]}}]}', '"content":["x"]'),
+        ("anthropic", b'{"type":"content_block_start","content_block":{"text":7}}', "a text is a number"),
+        ("responses", b'{"type":"response.output_text.delta","delta":{}}', '"delta":{}'),
+        ("chat", DEEP, "nested too deep"),
+        ("chat", b'{"error":%b}' % DEEP, "nested too deep"),
+        ("template", b'{"error":{"message":%b}}' % DEEPER, "nested too deep"),
+        ("chat", b"[" * 10_000, "not JSON"),
+    ],
+)
+def test_an_event_of_another_form_is_one_bad_record(tmp_path, api, event, error):
+    record = record_of(exchange_of(HEAD, chunk(event), LAST), api, keep_text=True)
+    assert record.outcome == "bad"
+    assert error in record.error
+    assert kept(tmp_path, record) == record
+
+
+def test_a_document_that_is_nested_is_searched_as_far_as_makes_sense():
+    event = b'{"a":' * 900 + b'"x"' + b"}" * 900
+    record = record_of(exchange_of(HEAD, chunk(event), chunk(b'{"text":"x"}'), LAST), "template")
+    assert (record.outcome, ints(record.read_tokens)) == ("ok", [1])
+
+
+def test_an_error_body_that_is_nested_without_end():
+    body = b'{"error":%b}' % DEEP
+    head = b"HTTP/1.1 500 Oh\r\nretry-after: \xb2\r\ncontent-length: %d\r\n\r\n" % len(body)
+    record = record_of(exchange_of(head + body, outcome="status"))
+    assert (record.outcome, record.status, record.retry_after_s) == ("status", 500, None)
+    assert "nested too deep" in record.error
+
+
+def test_a_finish_reason_and_an_id_have_a_length(tmp_path):
+    event = {"id": "i" * 10**6, "choices": [{"text": "x", "finish_reason": "r" * 10**6}]}
+    record = record_of(exchange_of(HEAD, chunk(event), LAST))
+    assert (record.outcome, len(record.request_id), len(record.finish_reason)) == ("ok", 1000, 1000)
+
+
+def test_a_dialect_that_fails_ends_no_run():
+    """Even one with a mistake of ours: here its last word on an answer is no text."""
+
+    class Broken:
+        def __getattr__(self, name):
+            raise RuntimeError(f"no {name}")
+
+    record = Record(session=0, scheduled_at=0)
+    assert read_answer(record, exchange_of(HEAD, token(), LAST), Broken(), OFFSET) == ""
+    assert (record.outcome, record.status) == ("bad", 200)
+    assert record.error.startswith("RuntimeError: no ")
+    cancelled = Record(session=0, scheduled_at=0)
+    read_answer(cancelled, exchange_of(HEAD, token(), outcome="cancelled"), Broken(), OFFSET)
+    assert (cancelled.outcome, cancelled.error) == ("cancelled", None)
+
+
+@pytest.mark.parametrize("kind", [b"text/event-stream", b"Text/Event-Stream", b"TEXT/EVENT-STREAM;charset=UTF-8"])
+@pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
+def test_a_stream_by_another_spelling_is_read_as_one(kind, start):
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n\r\n" % kind
+    events = [b'data: {"choices":[{"text":"%d"}]}\n\n' % number for number in range(3)]
+    record = record_of(exchange_of(head, start + events[0], *events[1:], b"data: [DONE]\n\n"), keep_text=True)
+    assert (record.outcome, record.answer, record.events) == ("ok", "012", 4)
+    assert (ints(record.read_at), ints(record.read_tokens)) == ([2000, 3000, 4000], [1, 1, 1])
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain"])
+def test_a_document_with_a_mark_of_its_byte_order(kind):
+    body = b'\xef\xbb\xbf{"text":"hello","choices":[{"text":"hello"}]}'
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    for api in ("completions", "template"):
+        assert record_of(exchange_of(head, body), api, keep_text=True).answer == "hello"
+
+
+FAILED = [
+    b'data: {"error":{"message":"out of memory","code":500}}\n\n',
+    b'data: {"error":"out of memory"}\n\n',
+    b'event: error\ndata: {"message":"out of memory"}\n\n',
+    b'event:error\ndata: {"error":{"message":"out of memory"}}\n\n',
+    b"event: error\ndata: out of memory\n\n",
+    b'error: {"code":500,"message":"out of memory"}\n\n',  # llama.cpp
+    # OpenRouter: with choices beside it
+    b'data: {"id":"g","error":{"message":"out of memory"},"choices":[{"index":0,"text":"x","delta":{"content":"x"},'
+    b'"finish_reason":"error"}],"type":"ping","token":{"text":"x"}}\n\n',
+]
+
+
+@pytest.mark.parametrize("failed", FAILED)
+@pytest.mark.parametrize("api", [name for name in APIS if api_of(name).generates])
+@pytest.mark.parametrize("outcome", ["ok", "cut"])
+def test_a_stream_that_says_that_it_failed_is_a_failure(api, failed, outcome):
+    """In every dialect, though the end mark follows, and though the connection breaks behind it."""
+    reads = [HEAD, b"%x\r\n%b\r\n" % (len(failed), failed), chunk(b"[DONE]"), LAST]
+    record = record_of(exchange_of(*reads[: None if outcome == "ok" else 2], outcome=outcome), api)
+    assert (record.outcome, record.error) == ("bad", "out of memory")
+
+
+def test_the_failure_that_a_server_tells_comes_before_what_is_odd():
+    odd, failed = chunk(b"<oops>"), chunk({"error": {"message": "out of memory"}})
+    assert record_of(exchange_of(HEAD, odd, failed, failed, LAST)).error == "out of memory"
+    assert record_of(exchange_of(HEAD, failed, odd, LAST)).error == "out of memory"
+
+
+def test_an_error_that_is_none_is_no_failure():
+    event = {"error": None, "choices": [{"text": "x"}]}
+    assert record_of(exchange_of(HEAD, chunk(event), LAST)).outcome == "ok"
+    words = b'data: {"choices":[{"text":"error: event: error"}]}\n\n'
+    assert record_of(exchange_of(UNTIL_CLOSE, b"event: token\n" + words, b"data: [DONE]\n\n")).outcome == "ok"

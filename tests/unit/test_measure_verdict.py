@@ -145,6 +145,7 @@ def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
         (Facts(start_at=0, interrupted=True), "doubtful", {"interrupted"}),
         (Facts(start_at=0, lost_workers=("1 of 2: killed",), planned={"default": 2000}), "invalid", {"worker_lost"}),
         (Facts(start_at=0, lost_server="it ended with SIGKILL"), "invalid", {"server_lost"}),
+        (Facts(start_at=0, unreadable=1), "doubtful", {"unreadable_entries"}),
     ],
 )
 def test_what_is_known_beside_the_records(facts: Facts, word: str, code: set[str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from inferometer.errors import StoreError
 from inferometer.record import log as log_room
+from inferometer.record.gather import read_logs
 from inferometer.record.log import MAGIC, Header, LogReader, LogWriter, Note, read_log
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
@@ -107,6 +108,71 @@ def test_records_of_an_older_shorter_form_get_defaults(tmp_path: Path) -> None:
     shorter = msgspec.structs.astuple(record(7))[:9]
     (tmp_path / "log").write_bytes(MAGIC + frame(0, {"shard": 0}) + frame(1, shorter))
     assert read_log(tmp_path / "log").records == [record(7)]
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("finish_reason", ["stop"]),
+        ("counted_tokens", 2**63),
+        ("output_tokens", "many"),
+        ("read_at", bytes(16)),
+        ("outcome", "strange"),
+    ],
+)
+def test_an_entry_that_does_not_fit_hides_no_other(tmp_path: Path, field: str, value: object) -> None:
+    odd = msgspec.structs.asdict(record(2)) | {field: value}
+    frames = [frame(0, {"shard": 0}), frame(1, record(1)), frame(1, [*odd.values()]), frame(3, 7), frame(1, record(3))]
+    (tmp_path / "log").write_bytes(MAGIC + b"".join(frames))
+    read = read_log(tmp_path / "log")
+    assert (read.records, read.truncated, read.skipped) == ([record(1), record(3)], False, 2)
+    records, gathered = read_logs([tmp_path / "log"])
+    assert (len(records), gathered.skipped) == (2, {tmp_path / "log": 2})
+    assert gathered.notes == [Note("unreadable entries", facts={"log": "log", "entries": 2})]
+
+
+def test_a_flipped_bit_costs_one_entry(tmp_path: Path) -> None:
+    with LogWriter(tmp_path / "log") as log:
+        for session in range(3):
+            log.append(record(session, answer="answer" * (session == 1)))
+    written = (tmp_path / "log").read_bytes()
+    (tmp_path / "log").write_bytes(written.replace(b"answer", b"enswer", 1))
+    read = read_log(tmp_path / "log")
+    assert ([each.session for each in read.records], read.truncated, read.skipped) == ([0, 2], False, 1)
+
+
+def test_a_damaged_header_hides_no_entry(tmp_path: Path) -> None:
+    with LogWriter(tmp_path / "log") as log:
+        log.append(record(1))
+    written = (tmp_path / "log").read_bytes()
+    (tmp_path / "log").write_bytes(written.replace(b"shard", b"sherd", 1))
+    read = read_log(tmp_path / "log")
+    assert (read.records, read.truncated, read.skipped) == ([record(1)], False, 1)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("counted_tokens", 2**70),
+        ("output_tokens", 2**63),
+        ("finish_reason", ["stop"]),
+        ("request_id", {}),
+        ("answer", "\ud800"),
+        ("read_tokens", bytes(8)),
+        ("error", 7),
+    ],
+)
+def test_a_response_that_cannot_be_kept_is_a_bad_one(tmp_path: Path, field: str, value: object) -> None:
+    with LogWriter(tmp_path / "log") as log:
+        log.append(record(1, sent_at=5, status=200, **{field: value}))
+        log.append(record(2))
+    read = read_log(tmp_path / "log")
+    assert read.skipped == 0
+    odd, fine = read.records
+    assert (odd.session, odd.sent_at, odd.status, odd.outcome) == (1, 5, 200, "bad")
+    assert odd.error is not None and odd.error.startswith("the response cannot be kept: ")
+    assert fine == record(2)
+    assert len(read_logs([tmp_path / "log"])[0]) == 2
 
 
 def test_the_error_of_the_load_is_heard_not_that_of_the_log(tmp_path: Path) -> None:

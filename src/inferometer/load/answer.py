@@ -1,5 +1,6 @@
 """From the bytes and stamps of an exchange to a record: which read completed which tokens, and how sure that is."""
 
+import re
 from collections.abc import Sequence
 from typing import Literal, cast
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from inferometer.load.clock import Ticket
 from inferometer.record.record import Outcome, Record
-from inferometer.wire.api import Answer, Api, Json, count_in, error_text, read_events, read_whole
+from inferometer.wire.api import LONGEST_ERROR, Answer, Api, Json, count_in, error_text, read_events, read_whole
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
@@ -18,16 +19,26 @@ from inferometer.wire.stamps import MARK, stamp_ns
 
 Ints = NDArray[np.int64]
 Placed = tuple[bytes, bytes, bytes, int | None]
+SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")  # of a Retry-After header; a date is not read
 FRAMING = 2  # bytes behind an event that belong to its chunk: a carriage return and a line feed
 
 
 def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool = False) -> str:
     """Fill in all that the exchange tells; returns the answer's text when it is to be kept.
 
-    `offset_ns` is real time minus monotonic time: stamps come on the real-time clock.
+    `offset_ns` is real time minus monotonic time: stamps come on the real-time clock. Whatever a server sent, this is
+    one record and no exception: the other requests go on.
     """
-    raw = exchange.raw
     _note_exchange(record, exchange)
+    try:
+        return _note_response(record, exchange, api, offset_ns, keep_text)
+    except Exception as error:
+        _note_unreadable(record, error)
+        return ""
+
+
+def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool) -> str:
+    raw = exchange.raw
     record.bytes_received = len(raw) + exchange.dropped
     if exchange.outcome in {"ok", "status"}:
         record.ended_at = last_stamp(exchange, offset_ns) or exchange.ended_at
@@ -36,15 +47,20 @@ def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, ke
         return ""
     record.status = head.status
     record.headers_at = _head_stamp(exchange) - offset_ns
-    try:
-        if head.status != 200:
-            _note_status(record, exchange, raw)
-            return ""
-        answer = _note_tokens(record, exchange, raw, api, offset_ns, keep_text)
-    except ValueError as error:
-        record.outcome, record.error = "bad", str(error)
+    if head.status != 200:
+        _note_status(record, exchange, raw)
         return ""
+    answer = _note_tokens(record, exchange, raw, api, offset_ns, keep_text)
     return "".join(answer.text)
+
+
+def _note_unreadable(record: Record, error: Exception) -> None:
+    """A time limit that passed, or our own end, stays the reason; an answer that came is a bad one."""
+    if record.outcome in {"ok", "cut", "bad"}:
+        record.outcome = "bad"
+        record.error = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    record.read_at = record.read_tokens = record.read_slack = b""
+    record.visible_at = record.counted_tokens = record.tokens_by = None
 
 
 def new_record(ticket: Ticket) -> Record:
@@ -119,13 +135,13 @@ def _note_exchange(record: Record, exchange: Exchange) -> None:
 def _note_status(record: Record, exchange: Exchange, raw: bytes) -> None:
     """An answer that is not 200: its message, and when to come back."""
     assert exchange.head is not None
+    after = exchange.head.headers.get("retry-after", "")
+    record.retry_after_s = float(after) if SECONDS.fullmatch(after) else None
     body, _, _ = body_of(raw, exchange.head)
     try:
         record.error = error_text(body)
     except ValueError:
-        record.error = body[:200].decode("utf-8", "replace").strip() or None
-    after = exchange.head.headers.get("retry-after", "")
-    record.retry_after_s = float(after) if after.replace(".", "", 1).isdigit() else None
+        record.error = body[:LONGEST_ERROR].decode("utf-8", "replace").strip() or None
 
 
 def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, offset_ns: int, keep_text: bool) -> Answer:
@@ -149,6 +165,8 @@ def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, offse
     if complete:
         _check(record, api, answer)
         _check_end(record, exchange, api, answer)
+    elif answer.failed and record.outcome == "cut":  # the server said why, then it closed the connection
+        record.outcome, record.error = "bad", answer.error
     if complete and not api.generates and record.outcome == "ok":
         _note_whole_read(record, exchange, offset_ns)
     return answer

@@ -14,7 +14,7 @@ from inferometer.measure.precision import settled_at
 from inferometer.measure.window import of_class
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records
-from inferometer.record.log import Note
+from inferometer.record.log import UNREADABLE, Note
 from inferometer.record.sample import Sample
 from inferometer.vocabulary import NANOSECONDS
 
@@ -48,6 +48,7 @@ def facts_of(
         gave_up=next((str(note.facts["why"]) for note in notes if note.what == "gave up"), None),
         core_use=_core_use(samples, start_at),
         clock_steps_s=tuple(note.facts["by_s"] for note in notes if note.what == "clock stepped"),
+        unreadable=sum(int(note.facts["entries"]) for note in notes if note.what == UNREADABLE),
         calibration=calibration,
         stamps=stamps,
     )

@@ -31,6 +31,7 @@ class Facts:
     )  # classes that ended because theirs was reached
     gave_up: str | None = None  # why the run ended itself early: stop.errors, or nothing but failures
     core_use: tuple[CoreUse, ...] = ()  # of all load processes
+    unreadable: int = 0  # entries of the logs that could not be read and are missing here
     clock_steps_s: tuple[float, ...] = ()  # by how much the real-time clock stepped, each time it did
     calibration: Mapping[str, Any] | None = None  # the instrument-error curve of this machine
     stamps: Literal["kernel", "read"] = "read"

@@ -415,6 +415,15 @@ def _clock_stepped(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reaso
         yield _doubt("clock_stepped", f"{text} {duration_text(largest)}; latencies across a step are off by it.")
 
 
+def _unreadable(summary: Summary, facts: Facts, plan: Plan) -> Iterator[Reason]:
+    if facts.unreadable:
+        entries = "1 entry" if facts.unreadable == 1 else f"{facts.unreadable} entries"
+        yield _doubt(
+            "unreadable_entries",
+            f"The run's logs are damaged: {entries} could not be read; the numbers leave them out.",
+        )
+
+
 RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
     _lost,
     _nothing_answered,
@@ -440,4 +449,5 @@ RULES: tuple[Callable[[Summary, Facts, Plan], Iterator[Reason]], ...] = (
     _hit_rate_off,
     _not_conserved,
     _clock_stepped,
+    _unreadable,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from inferometer.record.columns import BATCH_READS, Records
-from inferometer.record.log import Header, LogReader, Note
+from inferometer.record.log import UNREADABLE, Header, LogReader, Note
 from inferometer.record.parquet import write_batches
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
@@ -20,12 +20,14 @@ BATCH = 50_000  # records in memory at a time, or about `BATCH_READS` reads
 
 @dataclass(frozen=True)
 class Gathered:
-    """What the logs hold beside records, and which of them broke off."""
+    """What the logs hold beside records, which of them broke off, and in which entries could not be read: a note says
+    so for each."""
 
     headers: list[Header] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     truncated: list[Path] = field(default_factory=list)
+    skipped: dict[Path, int] = field(default_factory=dict)
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
@@ -68,6 +70,9 @@ def _records(paths: Iterable[Path], gathered: Gathered) -> Iterator[Record]:
                 gathered.notes.append(entry)
         if log.truncated:
             gathered.truncated.append(path)
+        if log.skipped:
+            gathered.skipped[path] = log.skipped
+            gathered.notes.append(Note(UNREADABLE, facts={"log": path.name, "entries": log.skipped}))
 
 
 def _batches(records: Iterator[Record], at_least_one: bool = False) -> Iterator[Records]:

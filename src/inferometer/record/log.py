@@ -1,8 +1,8 @@
 """The append-only log of one shard. Every prefix of it is valid: what a killed run wrote can be reported.
 
-A file is `MAGIC`, then frames of (length, crc32, kind, payload); the first frame is the header. The length
-counts the payload, the checksum covers kind and payload, payloads are msgpack
-(docs/decisions/record-log-format.md).
+A frame that does not fit its schema, or its checksum, is passed over and counted: it hides no other. A file is `MAGIC`,
+then frames of (length, crc32, kind, payload); the first frame is the header. The length counts the payload, the
+checksum covers kind and payload, payloads are msgpack (docs/decisions/record-log-format.md).
 """
 
 import os
@@ -20,7 +20,7 @@ import msgspec
 
 from inferometer.errors import StoreError
 from inferometer.record.files import store_error, told
-from inferometer.record.record import Record
+from inferometer.record.record import Record, check_reads, without_response
 from inferometer.record.sample import Sample
 from inferometer.record.schema import check_schema, schema_of
 
@@ -29,6 +29,7 @@ FLUSH_BYTES = 64 * 1024
 MOST_QUEUED = 1024  # pieces of 64 KiB that wait for a disk that stands still; then we wait with them
 _FRAME = struct.Struct("<IIB")
 _CHUNK = 1 << 20
+UNREADABLE = "unreadable entries"  # the note on entries that were skipped
 LARGEST_FRAME = 1 << 30  # a length beyond this is damage, not to be believed and allocated
 
 
@@ -52,6 +53,7 @@ Entry = Record | Sample | Note
 
 _KINDS: dict[type, int] = {Header: 0, Record: 1, Sample: 2, Note: 3}
 _HEADER_KIND, _RECORD_KIND = _KINDS[Header], _KINDS[Record]
+_UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)  # what encoding and decoding raise
 _SEEDS = [crc32(bytes([kind])) for kind in range(256)]  # the checksum so far, once the kind is in it
 
 
@@ -117,13 +119,14 @@ class LogWriter:
         self.path = path
         self.records = 0
         self._encoder = msgspec.msgpack.Encoder()
+        self._decoder = msgspec.msgpack.Decoder(Record)
         self._buffer = bytearray(MAGIC)
         self._pen: _Pen | None = _Pen(path, in_background)
         self._add(_HEADER_KIND, Header(shard=shard, clock=clock or {}))
         self.flush()
 
     def append(self, record: Record) -> None:
-        self._add(_RECORD_KIND, record)
+        self._add_frame(_RECORD_KIND, self._readable(record))
         self.records += 1
 
     def add(self, entry: Sample | Note) -> None:
@@ -153,8 +156,19 @@ class LogWriter:
         with suppress(StoreError) if kind else nullcontext():  # the first error is the one to hear of
             self.close()
 
+    def _readable(self, record: Record) -> bytes:
+        """A record that can be read back (1 µs to make sure of it): a response that cannot be kept is a bad one."""
+        try:
+            payload = self._encoder.encode(record)
+            check_reads(self._decoder.decode(payload))
+            return payload
+        except _UNREADABLE as error:
+            return self._encoder.encode(without_response(record, f"the response cannot be kept: {error}"))
+
     def _add(self, kind: int, entry: Any) -> None:
-        payload = self._encoder.encode(entry)
+        self._add_frame(kind, self._encoder.encode(entry))
+
+    def _add_frame(self, kind: int, payload: bytes) -> None:
         buffer = self._buffer
         buffer += _FRAME.pack(len(payload), crc32(payload, _SEEDS[kind]), kind)
         buffer += payload
@@ -163,11 +177,13 @@ class LogWriter:
 
 
 class LogReader:
-    """The entries of a log, one by one. After the last, `truncated` says whether the log broke off."""
+    """The entries of a log, one by one. After the last, `truncated` says whether the log broke off, and `skipped` how
+    many entries in it could not be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.truncated = False
+        self.skipped = 0
         with told(path):
             self._file = path.open("rb", buffering=_CHUNK)
         try:
@@ -182,11 +198,20 @@ class LogReader:
         }
         with self._file, told(self.path):
             for kind, payload in self._frames():
-                if kind in decoders:  # a kind that we do not know yet is passed over
-                    yield self._decoded(decoders[kind], payload)
+                if kind not in decoders:  # a kind that we do not know yet is passed over
+                    continue
+                try:
+                    entry = decoders[kind].decode(payload)
+                    if kind == _RECORD_KIND:
+                        check_reads(entry)
+                except _UNREADABLE:
+                    self.skipped += 1
+                else:
+                    yield entry
 
     def _read_header(self) -> Header:
-        """Of a log that broke off inside its header, all that is known is that it broke off."""
+        """Of a log that broke off inside its header, all that is known is that it broke off; where only the header is
+        damaged, the entries behind it are still read."""
         magic = self._file.read(len(MAGIC))
         if not MAGIC.startswith(magic):
             raise StoreError(f"{self.path}: not a log of Inferometer, it begins with {magic!r}")
@@ -194,27 +219,35 @@ class LogReader:
         if frame is None:
             self.truncated = True
             return Header()
-        header: Header = self._decoded(msgspec.msgpack.Decoder(Header), frame[1])
+        if frame[0] != _HEADER_KIND:
+            self._file.seek(len(MAGIC))
+            self.skipped = 0  # counted when the entries are read
+            return Header()
+        try:
+            header = msgspec.msgpack.decode(frame[1], type=Header)
+        except _UNREADABLE as error:
+            raise StoreError(f"{self.path}: its header is whole but does not fit its schema: {error}") from error
         check_schema(self.path, "log", header.schema)
         return header
 
     def _frames(self) -> Iterator[tuple[int, bytes]]:
-        """Whole frames, up to the end or to the first that is not."""
+        """Whole frames, up to the end. One with a wrong checksum is damage inside of the log where a whole one follows,
+        and otherwise where the log broke off."""
         read, size = self._file.read, _FRAME.size
+        damaged = 0
         while len(head := read(size)) == size:
             length, checksum, kind = _FRAME.unpack(head)
             payload = read(length) if length <= LARGEST_FRAME else b""
-            if crc32(payload, _SEEDS[kind]) != checksum or len(payload) != length:
+            if len(payload) != length:
                 self.truncated = True
                 return
+            if crc32(payload, _SEEDS[kind]) != checksum:
+                damaged += 1
+                continue
+            self.skipped += damaged
+            damaged = 0
             yield kind, payload
-        self.truncated = self.truncated or len(head) > 0
-
-    def _decoded(self, decoder: msgspec.msgpack.Decoder[Any], payload: bytes) -> Any:
-        try:
-            return decoder.decode(payload)
-        except msgspec.DecodeError as error:
-            raise StoreError(f"{self.path}: a frame is whole but does not fit its schema: {error}") from error
+        self.truncated = self.truncated or damaged > 0 or len(head) > 0
 
 
 @dataclass(frozen=True)
@@ -226,13 +259,15 @@ class Log:
     samples: list[Sample] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     truncated: bool = False
+    skipped: int = 0
 
 
 def read_log(path: Path) -> Log:
-    """All of a log up to its end or its first broken frame; `truncated` says which."""
+    """All of a log up to its end or its first broken frame; `truncated` says which. Entries that are whole but cannot
+    be read are `skipped`."""
     reader = LogReader(path)
     log = Log(reader.header)
     lists: dict[type, list[Any]] = {Record: log.records, Sample: log.samples, Note: log.notes}
     for entry in reader:
         lists[type(entry)].append(entry)
-    return replace(log, truncated=reader.truncated)
+    return replace(log, truncated=reader.truncated, skipped=reader.skipped)

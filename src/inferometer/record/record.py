@@ -4,7 +4,7 @@ Instants are nanoseconds on one monotonic clock, kept raw; no derived number is 
 (docs/concepts/measures.md). Logs hold records as arrays: new fields go to the end, with a default.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -23,46 +23,49 @@ OUTCOMES: dict[Outcome, str] = {
 }
 CENSORED: frozenset[Outcome] = frozenset({"cancelled", "unfinished"})
 
+# What a column of 64 bits holds; its smallest value means missing (record/columns.py).
+Whole = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]
+
 
 class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     """One request. `read_*` are packed little-endian int64: one entry per token-bearing read."""
 
-    session: int  # global index of the session; one request is a session of one turn
-    turn: int = 0
-    turns: int = 1  # turns this session has
+    session: Whole  # global index of the session; one request is a session of one turn
+    turn: Whole = 0
+    turns: Whole = 1  # turns this session has
     traffic: str = ""  # name of the traffic class
-    stage: int = 0
-    shard: int = 0
+    stage: Whole = 0
+    shard: Whole = 0
     replica: str = ""  # which of the target's URLs
 
-    scheduled_at: int
-    ready_at: int | None = None
-    sent_at: int | None = None  # of the attempt that was answered
-    headers_at: int | None = None
-    visible_at: int | None = None  # first read with a visible (non-reasoning) token
-    ended_at: int | None = None
-    connect_ns: int = 0  # inside ready..sent, kept apart
-    tls_ns: int = 0
-    retry_ns: int = 0  # span of a first attempt on a keep-alive connection that turned out dead
+    scheduled_at: Whole
+    ready_at: Whole | None = None
+    sent_at: Whole | None = None  # of the attempt that was answered
+    headers_at: Whole | None = None
+    visible_at: Whole | None = None  # first read with a visible (non-reasoning) token
+    ended_at: Whole | None = None
+    connect_ns: Whole = 0  # inside ready..sent, kept apart
+    tls_ns: Whole = 0
+    retry_ns: Whole = 0  # span of a first attempt on a keep-alive connection that turned out dead
 
     read_at: bytes = b""
     read_tokens: bytes = b""  # all tokens that came with the read
     read_slack: bytes = b""  # how much earlier (ns) its tokens may have arrived: the instant's uncertainty
 
-    asked_input: int | None = None
-    asked_output: int | None = None
-    input_tokens: int | None = None  # the server's usage
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    counted_tokens: int | None = None  # what we counted ourselves, to hold against the usage
+    asked_input: Whole | None = None
+    asked_output: Whole | None = None
+    input_tokens: Whole | None = None  # the server's usage
+    output_tokens: Whole | None = None
+    cached_tokens: Whole | None = None
+    reasoning_tokens: Whole | None = None
+    counted_tokens: Whole | None = None  # what we counted ourselves, to hold against the usage
     # how read_tokens came about; "length": from the characters of the text
     tokens_by: Literal["usage", "running usage", "events", "tokenizer", "length"] | None = None
-    events: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
+    events: Whole = 0
+    bytes_sent: Whole = 0
+    bytes_received: Whole = 0
 
-    status: int | None = None
+    status: Whole | None = None
     finish_reason: str | None = None
     outcome: Outcome = "ok"
     error: str | None = None  # one line, secrets removed
@@ -70,3 +73,23 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     request_id: str | None = None  # the server's id of the answer
     prompt: str | None = None  # only when the plan asks to save them
     answer: str | None = None
+
+
+# What we know without the server: of a request whose response cannot be kept, this is.
+_OWN = (
+    *("session", "turn", "turns", "traffic", "stage", "shard", "replica", "scheduled_at", "ready_at", "sent_at"),
+    *("headers_at", "ended_at", "connect_ns", "tls_ns", "retry_ns", "asked_input", "asked_output", "events"),
+    *("bytes_sent", "bytes_received", "status"),
+)
+
+
+def without_response(record: Record, error: str) -> Record:
+    """The record of a response that is none, for it cannot be kept."""
+    return Record(**{name: getattr(record, name) for name in _OWN}, outcome="bad", error=error)
+
+
+def check_reads(record: Record) -> None:
+    """ValueError where the reads of a record do not belong together."""
+    size = len(record.read_at)
+    if size % 8 or len(record.read_tokens) != size or len(record.read_slack) not in (0, size):
+        raise ValueError("read_at, read_tokens and read_slack differ in length")

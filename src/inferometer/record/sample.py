@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Self
 
 import msgspec
 
+from inferometer.record.record import Whole
+
 if TYPE_CHECKING:  # the observer's process writes samples and never needs columns: numpy would triple its start
     from inferometer.record.columns import Floats, Ints, Words
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:  # the observer's process writes samples and never needs colum
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
     source: str  # who was asked: "gpu:0", "http://host:8000/metrics", "host", "client"
     name: str  # what: "power_w", "vllm:num_requests_running"
-    at: int  # nanoseconds on the monotonic clock of the records
+    at: Whole  # nanoseconds on the monotonic clock of the records
     value: float
     labels: dict[str, str] = {}
 

@@ -237,7 +237,8 @@ def logs_of(path: Path) -> list[Path]:
 def _has_entries(log: Path) -> bool:
     """Whether a shard came as far as the load."""
     try:
-        return next(iter(LogReader(log)), None) is not None
+        reader = LogReader(log)
+        return next(iter(reader), None) is not None or reader.skipped > 0
     except StoreError:
         return True  # broken, so something was written
 
@@ -248,6 +249,7 @@ def _shards(gathered: Gathered) -> dict[str, Any]:
     return {
         "shards": shards,
         "truncated": broken,
+        "skipped": {log.name: entries for log, entries in gathered.skipped.items()},
         "notes": [msgspec.to_builtins(note) for note in gathered.notes],
     }
 

@@ -1,11 +1,15 @@
-"""One blocking GET before the load, in which everything that can go wrong is told to a person."""
+"""One blocking request before the load, in which everything that can go wrong is told to a person.
+
+Time and size are bounded as a whole: a server that sends a byte a second, or without end, holds up nobody.
+"""
 
 import http.client
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import orjson
@@ -61,12 +65,30 @@ class Asker:
         return self._ask("POST", path)
 
     def _ask(self, method: str, path: str) -> Reply:
-        with self._told():
-            connection = self._origin.connection(self._connect_s)
-            try:
-                return self._exchange(connection, method, path)
-            finally:
-                connection.close()
+        """In a thread, for a socket's time limit is one for each read: a name server, a proxy or a server that is slow
+        byte by byte would never meet it."""
+        connection = self._origin.connection(self._connect_s)
+        result: list[Reply | BaseException] = []
+        asking = threading.Thread(target=self._ask_into, args=(result, connection, method, path), daemon=True)
+        asking.start()
+        asking.join(self._connect_s + self._answer_s)
+        if not result:
+            _shut(connection)
+            raise self._too_slow(self._connect_s + self._answer_s)
+        if isinstance(result[0], BaseException):
+            raise result[0] from None
+        return result[0]
+
+    def _ask_into(
+        self, result: list[Reply | BaseException], connection: http.client.HTTPConnection, method: str, path: str
+    ) -> None:
+        try:
+            with self._told():
+                result.append(self._exchange(connection, method, path))
+        except BaseException as error:
+            result.append(error)
+        finally:
+            connection.close()
 
     def connect(self) -> None:
         """Whether a connection is taken at all; a `TargetError` where it is not."""
@@ -88,7 +110,18 @@ class Asker:
         connection.request(method, self._origin.request_target(path), headers=headers)
         with self._answer_awaited(), connection.getresponse() as response:
             headers = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, headers, response.read(LARGEST_ANSWER))
+            return Reply(response.status, headers, self._body(response))
+
+    def _body(self, response: http.client.HTTPResponse) -> bytes:
+        body = response.read(LARGEST_ANSWER + 1)
+        if len(body) > LARGEST_ANSWER:
+            raise TargetError(
+                f"{self.where} answered with more than {LARGEST_ANSWER >> 20} MiB where a few lines of JSON belong",
+                "is it an LLM server? Check host, port and path",
+            )
+        if response.length:  # bytes that are still to come
+            raise http.client.IncompleteRead(body, response.length)
+        return body
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
         """Also through the handshake. A socket that is there after a timeout was taken, and then nothing was said."""
@@ -109,10 +142,13 @@ class Asker:
         try:
             yield
         except TimeoutError:
-            raise TargetError(
-                f"{self.where} took the connection but did not answer within {duration_text(self._answer_s)}",
-                "is the server still starting, or is something else behind this address?",
-            ) from None
+            raise self._too_slow(self._answer_s) from None
+
+    def _too_slow(self, limit_s: float) -> TargetError:
+        return TargetError(
+            f"{self.where} took the connection but did not answer within {duration_text(limit_s)}",
+            "is the server still starting, or is something else behind this address?",
+        )
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -149,12 +185,21 @@ class Asker:
     def _no_http(self, error: http.client.HTTPException) -> TargetError:
         if isinstance(error, http.client.RemoteDisconnected):
             return self._closed()
-        if isinstance(error, http.client.BadStatusLine) and not str(error).strip().startswith("\x15\x03"):
+        if isinstance(error, http.client.BadStatusLine):
+            if str(error).strip().startswith("\x15\x03"):
+                return self._closed()
             return TargetError(
                 f"{self.where} does not speak HTTP, it answered {self.hide(str(error))[:60]!r}",
                 "is the port that of the server's API?",
             )
-        return self._closed()
+        if isinstance(error, http.client.IncompleteRead):
+            return TargetError(
+                f"{self.where} closed the connection in the middle of its answer", "look at the server's log"
+            )
+        return TargetError(
+            f"{self.where} sent an answer that cannot be read: {self.hide(str(error))[:100]}",
+            "is the port that of the server's API?",
+        )
 
     def _closed(self) -> TargetError:
         """Closed without a word: often an http:// address of a server that speaks TLS, so we find out."""
@@ -192,6 +237,13 @@ def request_headers(target: Target) -> dict[str, str]:
         credentials = api_of(target.api).credentials(key)
         headers |= {name: word for name, word in credentials.items() if name.lower() not in names}
     return headers | own
+
+
+def _shut(connection: http.client.HTTPConnection) -> None:
+    """End what a thread waits for. Not by the method of a TLS socket: that is no other thread's to call."""
+    if connection.sock is not None:
+        with suppress(OSError):
+            socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
 
 
 def _speaks_tls(origin: Origin, timeout_s: float) -> bool:

@@ -4,14 +4,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
-
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target
 from inferometer.target.ask import START_ONE, Asker, Reply
-from inferometer.wire.api import api_of
+from inferometer.wire.api import MOST_TOKENS, api_of, message_in
 
 _ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "llama.cpp": "llama.cpp", "tgi": "TGI"}
+LONGEST_NAME = 1000  # characters; of a model, an engine, a version
 _NO_SUCH_PATH = {404, 405, 501}
 
 
@@ -58,7 +57,7 @@ def _probe_one(target: Target, url: str) -> TargetFacts:
     cards = _model_cards(reply)
     if cards is None:
         return _without_models(target, url, asker, reply)
-    models = [str(card["id"]) for card in cards]
+    models = [card["id"] for card in cards]
     model = _chosen(target, models, asker)
     card = next((card for card in cards if card["id"] == model), {})
     notes = [] if target.model or len(models) < 2 else [f"{asker.where} serves {len(models)} models, taking {model}"]
@@ -71,12 +70,12 @@ def _path(url: str, path: str) -> str:
 
 
 def _model_cards(reply: Reply) -> list[dict[str, Any]] | None:
-    """The list of models, None where the answer is not one."""
+    """The list of models, None where the answer is not one. An entry without a name that can be sent is none."""
     document = reply.json()
     data = document.get("data") if isinstance(document, dict) else None
     if reply.status != 200 or not isinstance(data, list):
         return None
-    return [card for card in data if isinstance(card, dict) and "id" in card]
+    return [card for card in data if isinstance(card, dict) and _name(card.get("id"))]
 
 
 def _chosen(target: Target, models: list[str], asker: Asker) -> str | None:
@@ -88,7 +87,9 @@ def _chosen(target: Target, models: list[str], asker: Asker) -> str | None:
             )
         return target.model
     if not models and api_of(target.api).needs_model:
-        raise TargetError(f"{asker.where} serves no model", "is it still loading one?")
+        raise TargetError(
+            f"{asker.where} serves no model", "is it still loading one? An entry of /v1/models needs an id"
+        )
     return models[0] if models else None
 
 
@@ -142,33 +143,32 @@ def _not_allowed(target: Target, asker: Asker, status: int, said: str) -> Target
 def _message(reply: Reply) -> str:
     """The error's text in a JSON body of the usual shapes; a page of HTML says nothing in one line."""
     document = reply.json()
-    if not isinstance(document, dict):
-        return ""
-    error = document.get("error", document)
-    if isinstance(error, dict):
-        error = error.get("message") or error.get("detail") or ""
-    return error if isinstance(error, str) else orjson.dumps(error).decode()
+    return message_in(document) if isinstance(document, dict) and document else ""
 
 
 def _engine(asker: Asker, reply: Reply, card: dict[str, Any], url: str) -> tuple[str | None, str | None]:
     """Name and version, from what servers say of themselves: the model's owner, the Server header, /version."""
-    owner = str(card.get("owned_by", ""))
+    owner = _name(card.get("owned_by")) or ""
     name = _ENGINES.get(owner.lower()) or _by_header(reply) or owner or None
     try:
         document = asker.get(_path(url, "/version")).json()
     except TargetError:
         return name, None
     version = document.get("version") if isinstance(document, dict) else None
-    return name, version if isinstance(version, str) else None
+    return name, _name(version)
 
 
 def _by_header(reply: Reply) -> str | None:
     said = reply.headers.get("server", "")
-    return _ENGINES.get(said.partition("/")[0].lower()) or said or None
+    return _ENGINES.get(said.partition("/")[0].lower()) or _name(said)
+
+
+def _name(value: object) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME else None
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+    return value if type(value) is int and 0 < value <= MOST_TOKENS else None
 
 
 def _differences(found: list[TargetFacts]) -> list[str]:

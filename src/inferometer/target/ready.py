@@ -102,7 +102,8 @@ def served_models(reply: Reply) -> list[str] | None:
     if not isinstance(document, dict):
         return None
     if isinstance(document.get("data"), list):
-        return [str(card["id"]) for card in document["data"] if isinstance(card, dict) and "id" in card]
+        cards = [card for card in document["data"] if isinstance(card, dict)]
+        return [card["id"] for card in cards if isinstance(card.get("id"), str)]
     own = document.get("model_id")
     return [own] if isinstance(own, str) else None
 

@@ -1,6 +1,9 @@
 """What all APIs have in common: what a request's body says, and what the events of its answer amount to.
 
-Each API is a module of `wire.apis`, found through `APIS` and imported on use.
+Each API is a module of `wire.apis`, found through `APIS` and imported on use. A server may send anything: what leaves
+`read_events` and `read_whole` has the types of `Answer`, counts that fit and texts of bounded length. What an event has
+instead is the answer's error. Documents nested up to 1024 deep are parsed (orjson refuses more), so nothing here walks
+down a document, prints or encodes it without a limit of its own.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,11 +15,15 @@ from typing import Any
 import orjson
 
 from inferometer.wire.skeleton import Skeleton, learn
+from inferometer.wire.sse import BOM
 
 Json = dict[str, Any]
 Prompt = str | list[int] | list[Json]
 
 MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
+LARGEST_TOTAL = 2**53  # of a running usage: whole in JSON, in a float and in C
+LONGEST_ERROR = 4096  # characters; secrets are hidden later, and only then is it cut to the length of a line
+LONGEST_WORD = 1000  # characters of a finish reason or an id
 END_MARK = b"[DONE]"
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
 WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner than their shape is proven
@@ -48,6 +55,7 @@ class Answer:
     request_id: str | None = None
     done: bool = False  # the stream's end mark came
     error: str | None = None
+    failed: bool = False  # the error is what the server says of its own failure
     text: list[str] = field(default_factory=list)
 
 
@@ -93,7 +101,7 @@ def note_openai(answer: Answer, event: Json) -> int | None:
     total = None
     choices, usage = event.get("choices"), event.get("usage")
     if choices and usage:
-        total = count_in(usage, "completion_tokens") or 0
+        total = total_in(usage, "completion_tokens")
     if usage and isinstance(usage, dict):
         answer.usage = usage
     if choices:
@@ -180,10 +188,14 @@ def read_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> A
             continue
         try:
             event = parse(data)
+            if event.get("error"):  # routers send it in any dialect, with choices beside it too
+                raise ServerError
             text, other = deltas(event)
+            if type(text) is not str:
+                raise OddEvent(f"a text is {kind_of(text)}")
             so_far = note(answer, event)
-        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError):
-            _note_odd_event(answer, data)
+        except Exception as problem:  # a dialect takes an event for what it should be
+            _note_odd_event(answer, data, problem)
             continue
         if text or other:
             bears[number] = 1
@@ -204,24 +216,53 @@ def read_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> A
     return answer
 
 
+class OddEvent(ValueError):
+    """An event that is JSON but not what the API promises; the message says where."""
+
+
+class ServerError(ValueError):
+    """An event with which the server says that it failed."""
+
+
 def count_in(usage: Json | None, name: str) -> int | None:
     """A count of the server's usage; anything else than a sane number is none."""
     value = usage.get(name) if usage else None
     return value if type(value) is int and 0 <= value < MOST_TOKENS else None
 
 
+def total_in(usage: Json, name: str) -> int:
+    """A running total as it is stated: one that is too large is not left out, it spoils the count."""
+    value = usage.get(name)
+    return min(max(value, 0), LARGEST_TOTAL) if type(value) is int else 0
+
+
 def as_text(value: Any) -> str | None:
     """Servers of their own put numbers where OpenAI's have texts; a record has texts."""
-    return value if value is None or isinstance(value, str) else str(value)
+    if value is None:
+        return None
+    if isinstance(value, dict | list):
+        raise OddEvent(f"a finish reason or an id is {kind_of(value)}")
+    return str(value)[:LONGEST_WORD]
 
 
-def _note_odd_event(answer: Answer, data: bytes) -> None:
-    """An error in mid-stream, or something that is no event of this API."""
-    if answer.error is None:
-        try:
-            answer.error = error_text(data)
-        except ValueError:
-            answer.error = f"an event is not JSON: {data[:80].decode('utf-8', 'replace')}"
+def kind_of(value: Any) -> str:
+    """What a JSON value is, for a message."""
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
+    """An error in mid-stream, or something that is no event of this API. The first one is told, but what the server
+    says of its failure before anything that is only odd."""
+    failed = isinstance(problem, ServerError)
+    if answer.error is not None and (answer.failed or not failed):
+        return
+    answer.failed = failed
+    try:
+        text = error_text(data)
+    except ValueError:
+        text = f"an event is not JSON: {data[:LONGEST_ERROR].decode('utf-8', 'replace')}"
+    answer.error = f"{problem}: {text}" if isinstance(problem, OddEvent) else text
 
 
 def _count_tokens(answer: Answer, bears: list[int], gains: list[int], stated: int) -> None:
@@ -229,6 +270,9 @@ def _count_tokens(answer: Answer, bears: list[int], gains: list[int], stated: in
     if stated > 1 or (stated and answer.counted <= 1):
         answer.running_usage = True
         answer.tokens, answer.counted = gains, sum(gains)
+        if answer.counted > MOST_TOKENS:
+            answer.error = answer.error or f"the running usage counts {answer.counted} tokens: more than any answer has"
+            answer.tokens, answer.counted = [0] * len(gains), 0
         return
     reported = count_in(answer.usage, "completion_tokens")
     answer.tokens = bears if reported in {None, 0, answer.counted} else _scaled(bears, answer.counted, reported)
@@ -247,7 +291,7 @@ def _scaled(bears: list[int], counted: int, reported: int) -> list[int]:
 def read_whole(api: Api, body: bytes, keep_text: bool = False) -> Answer:
     """The meaning of an answer that came in one piece: all its tokens belong to one event. Where the server does not
     count them, the length of the text has to do."""
-    answer = read_events(api, [body], keep_text=True)
+    answer = read_events(api, [body.removeprefix(BOM)], keep_text=True)
     answer.running_usage = False
     reported = count_in(answer.usage, "completion_tokens")
     if reported is not None and answer.error is None:
@@ -275,8 +319,16 @@ def tokens_by_length(text: str) -> int:
 
 def error_text(body: bytes) -> str:
     """The message of an error body, whatever its shape; ValueError where it is not JSON."""
-    document = orjson.loads(body)
-    error = document.get("error", document) if isinstance(document, dict) else document
+    return message_in(orjson.loads(body))
+
+
+def message_in(document: Any) -> str:
+    error = (document.get("error") or document) if isinstance(document, dict) else document
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or error
-    return (error if isinstance(error, str) else orjson.dumps(error).decode())[:300]
+    if isinstance(error, str):
+        return error[:LONGEST_ERROR]
+    try:
+        return orjson.dumps(error).decode()[:LONGEST_ERROR]
+    except orjson.JSONEncodeError:
+        return "JSON that is nested too deep to be shown"

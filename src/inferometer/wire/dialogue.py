@@ -22,5 +22,5 @@ def said_in(message: dict[str, Any]) -> str:
         return "\n".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
     if content is not None:
         return str(content)
-    calls = [call.get("function") for call in message.get("tool_calls") or ()]
+    calls = [call.get("function") for call in message.get("tool_calls") or () if isinstance(call, dict)]
     return "\n".join(f"{call.get('name')}({call.get('arguments')})" for call in calls if isinstance(call, dict))

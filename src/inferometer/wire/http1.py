@@ -77,7 +77,7 @@ def _facts(data: bytes) -> _Facts:
     without_body = status in {204, 304}
     chunked = not without_body and headers.get("transfer-encoding", "").lower().endswith("chunked")
     length = 0 if without_body else None if chunked else _length(headers.get("content-length"))
-    return status, headers, keep_alive, chunked, length, "event-stream" in headers.get("content-type", "")
+    return status, headers, keep_alive, chunked, length, "event-stream" in headers.get("content-type", "").lower()
 
 
 def _length(stated: str | None) -> int | None:

@@ -8,6 +8,7 @@ import orjson
 
 from inferometer.wire.api import Answer, Api, read_events, read_texts, read_whole
 from inferometer.wire.http1 import Head, body_of
+from inferometer.wire.sse import BOM
 
 Pieces = tuple[Answer, list[int]]  # what they amount to, and the offset behind each one's last byte
 
@@ -16,9 +17,10 @@ def read_pieces(api: Api, reads: list[bytes], head: Head, complete: bool, keep_t
     """One document, lines of JSON, or text: what it is shows in the bytes, servers name it as they like."""
     raw = b"".join(reads)
     body, starts, ahead = body_of(raw, head)
-    if complete and _is_json(body):
+    if complete and _is_json(body.removeprefix(BOM)):
         return read_whole(api, body, keep_text), [len(raw)]
     lines, ends = _lines(body, complete)
+    lines[:1] = [line.removeprefix(BOM) for line in lines[:1]]
     if lines and _is_object(lines[0]):
         return read_events(api, lines, keep_text), [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
     return _texts(reads, body, starts, ahead, keep_text)
@@ -47,7 +49,7 @@ def _lines(body: bytes, complete: bool) -> tuple[list[bytes], list[int]]:
 
 def _texts(reads: list[bytes], body: bytes, starts: list[int], ahead: list[int], keep_text: bool) -> Pieces:
     """The text that each read brought; a character that is split over two belongs to the second."""
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
     read_ends = list(accumulate(map(len, reads)))
     raw_starts = [start + gap for start, gap in zip(starts, ahead, strict=True)]
     piece_of = (bisect_right(raw_starts, end) - 1 for end in read_ends)

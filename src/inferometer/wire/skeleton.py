@@ -93,7 +93,7 @@ def learn(data: bytes, key: bytes, text_of: Callable[[Any], tuple[str, bool]]) -
         probe = orjson.loads(prefix + _PROBE.encode() + rest)
         if text_of(probe) != (_PROBE, False) or probe["choices"][0].get("finish_reason"):
             return None
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
     if not probe.get("usage"):
         return Skeleton(prefix, rest)

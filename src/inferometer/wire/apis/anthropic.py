@@ -4,7 +4,18 @@ from typing import Any
 
 import orjson
 
-from inferometer.wire.api import Answer, Api, Json, Manner, Prompt, as_messages, as_text, content_text, count_in
+from inferometer.wire.api import (
+    Answer,
+    Api,
+    Json,
+    Manner,
+    Prompt,
+    ServerError,
+    as_messages,
+    as_text,
+    content_text,
+    count_in,
+)
 
 VERSION = "2023-06-01"
 MOST_TOKENS = 4096  # asked where the plan asks for no length: the API wants a limit
@@ -74,7 +85,7 @@ def _deltas(event: Json) -> tuple[str, bool]:
         case "message":
             return _whole(event["content"])
         case "error":
-            raise KeyError("error")
+            raise ServerError
     return "", False
 
 
@@ -103,7 +114,7 @@ def _note(answer: Answer, event: Json) -> None:
         answer.usage = (answer.usage or {}) | _usage(usage)
     reason = (event["delta"] if kind == "message_delta" else message).get("stop_reason")
     if reason is not None:
-        answer.finish_reason = _REASONS.get(reason, as_text(reason))
+        answer.finish_reason = _REASONS.get(as_text(reason) or "", as_text(reason))
     if kind == "message_stop":
         answer.done = True
 

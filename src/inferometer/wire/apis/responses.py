@@ -2,7 +2,18 @@
 
 from typing import Any
 
-from inferometer.wire.api import Answer, Api, Json, Manner, Prompt, as_text, content_text, count_in
+from inferometer.wire.api import (
+    Answer,
+    Api,
+    Json,
+    Manner,
+    Prompt,
+    ServerError,
+    as_text,
+    content_text,
+    count_in,
+    message_in,
+)
 
 _VISIBLE = {"response.output_text.delta", "response.refusal.delta"}
 _ENDS = {"response.completed", "response.incomplete", "response.failed"}
@@ -61,7 +72,7 @@ def _deltas(event: Json) -> tuple[str, bool]:
         return _whole(event["output"])
     kind = event["type"]
     if kind == "error":
-        raise KeyError(kind)
+        raise ServerError
     if kind in _VISIBLE:
         return "" + event["delta"], False
     if kind.endswith(".delta"):
@@ -90,11 +101,10 @@ def _note_end(answer: Answer, response: Json) -> None:
     answer.done = True
     status = response.get("status")
     if status == "failed":
-        error = response.get("error") or {}
-        answer.error = str(error.get("message") or error or "the response failed")[:300]
+        answer.failed, answer.error = True, message_in({"error": response.get("error") or "the response failed"})
     elif status == "incomplete":
         reason = (response.get("incomplete_details") or {}).get("reason")
-        answer.finish_reason = _REASONS.get(str(reason), as_text(reason))
+        answer.finish_reason = _REASONS.get(as_text(reason) or "", as_text(reason))
     elif status == "completed":
         calls = any(item.get("type") == "function_call" for item in response.get("output") or [])
         answer.finish_reason = "tool_calls" if calls else "stop"

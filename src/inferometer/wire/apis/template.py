@@ -10,10 +10,11 @@ from typing import Any
 
 import orjson
 
-from inferometer.wire.api import Answer, Api, Json, as_text, count_in
+from inferometer.wire.api import Answer, Api, Json, ServerError, as_text, count_in
 from inferometer.wire.apis import chat, completions
 
 TEXT_KEYS = ("text", "content", "response", "generated_text", "completion", "answer", "output", "token")
+DEEPEST = 32  # levels of a document that are searched for a text
 THINKING_KEYS = ("thinking", "reasoning", "reasoning_content")
 _NO_TEXT = re.compile(
     r"(?:^|_)(?:id|model|object|type|role|reason|status|created|at|time|timestamp|date|version|fingerprint|event|name"
@@ -55,9 +56,9 @@ def _deltas(event: Json) -> tuple[str, bool]:
     if isinstance(event.get("choices"), list):
         text, other = chat.deltas(event)
         return text or completions.deltas(event)[0], other
+    if "error" in (event.get("object"), event.get("type")):  # as older vLLM and Anthropic have it
+        raise ServerError
     text = _text_in(event)
-    if not text and event.get("error"):
-        raise KeyError("error")
     return text, any(event.get(key) or _inside(event, key) for key in THINKING_KEYS)
 
 
@@ -72,10 +73,12 @@ def _text_in(value: Any) -> str:
     return known or max(_other_texts(value), key=len, default="")
 
 
-def _known_texts(value: Any) -> Iterator[str]:
+def _known_texts(value: Any, deepest: int = DEEPEST) -> Iterator[str]:
+    if not deepest:
+        return
     if isinstance(value, list):
         for each in value:
-            yield from [each] if isinstance(each, str) and each else _known_texts(each)
+            yield from [each] if isinstance(each, str) and each else _known_texts(each, deepest - 1)
     if not isinstance(value, dict):
         return
     if isinstance(token := value.get("token"), dict):
@@ -85,17 +88,19 @@ def _known_texts(value: Any) -> Iterator[str]:
             yield value[key]
     for key, below in value.items():
         if isinstance(below, dict | list) and not _NO_TEXT.search(key):
-            yield from _known_texts(below)
+            yield from _known_texts(below, deepest - 1)
 
 
-def _other_texts(value: Any) -> Iterator[str]:
+def _other_texts(value: Any, deepest: int = DEEPEST) -> Iterator[str]:
+    if not deepest:
+        return
     if isinstance(value, str):
         yield value
     for each in value if isinstance(value, list) else []:
-        yield from _other_texts(each)
+        yield from _other_texts(each, deepest - 1)
     for key, below in value.items() if isinstance(value, dict) else []:
         if not _NO_TEXT.search(key) and key not in THINKING_KEYS:
-            yield from _other_texts(below)
+            yield from _other_texts(below, deepest - 1)
 
 
 def _note(answer: Answer, event: Json) -> int | None:

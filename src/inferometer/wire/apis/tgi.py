@@ -1,6 +1,6 @@
 """The generate API of Text Generation Inference: one event per token, and what it all came to in the last one."""
 
-from inferometer.wire.api import Answer, Api, Json, Manner, Prompt, count_in, plain_text
+from inferometer.wire.api import Answer, Api, Json, Manner, Prompt, as_text, count_in, plain_text
 
 _REASONS = {"eos_token": "stop", "stop_sequence": "stop"}
 
@@ -40,10 +40,10 @@ def _note(answer: Answer, event: Json) -> None:
     if not isinstance(details, dict):
         return
     reason = details.get("finish_reason")
-    answer.finish_reason = _REASONS.get(str(reason), reason)
+    answer.finish_reason = _REASONS.get(as_text(reason) or "", as_text(reason))
     read = count_in(details, "input_length")
     prefill = details.get("prefill")
-    if read is None and prefill:
+    if read is None and isinstance(prefill, list) and prefill:
         read = len(prefill)
     answer.usage = {"prompt_tokens": read, "completion_tokens": count_in(details, "generated_tokens")}
 
