@@ -7,7 +7,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -43,6 +43,9 @@ class Database(Protocol):
 
     def writing(self) -> Any:
         """A context with a connection whose changes come all at once, or not at all."""
+
+    def held(self, key: int) -> Any:
+        """A context that only one process at a time is in, among all that use this index with this key."""
 
     def discard(self) -> None:
         """What is in it is not what we wrote: the next question finds an empty one, to be filled from the folders."""
@@ -83,6 +86,10 @@ class SqliteIndex:
         """Takes its turn among the writers at once, instead of failing half way."""
         with self._telling(), self._connected(writes=True) as db, db.begin():
             yield db
+
+    def held(self, key: int) -> Any:
+        """Whoever shares the file shares the disk, and takes turns by locks on it."""
+        return nullcontext()
 
     def discard(self) -> None:
         """Set aside for whoever wonders; unless another process has done so already."""
@@ -173,6 +180,10 @@ class MemoryIndex:
         with self._engine.begin() as db:
             yield db
 
+    def held(self, key: int) -> Any:
+        """It is ours alone."""
+        return nullcontext()
+
     def discard(self) -> None:
         """It is new each time."""
 
@@ -199,6 +210,16 @@ class PostgresIndex:
     def writing(self) -> Iterator[Connection]:
         with self._telling(), self._prepared().begin() as db:
             yield db
+
+    @contextmanager
+    def held(self, key: int) -> Iterator[None]:
+        """For the whole session and not for a transaction: what is kept inside has transactions of its own."""
+        with self._telling(), self._prepared().connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+            db.execute(text("select pg_advisory_lock(:key)"), {"key": key})
+            try:
+                yield
+            finally:
+                db.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
 
     def discard(self) -> None:
         """A team's index is not ours to throw away."""

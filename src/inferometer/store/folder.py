@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ OBSERVER_LOG = "log-observer.bin"
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C: five times as fast
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_IN_MEMORY = 2 * 2**30  # bytes of logs: some 80 million reads
+FOLDERS_READ: deque[Path] = deque(maxlen=1000)  # by this process, the last ones
 LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
 
 
@@ -194,6 +196,8 @@ def read_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run | Damaged
     This is the one place where a run folder is read: whatever comes out of it has the shape that all others rely on."""
     if not _is_run(path):
         raise StoreError(f"{path}: not the folder of a run", "inferometer list shows the runs there are")
+    if path not in FOLDERS_READ:
+        FOLDERS_READ.append(path)
     try:
         return _read_run(path, files_elsewhere)
     except StoreError as error:

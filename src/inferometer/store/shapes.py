@@ -5,11 +5,13 @@ versions and of other tools. Numbers have bounds far beyond anything that is mea
 think of infinities; text is valid Unicode; nothing is nested without end.
 """
 
+import math
 from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, TypedDict
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from inferometer.errors import StoreError
@@ -154,7 +156,7 @@ class Environment(TypedDict, total=False):
     git: dict[str, Any] | None
     stack: dict[str, Any] | None
     imported: Imported | None
-    gpus: list[dict[str, Any]] | None
+    gpus: list[Any] | None
     command: Text
 
 
@@ -235,17 +237,34 @@ def unusable(value: Any, path: str = "", depth: int = 0) -> str | None:
 
 def _wrong_scalar(value: Any) -> str | None:
     if isinstance(value, int) and not SMALLEST_INT <= value <= LARGEST_INT:
-        digits = len(hex(value)) * 1.204  # of a number too long to be written out
-        size = str(value) if digits < 40 else f"a number of some {digits:.0f} digits"
-        return f"{size} is out of range, whole numbers go from -2^63 to 2^63-1"
+        return f"{_number_text(value)} is out of range, whole numbers go from -2^63 to 2^63-1"
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError:
             return "text that is not valid Unicode"
         return None
-    known = value is None or isinstance(value, bool | int | float | date)
+    known = value is None or isinstance(value, bool | int | float | date | np.generic | np.ndarray)
     return None if known else f"a {type(value).__name__} where text, a number, a list or a mapping is expected"
+
+
+def large_number(value: Any, path: str = "", depth: int = 0) -> str | None:
+    """The first number in plain data that is too large to be kept, with its place."""
+    if isinstance(value, Mapping) and depth <= DEEPEST:
+        parts = ((f"{path}.{name}" if path else str(name), part) for name, part in value.items())
+    elif isinstance(value, list | tuple) and depth <= DEEPEST:
+        parts = ((f"{path}[{at}]", part) for at, part in enumerate(value))
+    else:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return f"{path}: {_number_text(value)}" if is_number and LARGEST < abs(value) < math.inf else None
+    return next(filter(None, (large_number(part, place, depth + 1) for place, part in parts)), None)
+
+
+def _number_text(value: float) -> str:
+    if isinstance(value, float):
+        return str(value)
+    digits = int(value.bit_length() * 0.30103) + 1
+    return str(value) if digits <= 40 else f"a number of {digits:,} digits"
 
 
 def _sentence(error: msgspec.ValidationError) -> str:

@@ -23,7 +23,7 @@ from inferometer.store.find import Found, found
 from inferometer.store.folder import RunFolder, check_writable, load_run, new_run
 from inferometer.store.marks import Marks, checked_word, marks_bytes, read_marks, write_marks
 from inferometer.store.objects import Objects, changed_of, folders_in, is_folder_of_run, remove_folder
-from inferometer.store.query import Clause, clause, names_of, of_identity, ordering, tagged
+from inferometer.store.query import Clause, Name, clause, names_of, of_identity, ordering, tagged
 from inferometer.store.reindexing import Reindexed, reindexed
 from inferometer.store.tables import baselines, runs, tags
 from inferometer.store.where import Condition, condition
@@ -96,6 +96,18 @@ class Store:
             self._enter_batch(1)
             self._batch = None
 
+    def share(self) -> None:
+        """Enter now what others could not see otherwise: all but folders on a disk that they read too."""
+        if self.objects is not None or not self._moves_with_us:
+            self._enter_batch(1)
+
+    def imported_from(self, digest: str) -> list[str]:
+        """The runs that a file with this SHA-256 became, by an index that others share; runs on this disk are noted
+        there."""
+        if self.objects is None and self._moves_with_us:
+            return []
+        return self.answer(lambda db: index.imported_from(db, digest))
+
     def _enter_batch(self, at_least: int) -> None:
         if self._batch is not None and len(self._batch) >= at_least:
             self._enter(self._batch)
@@ -136,13 +148,15 @@ class Store:
         where: Sequence[str | Condition] = (),
         sort: str | None = None,
         columns: Sequence[str] = (),
+        numbers: Sequence[str] = (),
         kind: str | None = None,
         tag: str | None = None,
         identity: str | Identity | None = None,
         experiment: str | None = None,
     ) -> list[Entry]:
-        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings that the
-        entries should have beside the headline."""
+        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings, as a person writes
+        them, that the entries should have beside the headline; `numbers` are keys of quantities, which a run has or
+        has not."""
         conditions = [condition(each) if isinstance(each, str) else each for each in where]
         conditions += [Condition("kind", "=", kind)] if kind else []
         conditions += [Condition("experiment", "=", experiment)] if experiment else []
@@ -152,7 +166,7 @@ class Store:
 
         def question(db: Connection) -> list[Entry]:
             clauses = [*(clause(db, each) for each in conditions), *more]
-            return self._entries(db, clauses, ordering(db, sort), limit, columns)
+            return self._entries(db, clauses, ordering(db, sort), limit, columns, numbers)
 
         return self.answer(question)
 
@@ -165,7 +179,7 @@ class Store:
 
         def question(db: Connection) -> Entry:
             id_ = found(db, wanted, str(self), self.home).id
-            return self._entries(db, [runs.c.id == id_], [runs.c.id], None, ())[0]
+            return self._entries(db, [runs.c.id == id_], [runs.c.id], None)[0]
 
         return self.answer(question)
 
@@ -197,9 +211,16 @@ class Store:
         return self.answer(lambda db: found(db, wanted, str(self), self.home))
 
     def _entries(
-        self, db: Connection, clauses: Sequence[Clause], order: Sequence[Any], limit: int | None, columns: Sequence[str]
+        self,
+        db: Connection,
+        clauses: Sequence[Clause],
+        order: Sequence[Any],
+        limit: int | None,
+        columns: Sequence[str] = (),
+        numbers: Sequence[str] = (),
     ) -> list[Entry]:
         names = [name for name in names_of(db, columns) if name.kind in ("quantity", "parameter")]
+        names += [Name("quantity", key) for key in numbers]
         numbered = index.entries(db, self.home, clauses, order, limit)
         if not names:
             return [entry for _, entry in numbered]
@@ -245,7 +266,7 @@ class Store:
         run, set_at = self.answer(lambda db: index.baseline_of(db, name)) or (None, "")
         if run is None:
             raise self._no_baseline(name)
-        kept = self.answer(lambda db: self._entries(db, [runs.c.id == run], [runs.c.id], 1, ()))
+        kept = self.answer(lambda db: self._entries(db, [runs.c.id == run], [runs.c.id], 1))
         if not kept:
             hint = f"choose another: inferometer store baseline {name} RUN"
             raise StoreError(f"baseline {name!r} was run {run} since {set_at[:10]}, which was deleted", hint)
