@@ -112,7 +112,8 @@ def _throughput(store: Store, day: int) -> str:
 
 def _startup(store: Store, day: int) -> str:
     ready = {"value": 40.0, "unit": "s", "direction": "lower", "title": "Time to ready"}
-    return _kept(store, day, "startup", {"server": {"type": "vllm", "model": "m"}}, {"values": {"time_to_ready": ready}})
+    summary = {"values": {"time_to_ready": ready}, "startup": {"phases": [], "engine": "vllm", "model": "m"}}
+    return _kept(store, day, "startup", {"server": {"type": "vllm", "model": "m"}}, summary)
 
 
 def _kept(store: Store, day: int, kind: Any, plan: dict[str, Any], summary: dict[str, Any]) -> str:
