@@ -6,8 +6,10 @@ import re
 import pytest
 
 from inferometer.errors import StoreError
+from inferometer.show.site.data import file_of
 from inferometer.show.site.neighbours import neighbours
 from inferometer.site import site
+from inferometer.store.keeping import keep
 from inferometer.store.opening import open_store
 from shown_stores import keep_one, shown_store, unsynced
 
@@ -152,3 +154,23 @@ def test_an_edited_memory_removes_nothing_outside(store, tmp_path):
     memory.write_text(json.dumps(said))
     site(tmp_path / "public", store)
     assert outside.exists()
+
+
+def test_offline_runs_of_different_batch_sizes_are_one_history(tmp_path):
+    """One has a p90 that the other, of fewer passes, has not: that is no column of it."""
+    store = open_store(tmp_path / "store")
+    for size, statistics in ((1, {"mean": 0.6, "p90": 0.7}), (2, {"mean": 0.9})):
+        summary = {"measures": {f"latency_bs{size}": {"unit": "s", "direction": "lower", **statistics}}}
+        keep(
+            store,
+            kind="latency",
+            plan={"model": "m", "batch_sizes": [size]},
+            environment={},
+            summary=summary,
+            verdict={"word": "valid", "reasons": []},
+        )
+    built = site(tmp_path / "public", store)
+    assert (built.runs, built.unreadable) == (2, [])
+    (family,) = data(tmp_path / "public", "histories")["histories"]
+    shown = data(tmp_path / "public", f"history/{family['id']}/{file_of('latency.p90')}")
+    assert list(shown["series"]) == ["batch 1, batch_sizes[0] 1"]

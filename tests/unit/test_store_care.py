@@ -143,7 +143,7 @@ def test_what_may_go_and_what_is_spared() -> None:
         entry(7),
         entry(6),
         entry(5, started_at=""),
-        entry(4, state="unreadable"),
+        entry(4, state="damaged"),
         entry(3, state="partial"),
     ]
     old = chosen(entries, Rule(older_than=timedelta(days=5)), {"run-7"}, NOW)
@@ -151,7 +151,7 @@ def test_what_may_go_and_what_is_spared() -> None:
     assert {each.id: why for each, why in old.spared} == {
         "run-8": "is tagged keep",
         "run-7": "is a baseline",
-        "run-4": "is unreadable: look at it before it goes",
+        "run-4": "is damaged: look at it before it goes",
     }
     last = chosen(entries, Rule(keep_last=6, keep_tagged=False), set(), NOW)
     assert [each.id for each in last.gone] == ["run-3"]
@@ -192,7 +192,7 @@ def test_a_half_copied_folder_is_refused_listed_and_named(tmp_path: Path) -> Non
     with pytest.raises(StoreError, match=r"not whole: records.parquet is missing, it had \d+ bytes"):
         load_run(copy)
     states = {entry.id: entry.state for entry in open_store(tmp_path).runs()}
-    assert states == {copy.name: "unreadable", run.id: "complete", whole.id: "complete"}
+    assert states == {copy.name: "damaged", run.id: "complete", whole.id: "complete"}
     with (copy / "records.parquet").open("wb") as file:
         file.write((run.folder / "records.parquet").read_bytes()[:-10])
     with pytest.raises(StoreError, match="bytes long, it had"):
@@ -218,14 +218,14 @@ def test_a_corrupted_parquet_file_is_named_and_the_rest_of_the_run_is_there(tmp_
     assert "records.parquet was changed" in result.stderr
 
 
-def test_a_summary_of_another_shape_is_unreadable_not_guessed(tmp_path: Path) -> None:
+def test_a_summary_of_another_shape_is_damaged_not_guessed(tmp_path: Path) -> None:
     run = kept(tmp_path, 1)
     assert run.folder is not None
     (run.folder / "manifest.json").unlink()
     (run.folder / "summary.json").write_text('{"schema": "inferometer/summary/1", "measures": [1, 2]}')
     open_store(tmp_path).reindex()
-    assert [entry.state for entry in open_store(tmp_path).runs()] == ["unreadable"]
-    assert said(tmp_path, "store", "reindex").stderr.count("cannot be read") == 1
+    assert [entry.state for entry in open_store(tmp_path).runs()] == ["damaged"]
+    assert said(tmp_path, "store", "reindex").stderr.count("damaged: summary.json: measures: expected") == 1
 
 
 def test_an_index_of_a_newer_version_is_refused_not_replaced(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_an_index_of_a_newer_version_is_refused_not_replaced(tmp_path: Path) -> 
 
 def test_an_older_index_takes_the_steps_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(tmp_path)
-    steps = [lambda db: db.execute(text("alter table runs add column more integer default 7"))]
+    steps = [*migrations.STEPS, lambda db: db.execute(text("alter table runs add column more integer default 7"))]
     monkeypatch.setattr(migrations, "STEPS", steps)
     with databases.SqliteIndex(tmp_path).reading() as db:
         assert db.execute(text("select more from runs")).scalars().all() == [7]

@@ -100,7 +100,7 @@ def test_folders_are_followed_also_when_nothing_happened_for_a_while(tmp_path: P
 def test_an_unreadable_run_is_listed_as_such(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
     (folder.path / "run.json").write_text("{half")
-    assert [(entry.id, entry.state) for entry in open_store(tmp_path).runs()] == [(folder.id, "unreadable")]
+    assert [(entry.id, entry.state) for entry in open_store(tmp_path).runs()] == [(folder.id, "damaged")]
     (tmp_path / "runs" / "just-made").mkdir()
     assert len(open_store(tmp_path).runs()) == 1
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MANY = 200  # lines that nobody reads one by one
 ENDLESS = 10_000
+MOST_DAMAGED = 5
 
 EXAMPLES = """\b
 Examples:
@@ -39,6 +40,18 @@ def _print_table(entries: "Sequence[Entry]", columns: list[str]) -> None:
     if columns:
         to.width = max(to.width, console(width=ENDLESS).measure(table).maximum)
     emit(table, to)
+
+
+def _warn_of_damaged(entries: "Sequence[Entry]") -> None:
+    """Why they have no numbers, and what to do."""
+    from inferometer.cli.mistakes import say
+
+    damaged = [entry for entry in entries if entry.damage]
+    for entry in damaged[:MOST_DAMAGED]:
+        say("warning", f"{entry.id}: damaged: {entry.damage}")
+        say("hint", entry.remedy or "")
+    if len(damaged) > MOST_DAMAGED:
+        say("warning", f"{len(damaged) - MOST_DAMAGED} more are damaged; inferometer store verify names them all")
 
 
 @click.command("list", epilog=EXAMPLES)
@@ -89,6 +102,7 @@ def list_runs(
         writer(sys.stdout, lineterminator="\n").writerows(csv_rows(entries, named))
     elif entries:
         _print_table(entries, named)
+        _warn_of_damaged(entries)
     else:
         held = " for which this holds" if conditions else f" in {kept_in} yet; make one: inferometer run"
         click.echo(f"no runs{held}", err=bool(conditions))

@@ -58,8 +58,8 @@ def reindex(store: str | None) -> None:
 
     found = store_of(store).reindex()
     click.echo(f"{_count(found.runs)} in the index" + (f", {found.uploaded} uploaded now" if found.uploaded else ""))
-    for id_ in found.unreadable:
-        say("warning", f"{id_}: cannot be read; inferometer store verify says why")
+    for id_, (cause, remedy) in found.damaged.items():
+        say("warning", f"{id_}: damaged: {cause}; {remedy}")
     for id_ in found.half_uploaded:
         say("warning", f"{id_}: half uploaded, and not here: its upload ended on another machine")
 

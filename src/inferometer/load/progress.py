@@ -1,6 +1,12 @@
 """What a shard tells while it runs: small, cheap, a few times a second."""
 
+from typing import Literal, get_args
+
 import msgspec
+
+Phase = Literal["connect", "prime", "load", "drain", "done"]
+PHASES: tuple[Phase, ...] = get_args(Phase)  # in the order a shard goes through them
+BEFORE_LOAD: tuple[Phase, ...] = PHASES[: PHASES.index("load")]
 
 
 class Progress(msgspec.Struct, array_like=True):
@@ -18,4 +24,4 @@ class Progress(msgspec.Struct, array_like=True):
     output_tokens: int = 0
     ttft_s: list[float] = []  # of requests finished since the last message
     ends_at: int | None = None  # when the load ends by the clock, where it does
-    phase: str = "load"  # "connect", "load", "drain", "done"
+    phase: Phase = "load"

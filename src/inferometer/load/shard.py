@@ -18,7 +18,7 @@ from inferometer.load.drive import HOPELESS, Drive, is_failure, why_give_up
 from inferometer.load.goals import read_goals
 from inferometer.load.pace import pace_of, replay_starts
 from inferometer.load.prime import Primed, Primer, primes_of
-from inferometer.load.progress import Progress
+from inferometer.load.progress import Phase, Progress
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.log import LogWriter, Note
@@ -109,7 +109,7 @@ class _Shard:
         self._watch = watch
         self._sampler = sampler
         self._recent_ttft_s: list[float] = []
-        self._phase = "connect"
+        self._phase: Phase = "connect"
         self._failure: BaseException | None = None
         self._housekeep_at = 0
         self._primer: Primer | None = None

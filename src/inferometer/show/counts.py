@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from inferometer.load.progress import Progress
+from inferometer.load.progress import PHASES, Phase, Progress
 from inferometer.vocabulary import NANOSECONDS
-
-_PHASES = ("connect", "load", "drain", "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +12,7 @@ class Counts:
     """The sum over the shards; `share` is how much of the load is over, where that can be known."""
 
     at: int
-    phase: str
+    phase: Phase
     done: int
     failed: int
     in_flight: int
@@ -45,7 +43,7 @@ def merged(shards: Iterable[Progress], started_at: int | None = None) -> Counts:
     ends_at = max(ends) if ends else None
     return Counts(
         at=at,
-        phase=min((shard.phase for shard in shards), key=_PHASES.index),
+        phase=min((shard.phase for shard in shards), key=PHASES.index),
         done=done,
         failed=sum(shard.failed for shard in shards),
         in_flight=sum(shard.in_flight for shard in shards),

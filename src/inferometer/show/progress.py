@@ -16,7 +16,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import TextIO
 
-from inferometer.load.progress import Progress
+from inferometer.load.progress import BEFORE_LOAD, Progress
 from inferometer.show.counts import Counts, merged
 from inferometer.vocabulary import NANOSECONDS, duration_text, number_text
 
@@ -64,7 +64,7 @@ class ProgressLine:
             self._shown = False
 
     def _draw(self) -> None:
-        if self._started_at is None and all(each.phase not in ("connect", "prime") for each in self._shards.values()):
+        if self._started_at is None and all(each.phase not in BEFORE_LOAD for each in self._shards.values()):
             self._started_at = max(each.at for each in self._shards.values())
         counts = merged(self._shards.values(), self._started_at)
         self._remember(counts)

@@ -181,7 +181,7 @@ def _is_setting(column: str) -> bool:
 PLAIN = (
     *("id", "started", "state", "kind", "source", "verdict", "name", "model", "target", "engine", "engine_version"),
     *("commit", "hardware", "requests", "workload_id", "stack_id", "hardware_id", "identity", "tags", "tag"),
-    *("experiment", "case", "folder", "location"),
+    *("experiment", "case", "folder", "location", "damage", "remedy"),
 )
 USUAL = ("id", "started", "state", "kind", "verdict", "name", "model", "target", "engine", "engine_version", "requests")
 

@@ -20,9 +20,9 @@ from inferometer.store.tables import runs, tags
 def facts_of(store: Store) -> dict[str, Any]:
     """Places, counts and what waits for somebody; nothing secret."""
     baselines = store.baselines()
-    with store.followed() as db:
-        states, tagged = _counted(db, runs.c.state), _counted(db, tags.c.tag)
-        version = version_of(db)
+    states, tagged, version = store.answer(
+        lambda db: (_counted(db, runs.c.state), _counted(db, tags.c.tag), version_of(db))
+    )
     return {
         "index": store.database.shown,
         "index_version": version,

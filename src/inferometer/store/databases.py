@@ -1,10 +1,13 @@
 """The two databases an index can be in, opened for each question, so that any number of processes can ask at once."""
 
 import os
+import shlex
 import sqlite3
+import sys
+import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,9 +20,14 @@ from inferometer.record.files import told
 from inferometer.store.migrations import SCHEMA, is_current, migrate
 
 INDEX = "index.sqlite"
-BUSY_S = 20.0  # how long a writer waits for the others
+ATTEMPT_S = 1.0  # how long one attempt waits for another process, before we say that we wait
+LOCKED_S = 60.0  # how long we wait in all
+PAUSE_S = 0.05  # between attempts: some are refused at once
 CONNECT_S = 10  # PostgreSQL answers by then, or it is not there
 _WRITES = "inferometer_writes"
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT)
+_OTHER_TABLES = ("no such table", "no such column", "has no column", "duplicate column", "already exists", "malformed")
 _UNWRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
 
 
@@ -36,12 +44,22 @@ class Database(Protocol):
     def writing(self) -> Any:
         """A context with a connection whose changes come all at once, or not at all."""
 
+    def held(self, key: int) -> Any:
+        """A context that only one process at a time is in, among all that use this index with this key."""
+
+    def discard(self) -> None:
+        """What is in it is not what we wrote: the next question finds an empty one, to be filled from the folders."""
+
     def close(self) -> None:
         """Until the next question."""
 
 
 class Unwritable(StoreError):
-    """The disk is full, read-only or broken: what is there can still be read."""
+    """The disk is full, read-only or broken, or another process does not let go: what is there can still be read."""
+
+
+class Broken(StoreError):
+    """The index is not what we wrote; everything in it is in the folders too."""
 
 
 class SqliteIndex:
@@ -69,6 +87,20 @@ class SqliteIndex:
         with self._telling(), self._connected(writes=True) as db, db.begin():
             yield db
 
+    def held(self, key: int) -> Any:
+        """Whoever shares the file shares the disk, and takes turns by locks on it."""
+        return nullcontext()
+
+    def discard(self) -> None:
+        """Set aside for whoever wonders; unless another process has done so already."""
+        if self._engine is not None:
+            self._engine.dispose()
+        if self._opened_as is None or self._seen() == self._opened_as:
+            try:
+                _set_aside(self.file)
+            except StoreError as error:
+                raise Unwritable(error.message, error.hint) from error
+
     def close(self) -> None:
         if self._engine is not None:
             self._engine.dispose()
@@ -84,13 +116,13 @@ class SqliteIndex:
     def _prepared(self) -> Engine:
         """The file may have been deleted, replaced or broken since the last question."""
         engine = self._open()
+        self._opened_as = self._seen() or self._opened_as
         try:
             _prepare(engine)
         except DBAPIError as error:
-            if isinstance(error.orig, sqlite3.OperationalError) or not isinstance(error.orig, sqlite3.DatabaseError):
-                raise  # locked or full: the file itself is fine
-            engine.dispose()
-            _set_aside(self.file)
+            if not _is_broken(error):
+                raise
+            self.discard()
             _prepare(engine)
         self._opened_as = self._seen()
         return engine
@@ -115,10 +147,18 @@ class SqliteIndex:
         try:
             yield
         except DBAPIError as error:
-            code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
-            kind = Unwritable if code in _UNWRITABLE else StoreError
-            hint = "it can be deleted: it is made anew from the runs"
-            raise kind(f"{self.file}: {error.orig}", hint) from error
+            raise self._error(error) from error
+
+    def _error(self, error: DBAPIError) -> StoreError:
+        what = f"{self.file}: {error.orig}"
+        if _code(error) in _BUSY:
+            hint = f"wait for it or end it; this names it: fuser {shlex.quote(str(self.file))}"
+            return Unwritable(f"{self.file}: another process has not released the index for {LOCKED_S:.0f} s", hint)
+        if _is_broken(error):
+            return Broken(what, "make it anew from the runs: inferometer store reindex")
+        if _code(error) in _UNWRITABLE:
+            return Unwritable(what, "make room on its disk, or the right to write there")
+        return StoreError(what)
 
 
 class MemoryIndex:
@@ -139,6 +179,13 @@ class MemoryIndex:
     def writing(self) -> Iterator[Connection]:
         with self._engine.begin() as db:
             yield db
+
+    def held(self, key: int) -> Any:
+        """It is ours alone."""
+        return nullcontext()
+
+    def discard(self) -> None:
+        """It is new each time."""
 
     def close(self) -> None:
         self._engine.dispose()
@@ -164,6 +211,20 @@ class PostgresIndex:
         with self._telling(), self._prepared().begin() as db:
             yield db
 
+    @contextmanager
+    def held(self, key: int) -> Iterator[None]:
+        """For the whole session and not for a transaction: what is kept inside has transactions of its own."""
+        with self._telling(), self._prepared().connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+            db.execute(text("select pg_advisory_lock(:key)"), {"key": key})
+            try:
+                yield
+            finally:
+                db.execute(text("select pg_advisory_unlock(:key)"), {"key": key})
+
+    def discard(self) -> None:
+        """A team's index is not ours to throw away."""
+        raise StoreError(f"{self.shown}: the index is not as it was written", "inferometer store reindex writes it anew")
+
     def close(self) -> None:
         self._engine.dispose()
 
@@ -183,7 +244,7 @@ class PostgresIndex:
 
 def sqlite_engine(url: str) -> Engine:
     pool: Any = StaticPool if url == "sqlite://" else QueuePool
-    engine = create_engine(url, poolclass=pool, connect_args={"timeout": BUSY_S, "check_same_thread": False})
+    engine = create_engine(url, poolclass=pool, connect_args={"timeout": ATTEMPT_S, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: object) -> None:
@@ -194,9 +255,48 @@ def sqlite_engine(url: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begun(db: Connection) -> None:
-        db.exec_driver_sql("begin immediate" if db.get_execution_options().get(_WRITES) else "begin")
+        writes = db.get_execution_options().get(_WRITES)
+        if writes:
+            _waiting_for(db, lambda: db.exec_driver_sql("begin immediate"))
+        else:
+            db.exec_driver_sql("begin")
+            _waiting_for(db, lambda: db.exec_driver_sql("select 1 from sqlite_master limit 1").all())
 
     return engine
+
+
+def _waiting_for(db: Connection, attempt: Callable[[], Any]) -> None:
+    """Takes its turn: another process that writes is waited for, and a person is told of it."""
+    until, is_silent = time.monotonic() + LOCKED_S, True
+    while True:
+        try:
+            attempt()
+            return
+        except DBAPIError as error:
+            if _code(error) not in _BUSY or time.monotonic() > until:
+                raise
+        if is_silent:
+            print(f"waiting for another process to release the index {db.engine.url.database} ...", file=sys.stderr)
+            is_silent = False
+        time.sleep(PAUSE_S)
+
+
+def _code(error: DBAPIError) -> int:
+    """Of SQLite, without its details."""
+    return int(getattr(error.orig, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def _is_broken(error: DBAPIError) -> bool:
+    """Whether the file or its tables are not what we wrote; a full disk or a lock says nothing against them."""
+    if not isinstance(error.orig, sqlite3.Error):
+        return False
+    text = str(error.orig).lower()
+    return (
+        _code(error) in _BROKEN
+        or any(words in text for words in _OTHER_TABLES)
+        or "could not decode" in text
+        or (_code(error) == 0 and isinstance(error.orig, sqlite3.DatabaseError) and "not a database" in text)
+    )
 
 
 def _prepare(engine: Engine) -> None:
@@ -221,6 +321,8 @@ def _switch_on_wal(engine: Engine) -> None:
 
 def _set_aside(file: Path) -> None:
     """Keep a broken index for whoever wonders; everything in it is in the folders too."""
+    if not os.path.lexists(file):
+        return
     with told(file):
         file.replace(file.with_name(f"{file.name}.broken"))
         for tail in ("-wal", "-shm"):

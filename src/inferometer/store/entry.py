@@ -1,5 +1,6 @@
 """`Entry`: a run as one line of a list, with everything that the index knows it by."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,12 +11,13 @@ from inferometer.errors import StoreError
 from inferometer.judge.identity import Identity, identity_of
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
+from inferometer.store.damage import Damaged, DamagedError, damaged_by
 from inferometer.store.folder import load_run
 from inferometer.store.marks import Marks, read_marks
 from inferometer.vocabulary import MEASURES, number, percent, seconds
 
-UNREADABLE = "unreadable"
-CHANGING = (UNREADABLE, "partial")  # states in which a run is looked at again each time
+DAMAGED = "damaged"
+CHANGING = (DAMAGED, "partial")  # states in which a run is looked at again each time
 _MEASURES = ("ttft", "ttft_scheduled", "tpot", "itl", "e2e", "e2e_scheduled")
 HEADLINE = tuple(f"{name}.{statistic}" for name in _MEASURES for statistic in ("p50", "p99"))
 
@@ -24,7 +26,7 @@ HEADLINE = tuple(f"{name}.{statistic}" for name in _MEASURES for statistic in ("
 class Entry:
     id: str
     started_at: str
-    state: str  # of the run, or "unreadable"
+    state: str  # of the run, or "damaged"
     folder: Path  # where it is, or will be once it is fetched
     kind: str = "serving"
     source: str | None = None
@@ -46,6 +48,8 @@ class Entry:
     experiment: str | None = None
     case: str | None = None
     location: str = ""  # `runs/<id>` in the store, file://host/path, s3://bucket/path
+    damage: str | None = None  # why it cannot be read
+    remedy: str | None = None  # what to do about that
 
     @property
     def identity(self) -> str | None:
@@ -66,27 +70,41 @@ class Listing:
 
 def listing_of(run: Run, location: str) -> Listing:
     """Raises `StoreError` where the numbers of a run are not what they should be."""
+    folder = run.folder or Path(run.id)
     try:
         found = quantities(run.summary)
         identity = identity_of(run.plan, run.environment, run.kind)
-        row = _row(run, identity, found) | {"location": location}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise StoreError(f"{run.folder or run.id}: cannot be read as a run: {error}") from error
-    return Listing(row, found, flat(run.plan), read_marks(run.folder) if run.folder else Marks())
+        row = _row(run, identity, found) | {"location": location, "damage": None, "remedy": None}
+        marks = read_marks(run.folder) if run.folder else Marks()
+        return Listing(row, found, flat(run.plan), marks)
+    except StoreError as error:
+        raise damaged_by(error, folder).error from error
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise damaged_by(StoreError(f"cannot be read as a run: {error}"), folder).error from error
 
 
-def unreadable(id_: str, location: str) -> Listing:
+def damaged_listing(damaged: Damaged, location: str) -> Listing:
     """Something is there, and it is not lost: it is listed as what it is."""
-    row = dict.fromkeys(_COLUMNS) | {"id": id_, "started": "", "started_as": "", "kind": "serving"}
-    return Listing(row | {"state": UNREADABLE, "headline": {}, "location": location}, {}, {}, Marks())
+    row = dict.fromkeys(_COLUMNS) | {"id": damaged.id, "started": "", "started_as": "", "kind": "serving"}
+    row |= {"state": DAMAGED, "headline": {}, "location": location}
+    return Listing(row | {"damage": damaged.cause, "remedy": damaged.remedy}, {}, {}, Marks())
 
 
 def listing_at(folder: Path, location: str) -> Listing | None:
     """Of a run folder. None for a folder that was just made, and has nothing in it yet."""
     try:
         return listing_of(load_run(folder), location)
-    except StoreError:
-        return unreadable(folder.name, location) if any(folder.glob("[!.]*")) else None
+    except DamagedError as error:
+        return damaged_listing(error.damaged, location)
+    except StoreError as error:
+        return None if _is_empty(folder) else damaged_listing(damaged_by(error, folder), location)
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and not any(folder.glob("[!.]*"))
+    except OSError:
+        return False
 
 
 def flat(plan: Any, path: tuple[str | int, ...] = ()) -> dict[str, str]:
@@ -113,9 +131,10 @@ def number_of(text: str) -> float | None:
         return None
     for read in (seconds, number, percent):
         try:
-            return read(text)
-        except ValueError:
+            value = read(text)
+        except (ValueError, OverflowError):
             continue
+        return value if math.isfinite(value) else None
     return None
 
 
@@ -129,7 +148,7 @@ def utc_text(started: str) -> str:
 
 _COLUMNS = (
     *("source", "verdict", "name", "model", "target", "engine", "engine_version", "commit", "hardware"),
-    *("requests", "workload_id", "stack_id", "hardware_id"),
+    *("requests", "workload_id", "stack_id", "hardware_id", "imported_from"),
 )
 
 
@@ -142,7 +161,7 @@ def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[st
         "state": run.state,
         "kind": run.kind,
         "source": run.source,
-        "verdict": run.verdict.get("word"),
+        "verdict": _text(run.verdict.get("word")),
         "name": _text(run.plan.get("name")),
         "model": _text(identity.parts["stack"].get("model")),
         "target": _target(run.plan),
@@ -150,10 +169,11 @@ def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[st
         "engine_version": identity.axes["engine_version"],
         "commit": identity.axes["commit"],
         "hardware": _hardware(identity.parts["hardware"]),
-        "requests": None if outcomes is None else sum(outcomes.values()),
+        "requests": None if outcomes is None else int(sum(outcomes.values())),
         "workload_id": identity.workload,
         "stack_id": identity.stack,
         "hardware_id": identity.hardware,
+        "imported_from": _text(_section(run.environment, "imported").get("sha256")),
         "headline": {key: each.value for key, each in found.items() if _is_headline(each)},
     }
 
@@ -168,7 +188,7 @@ def _is_headline(quantity: Quantity) -> bool:
 def _target(plan: Mapping[str, Any]) -> str | None:
     urls = _section(plan, "target").get("url") or []
     if urls:
-        return urls if isinstance(urls, str) else ", ".join(urls)
+        return ", ".join(map(str, urls)) if isinstance(urls, list) else str(urls)
     return _text(_section(plan, "server").get("type"))
 
 
@@ -177,7 +197,7 @@ def _hardware(parts: Mapping[str, Any]) -> str | None:
     gpus = parts.get("gpus")
     if isinstance(gpus, list):
         return ", ".join(f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus))
-    said = gpus or parts.get("said") or parts.get("cpu") or ", ".join(parts.get("hosts", []))
+    said = gpus or parts.get("said") or parts.get("cpu") or ", ".join(map(str, parts.get("hosts", [])))
     return _text(said) or None
 
 
@@ -186,5 +206,6 @@ def _text(value: object) -> str | None:
 
 
 def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of plain data, empty where it is missing or null."""
-    return content.get(name) or {}
+    """A part of plain data, empty where it is missing or something else."""
+    part = content.get(name)
+    return part if isinstance(part, Mapping) else {}

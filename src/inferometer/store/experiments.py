@@ -4,7 +4,7 @@ what came of it. Its runs are runs like any other. Any prefix of the lines is va
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,8 +18,11 @@ from inferometer.judge.ending import exit_code
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.files import replacing, told
 from inferometer.record.run import Run
-from inferometer.record.schema import check_schema, schema_of
+from inferometer.record.schema import schema_of
+from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
+from inferometer.store.folder import read_json
 from inferometer.store.names import run_id
+from inferometer.store.shapes import checked
 from inferometer.store.store import Store
 
 Kind = Literal["sweep", "search", "ab"]
@@ -92,7 +95,7 @@ class ExperimentFolder:
 
     def redefine(self, definition: Mapping[str, Any]) -> None:
         """The file of the experiment was edited, and it goes on with the new one; the old one is kept beside it."""
-        about = _read(self.path / ABOUT) or {}
+        about = read_json(self.path / ABOUT, "experiment")
         earlier = [*about.get("earlier", []), about.get("definition")]
         _write(self.path / ABOUT, {**about, "definition": dict(definition), "earlier": earlier})
 
@@ -131,30 +134,53 @@ def _write(file: Path, content: Mapping[str, Any]) -> None:
 
 
 def load_experiment(path: Path) -> KeptExperiment:
-    about = _read(path / ABOUT)
-    if about is None:
-        raise StoreError(f"{path}: not the folder of an experiment", "inferometer sweep makes one")
+    """A `DamagedError` says what is wrong with one that cannot be read."""
+    read = read_experiment(path)
+    if isinstance(read, Damaged):
+        raise read.error
+    return read
+
+
+def read_experiment(path: Path) -> KeptExperiment | Damaged:
+    """From its folder; this is the one place where that is read."""
+    try:
+        if not is_there(path / ABOUT):
+            raise StoreError(f"{path}: not the folder of an experiment", "inferometer sweep makes one")
+        about = read_json(path / ABOUT, "experiment")
+        result = read_json(path / RESULT, "experiment") if is_there(path / RESULT) else None
+        cases = list(_cases(path / CASES))
+    except StoreError as error:
+        return damaged_by(error, path)
     return KeptExperiment(
         id=path.resolve().name,
         kind=about.get("kind", "sweep"),
         name=about.get("name"),
         started_at=about.get("started", ""),
         definition=about.get("definition", {}),
-        cases=list(_cases(path / CASES)),
-        result=_read(path / RESULT),
+        cases=cases,
+        result=result,
         folder=path,
     )
 
 
-def experiments_of(store: Path) -> list[KeptExperiment]:
-    """The newest first; folders that are none are passed over."""
-    found = sorted((store / "experiments").glob(f"*/{ABOUT}"), reverse=True)
-    return [load_experiment(file.parent) for file in found]
+def experiments_of(store: Path, warn: Callable[[Damaged], None] = lambda _damaged: None) -> list[KeptExperiment]:
+    """The newest first; folders that are none are passed over, and so are damaged ones, once `warn` knows of them."""
+    known = []
+    for file in sorted((store / "experiments").glob(f"*/{ABOUT}"), reverse=True):
+        read = read_experiment(file.parent)
+        if isinstance(read, Damaged):
+            warn(read)
+        else:
+            known.append(read)
+    return known
 
 
 def find_experiment(store: Path, wanted: str) -> KeptExperiment:
     """By its id, the beginning of its id, its name (the newest of that name) or `latest`."""
-    known = experiments_of(store)
+    damaged: list[Damaged] = []
+    known = experiments_of(store, damaged.append)
+    if named := [each for each in damaged if wanted and each.id.startswith(wanted)]:
+        raise named[0].error
     found = [each for each in known if wanted in ("latest", each.id, each.name)]
     if found:
         return found[0]
@@ -218,22 +244,14 @@ def _whole(file: Path) -> int:
 
 def _cases(file: Path) -> Iterator[dict[str, Any]]:
     """Whole lines; the last of a killed writer may be half of one."""
-    if not file.exists():
-        return
-    with told(file):
-        lines = file.read_bytes().splitlines(keepends=True)
-    for line in lines:
-        if line.endswith(b"\n"):
-            yield orjson.loads(line)
-
-
-def _read(file: Path) -> dict[str, Any] | None:
-    if not file.exists():
-        return None
-    try:
-        with told(file):
-            content: dict[str, Any] = orjson.loads(file.read_bytes())
-    except orjson.JSONDecodeError as error:
-        raise StoreError(f"{file}: not JSON: {error}") from error
-    check_schema(file, "experiment", content.pop("schema", None))
-    return content
+    lines = file_bytes(file).splitlines(keepends=True) if is_there(file) else []
+    for number, line in enumerate(lines, 1):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            case = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise StoreError(f"{file}: line {number}: not JSON: {error}") from error
+        if not isinstance(case, dict) or not isinstance(case.get("name"), str):
+            raise StoreError(f"{file}: line {number}: not a case: it has no name")
+        yield checked(case, "case", f"{file}: line {number}")

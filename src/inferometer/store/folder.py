@@ -4,7 +4,8 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,14 +26,17 @@ from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.record.streamed import HELD_READS
+from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
 from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of
 from inferometer.store.names import run_id
+from inferometer.store.shapes import checked
 
 PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
 OBSERVER_LOG = "log-observer.bin"
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C: five times as fast
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LARGEST_IN_MEMORY = 25 * HELD_READS  # bytes of logs; a read has 24 or a little more
+FOLDERS_READ: deque[Path] = deque(maxlen=1000)  # by this process, the last ones
 LEAST_FREE = 16 * 2**20  # bytes; a run of 10,000 requests of 100 tokens has a log of 25 MB
 
 
@@ -180,14 +184,39 @@ def new_run(
 
 
 def load_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run:
-    """A run from its folder, as far as it was written; records are read when asked for. The folder's name is the
-    id, so that a copy is a run of its own. Files that are kept elsewhere too may be missing here."""
-    if not path.is_dir() or not any((path / name).exists() for name in ("run.json", PLAN, "summary.json")):
+    """A run from its folder; a `DamagedError` says what is wrong with one that cannot be read."""
+    read = read_run(path, files_elsewhere)
+    if isinstance(read, Damaged):
+        raise read.error
+    return read
+
+
+def read_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run | Damaged:
+    """A run from its folder, as far as it was written, or what is wrong with it; records are read when asked for. The
+    folder's name is the id, so that a copy is a run of its own. Files that are kept elsewhere too may be missing here.
+    This is the one place where a run folder is read: whatever comes out of it has the shape that all others rely on."""
+    if not _is_run(path):
         raise StoreError(f"{path}: not the folder of a run", "inferometer list shows the runs there are")
+    if path not in FOLDERS_READ:
+        FOLDERS_READ.append(path)
+    try:
+        return _read_run(path, files_elsewhere)
+    except StoreError as error:
+        return damaged_by(error, path)
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return path.is_dir() and any(is_there(path / name) for name in ("run.json", PLAN, "summary.json"))
+    except (OSError, StoreError):
+        return True  # something is there, and may not be looked at
+
+
+def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
     check_whole(path, files_elsewhere)
     about = _read(path, "run")
     return Run(
-        id=path.resolve().name,
+        id=_id_of(path),
         started_at=about.get("started", ""),
         plan=_read_plan(path / PLAN),
         environment=_read(path, "environment"),
@@ -199,6 +228,13 @@ def load_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run:
         folder=path,
         **readers(path),
     )
+
+
+def _id_of(path: Path) -> str:
+    try:
+        return path.resolve().name
+    except (OSError, RuntimeError):  # a link that leads to itself
+        return path.name
 
 
 def load_partial(path: Path) -> Records:
@@ -219,19 +255,44 @@ def made_folder(store: Path, started: datetime) -> Path:
 
 def readers(path: Path) -> dict[str, Any]:
     """What reads records and samples when they are asked for."""
-    samples = functools.cache(lambda: read_samples(path / SAMPLES)) if (path / SAMPLES).exists() else None
+    samples = _reader(path, lambda: read_samples(path / SAMPLES)) if is_there(path / SAMPLES) else None
     return {"read_records": _records_of(path), "read_samples": samples}
 
 
 def _records_of(path: Path) -> Any:
-    if (path / RECORDS).exists():
-        return functools.cache(lambda: read_parquet(path / RECORDS))
-    return functools.cache(lambda: load_partial(path)) if logs_of(path) else None
+    if is_there(path / RECORDS):
+        return _reader(path, lambda: read_parquet(path / RECORDS))
+    return _reader(path, lambda: load_partial(path)) if logs_of(path) else None
+
+
+def _reader(path: Path, read: Callable[[], Any]) -> Callable[[], Any]:
+    """Reads once. Whatever is wrong in the file is damage: what a Parquet library raises for it has no end."""
+
+    @functools.cache
+    def read_once() -> Any:
+        try:
+            for name in (RECORDS, SAMPLES):
+                _check_plain(path / name)
+            return read()
+        except (StoreError, OSError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise damaged_by(error, path).error from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "pyarrow":
+                raise
+            raise damaged_by(error, path).error from error
+
+    return read_once
+
+
+def _check_plain(file: Path) -> None:
+    """A pipe in the place of a file would be waited for for ever."""
+    if is_there(file) and not file.is_file():
+        raise StoreError(f"{file}: not a plain file")
 
 
 def logs_of(path: Path) -> list[Path]:
     """The logs of the shards, and of the observer, that are still there, in order."""
-    return sorted(path.glob("log-*.bin"), key=lambda log: (len(log.name), log.name))
+    return sorted((log for log in path.glob("log-*.bin") if log.is_file()), key=lambda log: (len(log.name), log.name))
 
 
 def _has_entries(log: Path) -> bool:
@@ -256,25 +317,32 @@ def _shards(gathered: Gathered) -> dict[str, Any]:
 
 def _read(path: Path, kind: str) -> dict[str, Any]:
     file = path / f"{kind}.json"
+    return read_json(file, kind) if is_there(file) else {}
+
+
+def read_json(file: Path, kind: str) -> dict[str, Any]:
+    """A file of ours, without its schema."""
     try:
-        with told(file):
-            content: dict[str, Any] = orjson.loads(file.read_bytes()) if file.exists() else {"schema": schema_of(kind)}
+        content = orjson.loads(file_bytes(file))
     except orjson.JSONDecodeError as error:
         raise StoreError(f"{file}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise StoreError(f"{file}: expected a JSON object, got {type(content).__name__}")
     check_schema(file, kind, content.pop("schema", None))
-    return content
+    return checked(content, kind, file)
 
 
 def _read_plan(file: Path) -> dict[str, Any]:
-    if not file.exists():
+    if not is_there(file):
         return {}
     try:
-        with told(file):
-            text = file.read_text(encoding="utf-8")
+        text = file_bytes(file).decode()
         plan = yaml.load(text, Loader=_Loader) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise StoreError(f"{file}: not YAML: {error}") from error
     first_line = text.partition("\n")[0]
     if first_line.startswith("# schema: "):
         check_schema(file, "plan", first_line.removeprefix("# schema: "))
-    return dict(plan)
+    if not isinstance(plan, dict):
+        raise StoreError(f"{file}: expected settings, got {type(plan).__name__}")
+    return checked(plan, "plan", file)

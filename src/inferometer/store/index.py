@@ -3,6 +3,7 @@
 It holds nothing that the run folders do not say; who follows them is `store.store`.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,9 +12,11 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Table, delete, func, insert, select, text
 
+from inferometer.store.databases import Broken
 from inferometer.store.entry import CHANGING, Entry, Listing, number_of
 from inferometer.store.marks import Marks
 from inferometer.store.query import Clause, Name
+from inferometer.store.shapes import LARGEST_INT, SMALLEST_INT
 from inferometer.store.tables import baselines, experiments, followed, parameters, quantities, runs, tags
 
 AT_ONCE = 200  # runs that are entered by one statement, and ids that are asked for by name
@@ -31,7 +34,7 @@ def enter(db: Connection, listings: Iterable[Listing]) -> None:
     one_writer(db)
     for part in _parts(listings):
         forget(db, [each.row["id"] for each in part])
-        rows = [each.row | {"headline": orjson.dumps(each.row["headline"]).decode()} for each in part]
+        rows = [_storable_row(each.row) for each in part]
         made = db.execute(insert(runs).returning(runs.c.id, runs.c.number), rows)
         numbers: dict[str, int] = dict(made.all())
         _enter_details(db, [(numbers[each.row["id"]], each) for each in part])
@@ -39,16 +42,34 @@ def enter(db: Connection, listings: Iterable[Listing]) -> None:
             enter_marks(db, each.row["id"], each.marks)
 
 
+def _storable_row(row: dict[str, Any]) -> dict[str, Any]:
+    headline = {key: value for key, value in row["headline"].items() if _storable(value) is not None}
+    return {name: _storable(value) for name, value in row.items() if name != "headline"} | {
+        "headline": orjson.dumps(headline).decode()
+    }
+
+
+def _storable(value: Any) -> Any:
+    """What both databases can hold: numbers of 64 bits that are finite, text without NUL. Whoever reads a run sees to
+    it that there is nothing else; the index breaks for no one."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
+    if isinstance(value, int) and not SMALLEST_INT <= value <= LARGEST_INT:
+        return None
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _enter_details(db: Connection, numbered: Sequence[tuple[int, Listing]]) -> None:
     found = [
-        (number, key, each.value, *(each.interval or (None, None)))
+        (number, _storable(key), each.value, *map(_storable, each.interval or (None, None)))
         for number, listing in numbered
         for key, each in listing.quantities.items()
+        if _storable(each.value) is not None
     ]
     settings = [
-        (number, path, said, number_of(said))
+        (number, _storable(path), _storable(setting), number_of(setting))
         for number, listing in numbered
-        for path, said in listing.parameters.items()
+        for path, setting in listing.parameters.items()
     ]
     _insert_many(db, quantities, found)
     _insert_many(db, parameters, settings)
@@ -135,6 +156,11 @@ def known_runs(db: Connection, changing_only: bool = False) -> dict[str, tuple[s
     return {id_: (state, location) for id_, state, location in rows}
 
 
+def imported_from(db: Connection, digest: str) -> list[str]:
+    """The runs that a file with this checksum became."""
+    return list(db.execute(select(runs.c.id).where(runs.c.imported_from == digest).order_by(runs.c.id)).scalars())
+
+
 def count(db: Connection) -> int:
     return int(db.execute(select(func.count()).select_from(runs)).scalar_one())
 
@@ -147,7 +173,10 @@ def entries(
     rows = db.execute(asked.where(*clauses).order_by(*order).limit(limit)).all()
     names = [row.id for row in rows]
     known_tags, cases = _tags(db, names), _cases(db, names)
-    return [(row[0], _entry(row[1], row[2:], home, known_tags, cases)) for row in rows]
+    try:
+        return [(row[0], _entry(row[1], row[2:], home, known_tags, cases)) for row in rows]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Broken(f"the index has a row that is not as it was written: {error}") from error
 
 
 def _entry(
@@ -160,9 +189,12 @@ def _entry(
     said = dict(zip(_FIELDS, plain, strict=True))
     id_ = said["id"]
     experiment, case = cases.get(id_, (None, None))
+    values = orjson.loads(headline)
+    if not isinstance(values, dict) or not isinstance(said["requests"], int | None):
+        raise ValueError(f"{id_}: {str(values)[:40]}, {said['requests']!r}")
     return Entry(
         **said,
-        values=orjson.loads(headline),
+        values=values,
         tags=tuple(sorted(known_tags.get(id_, ()))),
         experiment=experiment,
         case=case,
@@ -170,7 +202,7 @@ def _entry(
     )
 
 
-_PLAIN = [name for name in runs.columns.keys() if name not in ("number", "started", "headline")]  # noqa: SIM118
+_PLAIN = [name for name in runs.columns.keys() if name not in ("number", "started", "headline", "imported_from")]  # noqa: SIM118
 _FIELDS = ["started_at" if name == "started_as" else name for name in _PLAIN]
 
 

@@ -30,6 +30,7 @@ from inferometer.store.folder import (
 from inferometer.store.manifest import MANIFEST, facts_of, manifest_bytes, manifest_of
 from inferometer.store.marks import MARKS
 from inferometer.store.opening import Place, open_store
+from inferometer.store.shapes import checked, unusable
 
 DRAFT = ".draft-"
 
@@ -55,7 +56,7 @@ def keep(
     started = started or datetime.now(UTC)
     about = about_run(started.isoformat(timespec="milliseconds"), state, kind, source)
     parts = {"environment": environment, "summary": summary, "verdict": verdict, "run": about}
-    contents = {f"{name}.json": json_bytes(name, part) for name, part in parts.items()}
+    contents = {f"{name}.json": content for name, content in _contents(plan, parts).items()}
     with _draft(kept_in.home) as draft:
         if records is not None:
             write_parquet(records, draft / RECORDS)
@@ -67,6 +68,25 @@ def keep(
     with suppress(StoreError):  # the index follows the folders by itself
         return kept_in.add(kept)
     return kept
+
+
+class Unkeepable(StoreError):
+    """Something in it no file or index of ours could hold; nothing was kept."""
+
+
+def _contents(plan: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """The files of a run, if they can be read again as that: what cannot is refused before anything is written."""
+    contents = {}
+    try:
+        checked(dict(plan), "plan", "plan")
+        for name, part in parts.items():
+            if wrong := unusable(part):
+                raise StoreError(f"{name}: {wrong}")
+            contents[name] = json_bytes(name, part)
+            checked(orjson.loads(contents[name]), name, name)
+    except StoreError as error:
+        raise Unkeepable(error.message) from error
+    return contents
 
 
 @contextmanager

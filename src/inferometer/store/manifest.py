@@ -2,6 +2,7 @@
 changed since is told by it; a run without one was killed, or is older than manifests."""
 
 import hashlib
+import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import orjson
 from inferometer.errors import StoreError
 from inferometer.record.files import replacing, told
 from inferometer.record.schema import check_schema, schema_of
+from inferometer.store.damage import file_bytes, is_there
 from inferometer.store.marks import MARKS
+from inferometer.store.shapes import checked
 
 MANIFEST = "manifest.json"
 LEFT_OUT = "left_out"
@@ -41,10 +44,7 @@ def write_manifest(folder: Path) -> None:
 
 def read_manifest(folder: Path) -> Files | None:
     file = folder / MANIFEST
-    if not file.exists():
-        return None
-    with told(file):
-        return files_in(file.read_bytes(), file)
+    return files_in(file_bytes(file), file) if is_there(file) else None
 
 
 def files_in(content: bytes, where: object) -> Files:
@@ -54,20 +54,24 @@ def files_in(content: bytes, where: object) -> Files:
 
 def _all_in(content: bytes, where: object) -> Files:
     try:
-        said = orjson.loads(content)
+        listed = orjson.loads(content)
     except orjson.JSONDecodeError as error:
         raise StoreError(f"{where}: not JSON: {error}") from error
-    check_schema(where, "manifest", said.get("schema"))
-    return dict(said["files"])
+    if not isinstance(listed, dict):
+        raise StoreError(f"{where}: expected a JSON object, got {type(listed).__name__}")
+    check_schema(where, "manifest", listed.get("schema"))
+    files = checked(listed, "manifest", where)["files"]
+    if strange := [name for name in files if "/" in name or "\0" in name or name in ("", ".", "..")]:
+        raise StoreError(f"{where}: {strange[0]!r} is not the name of a file")
+    return dict(files)
 
 
 def measured(folder: Path) -> str | None:
     """What a run was when it was finished, in a line: the checksums of all its files, also of those left out since."""
     file = folder / MANIFEST
-    if not file.is_file():
+    if not is_there(file):
         return None
-    with told(file):
-        files = _all_in(file.read_bytes(), file)
+    files = _all_in(file_bytes(file), file)
     return " ".join(f"{name} {facts['sha256']}" for name, facts in sorted(files.items()))
 
 
@@ -75,10 +79,9 @@ def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
     """Delete such files of a finished run, and say how many bytes they had. The manifest knows them still, as left out:
     the folder is whole without them. Killed half way, some are there that nobody misses."""
     file = folder / MANIFEST
-    if not file.exists():
+    if not is_there(file):
         return 0
-    with told(file):
-        files = _all_in(file.read_bytes(), file)
+    files = _all_in(file_bytes(file), file)
     heavy = [name for name in files if is_heavy(name) and (folder / name).exists()]
     if not heavy:
         return 0
@@ -96,8 +99,7 @@ def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:
     for name, facts in (read_manifest(folder) or {}).items():
         if name in files_elsewhere:
             continue
-        file = folder / name
-        size = file.stat().st_size if file.exists() else None
+        size = _size(folder / name)
         if size is None or size < facts["bytes"]:
             there = "missing" if size is None else f"{size} bytes long"
             raise StoreError(
@@ -113,12 +115,25 @@ def faults(folder: Path) -> Iterator[str]:
         return
     for name, facts in files.items():
         file = folder / name
-        if not file.exists():
+        size = _size(file)
+        if size is None:
             yield f"{name} is missing"
-        elif (found := file.stat().st_size) != facts["bytes"]:
-            yield f"{name} has {found} bytes, it had {facts['bytes']}"
+        elif size != facts["bytes"]:
+            yield f"{name} has {size} bytes, it had {facts['bytes']}"
         elif sha256(file) != facts["sha256"]:
             yield f"{name} was changed: its checksum is another one"
+
+
+def _size(file: Path) -> int | None:
+    """None where there is no such file, nor one that a link leads to."""
+    with told(file):
+        try:
+            about = file.stat()
+        except FileNotFoundError:
+            return None
+    if not stat.S_ISREG(about.st_mode):
+        raise StoreError(f"{file}: not a plain file")
+    return about.st_size
 
 
 def sha256(file: Path) -> str:

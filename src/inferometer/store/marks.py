@@ -10,8 +10,10 @@ from typing import Any, Self
 import orjson
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.record.files import replacing, told
+from inferometer.record.files import replacing
 from inferometer.record.schema import check_schema, schema_of
+from inferometer.store.damage import file_bytes, is_there
+from inferometer.store.shapes import checked
 
 MARKS = "marks.json"
 _WORD = re.compile(r"[A-Za-z0-9][\w.:/+@-]{0,99}")
@@ -50,23 +52,24 @@ def checked_word(text: str, what: str) -> str:
 
 def read_marks(folder: Path) -> Marks:
     file = folder / MARKS
-    if not file.exists():
+    if not is_there(file):
         return Marks()
     try:
-        with told(file):
-            said = orjson.loads(file.read_bytes())
-        return marks_of(said, file)
+        return marks_of(orjson.loads(file_bytes(file)), file)
     except orjson.JSONDecodeError as error:
         raise StoreError(f"{file}: not JSON: {error}") from error
 
 
-def marks_of(said: dict[str, Any], where: object) -> Marks:
-    check_schema(where, "marks", said.get("schema"))
+def marks_of(content: Any, where: object) -> Marks:
+    if not isinstance(content, dict):
+        raise StoreError(f"{where}: expected a JSON object, got {type(content).__name__}")
+    check_schema(where, "marks", content.get("schema"))
+    marks = checked(content, "marks", where)
     return Marks(
-        tags=frozenset(said.get("tags") or ()),
-        baselines=dict(said.get("baselines") or {}),
-        experiment=said.get("experiment"),
-        case=said.get("case"),
+        tags=frozenset(marks.get("tags") or ()),
+        baselines=dict(marks.get("baselines") or {}),
+        experiment=marks.get("experiment"),
+        case=marks.get("case"),
     )
 
 

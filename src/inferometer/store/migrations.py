@@ -16,7 +16,17 @@ OLDEST = 2  # version 1 was a single table of SQLite, with nothing in it that th
 _LOCK = 0x1F0E7E12  # any number that nobody else locks
 
 Step = Callable[[Connection], None]
-STEPS: list[Step] = []  # the first leads from OLDEST to the version after it
+
+
+def _add_damage_and_imports(db: Connection) -> None:
+    """Version 3: why a run cannot be read, and which file one was imported from."""
+    for column in ("damage", "remedy", "imported_from"):
+        db.execute(text(f"alter table runs add column {column} text"))
+    db.execute(text("create index if not exists runs_by_imported_from on runs (imported_from)"))
+    db.execute(text("update runs set state = 'damaged' where state = 'unreadable'"))
+
+
+STEPS: list[Step] = [_add_damage_and_imports]  # the first leads from OLDEST to the version after it
 
 
 def newest() -> int:
@@ -52,7 +62,7 @@ def migrate(db: Connection) -> None:
         return
     version = version_of(db)
     if version < OLDEST:
-        db.execute(text("drop table if exists runs"))
+        tables.metadata.drop_all(db)  # whatever has these names: all that counts is in the run folders
         tables.metadata.create_all(db)
     for step in STEPS[version - OLDEST :] if version >= OLDEST else []:
         step(db)

@@ -1,6 +1,7 @@
 """Run ids that sort by time and can be said aloud: 20261115-031207-plum-otter."""
 
 import random
+import re
 from datetime import UTC, datetime
 
 _FIRST = """
@@ -22,3 +23,10 @@ def run_id(started: datetime) -> str:
     draw = random.SystemRandom()
     name = f"{draw.choice(_FIRST.split())}-{draw.choice(_SECOND.split())}"
     return f"{started.astimezone(UTC):%Y%m%d-%H%M%S}-{name}"
+
+
+_ID = re.compile(r"\d{8}-\d{6}-\w+-\w+")
+
+
+def is_run_id(name: str) -> bool:
+    return _ID.fullmatch(name) is not None

@@ -3,6 +3,7 @@ last, and read back into a local cache when they are asked for."""
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from inferometer.errors import MissingExtra, StoreError
 from inferometer.record.files import told
 from inferometer.store.manifest import MANIFEST, Files, files_in, manifest_of, sha256, write_manifest
 from inferometer.store.marks import MARKS
+from inferometer.store.names import is_run_id
 
 EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # how addresses begin, to the extra that reads them
 LEFT_OVER_S = 86400.0
@@ -204,4 +206,13 @@ def folders_in(place: Path, name: str = "runs") -> dict[str, Path]:
     if not runs.is_dir():
         return {}
     with told(runs), os.scandir(runs) as found:
-        return {entry.name: Path(entry.path) for entry in found if not entry.name.startswith(".") and entry.is_dir()}
+        paths = [Path(entry.path) for entry in found if not entry.name.startswith(".")]
+    return {path.name: path for path in paths if is_folder_of_run(path)}
+
+
+def is_folder_of_run(path: Path) -> bool:
+    """A folder, or something else that has the name of one: it is listed as damaged and not passed over."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode) or is_run_id(path.name)
+    except OSError:  # a link to itself or to nothing, or it may not be looked at
+        return is_run_id(path.name) and os.path.lexists(path)

@@ -6,7 +6,8 @@ from sqlalchemy import Connection
 
 from inferometer.errors import StoreError
 from inferometer.store import index
-from inferometer.store.entry import CHANGING, UNREADABLE, Listing, listing_at, listing_of, unreadable
+from inferometer.store.damage import damaged_by
+from inferometer.store.entry import CHANGING, DAMAGED, Listing, damaged_listing, listing_at, listing_of
 from inferometer.store.folder import load_run
 from inferometer.store.objects import Objects, folders_in, remove_leftovers
 
@@ -19,7 +20,7 @@ class Reindexed(NamedTuple):
 
     runs: int
     uploaded: int  # of those, that had waited for it
-    unreadable: list[str]
+    damaged: dict[str, tuple[str, str]]  # by id: what is wrong, and what to do
     half_uploaded: list[str]  # by another machine
 
 
@@ -30,14 +31,21 @@ def reindexed(store: "Store") -> Reindexed:
     waiting = [each.row["id"] for each in listings if store.objects and each.row["state"] not in CHANGING]
     remote, half = store.objects.runs() if store.objects else ([], [])
     there = [_remote_listing(store, store.objects, id_) for id_ in remote if id_ not in folders and store.objects]
-    with store.database.writing() as db:
+
+    def write(db: Connection) -> None:
         index.one_writer(db)
         _forget_ours(store, db)
         index.enter(db, [*listings, *there])
+
+    store.change(write)
     for id_ in waiting:
         store.add(load_run(folders[id_]))
-    broken = [each.row["id"] for each in [*listings, *there] if each.row["state"] == UNREADABLE]
-    return Reindexed(len(listings) + len(there), len(waiting), broken, [id_ for id_ in half if id_ not in folders])
+    damaged = {
+        each.row["id"]: (each.row["damage"], each.row["remedy"])
+        for each in [*listings, *there]
+        if each.row["state"] == DAMAGED
+    }
+    return Reindexed(len(listings) + len(there), len(waiting), damaged, [id_ for id_ in half if id_ not in folders])
 
 
 def _forget_ours(store: "Store", db: Connection) -> None:
@@ -61,5 +69,5 @@ def _remote_listing(store: "Store", objects: Objects, id_: str) -> Listing:
     try:
         files = objects.fetch(location, folder, whole=False)
         return listing_of(load_run(folder, files_elsewhere=files), location)
-    except StoreError:
-        return unreadable(id_, location)
+    except StoreError as error:
+        return damaged_listing(damaged_by(error, folder), location)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.store.entry import Entry
+from inferometer.store.entry import DAMAGED, Entry
 from inferometer.store.store import Store
 
 STILL_RUNNING = timedelta(days=1)  # a partial run younger than that may be one that runs
@@ -64,8 +64,8 @@ def _spared(entry: Entry, rule: Rule, baselines: Collection[str], now: datetime)
         return "is a baseline"
     if entry.tags and rule.keep_tagged:
         return f"is tagged {', '.join(entry.tags)}"
-    if entry.state == "unreadable":
-        return "is unreadable: look at it before it goes"
+    if entry.state == DAMAGED:
+        return "is damaged: look at it before it goes"
     age = _age(entry, now)
     return "may still be running" if entry.state == "partial" and (age is None or age <= STILL_RUNNING) else None
 

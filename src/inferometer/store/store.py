@@ -2,12 +2,12 @@
 of this machine by itself. `store.opening` makes one from what a person writes."""
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, select
 
@@ -15,17 +15,20 @@ from inferometer.errors import StoreError
 from inferometer.judge.identity import Identity
 from inferometer.record.run import Kind, Run
 from inferometer.store import index
-from inferometer.store.databases import Database, MemoryIndex, Unwritable, ping
-from inferometer.store.entry import CHANGING, UNREADABLE, Entry, Listing, listing_at, listing_of
+from inferometer.store.damage import Damaged, DamagedError
+from inferometer.store.databases import Broken, Database, MemoryIndex, Unwritable, ping
+from inferometer.store.entry import CHANGING, DAMAGED, Entry, Listing, damaged_listing, listing_at, listing_of
 from inferometer.store.fetching import lazy_run, whole_folder
 from inferometer.store.find import Found, found
 from inferometer.store.folder import RunFolder, check_writable, load_run, new_run
 from inferometer.store.marks import Marks, checked_word, marks_bytes, read_marks, write_marks
-from inferometer.store.objects import Objects, changed_of, folders_in, remove_folder
-from inferometer.store.query import Clause, clause, names_of, of_identity, ordering, tagged
+from inferometer.store.objects import Objects, changed_of, folders_in, is_folder_of_run, remove_folder
+from inferometer.store.query import Clause, Name, clause, names_of, of_identity, ordering, tagged
 from inferometer.store.reindexing import Reindexed, reindexed
 from inferometer.store.tables import baselines, runs, tags
 from inferometer.store.where import Condition, condition
+
+Answer = TypeVar("Answer")
 
 
 class Store:
@@ -93,14 +96,25 @@ class Store:
             self._enter_batch(1)
             self._batch = None
 
+    def share(self) -> None:
+        """Enter now what others could not see otherwise: all but folders on a disk that they read too."""
+        if self.objects is not None or not self._moves_with_us:
+            self._enter_batch(1)
+
+    def imported_from(self, digest: str) -> list[str]:
+        """The runs that a file with this SHA-256 became, by an index that others share; runs on this disk are noted
+        there."""
+        if self.objects is None and self._moves_with_us:
+            return []
+        return self.answer(lambda db: index.imported_from(db, digest))
+
     def _enter_batch(self, at_least: int) -> None:
         if self._batch is not None and len(self._batch) >= at_least:
             self._enter(self._batch)
             self._batch = []
 
     def _enter(self, listings: Sequence[Listing]) -> None:
-        with self.database.writing() as db:
-            index.enter(db, listings)
+        self.change(lambda db: index.enter(db, listings))
 
     def _uploaded(self, run: Run, folder: Path) -> tuple[str, Run]:
         """What is uploaded becomes part of the cache; until then it waits in its place."""
@@ -134,22 +148,27 @@ class Store:
         where: Sequence[str | Condition] = (),
         sort: str | None = None,
         columns: Sequence[str] = (),
+        numbers: Sequence[str] = (),
         kind: str | None = None,
         tag: str | None = None,
         identity: str | Identity | None = None,
         experiment: str | None = None,
     ) -> list[Entry]:
-        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings that the
-        entries should have beside the headline."""
+        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings, as a person writes
+        them, that the entries should have beside the headline; `numbers` are keys of quantities, which a run has or
+        has not."""
         conditions = [condition(each) if isinstance(each, str) else each for each in where]
         conditions += [Condition("kind", "=", kind)] if kind else []
         conditions += [Condition("experiment", "=", experiment)] if experiment else []
         more = [tagged(tag)] if tag else []
         if identity is not None:
             more.append(of_identity(identity if isinstance(identity, str) else identity.key))
-        with self.followed() as db:
+
+        def question(db: Connection) -> list[Entry]:
             clauses = [*(clause(db, each) for each in conditions), *more]
-            return self._entries(db, clauses, ordering(db, sort), limit, columns)
+            return self._entries(db, clauses, ordering(db, sort), limit, columns, numbers)
+
+        return self.answer(question)
 
     def history(self, identity: str | Identity, columns: Sequence[str] = (), limit: int | None = None) -> list[Entry]:
         """The runs of one identity, the oldest first; of more than `limit`, the last ones."""
@@ -157,11 +176,12 @@ class Store:
 
     def entry(self, wanted: str) -> Entry:
         """The run that is meant by an id, the start or the name of one, `latest`, `latest~2`, a baseline or a tag."""
-        with self.followed() as db:
-            (entry,) = self._entries(
-                db, [runs.c.id == found(db, wanted, str(self), self.home).id], [runs.c.id], None, ()
-            )
-        return entry
+
+        def question(db: Connection) -> Entry:
+            id_ = found(db, wanted, str(self), self.home).id
+            return self._entries(db, [runs.c.id == id_], [runs.c.id], None)[0]
+
+        return self.answer(question)
 
     def find(self, wanted: str) -> Path:
         """The folder of a run, whole; a path means itself."""
@@ -171,19 +191,36 @@ class Store:
     def load(self, wanted: str) -> Run:
         """A run, its records and samples fetched when they are asked for."""
         place = self._found(wanted)
-        return load_run(place) if isinstance(place, Path) else lazy_run(self, place)
+        if isinstance(place, Path):
+            return load_run(place)
+        try:
+            return lazy_run(self, place)
+        except DamagedError as error:
+            self._note_damage(error.damaged, place.location)
+            raise
+
+    def _note_damage(self, damaged: Damaged, location: str) -> None:
+        """From now on it is listed as that, until it can be read again."""
+        with suppress(StoreError):
+            self._enter([damaged_listing(damaged, location)])
 
     def _found(self, wanted: str) -> Found | Path:
         path = Path(wanted).expanduser()
         if "/" in wanted or (path / "run.json").exists():
             return path
-        with self.followed() as db:
-            return found(db, wanted, str(self), self.home)
+        return self.answer(lambda db: found(db, wanted, str(self), self.home))
 
     def _entries(
-        self, db: Connection, clauses: Sequence[Clause], order: Sequence[Any], limit: int | None, columns: Sequence[str]
+        self,
+        db: Connection,
+        clauses: Sequence[Clause],
+        order: Sequence[Any],
+        limit: int | None,
+        columns: Sequence[str] = (),
+        numbers: Sequence[str] = (),
     ) -> list[Entry]:
         names = [name for name in names_of(db, columns) if name.kind in ("quantity", "parameter")]
+        names += [Name("quantity", key) for key in numbers]
         numbered = index.entries(db, self.home, clauses, order, limit)
         if not names:
             return [entry for _, entry in numbered]
@@ -214,13 +251,11 @@ class Store:
         return entry
 
     def remove_baseline(self, name: str) -> None:
-        with self.followed() as db:
-            run = (index.baseline_of(db, name) or (None, ""))[0]
+        run, _ = self.answer(lambda db: index.baseline_of(db, name)) or (None, "")
         if run is None:
             raise self._no_baseline(name)
         self._unmark(run, name)
-        with self.database.writing() as db:
-            db.execute(delete(baselines).where(baselines.c.name == name))
+        self.change(lambda db: db.execute(delete(baselines).where(baselines.c.name == name)))
 
     def _unmark(self, run: str, baseline: str) -> None:
         with suppress(StoreError):  # the run may be gone, its name goes nevertheless
@@ -228,11 +263,10 @@ class Store:
 
     def baseline(self, name: str) -> Entry:
         """The run that is the baseline of that name; says so where it was deleted."""
-        with self.followed() as db:
-            run, set_at = index.baseline_of(db, name) or (None, "")
-            if run is None:
-                raise self._no_baseline(name)
-            kept = self._entries(db, [runs.c.id == run], [runs.c.id], 1, ())
+        run, set_at = self.answer(lambda db: index.baseline_of(db, name)) or (None, "")
+        if run is None:
+            raise self._no_baseline(name)
+        kept = self.answer(lambda db: self._entries(db, [runs.c.id == run], [runs.c.id], 1))
         if not kept:
             hint = f"choose another: inferometer store baseline {name} RUN"
             raise StoreError(f"baseline {name!r} was run {run} since {set_at[:10]}, which was deleted", hint)
@@ -240,8 +274,7 @@ class Store:
 
     def baselines(self) -> dict[str, str]:
         """Names to run ids, also of runs that are gone."""
-        with self.followed() as db:
-            return dict(db.execute(select(baselines.c.name, baselines.c.run)).all())
+        return self.answer(lambda db: dict(db.execute(select(baselines.c.name, baselines.c.run)).all()))
 
     def _no_baseline(self, name: str) -> StoreError:
         known = ", ".join(sorted(self.baselines()))
@@ -257,10 +290,13 @@ class Store:
             objects.write_marks(entry.location, marks_bytes(marks))
         if entry.folder.is_dir():
             write_marks(entry.folder, marks)
-        with self.database.writing() as db:
+
+        def enter(db: Connection) -> None:
             index.one_writer(db)
             db.execute(delete(tags).where(tags.c.run == entry.id))
             index.enter_marks(db, entry.id, marks)
+
+        self.change(enter)
         return self.entry(entry.id)
 
     def _marks(self, entry: Entry) -> Marks:
@@ -273,17 +309,34 @@ class Store:
 
     # -- following the folders ----------------------------------------------------------------------------------
 
-    @contextmanager
-    def followed(self) -> Iterator[Connection]:
-        """The index, up to date; in memory where it cannot be written: a full disk is no reason not to look at it."""
-        database: Database = self.database
+    def answer(self, question: Callable[[Connection], Answer]) -> Answer:
+        """What the index says, once it is up to date. One that is not as it was written is made anew from the folders;
+        where it cannot be written it is made in memory: a full disk is no reason not to look at what is there."""
         try:
-            self._follow(database)
-        except Unwritable:
-            database = MemoryIndex()
-            self._follow(database)
+            try:
+                return self._ask(self.database, question)
+            except Broken:
+                self.database.discard()
+                return self._ask(self.database, question)
+        except (Broken, Unwritable):
+            return self._ask(MemoryIndex(), question)
+
+    def _ask(self, database: Database, question: Callable[[Connection], Answer]) -> Answer:
+        self._follow(database)
         with database.reading() as db:
-            yield db
+            return question(db)
+
+    def change(self, what: Callable[[Connection], object]) -> None:
+        """All of it at once, or nothing; in an index made anew where it is not as it was written."""
+        try:
+            with self.database.writing() as db:
+                what(db)
+            return
+        except Broken:
+            self.database.discard()
+        self._follow(self.database)
+        with self.database.writing() as db:
+            what(db)
 
     def _follow(self, database: Database) -> None:
         """Enter runs that are not there yet or were not done, forget those whose folder is gone. Where no folder came
@@ -294,7 +347,7 @@ class Store:
             is_quiet = changed_at is not None and index.followed_at(db, place) == changed_at
             known = index.known_runs(db, changing_only=is_quiet)
         seen = {id_: runs_here / id_ for id_ in known} if is_quiet else folders_in(self.home)
-        folders = {id_: path for id_, path in seen.items() if not is_quiet or path.is_dir()}
+        folders = {id_: path for id_, path in seen.items() if not is_quiet or is_folder_of_run(path)}
         changing = [id_ for id_ in folders if known.get(id_, _UNKNOWN)[0] in CHANGING]
         gone = [id_ for id_, (_, location) in known.items() if id_ not in folders and self.was_here(id_, location)]
         listings = [entry for id_ in changing if (entry := listing_at(folders[id_], self.location_of(folders[id_])))]
@@ -321,13 +374,16 @@ class Store:
         elif not entry.folder.is_dir():
             raise StoreError(f"{entry.id}: its folder is not here: {entry.location}")
         remove_folder(entry.folder)
-        with self.database.writing() as db:
+
+        def forget(db: Connection) -> None:
             index.one_writer(db)
             index.forget(db, [entry.id])
             index.forget_marks(db, [entry.id])
 
+        self.change(forget)
 
-_UNKNOWN = (UNREADABLE, "")
+
+_UNKNOWN = (DAMAGED, "")
 
 
 def _with(entry: Entry, more: dict[str, Any], settings: set[str]) -> Entry:

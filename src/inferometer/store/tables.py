@@ -30,8 +30,12 @@ runs = Table(
     Column("hardware_id", String),
     Column("headline", Text, nullable=False),  # JSON: the quantities that every list shows
     Column("location", Text, nullable=False),  # `runs/<id>` in the store, file://host/path, s3://bucket/path
+    Column("damage", Text),  # why the folder cannot be read, where it cannot
+    Column("remedy", Text),
+    Column("imported_from", String),  # the SHA-256 of the file that it was imported from
     Index("runs_of_identity", "workload_id", "stack_id", "hardware_id"),
     Index("runs_of_state", "state"),
+    Index("runs_by_imported_from", "imported_from"),
 )
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.found import Format, Found, ImportedRun
-from inferometer.exchange.importing.known import checksum, remember, runs_of
+from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.known import checksum, one_at_a_time, remember, runs_of
 from inferometer.exchange.importing.reading import read_source
 from inferometer.exchange.importing.recognise import format_named, recognise
 from inferometer.exchange.importing.summing import summary_of, verdict_of
 from inferometer.record.run import Run
-from inferometer.store.keeping import keep
+from inferometer.store.keeping import Unkeepable, keep
 from inferometer.store.marks import MARKS, Marks, checked_word, marks_bytes
 from inferometer.store.opening import Place, open_store
+from inferometer.store.shapes import LARGEST, large_number
 from inferometer.store.store import Store
 
 
@@ -59,11 +60,24 @@ def import_file(
 
 def import_one(path: Path, place: Store, options: Options) -> Imported:
     """One of many files: whoever calls it opens a batch of the store around all of them."""
-    marks = Marks().tagged(*(checked_word(tag, "tag") for tag in options.tags))
+    for tag in options.tags:
+        checked_word(tag, "tag")
     source = read_source(path)
     name = options.format or recognise(source)
     chosen = format_named(name)
     digest = checksum(source.content)
+    if options.dry_run:
+        return _new_runs(path, place, options, source, chosen, name, digest)
+    with one_at_a_time(place, digest):
+        done = _new_runs(path, place, options, source, chosen, name, digest)
+        place.share()
+        return done
+
+
+def _new_runs(
+    path: Path, place: Store, options: Options, source: Source, chosen: Format, name: str, digest: str
+) -> Imported:
+    """What a file becomes that is not in the store yet."""
     before = [] if options.again else runs_of(place, digest)
     if before:
         return Imported(path, name, before=before)
@@ -72,8 +86,9 @@ def import_one(path: Path, place: Store, options: Options) -> Imported:
     notes = list(dict.fromkeys(note for run in found.runs for note in run.notes))
     if options.dry_run:
         return Imported(path, name, broken=broken, notes=notes, found=len(found.runs))
+    marks = Marks().tagged(*(checked_word(tag, "tag") for tag in options.tags))
     about = {"format": name, "file": path.name, "sha256": digest}
-    origin = _Origin(name, chosen.title, path, source.content, about, marks)
+    origin = _Origin(name, chosen.title, path, source, about, marks)
     kept = _all_or_none(found.runs, origin, place)
     whole = any(run.original is None for run in found.runs)
     remember(place, digest, [run.id for run in kept], None if whole else (_source_name(path), source.content))
@@ -101,7 +116,7 @@ class _Origin:
     format: str
     title: str
     path: Path
-    content: bytes
+    source: Source
     about: dict[str, Any]
     marks: Marks
 
@@ -126,20 +141,37 @@ def _kept(run: ImportedRun, origin: _Origin, store: Store) -> Run:
         raise DataError(f"{origin.path}: {what}its requests cannot be measured: {error}") from error
     started, by = (run.started, {}) if run.started else (_modified(origin.path), {"started_by": "the file's date"})
     about = origin.about | ({"part": run.part} if run.part else {}) | by
-    whole = {_source_name(origin.path): origin.content}
+    try:
+        return _keep(run, origin, store, summary, environment=run.environment | {"imported": about}, started=started)
+    except Unkeepable as error:
+        field = large_number(_values_of(origin.source))
+        what = f"{run.part}: " if run.part else ""
+        why = f"{field} is out of range" if field else f"cannot be kept: {error.message}"
+        hint = f"the largest number that can be kept is {LARGEST:.0e}" if field else None
+        raise DataError(f"{origin.path}: {what}{why}", hint) from error
+
+
+def _values_of(source: Source) -> Any:
+    """As a person finds them in the file: `line 7.completed`."""
+    if source.form in ("jsonl", "csv"):
+        return {row.where: row.said for row in source.value}
+    return source.value
+
+
+def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Any, **more: Any) -> Run:
+    whole = {_source_name(origin.path): origin.source.content}
     files = whole if run.original is None else {"source.json": run.original}
     return keep(
         store,
         kind=run.kind,
         plan=run.plan,
-        environment=run.environment | {"imported": about},
         summary=summary,
         verdict=verdict_of(run, summary, origin.title),
-        started=started,
         source=origin.format,
         records=run.records,
         samples=run.samples,
         files=files | ({MARKS: marks_bytes(origin.marks)} if origin.marks.tags else {}),
+        **more,
     )
 
 

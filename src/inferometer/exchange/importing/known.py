@@ -1,8 +1,10 @@
 """Which files a store has imported already, by their checksum; and files of several runs, kept once."""
 
+import fcntl
 import hashlib
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import orjson
 
@@ -18,13 +20,29 @@ def checksum(content: bytes) -> str:
 
 
 def runs_of(store: Store, digest: str) -> list[str]:
-    """The runs that were made of a file and still exist."""
+    """The runs that were made of a file and still exist: by the note on this disk, and by an index that others share."""
     entry = store.home / FOLDER / digest / "runs.json"
     try:
-        ids = orjson.loads(entry.read_bytes())["runs"] if entry.exists() else []
+        ids = orjson.loads(entry.read_bytes())["runs"] if entry.is_file() else []
     except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
-        return []  # a broken note is no reason not to import; the worst is a double
-    return [id_ for id_ in map(str, ids) if _exists(store, id_)]
+        ids = []  # a broken note is no reason not to import: the index knows it too
+    noted = [id_ for id_ in map(str, ids) if _exists(store, id_)]
+    return noted or store.imported_from(digest)
+
+
+@contextmanager
+def one_at_a_time(store: Store, digest: str) -> Iterator[None]:
+    """Whoever imports a file first keeps it, and others that import it at the same time find it kept: what is looked up
+    and what is kept inside belong together. On this disk by a lock on a file, in a shared index by a lock in it; both
+    end with the process, however it ends."""
+    folder = store.home / FOLDER
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f".{digest[:2]}.lock").open("ab")  # 256 of them: files with the same beginning take turns
+    with lock, store.database.held(int(digest[:15], 16)):
+        with told(folder):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _exists(store: Store, id_: str) -> bool:

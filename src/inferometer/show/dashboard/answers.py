@@ -174,7 +174,7 @@ def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
     """Its entries with the numbers that are asked for."""
     wanted = {entry.id for series in family.series for entry in series.entries}
     stored = list(dict.fromkeys(name for key in keys for each in family.series if (name := each.stored(key))))
-    wide = {entry.id: entry for entry in store.runs(where=[f"kind={family.kind}"], columns=stored)}
+    wide = {entry.id: entry for entry in store.runs(where=[f"kind={family.kind}"], numbers=stored)}
     known = {id_: wide[id_] for id_ in wanted if id_ in wide}
     series = [
         replace(each, entries=[known[entry.id] for entry in each.entries if entry.id in known])

@@ -11,7 +11,7 @@ from inferometer.show.runs import PLAIN, cell, entry_document
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES
 
-OF_THE_MACHINE = ("folder", "location")  # where files are is nobody's business but the machine's
+OF_THE_MACHINE = ("folder", "location", "damage", "remedy")  # where files are is nobody's business but the machine's
 USUAL = ("verdict", "name", "model", "engine_version")
 NUMBERS = ("ttft.p50", "ttft.p99", "tpot.p50", "output_rate")
 

@@ -46,7 +46,11 @@ def run_of(store: Store, entry: Entry) -> Run:
 
 def inside(home: Path, path: Path) -> Path:
     """The path, if it lies in the store after every link was followed."""
-    if not path.resolve().is_relative_to(home.resolve()):
+    try:
+        leads_to = path.resolve()
+    except (OSError, RuntimeError) as error:  # a link that leads to itself
+        raise Refused(f"{path.name}: {error}") from error
+    if not leads_to.is_relative_to(home.resolve()):
         raise Refused(f"{path.name}: lies outside the store", "copy it into the store instead of linking to it")
     return path
 

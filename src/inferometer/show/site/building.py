@@ -20,6 +20,7 @@ from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
 from inferometer.store.folder import RECORDS
 from inferometer.store.manifest import measured
+from inferometer.store.suspects import blaming
 
 JUDGED = 25  # newest runs that are judged against the one before at once; later ones are as they come, and stay
 FORMAT = "3"  # of the data files: another one makes all of them anew
@@ -84,9 +85,10 @@ def _put_runs(site: SiteFolder, answers: Answers, entries: Sequence[Entry], char
     unreadable, before = [], neighbours(entries)
     for number, entry in enumerate(sorted(entries, key=lambda entry: entry.id, reverse=True)):
         try:
-            drawn = number < charts and _put_charts(site, answers, entry)
-            known = _put_judged(site, answers, entry, before.get(entry.id), anew=number < JUDGED)
-            _put_run(site, answers, entry, {"drawn": drawn, "before": known})
+            with blaming(entry.folder):
+                drawn = number < charts and _put_charts(site, answers, entry)
+                known = _put_judged(site, answers, entry, before.get(entry.id), anew=number < JUDGED)
+                _put_run(site, answers, entry, {"drawn": drawn, "before": known})
         except StoreError:
             unreadable.append(entry.id)
     return unreadable

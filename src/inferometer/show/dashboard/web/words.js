@@ -92,7 +92,7 @@
     return measure ? measure.title + (parts[1] ? " " + parts[1] : "") : String(key).replace(/_/g, " ");
   };
   var STYLES = { valid: "good", better: "good", complete: "", doubtful: "doubt", unclear: "doubt", partial: "live",
-    interrupted: "doubt", invalid: "bad", worse: "bad", failed: "bad", unreadable: "bad" };
+    interrupted: "doubt", invalid: "bad", worse: "bad", failed: "bad", damaged: "bad" };
   app.word = function (text) {
     return text ? app.make("span.word" + (STYLES[text] ? "." + STYLES[text] : ""), {}, text) : "-";
   };
