@@ -8,7 +8,10 @@ from collections.abc import Callable
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.errors import InferometerError, PlanError
+from inferometer.plan.redactor import environment_redactor
+from inferometer.record.harmless import harmless
 
 LIMIT_FAILED, WRONG_USE, UNREACHABLE, INVALID = 1, 2, 3, 4
 UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
@@ -30,7 +33,8 @@ _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan", "note": "cyan"}
 def report(mistake: Exception) -> int:
     """Tell a person what went wrong and give the exit code."""
     if os.environ.get("INFEROMETER_TRACEBACK"):
-        traceback.print_exception(mistake)
+        shown = "".join(traceback.format_exception(mistake))
+        click.echo(harmless(environment_redactor(os.environ).hide(shown)), err=True)
     match mistake:
         case PlanError():
             return _tell(mistake.mistakes, mistake.hint, mistake.exit_code)
@@ -39,7 +43,7 @@ def report(mistake: Exception) -> int:
         case click.Abort():
             return INTERRUPTED
         case click.UsageError() if type(mistake).__name__ == "NoArgsIsHelpError":  # since click 8.2
-            click.echo(mistake.format_message())
+            echo(mistake.format_message())
             return WRONG_USE
         case click.UsageError():
             return _tell([_sentence(mistake.format_message())], _help_of(mistake), WRONG_USE)
@@ -54,7 +58,8 @@ def report(mistake: Exception) -> int:
 def say(kind: str, text: str) -> None:
     """One line on stderr: `note: ...`, `warning: ...`."""
     word = click.style(f"{kind}:", fg=_COLOURS[kind], bold=kind != "note") if _coloured() else f"{kind}:"
-    click.echo(f"{word} {text}", err=True)
+    safe = environment_redactor(os.environ).hide(text)  # the last edge: a message of whatever was not foreseen
+    click.echo(f"{word} {harmless(safe)}", err=True)
 
 
 def notes_once(above: Callable[[Callable[[], None]], None] = lambda speak: speak()) -> Callable[[str], None]:

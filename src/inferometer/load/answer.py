@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from inferometer.load.clock import Ticket
 from inferometer.record.record import Outcome, Record
-from inferometer.wire.api import Answer, Api, Json, count_in, error_text, read_events, read_whole
+from inferometer.wire.api import LONGEST_TEXT, Answer, Api, Json, count_in, error_text, read_events, read_whole
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
@@ -123,7 +123,7 @@ def _note_status(record: Record, exchange: Exchange, raw: bytes) -> None:
     try:
         record.error = error_text(body)
     except ValueError:
-        record.error = body[:200].decode("utf-8", "replace").strip() or None
+        record.error = body[:LONGEST_TEXT].decode("utf-8", "replace").strip() or None
     after = exchange.head.headers.get("retry-after", "")
     record.retry_after_s = float(after) if after.replace(".", "", 1).isdigit() else None
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from inferometer.observe import gpu, nvidia_smi
 from inferometer.plan.model import Plan
-from inferometer.plan.secrets import REDACTED, is_secret, redacted_text, redacted_url
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.secrets import is_secret, redacted_text, redacted_url
 
 GIT_S = 2.0
 _PACKAGES = ("numpy", "msgspec", "orjson", "pydantic", "pyarrow")

@@ -19,6 +19,7 @@ from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
+from inferometer.record.harmless import json_text
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
@@ -132,7 +133,7 @@ def plan_bytes(plan: Mapping[str, Any]) -> bytes:
 def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
     """With NaN as null: missing is never a number."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    return orjson.dumps({"schema": schema_of(kind), **content}, option=options)
+    return json_text({"schema": schema_of(kind), **content}, options).encode()
 
 
 def about_run(started_at: str, state: State, kind: Kind, source: str | None) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import orjson
 
 from inferometer.errors import TargetError
+from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Target
-from inferometer.plan.secrets import redacted_url, resolve_headers, secret_hider
+from inferometer.plan.secrets import redacted_url, resolve_headers
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
 from inferometer.wire.origin import Origin, trusted_origin
@@ -24,7 +25,7 @@ START_ONE = "start a server, or let us start one: inferometer run --server simul
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back; header names are lower case."""
+    """What came back, without our secrets wherever it echoes them; header names are lower case."""
 
     status: int
     headers: dict[str, str]
@@ -49,7 +50,7 @@ class Asker:
         self.has_key = bool({"authorization", "x-api-key"} & {name.lower() for name in self._headers})
         self._connect_s = target.timeout.connect
         self._answer_s = min(ANSWER_S, target.timeout.request or ANSWER_S)
-        self._hide = secret_hider(target)
+        self._redactor = redactor_of(target=target)
 
     def get(self, path: str) -> Reply:
         """The answer, whatever its status; a `TargetError` where there is none."""
@@ -69,7 +70,7 @@ class Asker:
 
     def hide(self, text: str) -> str:
         """The text on one line, without any secret of the plan in it: servers like to echo a wrong key."""
-        return self._hide(" ".join(text.split()))[:300]
+        return self._redactor.message(text)
 
     def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str) -> Reply:
         self._connect(connection)
@@ -77,8 +78,8 @@ class Asker:
         headers = self._headers | self._origin.proxy_headers
         connection.request(method, self._origin.request_target(path), headers=headers)
         with self._answer_awaited(), connection.getresponse() as response:
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, headers, response.read(LARGEST_ANSWER))
+            headers = {name.lower(): self._redactor.hide(value) for name, value in response.getheaders()}
+            return Reply(response.status, headers, self._redactor.hide_bytes(response.read(LARGEST_ANSWER)))
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
         """Also through the handshake. A socket that is there after a timeout was taken, and then nothing was said."""

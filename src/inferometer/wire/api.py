@@ -17,6 +17,7 @@ Json = dict[str, Any]
 Prompt = str | list[int] | list[Json]
 
 MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
+LONGEST_TEXT = 16_384  # of an error's text; who keeps it hides secrets first and cuts it then
 END_MARK = b"[DONE]"
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
 WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner than their shape is proven
@@ -221,7 +222,7 @@ def _note_odd_event(answer: Answer, data: bytes) -> None:
         try:
             answer.error = error_text(data)
         except ValueError:
-            answer.error = f"an event is not JSON: {data[:80].decode('utf-8', 'replace')}"
+            answer.error = f"an event is not JSON: {data[:LONGEST_TEXT].decode('utf-8', 'replace')}"
 
 
 def _count_tokens(answer: Answer, bears: list[int], gains: list[int], stated: int) -> None:
@@ -279,4 +280,4 @@ def error_text(body: bytes) -> str:
     error = document.get("error", document) if isinstance(document, dict) else document
     if isinstance(error, dict):
         error = error.get("message") or error.get("detail") or error
-    return (error if isinstance(error, str) else orjson.dumps(error).decode())[:300]
+    return (error if isinstance(error, str) else orjson.dumps(error).decode())[:LONGEST_TEXT]

@@ -8,6 +8,7 @@ import orjson
 
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
+from inferometer.record.harmless import harmless, json_text
 from inferometer.record.run import Run
 
 
@@ -33,11 +34,12 @@ Exporter = Callable[[Asked], list[Piece]]
 def json_piece(name: str, content: Any) -> Piece:
     """With an end of line; a number that is not finite is null."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
-    return Piece(name, orjson.dumps(content, option=options))
+    return Piece(name, json_text(content, options).encode())
 
 
 def text_piece(name: str, text: str) -> Piece:
-    return Piece(name, text.encode())
+    """Lines end as they are given."""
+    return Piece(name, "\r\n".join(map(harmless, text.split("\r\n"))).encode())
 
 
 def records_of(run: Run) -> Records:

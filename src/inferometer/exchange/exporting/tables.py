@@ -13,6 +13,7 @@ from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, reco
 from inferometer.exchange.inferx import write_folder
 from inferometer.record.columns import Records
 from inferometer.record.files import told
+from inferometer.record.harmless import cell
 from inferometer.record.parquet import write_parquet
 from inferometer.record.record import Record
 from inferometer.record.run import Run, document
@@ -59,7 +60,7 @@ def _rows(records: Records, names: list[str]) -> Iterator[list[Any]]:
         record = records.record(number)
         reads = records.read_at[records.reads(number)]
         ends = [int(reads[0]), int(reads[-1])] if len(reads) else [None, None]
-        yield [*(getattr(record, name) for name in names), *ends, len(reads)]
+        yield [*(cell(getattr(record, name)) for name in names), *ends, len(reads)]
 
 
 def export_inferx(asked: Asked) -> list[Piece]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inferometer.wire.api import Answer, Api, Json, Manner, Prompt, as_text, content_text, count_in
+from inferometer.wire.api import LONGEST_TEXT, Answer, Api, Json, Manner, Prompt, as_text, content_text, count_in
 
 _VISIBLE = {"response.output_text.delta", "response.refusal.delta"}
 _ENDS = {"response.completed", "response.incomplete", "response.failed"}
@@ -91,7 +91,7 @@ def _note_end(answer: Answer, response: Json) -> None:
     status = response.get("status")
     if status == "failed":
         error = response.get("error") or {}
-        answer.error = str(error.get("message") or error or "the response failed")[:300]
+        answer.error = str(error.get("message") or error or "the response failed")[:LONGEST_TEXT]
     elif status == "incomplete":
         reason = (response.get("incomplete_details") or {}).get("reason")
         answer.finish_reason = _REASONS.get(str(reason), as_text(reason))
