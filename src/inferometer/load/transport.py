@@ -10,7 +10,7 @@ from inferometer.load.answer import kernel_stamped, last_stamp, new_record, read
 from inferometer.load.clock import Done, Ended, Ticket
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan, Target, Traffic
-from inferometer.plan.secrets import redacted_url, resolve_headers
+from inferometer.plan.secrets import key_of, redacted_url, resolve_headers
 from inferometer.record.harmless import harmless
 from inferometer.record.record import Outcome, Record
 from inferometer.wire.api import Manner, api_of
@@ -197,7 +197,7 @@ def request_headers(target: Target, traffic: Traffic, environ: Mapping[str, str]
     """The headers of every request of a class, the key included."""
     api = api_of(target.api)
     headers = {"Content-Type": "application/json", "Accept": _accepted(target)} | api.headers
-    if key := environ.get(target.key_env):
+    if key := key_of(target, environ):
         headers |= api.credentials(key)
     own = resolve_headers(target.headers | traffic.headers, environ)
     names = {name.lower() for name in own}

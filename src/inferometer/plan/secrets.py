@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from inferometer.errors import PlanError
-from inferometer.plan.model import Plan
+from inferometer.plan.fields import as_header
+from inferometer.plan.model import Plan, Target
 from inferometer.plan.redactor import REDACTED
 from inferometer.plan.redactor import is_secret as is_secret  # for those who know it from here
 
@@ -32,6 +33,7 @@ _BODY_FIELD = re.compile(r'("([^"\\]+)"\s*:\s*)"((?:[^"\\]|\\.)*)"')
 _URL_WITHIN = re.compile(r"\b[A-Za-z][\w+.-]*://[^\s'\"<>]+")
 _BETWEEN_WORDS = re.compile(r"([\s;&|()]+)")
 _NAMED = re.compile(r"""(?P<head>["']?(?P<name>-{0,2}[A-Za-z][\w.-]*)\s*[=:]\s*)(?P<value>.+)""", re.DOTALL)
+_COMMANDS = ("command", "flags", "argv", "run")  # fields that hold a command line
 _SCHEMES = ("bearer", "basic", "token")  # what a key follows in a header
 _USER_FLAGS = ("-u", "--user", "--proxy-user")  # of curl: the value is user:password
 
@@ -50,8 +52,17 @@ def holds_secret(name: str, value: str) -> bool:
 
 def redacted_text(text: str) -> str:
     """A text of any kind, with what looks like a key starred, and passwords in addresses."""
-    text = _LOOKS_WITHIN.sub(REDACTED, text)
-    return _URL_WITHIN.sub(lambda url: redacted_url(url[0]), text) if "://" in text else text
+    return _without_urls(_LOOKS_WITHIN.sub(REDACTED, text))
+
+
+def _without_urls(text: str) -> str:
+    """With the secrets of addresses starred, and other addresses exactly as they are."""
+    return _URL_WITHIN.sub(_starred_url, text) if "://" in text else text
+
+
+def _starred_url(match: re.Match[str]) -> str:
+    starred = redacted_url(match[0])
+    return starred if REDACTED in starred else match[0]
 
 
 def redacted_line(text: str) -> str:
@@ -135,20 +146,28 @@ def _redacted_extra(sampling: Any) -> Any:
 
 def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A mapping, however deep, with the texts starred that are under secret names or look secret themselves."""
-    return {
-        name: _starred(value) if _is_secret_field(name, value) else _within(value) for name, value in fields.items()
-    }
+    return {name: _redacted_field(str(name), value) for name, value in fields.items()}
 
 
-def _is_secret_field(name: Any, value: Any) -> bool:
-    return holds_secret(str(name), value) if isinstance(value, str) else is_secret(str(name))
+def _redacted_field(name: str, value: Any) -> Any:
+    if _is_secret_field(name, value):
+        return _starred(value)
+    if name.rpartition(".")[2] in _COMMANDS and isinstance(value, str):
+        return redacted_line(value)
+    if name.rpartition(".")[2] in _COMMANDS and isinstance(value, list) and all(isinstance(it, str) for it in value):
+        return redacted_words(value)
+    return _within(value)
+
+
+def _is_secret_field(name: str, value: Any) -> bool:
+    return holds_secret(name, value) if isinstance(value, str) else is_secret(name)
 
 
 def _within(value: Any) -> Any:
     if isinstance(value, Mapping):
         return redacted_fields(value)
     if isinstance(value, str):  # `basic understanding` inside of a sentence is none
-        return REDACTED if looks_secret(value) else _KEYS_WITHIN.sub(REDACTED, value)
+        return REDACTED if looks_secret(value) else _without_urls(_KEYS_WITHIN.sub(REDACTED, value))
     return [_within(each) for each in value] if isinstance(value, list) else value
 
 
@@ -198,12 +217,23 @@ def resolve(text: str, environ: Mapping[str, str], where: str) -> str:
     return ready
 
 
+def key_of(target: Target, environ: Mapping[str, str]) -> str | None:
+    """The API key, ready for a header; None where the environment has none."""
+    key = environ.get(target.key_env, "").strip()
+    if not as_header(key):
+        hint = f"export {target.key_env}=... once more: it holds a line break, or a sign that no header can hold"
+        raise PlanError(f"target.key_env: {target.key_env} must hold a key on a single line", hint)
+    return key or None
+
+
 def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """Headers ready to be sent; every one that cannot be is named at once."""
     ready, mistakes, hint = {}, [], None
     for name, value in headers.items():
         try:
             ready[name] = resolve(value, environ, f"target.headers.{name}")
+            if not as_header(ready[name]):
+                mistakes.append(f"target.headers.{name}: the environment holds characters that no header can hold")
         except PlanError as error:
             mistakes += error.mistakes
             hint = hint or error.hint

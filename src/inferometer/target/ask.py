@@ -13,7 +13,7 @@ import orjson
 from inferometer.errors import TargetError
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Target
-from inferometer.plan.secrets import redacted_url, resolve_headers
+from inferometer.plan.secrets import key_of, redacted_url, resolve_headers
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
 from inferometer.wire.origin import Origin, trusted_origin
@@ -178,7 +178,7 @@ def request_headers(target: Target) -> dict[str, str]:
     headers = {"Accept": "application/json", "User-Agent": "inferometer", "Connection": "close"}
     headers |= api_of(target.api).headers
     own = resolve_headers(target.headers, os.environ)
-    if key := os.environ.get(target.key_env):
+    if key := key_of(target, os.environ):
         names = {name.lower() for name in own}
         credentials = api_of(target.api).credentials(key)
         headers |= {name: word for name, word in credentials.items() if name.lower() not in names}
