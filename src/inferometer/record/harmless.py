@@ -10,6 +10,7 @@ from typing import Any
 _UNSHOWN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
+MOST_OF_FILE_NAME = 80
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
@@ -21,6 +22,11 @@ def harmless(text: str) -> str:
     return _UNSHOWN.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
+def is_harmless(text: str) -> bool:
+    """Whether it may be shown as it is."""
+    return _UNSHOWN.search(text) is None
+
+
 def one_line(text: str) -> str:
     """Blanks of every kind become single ones."""
     return " ".join(harmless(" ".join(text.split())).split())
@@ -29,6 +35,11 @@ def one_line(text: str) -> str:
 def cut(text: str, most: int) -> str:
     """At most so many characters, the last an ellipsis where something was left out."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def file_word(text: str) -> str:
+    """A name of somebody's as part of a file's name: it leads to no other folder."""
+    return cut(re.sub(r"[^\w.+ -]+|^[.]+", "_", text), MOST_OF_FILE_NAME)
 
 
 def json_text(content: object, option: int = 0) -> str:

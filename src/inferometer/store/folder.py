@@ -19,7 +19,7 @@ from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
-from inferometer.record.harmless import json_text
+from inferometer.record.harmless import is_harmless, json_text
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
@@ -127,6 +127,8 @@ class RunFolder:
 
 def plan_bytes(plan: Mapping[str, Any]) -> bytes:
     text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    if not is_harmless(text):  # a name that turns the direction of writing reads back as it was, and is seen as escapes
+        text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=False)
     return f"# schema: {schema_of('plan')}\n{text}".encode()
 
 
