@@ -58,6 +58,7 @@ class Redactor:
             if len(form) >= LEAST_OF_PIECES
             for at in range(len(form) - PIECE + 1)
         }
+        self._short = [form for form in self._forms if len(form) < 2 * PIECE - 1]
         self._long = [form for form in self._forms if len(form) >= PIECE]
         self._last: tuple[str, int, str] = ("", 0, "")  # when everything fails, messages are all the same
 
@@ -82,15 +83,15 @@ class Redactor:
         not found any more."""
         if (text, most) != self._last[:2]:
             line = _replaced(" ".join(text.split()), self._forms)
-            self._last = text, most, self._without_pieces(line[: most + MOST_SEARCHED])[:most]
+            self._last = text, most, self._without_pieces(line[: most + 32 * PIECE])[:most]
         return self._last[2]
 
     def may_hold(self, text: str) -> bool:
         """Whether a short text, such as an id, has to be looked at: quick, sees every piece of twice the length."""
-        pieces = self._pieces
-        if any(text[at : at + PIECE] in pieces for at in range(0, len(text) - PIECE + 1, PIECE)):
+        blocks = [text[at : at + PIECE] for at in range(0, len(text) - PIECE + 1, PIECE)]
+        if not self._pieces.isdisjoint(blocks):  # one of them lies within any 15 characters of a secret
             return True
-        return any(form in text for form in self._forms)
+        return any(form in text for form in self._short) if self._short else False
 
     def hide_within(self, value: Any) -> Any:
         """Plain data of ours, such as a plan, with its texts hidden. A secret as short as a word of the plan stays:

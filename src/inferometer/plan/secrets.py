@@ -35,6 +35,7 @@ _BETWEEN_WORDS = re.compile(r"([\s;&|()]+)")
 _NAMED = re.compile(r"""(?P<head>["']?(?P<name>-{0,2}[A-Za-z][\w.-]*)\s*[=:]\s*)(?P<value>.+)""", re.DOTALL)
 _COMMANDS = ("command", "flags", "argv", "run")  # fields that hold a command line
 _SCHEMES = ("bearer", "basic", "token")  # what a key follows in a header
+_VARIABLE_FLAGS = ("-e", "--env")  # of docker: NAME=value is one word, also with blanks in the value
 _USER_FLAGS = ("-u", "--user", "--proxy-user")  # of curl: the value is user:password
 
 
@@ -122,7 +123,8 @@ def _redacted_word(word: str, before: str) -> str:
     if before in _USER_FLAGS and ":" in bare:
         return f"{bare.partition(':')[0]}:{REDACTED}"
     named = _NAMED.fullmatch(word)
-    if named and not named["value"].startswith("//"):  # that is an address
+    is_line = _BETWEEN_WORDS.search(word) and "=" in word.split(None, 1)[0] and not word.startswith("-")
+    if named and not named["value"].startswith("//") and (not is_line or before in _VARIABLE_FLAGS):
         value = named["value"].strip("\"'")
         if holds_secret(named["name"], value) and value.lower() not in _SCHEMES and not _only_points(value):
             return f"{named['head']}{REDACTED}"
