@@ -21,8 +21,11 @@ from inferometer.errors import DataError, PlanError, TargetError
 from inferometer.measure.said import EXPECTED, documents_in, measures_in, summary_of
 from inferometer.observe.environment import environment
 from inferometer.plan.benchmark import STDOUT, Benchmark, written
+from inferometer.plan.known_secrets import redactor_of, starred_in
 from inferometer.plan.model import Plan
+from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import redacted_text
+from inferometer.record.harmless import harmless
 from inferometer.record.run import Run, State
 from inferometer.store.keeping import keep
 from inferometer.store.opening import Place, open_store
@@ -87,16 +90,23 @@ def _state(ended: Ended, reasons: list[Reason]) -> State:
 
 
 def _executed(benchmark: Benchmark, echo: bool) -> Ended:
+    redactor = _redactor(benchmark)
     with tempfile.TemporaryDirectory(prefix="inferometer-benchmark-") as name:
         place = Path(name)
         file = place / "result.json" if benchmark.python else _file_of(benchmark)
         before = file.stat().st_mtime_ns if file and file.exists() else None
         argv = _argv(benchmark, place / "result.json")
-        code, how, took_s = _run(benchmark, argv, place, echo)
-        out, err = _kept(place / OUT), _kept(place / ERR)
+        code, how, took_s = _run(benchmark, argv, place, redactor if echo else None)
+        out, err = _kept(place / OUT, redactor), _kept(place / ERR, redactor)
         if benchmark.python and code == NOT_FOUND:
             raise PlanError(_end_of(err)[-1] if _end_of(err) else f"{benchmark.python}: there is no such function")
-        return Ended(code, took_s, how, out, err, _result(file, before, place / OUT))
+        result = _result(file, before, place / OUT)
+        return Ended(code, took_s, how, out, err, None if result is None else redactor.hide(result))
+
+
+def _redactor(benchmark: Benchmark) -> Redactor:
+    original = benchmark.model_dump(mode="json", exclude_defaults=True)
+    return redactor_of(more=starred_in(original, written(benchmark)["benchmark"]))
 
 
 def _argv(benchmark: Benchmark, result: Path) -> list[str]:
@@ -113,13 +123,13 @@ def _file_of(benchmark: Benchmark) -> Path | None:
     return Path(benchmark.folder or ".") / benchmark.output
 
 
-def _run(benchmark: Benchmark, argv: list[str], place: Path, echo: bool) -> tuple[int | None, str, float]:
+def _run(benchmark: Benchmark, argv: list[str], place: Path, echo: Redactor | None) -> tuple[int | None, str, float]:
     """Exit code, how it ended and how long it took; nothing of it is left running afterwards."""
     token = secrets.token_hex(8)
     began = time.monotonic()
     with _started(benchmark, argv, place, token) as process:
         try:
-            how = _awaited(process, benchmark.timeout, began, place / ERR if echo else None)
+            how = _awaited(process, benchmark.timeout, began, place / ERR, echo)
         except KeyboardInterrupt:
             how = "interrupted"
         took_s = time.monotonic() - began
@@ -158,12 +168,15 @@ def _not_started(benchmark: Benchmark, argv: list[str], error: OSError) -> Targe
     return TargetError(f"{argv[0]}: could not be started: {(error.strerror or str(error)).lower()}", hint)
 
 
-def _awaited(process: subprocess.Popen[bytes], limit_s: float | None, began: float, log: Path | None) -> str:
-    """`ended`, or `timeout` where the limit came first; its log is passed on to our stderr meanwhile."""
+def _awaited(
+    process: subprocess.Popen[bytes], limit_s: float | None, began: float, log: Path, echo: Redactor | None
+) -> str:
+    """`ended`, or `timeout` where the limit came first; its log is passed on to our stderr meanwhile, where `echo`
+    hides the secrets."""
     passed_on = 0
     while True:
         over = process.poll() is not None
-        passed_on += _pass_on(log, passed_on) if log else 0
+        passed_on += _pass_on(log, passed_on, over, echo) if echo else 0
         if over:
             return "ended"
         left = None if limit_s is None else limit_s - (time.monotonic() - began)
@@ -172,21 +185,23 @@ def _awaited(process: subprocess.Popen[bytes], limit_s: float | None, began: flo
         time.sleep(LOOK_S if left is None else min(LOOK_S, left))
 
 
-def _pass_on(file: Path, before: int) -> int:
+def _pass_on(file: Path, before: int, over: bool, redactor: Redactor) -> int:
+    """Whole lines, for a secret may come in two parts."""
     with file.open("rb") as printed:
         printed.seek(before)
         text = printed.read()
+    text = text if over else text[: text.rfind(b"\n") + 1]
     if text:
-        sys.stderr.write(text.decode("utf-8", "replace"))
+        sys.stderr.write(harmless(redactor.hide(redacted_text(text.decode("utf-8", "replace")))))
         sys.stderr.flush()
     return len(text)
 
 
-def _kept(file: Path) -> bytes:
-    """The last of an output, without what looks like a secret."""
+def _kept(file: Path, redactor: Redactor) -> bytes:
+    """The last of an output, without secrets."""
     with file.open("rb") as printed:
         printed.seek(max(0, file.stat().st_size - MOST_LOG))
-        return redacted_text(printed.read().decode("utf-8", "replace")).encode()
+        return redactor.hide_bytes(redacted_text(printed.read().decode("utf-8", "replace")).encode())
 
 
 def _result(file: Path | None, before: int | None, out: Path) -> str | None:

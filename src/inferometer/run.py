@@ -20,8 +20,10 @@ from inferometer.measure.window import start_of
 from inferometer.observe.environment import environment
 from inferometer.observe.job import job_of
 from inferometer.observe.observing import observing
+from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
+from inferometer.plan.redactor import Redactor
 from inferometer.plan.writing import to_mapping
 from inferometer.record.columns import Records
 from inferometer.record.gather import Gathered, read_logs
@@ -60,13 +62,15 @@ def run(
     `server` is one that runs already, for many runs; a target that another run uses is waited for so long. `derive`
     makes values of the summary that the plan alone cannot, such as what tokens cost.
     """
-    say = notes or (lambda _text: None)
+    redactor = redactor_of(plan)
+    said = notes or (lambda _text: None)
+    say: Notes = lambda text: said(redactor.hide(text))  # noqa: E731
     kept_in = open_store(store)
     folder = kept_in.new_run()
     try:
         folder.write_plan(to_mapping(plan))
-        with aiming(plan, folder.path, say, server, wait_for_target_s) as aim:
-            state, losses = _measure(aim, folder, nonce or new_nonce(), watch, say)
+        with hiding(redactor), aiming(plan, folder.path, say, server, wait_for_target_s) as aim:
+            state, losses = _measure(aim, folder, nonce or new_nonce(), watch, say, redactor)
     except BaseException as error:
         folder.abandon(error)
         raise
@@ -91,7 +95,9 @@ def partial_run(kept: Run, store: Place = None) -> Run:
     return replace(kept, summary=summary, verdict=verdict(summary, facts, plan), read_records=lambda: records)
 
 
-def _measure(aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: Notes) -> tuple[State, list[Note]]:
+def _measure(
+    aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: Notes, redactor: Redactor
+) -> tuple[State, list[Note]]:
     """The load on its target: how it ended, and what was lost on the way."""
     plan = aim.plan
     facts = probe(plan.target)
@@ -99,14 +105,17 @@ def _measure(aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: 
         say(note)
     _calibrate_once(folder.store, say)
     known = environment(plan, facts) | {"nonce": nonce}
-    folder.write_environment(known | aim.facts)
+    folder.write_environment(redactor.hide_within(known | aim.facts))
     _check_workloads(plan, facts, nonce, say)
     with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), say):
         end = _drive(plan, facts, folder, nonce, watch)
-    losses = [Note("lost worker", facts={"why": f"{lost.shard} of {plan.workers}: {lost.why}"}) for lost in end.lost]
+    losses = [
+        Note("lost worker", facts={"why": redactor.hide(f"{lost.shard} of {plan.workers}: {lost.why}")})
+        for lost in end.lost
+    ]
     if gone := aim.lost(any(report.broken for report in end.reports) or bool(end.lost)):
-        losses.append(Note("lost server", facts={"why": gone}))
-        folder.write_environment(known | aim.facts)
+        losses.append(Note("lost server", facts={"why": redactor.hide(gone)}))
+        folder.write_environment(redactor.hide_within(known | aim.facts))
     for report in end.reports:
         if report.gave_up:
             say(f"ended early: {report.gave_up}")

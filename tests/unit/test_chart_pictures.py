@@ -41,7 +41,7 @@ def test_the_bundle_is_made_once_and_can_stand_in_a_page(monkeypatch: pytest.Mon
 
 
 def test_nothing_in_a_script_ends_it() -> None:
-    assert rendering.harmless("a = '</script><!--<script>'") == "a = '<\\/script>\\x3c!--\\x3cscript>'"
+    assert rendering.embeddable("a = '</script><!--<script>'") == "a = '<\\/script>\\x3c!--\\x3cscript>'"
 
 
 def test_without_the_extra_its_name_is_said(monkeypatch: pytest.MonkeyPatch, chart: Chart) -> None:

@@ -12,12 +12,12 @@ from made_runs import made_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from inferometer.judge.check import check
+from inferometer.record.harmless import harmless
 from inferometer.record.run import Run
 from inferometer.show.ci import github, gitlab
 from inferometer.show.ci.junit import junit
 from inferometer.show.ci.markdown import fitting, plain, summary
 from inferometer.show.ci.outcome import Problem, Report, outcome
-from inferometer.show.harmless import harmless
 from lined_runs import line_of, lined_run
 
 HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m #1 www.x.org \ud800\u202e"

@@ -9,11 +9,12 @@ import yaml
 
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Section
+from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.paths import known_paths, section_at
 from inferometer.plan.reading import plan_from
 from inferometer.plan.schema import json_schema
-from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, resolve_headers, secret_hider
+from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, resolve_headers
 from inferometer.plan.text import parse_yaml
 from inferometer.plan.writing import to_yaml
 
@@ -92,7 +93,7 @@ def test_what_looks_like_a_key_is_starred_under_any_name(key: str) -> None:
     assert key not in to_yaml(plan, True)
     assert key not in str(redacted(plan).model_dump())
     assert "{prompt}" in to_yaml(plan, True)
-    assert secret_hider(plan.target)(f"no such key: {key}") == "no such key: ***"
+    assert redactor_of(plan).hide(f"no such key: {key.split()[-1]}") == "no such key: ***"
 
 
 def test_ordinary_text_is_not_starred() -> None:

@@ -68,7 +68,7 @@ def test_short_forms():
         ({"type": "vllm", "model": "m", "env": {"A-B": "1"}}, "server.env.A-B is not a possible name of a variable"),
         (
             {"type": "vllm", "model": "m", "ready": {"path": "health"}},
-            "server.ready.path does not begin with /: health",
+            "server.ready.path must start with /",
         ),
         ({"type": "vllm", "model": "m", "prepare": ""}, "server.prepare[0].run must not be empty"),
         (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ def chart(
     if output in (None, "-"):
         from inferometer.show.charts.rendering import render_svg
 
-        click.echo(render_svg(made.spec, theme))
+        echo(render_svg(made.spec, theme))
         return
     path = Path(str(output)).expanduser()
     _write(made, path, theme)
     if not quiet:
-        click.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)
 
 
 def _drawn(said: str, name: str, measures: Sequence[str], store: "Store") -> "Chart":

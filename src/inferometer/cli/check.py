@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.notifying import channels_of, tell_of_check
 from inferometer.cli.options import json_option, notify_option, quiet_option, run_argument, store_of, store_option
 
@@ -86,7 +87,7 @@ def check(
 
     channels, place, wanted = channels_of(notify), store_of(store), run or "latest"
     if accepts:
-        click.echo(f"accepted: from {accept(wanted, place)} on things are as they should be")
+        echo(f"accepted: from {accept(wanted, place)} on things are as they should be")
         return 0
     found = check_run(
         wanted,

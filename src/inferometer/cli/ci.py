@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -149,6 +150,6 @@ def _print(report: "Report", as_json: bool) -> None:
     else:
         text = io.StringIO()
         print_report(report, console(text, width=100))
-        click.echo(github.guarded(text.getvalue()), nl=False)
+        echo(github.guarded(text.getvalue()), nl=False)
         for line in github.annotations(report):
-            click.echo(line)
+            echo(line)

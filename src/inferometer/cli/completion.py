@@ -3,6 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
+from inferometer.cli.echo import echo
+
 _WHERE = {
     "bash": 'eval "$(inferometer completion bash)" in ~/.bashrc',
     "zsh": 'eval "$(inferometer completion zsh)" in ~/.zshrc',
@@ -18,4 +20,4 @@ def completion(shell: str) -> None:
 
     script = get_completion_class(shell)
     assert script is not None
-    click.echo(script(group, {}, "inferometer", "_INFEROMETER_COMPLETE").source())
+    echo(script(group, {}, "inferometer", "_INFEROMETER_COMPLETE").source())

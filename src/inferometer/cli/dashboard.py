@@ -5,6 +5,7 @@ import socket
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import store_of, store_option
 
 EVERYWHERE = ("0.0.0.0", "::")
@@ -48,7 +49,7 @@ def dashboard(host: str, port: int, asks_token: bool, write: bool, opens: bool, 
             say("note", f"from elsewhere by a name of this machine, such as {socket.gethostname()}, with the same port")
         if token and given:
             say("note", "open it with ?token= and the token from $INFEROMETER_TOKEN")
-        click.echo(shown)
+        echo(shown)
         if opens:
             click.launch(shown)
 

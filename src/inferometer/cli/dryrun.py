@@ -2,8 +2,7 @@
 
 import os
 
-import click
-
+from inferometer.cli.echo import echo
 from inferometer.load.curl import first_request_as_curl
 from inferometer.plan.model import Plan
 from inferometer.plan.writing import to_yaml
@@ -14,12 +13,12 @@ from inferometer.workload.registry import new_nonce, workload_of
 
 def print_dry_run(plan: Plan) -> None:
     """The effective plan as YAML, and its first request as curl in a comment below: the output is still a plan."""
-    click.echo(to_yaml(plan, full=True), nl=False)
-    click.echo("\n# the first request:" + ("" if plan.target.model else f" ({_found(plan)})"))
+    echo(to_yaml(plan, full=True), nl=False)
+    echo("\n# the first request:" + ("" if plan.target.model else f" ({_found(plan)})"))
     curl = first_request_as_curl(plan, os.environ, plan.target.model or _model(plan))
-    click.echo("\n".join(f"# {line}" for line in curl.splitlines()))
+    echo("\n".join(f"# {line}" for line in curl.splitlines()))
     for line in _told_of_workloads(plan):
-        click.echo(f"# {line}")
+        echo(f"# {line}")
 
 
 def _told_of_workloads(plan: Plan) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.mistakes import say
 from inferometer.cli.options import quiet_option, store_of, store_option
 
@@ -66,7 +67,7 @@ def export(
         for note in notes:
             say("note", note)
         for path in written:
-            click.echo(f"wrote {path}", err=True)
+            echo(f"wrote {path}", err=True)
 
 
 def _path(output: str) -> Path:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.mistakes import WRONG_USE, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
@@ -138,7 +139,7 @@ class Attempts:
             emit(imports_table(self.done, dry_run), console())
         ids = [run.id for each in self.done for run in each.runs]
         if ids:
-            click.echo(f"\nsee one     inferometer show {ids[-1]}\nsee all     inferometer list")
+            echo(f"\nsee one     inferometer show {ids[-1]}\nsee all     inferometer list")
 
     def _say(self) -> None:
         for each in self.done:
@@ -206,5 +207,5 @@ def _print_formats(as_json: bool) -> int:
     else:
         width = max(map(len, titles))
         for name, title in titles.items():
-            click.echo(f"{name:{width}}  {title}")
+            echo(f"{name:{width}}  {title}")
     return 0

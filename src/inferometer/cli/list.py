@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import json_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _print_table(entries: "Sequence[Entry]", columns: list[str]) -> None:
     to = console()
     grid = chosen_grid(entries, columns) if columns else runs_grid(entries, to.width)
     if len(entries) > MANY:
-        click.echo("\n".join(grid_lines(grid)))
+        echo("\n".join(grid_lines(grid)))
         return
     table = grid_table(grid)
     if columns:
@@ -99,10 +100,12 @@ def list_runs(
     elif as_csv:
         from csv import writer
 
-        writer(sys.stdout, lineterminator="\n").writerows(csv_rows(entries, named))
+        from inferometer.record.harmless import cell
+
+        writer(sys.stdout, lineterminator="\n").writerows(map(cell, row) for row in csv_rows(entries, named))
     elif entries:
         _print_table(entries, named)
         _warn_of_damaged(entries)
     else:
         held = " for which this holds" if conditions else f" in {kept_in} yet; make one: inferometer run"
-        click.echo(f"no runs{held}", err=bool(conditions))
+        echo(f"no runs{held}", err=bool(conditions))

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.errors import INVALID as INVALID
 from inferometer.errors import LIMIT_FAILED as LIMIT_FAILED
 from inferometer.errors import UNREACHABLE as UNREACHABLE
 from inferometer.errors import WRONG_USE as WRONG_USE
 from inferometer.errors import InferometerError, PlanError, Terminated
+from inferometer.plan.redactor import environment_redactor
+from inferometer.record.harmless import harmless
 
 if TYPE_CHECKING:
     from inferometer.store.damage import Damaged
@@ -58,7 +61,8 @@ def interrupted_code() -> int:
 def report(mistake: Exception) -> int:
     """Tell a person what went wrong and give the exit code."""
     if os.environ.get("INFEROMETER_TRACEBACK"):
-        traceback.print_exception(mistake)
+        shown = "".join(traceback.format_exception(mistake))
+        click.echo(harmless(environment_redactor(os.environ).hide(shown)), err=True)
     match mistake:
         case PlanError():
             return _tell(mistake.mistakes, mistake.hint, mistake.exit_code)
@@ -67,7 +71,7 @@ def report(mistake: Exception) -> int:
         case click.Abort():
             return INTERRUPTED
         case click.UsageError() if type(mistake).__name__ == "NoArgsIsHelpError":  # since click 8.2
-            click.echo(mistake.format_message())
+            echo(mistake.format_message())
             return WRONG_USE
         case click.UsageError():
             return _tell([_sentence(mistake.format_message())], _help_of(mistake), WRONG_USE)
@@ -93,7 +97,8 @@ def _damaged_runs(mistake: Exception) -> "list[Damaged]":
 def say(kind: str, text: str) -> None:
     """One line on stderr: `note: ...`, `warning: ...`."""
     word = click.style(f"{kind}:", fg=_COLOURS[kind], bold=kind != "note") if _coloured() else f"{kind}:"
-    click.echo(f"{word} {text}", err=True)
+    safe = environment_redactor(os.environ).hide(text)  # the last edge: a message of whatever was not foreseen
+    click.echo(f"{word} {harmless(safe)}", err=True)
 
 
 def notes_once(above: Callable[[Callable[[], None]], None] = lambda speak: speak()) -> Callable[[str], None]:

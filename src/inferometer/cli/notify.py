@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import quiet_option, store_of, store_option
 
 EXAMPLES = """\b
@@ -69,7 +70,7 @@ def _test(channels: Any) -> int:
     sent = deliver(test_event(), channels)
     for each in sent:
         if each.arrived:
-            click.echo(f"{each.channel}: it took the message")
+            echo(f"{each.channel}: it took the message")
         else:
             say("error", f"{each.channel}: {each.why_not}")
     return 0 if all(each.arrived for each in sent) else UNREACHABLE

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.flags import change_option
 from inferometer.cli.options import set_option
 
@@ -46,7 +47,7 @@ def check(files: tuple[str, ...]) -> None:
             if isinstance(opened, OpenedExperiment):
                 cases_of(opened.experiment, file)
                 of = f"an experiment {of}".strip()
-            click.echo(f"{file}: ok" + (f" ({of})" if of else ""))
+            echo(f"{file}: ok" + (f" ({of})" if of else ""))
         except PlanError as error:
             mistakes += error.mistakes
             hint = hint or error.hint
@@ -75,11 +76,11 @@ def show_plan(words: tuple[str, ...], changes: tuple[str, ...], overrides: tuple
         _show_experiment(opened)
         return
     if opened.tool:
-        click.echo(f"# {opened.tool}, as a plan")
+        echo(f"# {opened.tool}, as a plan")
     for note in opened.notes:
-        click.echo(f"# {note}")
+        echo(f"# {note}")
     whole = full or opened.tool is None
-    click.echo(to_yaml(opened.plan, full=True) if whole else shown.to_yaml(opened.plan, opened.said), nl=False)
+    echo(to_yaml(opened.plan, full=True) if whole else shown.to_yaml(opened.plan, opened.said), nl=False)
 
 
 def _opened(
@@ -101,10 +102,10 @@ def _opened(
 def _show_experiment(opened: "OpenedExperiment") -> None:
     from inferometer.plan.experiment import to_yaml
 
-    click.echo(f"# {opened.tool}, as an experiment" if opened.tool else "# an experiment")
+    echo(f"# {opened.tool}, as an experiment" if opened.tool else "# an experiment")
     for note in opened.notes:
-        click.echo(f"# {note}")
-    click.echo(to_yaml(opened.experiment), nl=False)
+        echo(f"# {note}")
+    echo(to_yaml(opened.experiment), nl=False)
 
 
 @plan.command()

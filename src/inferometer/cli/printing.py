@@ -7,6 +7,7 @@ import click
 
 from inferometer.cli.mistakes import LIMIT_FAILED, UNREACHABLE, say
 from inferometer.judge import ending
+from inferometer.record.harmless import json_text
 from inferometer.record.run import Run, document
 from inferometer.record.schema import schema_of
 
@@ -26,7 +27,7 @@ def print_json(content: dict[str, Any], kind: str | None = None) -> None:
         content = {"schema": schema_of(kind), **content}
 
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    click.echo(orjson.dumps(content, option=options).decode())
+    click.echo(json_text(content, options))
 
 
 def print_run(run: Run, *, as_json: bool, slowest: int, measures: bool = False, slices: bool = False) -> None:

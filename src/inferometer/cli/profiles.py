@@ -2,6 +2,8 @@
 
 import click
 
+from inferometer.cli.echo import echo
+
 EXAMPLES = """\b
 Examples:
   inferometer profiles
@@ -24,7 +26,7 @@ def list_profiles(name: str | None) -> None:
     from inferometer.plan.profiles import find_profile
 
     if name is not None:
-        click.echo(find_profile(name).path.read_text(encoding="utf-8"), nl=False)
+        echo(find_profile(name).path.read_text(encoding="utf-8"), nl=False)
         return
     _print_all()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 EXAMPLES = """\b
@@ -65,7 +66,7 @@ def report(runs: tuple[str, ...], output: str | None, form: str | None, quiet: b
 
         print_json({"written": [str(each) for each in written], "verdict": what.report.verdict.word}, "report")
     elif not quiet:
-        click.echo(f"wrote {_told(written)}", err=True)
+        echo(f"wrote {_told(written)}", err=True)
 
 
 def _path(output: str | None, form: str | None, name: str) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.mistakes import say
 from inferometer.cli.options import json_option, quiet_option, set_option, wait_of, wait_option
 
@@ -154,9 +155,11 @@ def _announce(server: "StartedServer", as_json: bool) -> None:
     if as_json:
         import orjson
 
-        click.echo(orjson.dumps(server.facts, option=orjson.OPT_INDENT_2))
+        from inferometer.record.harmless import json_text
+
+        echo(json_text(server.facts, orjson.OPT_INDENT_2))
     else:
-        click.echo(server.url)
+        echo(server.url)
 
 
 def _watch(server: "StartedServer") -> None:

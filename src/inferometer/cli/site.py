@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 EXAMPLES = """\b
@@ -44,9 +45,7 @@ def site(output: str, conditions: tuple[str, ...], charts: int, as_json: bool, q
     if as_json:
         print_json(built.document(), "site")
     elif not quiet:
-        click.echo(
-            f"{built.path}: {built.runs:,} runs; {len(built.written)} files written, {len(built.removed)} removed"
-        )
+        echo(f"{built.path}: {built.runs:,} runs; {len(built.written)} files written, {len(built.removed)} removed")
     if built.unreadable:
         some = ", ".join(built.unreadable[:3]) + (", ..." if len(built.unreadable) > 3 else "")
         many = "run" if len(built.unreadable) == 1 else "runs"

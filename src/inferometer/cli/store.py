@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.options import json_option, run_argument, store_of, store_option
 
 PRUNE_EXAMPLES = """\b
@@ -57,7 +58,7 @@ def reindex(store: str | None) -> None:
     from inferometer.cli.mistakes import say
 
     found = store_of(store).reindex()
-    click.echo(f"{_count(found.runs)} in the index" + (f", {found.uploaded} uploaded now" if found.uploaded else ""))
+    echo(f"{_count(found.runs)} in the index" + (f", {found.uploaded} uploaded now" if found.uploaded else ""))
     for id_, (cause, remedy) in found.damaged.items():
         say("warning", f"{id_}: damaged: {cause}; {remedy}")
     for id_ in found.half_uploaded:
@@ -81,7 +82,7 @@ def verify(runs: tuple[str, ...], store: str | None) -> int:
         wrong += bool(faults)
         for fault in faults:
             say("error", f"{id_}: {fault}")
-    click.echo(f"{_count(checked)} read, {'all as they were written' if not wrong else f'{wrong} not as written'}")
+    echo(f"{_count(checked)} read, {'all as they were written' if not wrong else f'{wrong} not as written'}")
     return LIMIT_FAILED if wrong else 0
 
 
@@ -100,7 +101,7 @@ def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
     if bool(runs) == all_runs:
         raise click.UsageError("which runs? Name them, or say --all")
     freed = [size for _, size in slimmed(store_of(store), runs)]
-    click.echo(f"{_count(len(freed))} made slim, {sum(freed) / 1e6:,.1f} MB freed")
+    echo(f"{_count(len(freed))} made slim, {sum(freed) / 1e6:,.1f} MB freed")
 
 
 @store.command()
@@ -110,7 +111,7 @@ def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
 def tag(run: str, tags: tuple[str, ...], store: str | None) -> None:
     """Give RUN tags, to find it by: `inferometer list --where tag=nightly`, `inferometer show nightly`."""
     entry = store_of(store).tag(run, tags)
-    click.echo(f"{entry.id}: {', '.join(entry.tags)}")
+    echo(f"{entry.id}: {', '.join(entry.tags)}")
 
 
 @store.command()
@@ -127,7 +128,7 @@ def untag(run: str, tags: tuple[str, ...], store: str | None) -> None:
         has = f"it has {', '.join(known.tags)}" if known.tags else "it has none"
         raise StoreError(f"{known.id}: no tag {', '.join(missing)}; {has}")
     entry = kept_in.untag(known.id, tags)
-    click.echo(f"{entry.id}: {', '.join(entry.tags) or 'no tags'}")
+    echo(f"{entry.id}: {', '.join(entry.tags) or 'no tags'}")
 
 
 @store.command(epilog=BASELINE_EXAMPLES)
@@ -140,13 +141,13 @@ def baseline(name: str | None, run: str | None, remove: bool, store: str | None)
     kept_in = store_of(store)
     if name is None:
         for each, id_ in sorted(kept_in.baselines().items()):
-            click.echo(f"{each}  {id_}")
+            echo(f"{each}  {id_}")
     elif remove:
         kept_in.remove_baseline(name)
-        click.echo(f"{name}: no baseline any more")
+        echo(f"{name}: no baseline any more")
     else:
         entry = kept_in.baseline(name) if run is None else kept_in.set_baseline(name, run)
-        click.echo(f"{name}  {entry.id}")
+        echo(f"{name}  {entry.id}")
 
 
 @store.command(epilog=PRUNE_EXAMPLES)
@@ -171,10 +172,10 @@ def prune(
     rule = Rule(keep_last, _time(older_than), keep_tagged)
     done = pruned(store_of(store), rule, conditions, dry_run=dry_run)
     for entry in done.gone:
-        click.echo(entry.id)
+        echo(entry.id)
     for entry, why in done.spared:
-        click.echo(f"kept: {entry.id} {why}", err=True)
-    click.echo(f"{_count(len(done.gone))} {'would be deleted' if dry_run else 'deleted'}", err=True)
+        echo(f"kept: {entry.id} {why}", err=True)
+    echo(f"{_count(len(done.gone))} {'would be deleted' if dry_run else 'deleted'}", err=True)
 
 
 def _time(text: str | None) -> timedelta | None:

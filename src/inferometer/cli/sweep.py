@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.echo import echo
 from inferometer.cli.flags import change_option
 from inferometer.cli.mistakes import INVALID, LIMIT_FAILED, TERMINATED, UNREACHABLE, interrupted_code, notes_once, say
 from inferometer.cli.notifying import channels_of, tell_of_experiment
@@ -231,7 +232,7 @@ def _print_waiting(prepared: "Prepared") -> None:
     if levels is None or not levels.count:
         return
     count, ends = sum(case.waits for case in prepared.cases), levels.measured
-    click.echo(f"{levels.path} of {count} cases is not known yet: it follows from what {ends} measure")
+    echo(f"{levels.path} of {count} cases is not known yet: it follows from what {ends} measure")
 
 
 def _check_csv(file: str | None) -> None:

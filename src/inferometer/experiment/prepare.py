@@ -15,7 +15,8 @@ from inferometer.plan.foreign.experiments import open_experiment
 from inferometer.plan.foreign.nm_vllm_config import Known
 from inferometer.plan.offline import EngineChoice
 from inferometer.plan.ordering import expected_s, ordered
-from inferometer.plan.secrets import REDACTED, redacted_fields
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.secrets import redacted_fields
 from inferometer.store.entry import flat
 from inferometer.store.experiments import (
     ExperimentFolder,

@@ -8,9 +8,11 @@ import orjson
 
 from inferometer.load.answer import kernel_stamped, last_stamp, new_record, read_answer
 from inferometer.load.clock import Done, Ended, Ticket
+from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan, Target, Traffic
-from inferometer.plan.secrets import redacted_url, resolve_headers, secret_hider
-from inferometer.record.record import Outcome
+from inferometer.plan.secrets import key_of, redacted_url, resolve_headers
+from inferometer.record.harmless import harmless
+from inferometer.record.record import Outcome, Record
 from inferometer.wire.api import Manner, api_of
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
@@ -22,6 +24,9 @@ from inferometer.wire.reactor import Reactor
 from inferometer.workload.session import Request
 
 BACKLOG_BYTES = 256 * 1024 * 1024  # answers kept unread for quiet moments; beyond, they are read at once
+
+LONGEST_ID = 200  # characters of an id or a finish reason; those of servers have up to 50
+MOST_REASONS = 100
 
 EXCHANGE_BYTES = 4096  # what one takes beside its request and its answer
 LARGE_BYTES = 1024 * 1024  # of an answer: takes milliseconds to read, even where it failed
@@ -41,7 +46,8 @@ class HttpTransport:
         self._encoders = {each.name: Encoder(plan, each, model) for each in plan.classes}
         self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
         self._replicas = {url: redacted_url(url) for url in target.url}
-        self._hide = secret_hider(target, *(each.headers for each in plan.classes))
+        self._redactor = redactor_of(plan)
+        self._reasons: dict[str, str] = {}  # finish reasons as they are kept: there are a handful
         self._most_held = target.bounds.memory
         self._most_backlog = min(BACKLOG_BYTES, self._most_held)
         reactor.on_full = self._end_largest
@@ -125,15 +131,30 @@ class HttpTransport:
         record.asked_output = request.output_tokens if self._api.generates else None
         keep_text = self._keep_answers or ticket.live
         text = read_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
-        if record.error is not None:  # servers like to echo a wrong key
-            record.error = self._hide(" ".join(record.error.split()))[:300]
+        self._clean(record)
         if not kernel_stamped(exchange):
             self.stamps = "read"
         if self._keep_prompts:
             record.prompt = request.prompt if isinstance(request.prompt, str) else orjson.dumps(request.prompt).decode()
         if self._keep_answers:
-            record.answer = text
+            record.answer = self._redactor.hide(text)
         done(record, text)
+
+    def _clean(self, record: Record) -> None:
+        """What a server says is kept without our secrets, which servers like to echo, and without characters that
+        command a terminal; hidden before it is cut."""
+        if record.error is not None:
+            record.error = harmless(self._redactor.message(record.error))
+        name = record.request_id
+        if name is not None and (self._redactor.may_hold(name) or len(name) > LONGEST_ID or not name.isprintable()):
+            record.request_id = harmless(self._redactor.message(name, LONGEST_ID))
+        reason = record.finish_reason
+        if reason is not None:
+            if reason not in self._reasons:
+                if len(self._reasons) >= MOST_REASONS:
+                    self._reasons.clear()
+                self._reasons[reason] = harmless(self._redactor.message(reason, LONGEST_ID))
+            record.finish_reason = self._reasons[reason]
 
 
 class Encoder:
@@ -189,7 +210,7 @@ def request_headers(target: Target, traffic: Traffic, environ: Mapping[str, str]
     """The headers of every request of a class, the key included."""
     api = api_of(target.api)
     headers = {"Content-Type": "application/json", "Accept": _accepted(target)} | api.headers
-    if key := environ.get(target.key_env):
+    if key := key_of(target, environ):
         headers |= api.credentials(key)
     own = resolve_headers(target.headers | traffic.headers, environ)
     names = {name.lower() for name in own}

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.observe import gpu, nvidia_smi
+from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
-from inferometer.plan.secrets import REDACTED, is_secret, redacted_text, redacted_url
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.secrets import is_secret, redacted_text, redacted_url
 
 GIT_S = 2.0
 _PACKAGES = ("numpy", "msgspec", "orjson", "pydantic", "pyarrow")
@@ -34,7 +36,7 @@ _SETTING = re.compile(r"(?P<name>[\w.\-]+)\s*[=:]\s*(?P<value>.+)", re.DOTALL)
 
 def environment(plan: Plan, facts: object = None) -> dict[str, Any]:
     """All that is known without asking anybody; `facts` (fields or a mapping) are what the target said."""
-    return {
+    known: dict[str, Any] = {
         "inferometer": _version("inferometer"),
         "command": command_line(sys.argv),
         "machine": machine(),
@@ -45,6 +47,8 @@ def environment(plan: Plan, facts: object = None) -> dict[str, Any]:
         "workers": plan.workers,
         "target": _target(facts),
     }
+    hidden: dict[str, Any] = redactor_of(plan).hide_within(known)
+    return hidden
 
 
 def _target(facts: object) -> dict[str, Any] | None:

@@ -38,10 +38,13 @@ class ObserverJob(msgspec.Struct, frozen=True):
     metrics: list[MetricsPlace] = []
     tls: Trust = (True, None, None, None)
     proxy: str | None = None
+    hidden: list[str] = []  # secrets that an endpoint may echo
 
 
 def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: Path) -> ObserverJob | None:
     """The observer's job for a plan whose target answers at `urls`; None where nothing is to be watched."""
+    from inferometer.plan.known_secrets import redactor_of
+
     observe = plan.observe
     if observe.nothing:
         return None
@@ -56,6 +59,7 @@ def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: P
         metrics=_places(plan, urls, headers),
         tls=plan.target.tls.trust,
         proxy=plan.target.proxy,
+        hidden=sorted(redactor_of(plan).secrets),
     )
 
 

@@ -12,6 +12,7 @@ from inferometer.observe.host import HostSampler
 from inferometer.observe.job import MetricsPlace, ObserverJob
 from inferometer.observe.nvidia_smi import NvidiaSmiSampler
 from inferometer.observe.prometheus import Endpoint, Reading, Unreadable, read_exposition
+from inferometer.plan.redactor import Redactor
 from inferometer.record.sample import Sample
 from inferometer.wire.origin import trusted_origin
 
@@ -46,14 +47,18 @@ class MetricsReader:
         timeout_s = min(TIMEOUT_SHARE * job.interval_s, LONGEST_TIMEOUT_S)
         self.source = place.source
         self._endpoint = Endpoint(origin, _path(place.url), headers, timeout_s)
+        self._redactor = Redactor(job.hidden)
         self.whole = True
         self.facts: dict[str, Any] = {}
         self.lies: list[str] = []
 
     def read(self) -> list[Sample]:
-        text = self._endpoint.text()
-        at = time.monotonic_ns()
-        reading = read_exposition(text, buckets=self.whole)
+        try:
+            text = self._endpoint.text()
+            at = time.monotonic_ns()
+            reading = read_exposition(self._redactor.hide(text), buckets=self.whole)
+        except Unreadable as error:
+            raise Unreadable(self._redactor.message(str(error))) from None
         self._learn(reading)
         return reading.samples(self.source, at)
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Duration, Mistake, Section, SectionError
 from inferometer.plan.paths import written as written_path
-from inferometer.plan.secrets import redacted_fields, redacted_text, redacted_words
+from inferometer.plan.secrets import redacted_fields, redacted_line, redacted_words
 from inferometer.plan.text import as_written
 from inferometer.vocabulary import Direction
 
@@ -94,7 +94,7 @@ def written(benchmark: Benchmark) -> dict[str, Any]:
     said = benchmark.model_dump(mode="json", exclude_defaults=True)
     command = said.pop("command", None)
     if command is not None:
-        said["command"] = redacted_text(command) if isinstance(command, str) else redacted_words(command)
+        said["command"] = redacted_line(command) if isinstance(command, str) else redacted_words(command)
     return {"name": benchmark.title, "benchmark": redacted_fields(said)}
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -26,6 +27,7 @@ from pydantic_core import CoreSchema
 from inferometer import vocabulary
 
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # all but tabs: what ends a line, a header or an argument
 HUMAN = {"human": True}  # serialization context: write `60s` and `ttft p99 < 500ms`, not 60.0 and a mapping
 
 
@@ -136,13 +138,36 @@ def _one_or_several(value: Any) -> Any:
     return [value] if isinstance(value, str | dict) else value
 
 
+def single_line(text: str) -> str:
+    """Without characters that would end a line, a header or the argument of a command."""
+    if _CONTROL.search(text):
+        raise ValueError("must be a single line without control characters")
+    return text
+
+
+def request_path(text: str) -> str:
+    """As it stands in the first line of a request: a blank would end it, and other characters need %-escapes."""
+    if not text.startswith("/"):
+        raise ValueError("must start with /")
+    if re.search(r"[^!-~]", text):
+        raise ValueError("must be written as in a URL, with %20 for a blank and without line breaks")
+    return text
+
+
 def _header(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     text = str(value) if isinstance(value, int | float) else value
-    if isinstance(text, str) and re.search(r"[\r\n\0]", text):
+    if isinstance(text, str) and _CONTROL.search(text):
         raise ValueError("must be a single line")
+    if isinstance(text, str) and not as_header(text):
+        raise ValueError("must be of Latin letters, digits and signs: a header has no place for others")
     return text
+
+
+def as_header(text: str) -> bool:
+    """Whether a text can be sent in a header: one line of ISO 8859-1."""
+    return not _CONTROL.search(text) and not re.search(r"[^\x00-\xff]", text)
 
 
 def _header_name(name: Any) -> Any:
@@ -185,6 +210,8 @@ def one_or_several(kind: Any) -> BeforeValidator:
     return BeforeValidator(_one_or_several, json_schema_input_type=kind | list[kind])
 
 
+Line = Annotated[str, AfterValidator(single_line)]
+RequestPath = Annotated[str, AfterValidator(request_path)]
 Headers = dict[
     Annotated[str, BeforeValidator(_header_name)],
     Annotated[str, BeforeValidator(_header, json_schema_input_type=str | int | float | bool)],

@@ -10,7 +10,7 @@ from inferometer.plan import paths, short
 from inferometer.plan.fields import Mistake, SectionError
 from inferometer.plan.model import Plan
 from inferometer.plan.paths import Path
-from inferometer.plan.secrets import is_secret, redacted_url
+from inferometer.plan.secrets import is_secret, redacted_fields, redacted_line, redacted_url, redacted_words
 from inferometer.plan.text import as_written
 
 _NOTHING = object()
@@ -186,6 +186,8 @@ def shown(value: Any, path: Path) -> str:
     """A value as it was written, without the secrets that it may hold."""
     if any(is_secret(step) for step in path if isinstance(step, str)):
         return "a value that is not shown"
-    if isinstance(value, str) and "//" in value:
-        return as_written(redacted_url(value))
-    return as_written(value)
+    if isinstance(value, str):
+        return as_written(redacted_line(redacted_url(value) if "//" in value else value))
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return as_written(redacted_words(value))
+    return as_written(redacted_fields({"": value})[""])

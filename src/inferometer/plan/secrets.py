@@ -1,24 +1,24 @@
 """Secrets stay out of what is written and printed: headers, URLs and body fields that look like one are starred.
 
 `${NAME}` is not a secret but a pointer to one: it is kept, and read from the environment when a request is sent.
+What is starred here is also what `plan.known_secrets` collects, to be hidden in text from servers.
 """
 
-import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from inferometer.errors import PlanError
+from inferometer.plan.fields import as_header
 from inferometer.plan.model import Plan, Target
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.redactor import is_secret as is_secret  # for those who know it from here
 
-REDACTED = "***"
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_ENDINGS = (
-    *("authorization", "auth", "cookie", "token", "secret", "password", "passwd", "credential", "credentials"),
-    "bearer",
-    *("apikey", "accesskey", "secretkey", "privatekey", "subscriptionkey", "functionskey", "signature"),
-)
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_OTHER_KEYS = re.compile(r"cache|rout|sort|partition|primary|foreign|public|idempot|group", re.IGNORECASE)
+_ENDS_WITH_KEY = re.compile(r"(?:[_.-]key|[a-z]Key|[A-Z]_KEY)$")
+_RANDOM = re.compile(r"(?=\S*[0-9])(?=\S*[A-Za-z])[\w.~+/=:-]{20,}")  # how keys are made, and names are not
 _LOOKS = (  # whatever name it stands under
     r"(?:bearer|basic)\s+[\w.~+/=-]{6,}",
     r"(?:sk|pk|rk|nvapi|gsk|xai|glpat|pplx)-[\w-]{8,}",
@@ -28,13 +28,15 @@ _LOOKS = (  # whatever name it stands under
 )
 _LOOKS_SECRET = re.compile("|".join(_LOOKS), re.IGNORECASE)
 _LOOKS_WITHIN = re.compile(rf"(?<![\w-])(?:{'|'.join(_LOOKS)})", re.IGNORECASE)
+_KEYS_WITHIN = re.compile(rf"(?<![\w-])(?:{'|'.join(_LOOKS[1:])})", re.IGNORECASE)
 _BODY_FIELD = re.compile(r'("([^"\\]+)"\s*:\s*)"((?:[^"\\]|\\.)*)"')
-
-
-def is_secret(name: str) -> bool:
-    """Whether a header, parameter or field of this name holds a secret."""
-    bare = re.sub(r"[^a-z0-9]", "", name.lower())
-    return bare in ("key", "sig", "pwd") or bare.endswith(_ENDINGS)
+_URL_WITHIN = re.compile(r"\b[A-Za-z][\w+.-]*://[^\s'\"<>]+")
+_BETWEEN_WORDS = re.compile(r"([\s;&|()]+)")
+_NAMED = re.compile(r"""(?P<head>["']?(?P<name>-{0,2}[A-Za-z][\w.-]*)\s*[=:]\s*)(?P<value>.+)""", re.DOTALL)
+_COMMANDS = ("command", "flags", "argv", "run")  # fields that hold a command line
+_SCHEMES = ("bearer", "basic", "token")  # what a key follows in a header
+_VARIABLE_FLAGS = ("-e", "--env")  # of docker: NAME=value is one word, also with blanks in the value
+_USER_FLAGS = ("-u", "--user", "--proxy-user")  # of curl: the value is user:password
 
 
 def looks_secret(text: str) -> bool:
@@ -42,9 +44,33 @@ def looks_secret(text: str) -> bool:
     return bool(_LOOKS_SECRET.fullmatch(text.strip()))
 
 
+def holds_secret(name: str, value: str) -> bool:
+    """Whether a text under this name is a secret: by the name, by its looks, or by both together."""
+    if is_secret(name) or looks_secret(value):
+        return True
+    return bool(_ENDS_WITH_KEY.search(name) and not _OTHER_KEYS.search(name) and _RANDOM.fullmatch(value))
+
+
 def redacted_text(text: str) -> str:
-    """A text of any kind, with what looks like a key starred."""
-    return _LOOKS_WITHIN.sub(REDACTED, text)
+    """A text of any kind, with what looks like a key starred, and passwords in addresses."""
+    return _without_urls(_LOOKS_WITHIN.sub(REDACTED, text))
+
+
+def _without_urls(text: str) -> str:
+    """With the secrets of addresses starred, and other addresses exactly as they are."""
+    return _URL_WITHIN.sub(_starred_url, text) if "://" in text else text
+
+
+def _starred_url(match: re.Match[str]) -> str:
+    starred = redacted_url(match[0])
+    return starred if REDACTED in starred else match[0]
+
+
+def redacted_line(text: str) -> str:
+    """A line for a shell: the values of flags, variables and headers that hold secrets are starred too."""
+    parts = _BETWEEN_WORDS.split(text)
+    parts[::2] = redacted_words(parts[::2])
+    return redacted_text("".join(parts))
 
 
 def redacted(plan: Plan) -> Plan:
@@ -77,20 +103,32 @@ def _redacted_server(server: Any) -> Any:
 
 
 def _redacted_command(command: str | list[str]) -> str | list[str]:
-    return redacted_text(command) if isinstance(command, str) else redacted_words(command)
+    return redacted_line(command) if isinstance(command, str) else redacted_words(command)
 
 
 def redacted_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line, with the values of flags that hold secrets starred: `--api-key ***`."""
+    """The words of a command line, with the values of flags, variables and headers that hold secrets starred:
+    `--api-key ***`; a word that is itself a line for a shell, as behind `bash -c`, is read as one."""
     return [_redacted_word(word, before) for before, word in zip(["", *words], words, strict=False)]
 
 
 def _redacted_word(word: str, before: str) -> str:
-    name, equals, value = word.partition("=")
-    if equals and is_secret(name) and value and not _only_points(value):
-        return f"{name}={REDACTED}"
-    follows_secret = before.startswith("-") and "=" not in before and is_secret(before) and not word.startswith("-")
-    return REDACTED if follows_secret and not _only_points(word) else redacted_text(word)
+    bare, before = word.strip("\"'"), before.strip("\"'")
+    if _only_points(bare) or not bare:
+        return word
+    if (before.startswith("-") and "=" not in before and is_secret(before) and not bare.startswith("-")) or (
+        before.endswith(":") and is_secret(before) and bare.lower() not in _SCHEMES
+    ):
+        return REDACTED
+    if before in _USER_FLAGS and ":" in bare:
+        return f"{bare.partition(':')[0]}:{REDACTED}"
+    named = _NAMED.fullmatch(word)
+    is_line = _BETWEEN_WORDS.search(word) and "=" in word.split(None, 1)[0] and not word.startswith("-")
+    if named and not named["value"].startswith("//") and (not is_line or before in _VARIABLE_FLAGS):
+        value = named["value"].strip("\"'")
+        if holds_secret(named["name"], value) and value.lower() not in _SCHEMES and not _only_points(value):
+            return f"{named['head']}{REDACTED}"
+    return redacted_line(word) if _BETWEEN_WORDS.search(word) else redacted_text(word)
 
 
 def _redacted_class(traffic: Any) -> Any:
@@ -110,14 +148,28 @@ def _redacted_extra(sampling: Any) -> Any:
 
 def redacted_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A mapping, however deep, with the texts starred that are under secret names or look secret themselves."""
-    return {name: _starred(value) if is_secret(name) else _within(value) for name, value in fields.items()}
+    return {name: _redacted_field(str(name), value) for name, value in fields.items()}
+
+
+def _redacted_field(name: str, value: Any) -> Any:
+    if _is_secret_field(name, value):
+        return _starred(value)
+    if name.rpartition(".")[2] in _COMMANDS and isinstance(value, str):
+        return redacted_line(value)
+    if name.rpartition(".")[2] in _COMMANDS and isinstance(value, list) and all(isinstance(it, str) for it in value):
+        return redacted_words(value)
+    return _within(value)
+
+
+def _is_secret_field(name: str, value: Any) -> bool:
+    return holds_secret(name, value) if isinstance(value, str) else is_secret(name)
 
 
 def _within(value: Any) -> Any:
     if isinstance(value, Mapping):
         return redacted_fields(value)
-    if isinstance(value, str):
-        return REDACTED if looks_secret(value) else value
+    if isinstance(value, str):  # `basic understanding` inside of a sentence is none
+        return REDACTED if looks_secret(value) else _without_urls(_KEYS_WITHIN.sub(REDACTED, value))
     return [_within(each) for each in value] if isinstance(value, list) else value
 
 
@@ -129,7 +181,7 @@ def _starred(value: Any) -> Any:
 
 def _only_points(text: str) -> bool:
     """`${KEY}` and `Bearer ${KEY}` hold nothing that must not be seen."""
-    return bool(_VARIABLE.search(text)) and _VARIABLE.sub("", text).strip().lower() in ("", "bearer", "basic", "token")
+    return bool(VARIABLE.search(text)) and VARIABLE.sub("", text).strip().lower() in ("", *_SCHEMES)
 
 
 def _starred_field(match: re.Match[str]) -> str:
@@ -144,7 +196,7 @@ def redacted_url(url: str) -> str:
     except ValueError:
         return re.sub(r"//[^/@]*@", f"//{REDACTED}@", url)
     user, at, host = parts.netloc.rpartition("@")
-    netloc = f"{user if _VARIABLE.fullmatch(user) else REDACTED}@{host}" if at else host
+    netloc = f"{user if VARIABLE.fullmatch(user) else REDACTED}@{host}" if at else host
     query = parts.query
     pairs = parse_qsl(query, keep_blank_values=True)
     starred = [(name, REDACTED if is_secret(name) or looks_secret(value) else value) for name, value in pairs]
@@ -155,40 +207,25 @@ def redacted_url(url: str) -> str:
 
 def resolve(text: str, environ: Mapping[str, str], where: str) -> str:
     """The text with each `${NAME}` as the environment has it, for sending; `where` names the setting in errors."""
-    if missing := sorted({name for name in _VARIABLE.findall(text) if name not in environ}):
+    if missing := sorted({name for name in VARIABLE.findall(text) if name not in environ}):
         names = " and ".join(missing)
         raise PlanError(f"{where} needs {names} from the environment, where it is not set", f"export {missing[0]}=...")
     if REDACTED in text:
         hint = f"--set '{where}=${{NAME}}' reads it from the environment and can be kept"
         raise PlanError(f"{where} was starred when the plan was kept; it has to be given again", hint)
-    ready = _VARIABLE.sub(lambda match: environ[match[1]].strip(), text)
+    ready = VARIABLE.sub(lambda match: environ[match[1]].strip(), text)
     if re.search(r"[\r\n\0]", ready):
         raise PlanError(f"{where} must be a single line, but the environment holds several")
     return ready
 
 
-def secret_hider(target: Target, *more: Mapping[str, str]) -> Callable[[str], str]:
-    """A function that stars the key, the secret headers (of `more` too) and passwords in addresses, wherever they
-    occur in a text."""
-    secrets: set[str] = set()
-    for headers in (target.headers, *more):
-        own = resolve_headers(headers, os.environ)
-        secrets |= {value for name, value in own.items() if _hides(name, value) or value != headers[name]}
-    secrets |= {secret.partition(" ")[2] for secret in secrets}  # what follows Bearer
-    secrets |= {urlsplit(url).password or "" for url in [*target.url, target.proxy or ""]}
-    secrets.add(os.environ.get(target.key_env, ""))
-    longest_first = sorted((secret for secret in secrets if len(secret) > 3), key=len, reverse=True)
-
-    def hide(text: str) -> str:
-        for secret in longest_first:
-            text = text.replace(secret, REDACTED)
-        return text
-
-    return hide
-
-
-def _hides(name: str, value: str) -> bool:
-    return is_secret(name) or looks_secret(value)
+def key_of(target: Target, environ: Mapping[str, str]) -> str | None:
+    """The API key, ready for a header; None where the environment has none."""
+    key = environ.get(target.key_env, "").strip()
+    if not as_header(key):
+        hint = f"export {target.key_env}=... once more: it holds a line break, or a sign that no header can hold"
+        raise PlanError(f"target.key_env: {target.key_env} must hold a key on a single line", hint)
+    return key or None
 
 
 def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -197,6 +234,8 @@ def resolve_headers(headers: Mapping[str, str], environ: Mapping[str, str]) -> d
     for name, value in headers.items():
         try:
             ready[name] = resolve(value, environ, f"target.headers.{name}")
+            if not as_header(ready[name]):
+                mistakes.append(f"target.headers.{name}: the environment holds characters that no header can hold")
         except PlanError as error:
             mistakes += error.mistakes
             hint = hint or error.hint

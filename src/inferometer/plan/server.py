@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from inferometer.plan import short
-from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Mistake, Section, one_or_several
+from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Line, Mistake, RequestPath, Section, one_or_several
 from inferometer.plan.target import Target, Url
 
 ServerType = Literal["vllm", "sglang", "llamacpp", "tgi", "command", "simulator", "container", "external"]
@@ -67,18 +67,19 @@ def _variable_name(name: str) -> str:
     return name
 
 
-def _path(text: str) -> str:
-    if not text.startswith("/"):
-        raise ValueError(f"does not begin with /: {text}")
+def _argument(text: str) -> str:
+    """A script behind `bash -c` has lines; no argument and no variable can hold a NUL."""
+    if "\0" in text:
+        raise ValueError("must not hold a NUL character")
     return text
 
 
-Words = Annotated[list[str], BeforeValidator(_words, json_schema_input_type=str | list[str])]
+Argument = Annotated[str, AfterValidator(_argument)]
+Words = Annotated[list[Argument], BeforeValidator(_words, json_schema_input_type=str | list[str])]
 Variables = Annotated[
-    dict[Annotated[str, AfterValidator(_variable_name)], str],
+    dict[Annotated[str, AfterValidator(_variable_name)], Argument],
     BeforeValidator(_variables, json_schema_input_type=dict[str, str | int | float | bool]),
 ]
-RequestPath = Annotated[str, AfterValidator(_path)]
 
 
 class Prepare(Section):
@@ -129,7 +130,7 @@ class Server(Section):
     ]
 
     type: ServerType = Field("simulator", description="which server to start")
-    model: str | None = Field(None, description="what it serves; default: target.model")
+    model: Line | None = Field(None, description="what it serves; default: target.model")
     args: dict[str, Any] = Field(
         {},
         description="its settings by name, written as the engine's flags; of the simulator: its settings",
@@ -139,7 +140,7 @@ class Server(Section):
     command: Words = Field(
         [], description="how it is called: {port}, {host} and {model} are filled in; for an engine: its program"
     )
-    host: str = Field("127.0.0.1", min_length=1, description="where it listens")
+    host: Line = Field("127.0.0.1", min_length=1, description="where it listens")
     port: Count | None = Field(None, ge=1, le=65535, description="a free one when not given")
     env: Variables = Field(
         {}, description="environment variables beside ours; ${NAME} is read from ours when it starts", repr=False
@@ -148,7 +149,7 @@ class Server(Section):
     prepare: Annotated[list[Prepare], one_or_several(Prepare)] = Field([], description="commands to run before it")
     ready: Ready = Field(Ready(), description="when it can be measured")
     url: Url | None = Field(None, description="of an external server: where it is")
-    image: str | None = Field(None, min_length=1, description="of a container")
+    image: Line | None = Field(None, min_length=1, description="of a container")
     engine: Literal["docker", "podman"] | None = Field(None, description="what runs containers; default: what is here")
     volumes: list[str] | None = Field(
         None, description="host:container; default: the cache of Hugging Face at its usual place"
@@ -198,8 +199,10 @@ class Server(Section):
         if not self.command:
             yield Mistake(("command",), "is missing: what to start?")
         elif self.port is None and not self._holds("{port}"):
+            from inferometer.plan.secrets import redacted_words  # which knows all sections
+
             text = "must hold {port}, or server.port must say where it listens"
-            yield Mistake(("command",), f"{text}, got {shlex.join(self.command)}")
+            yield Mistake(("command",), f"{text}, got {shlex.join(redacted_words(self.command))}")
 
     def _holds(self, placeholder: str) -> bool:
         words = [*self.command, *self.flags, *map(str, self.args.values()), *self.env.values()]

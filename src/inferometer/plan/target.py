@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from inferometer.plan import short
-from inferometer.plan.fields import Count, Duration, Headers, Mistake, Section, one_or_several
+from inferometer.plan.fields import Count, Duration, Headers, Line, Mistake, RequestPath, Section, one_or_several
 
 if TYPE_CHECKING:  # reading a plan needs no TLS
     from inferometer.wire.origin import Trust
@@ -25,7 +25,7 @@ def _http_url(text: str) -> str:
         complete = bool(parts.hostname) and parts.port != 0
     except ValueError:
         complete = False
-    if not complete or any(space in url for space in " \t\r\n"):
+    if not complete or any(sign <= " " or sign == "\x7f" for sign in url):
         raise ValueError("must be a URL such as http://localhost:8000")
     return url
 
@@ -84,9 +84,9 @@ class Target(Section):
     ]
 
     url: Annotated[list[Url], one_or_several(Url)] = Field([], description="where the server is; several take turns")
-    model: str | None = Field(None, description="asked of /v1/models when not given")
+    model: Line | None = Field(None, description="asked of /v1/models when not given")
     api: Api = Field("completions", description="how requests and answers are written")
-    path: str | None = Field(None, description="request path, when it is not the API's usual one")
+    path: RequestPath | None = Field(None, description="request path, when it is not the API's usual one")
     body: str | None = Field(None, description="for api template: the body, with a literal {prompt}", repr=False)
     stream: bool = Field(True, description="whether answers come token by token")
     continuous_usage: bool = Field(True, description="ask for running token counts where the server offers them")
@@ -113,5 +113,3 @@ class Target(Section):
             yield Mistake(("body",), "must hold a literal {prompt}: api template sends it as it is")
         if self.api != "template" and self.body is not None:
             yield Mistake(("body",), f"belongs to api template, but api is {self.api}")
-        if self.path is not None and not self.path.startswith("/"):
-            yield Mistake(("path",), "must start with /")

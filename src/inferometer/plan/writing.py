@@ -6,6 +6,7 @@ import yaml
 
 from inferometer.plan import short
 from inferometer.plan.fields import HUMAN, Section
+from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Load, Plan, Server, Traffic, WorkloadSection
 from inferometer.plan.precision import Precision
 from inferometer.plan.secrets import redacted
@@ -26,13 +27,19 @@ def to_mapping(plan: Plan, full: bool = False) -> dict[str, Any]:
     """The effective plan as plain values, written as people write them: `60s`, `ttft p99 < 500ms`."""
     shown = redacted(plan)
     if full:
-        return shown.model_dump(context=HUMAN)
+        return _hidden(plan, shown.model_dump(context=HUMAN))
     said = _lean(shown, None)
     if shown.traffic:
         said["traffic"] = [_lean_class(each, shown) for each in shown.traffic]
     if any(isinstance(each.workload, TraceFile) for each in shown.classes):  # without a load, a trace is replayed
         said["load"] = _written(shown, "load", shown.load, None)
-    return said
+    return _hidden(plan, said)
+
+
+def _hidden(plan: Plan, said: dict[str, Any]) -> dict[str, Any]:
+    """A secret that is starred at its place must not stand at another: in a name, or a command."""
+    hidden: dict[str, Any] = redactor_of(plan).hide_within(said)
+    return hidden
 
 
 def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, Any]:

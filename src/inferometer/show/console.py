@@ -4,14 +4,23 @@ import sys
 from collections.abc import Iterable
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+
+from inferometer.record.harmless import harmless
 
 WIDEST = 100
 ENDLESS = 10_000
 
 
 class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The one place where text becomes what a terminal gets: nothing in it commands the terminal but rich."""
+        for segment in super().render(renderable, options):
+            clean = segment.text if segment.control else harmless(segment.text)
+            yield segment if clean == segment.text else Segment(clean, segment.style)
+
     def on_broken_pipe(self) -> None:
         """The command line knows what to do; rich would end the process with 1, which means a failed limit."""
         raise BrokenPipeError

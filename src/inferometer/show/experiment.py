@@ -15,6 +15,7 @@ from rich.text import Text
 from inferometer.measure.values import Quantity
 from inferometer.plan.cases import CASE, short_names
 from inferometer.plan.text import as_written
+from inferometer.record.harmless import cell
 from inferometer.record.schema import schema_of
 from inferometer.show.console import emit, first_that_fits, plain_table
 from inferometer.show.values import VERDICT_STYLES, spread_text, value_text
@@ -171,7 +172,7 @@ def csv_text(rows: Sequence[CaseRow]) -> str:
     no case stays a column: the next experiment may vary it."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerows(csv_rows(rows))
+    writer.writerows([cell(value) for value in row] for row in csv_rows(rows))
     return out.getvalue()
 
 

@@ -20,6 +20,7 @@ from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
+from inferometer.record.harmless import is_harmless, json_text
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
@@ -131,13 +132,15 @@ class RunFolder:
 
 def plan_bytes(plan: Mapping[str, Any]) -> bytes:
     text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    if not is_harmless(text):  # a name that turns the direction of writing reads back as it was, and is seen as escapes
+        text = yaml.dump(dict(plan), Dumper=_Dumper, sort_keys=False, allow_unicode=False)
     return f"# schema: {schema_of('plan')}\n{text}".encode()
 
 
 def json_bytes(kind: str, content: Mapping[str, Any]) -> bytes:
     """With NaN as null: missing is never a number."""
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
-    return orjson.dumps({"schema": schema_of(kind), **content}, option=options)
+    return json_text({"schema": schema_of(kind), **content}, options).encode()
 
 
 def about_run(started_at: str, state: State, kind: Kind, source: str | None) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import orjson
 
 from inferometer.errors import TargetError
+from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Target
-from inferometer.plan.secrets import redacted_url, resolve_headers, secret_hider
+from inferometer.plan.secrets import key_of, redacted_url, resolve_headers
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
 from inferometer.wire.origin import Origin, trusted_origin
@@ -29,7 +30,7 @@ START_ONE = "start a server, or let us start one: inferometer run --server simul
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back; header names are lower case."""
+    """What came back, without our secrets wherever it echoes them; header names are lower case."""
 
     status: int
     headers: dict[str, str]
@@ -54,7 +55,7 @@ class Asker:
         self.has_key = bool({"authorization", "x-api-key"} & {name.lower() for name in self._headers})
         self._connect_s = target.timeout.connect
         self._answer_s = min(ANSWER_S, target.timeout.request or ANSWER_S)
-        self._hide = secret_hider(target)
+        self._redactor = redactor_of(target=target)
 
     def get(self, path: str) -> Reply:
         """The answer, whatever its status; a `TargetError` where there is none."""
@@ -101,7 +102,7 @@ class Asker:
 
     def hide(self, text: str) -> str:
         """The text on one line, without any secret of the plan in it: servers like to echo a wrong key."""
-        return self._hide(" ".join(text.split()))[:300]
+        return self._redactor.message(text)
 
     def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str) -> Reply:
         self._connect(connection)
@@ -109,8 +110,8 @@ class Asker:
         headers = self._headers | self._origin.proxy_headers
         connection.request(method, self._origin.request_target(path), headers=headers)
         with self._answer_awaited(), connection.getresponse() as response:
-            headers = {name.lower(): value for name, value in response.getheaders()}
-            return Reply(response.status, headers, self._body(response))
+            headers = {name.lower(): self._redactor.hide(value) for name, value in response.getheaders()}
+            return Reply(response.status, headers, self._redactor.hide_bytes(self._body(response)))
 
     def _body(self, response: http.client.HTTPResponse) -> bytes:
         body = response.read(LARGEST_ANSWER + 1)
@@ -232,7 +233,7 @@ def request_headers(target: Target) -> dict[str, str]:
     headers = {"Accept": "application/json", "User-Agent": "inferometer", "Connection": "close"}
     headers |= api_of(target.api).headers
     own = resolve_headers(target.headers, os.environ)
-    if key := os.environ.get(target.key_env):
+    if key := key_of(target, os.environ):
         names = {name.lower() for name in own}
         credentials = api_of(target.api).credentials(key)
         headers |= {name: word for name, word in credentials.items() if name.lower() not in names}

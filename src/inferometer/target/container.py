@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.plan.model import Server
+from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import is_secret, resolve
 from inferometer.target import llamacpp, sglang, tgi, vllm
 from inferometer.target.arguments import AS_WRITTEN, Spelling, flags_of
@@ -142,14 +143,15 @@ def _words_inside(server: Server, image: Image, inside: Place) -> list[str]:
 class Container:
     """A running container; its log is followed by a process of ours."""
 
-    def __init__(self, launch: Launch, log: Path, token: str, limit: int, echo: bool) -> None:
+    def __init__(
+        self, launch: Launch, log: Path, token: str, limit: int, echo: bool, redactor: Redactor | None = None
+    ) -> None:
         self._engine = ContainerEngine(launch.argv[0])
         self._token, self.id = token, ""
         try:
             self.id = self._engine.start(launch.argv, launch.env, token)
-            self._logs = Process(
-                [self._engine.program, "logs", "--follow", self.id], log, token, limit=limit, echo=echo
-            )
+            follow = [self._engine.program, "logs", "--follow", self.id]
+            self._logs = Process(follow, log, token, limit=limit, echo=echo, redactor=redactor)
         except BaseException:
             self._remove_all(1.0)
             raise

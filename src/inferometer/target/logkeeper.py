@@ -3,10 +3,13 @@ any time, and a server that outlives us never meets a closed pipe. The beginning
 counted. Run as a script: it needs nothing but Python, and starts in 10 ms.
 
     logkeeper.py LOG BYTES [echo]
+
+Secrets that the server prints are starred on the way; they come in a variable, for a command line is seen by everybody.
 """
 
 import fcntl
 import os
+import re
 import signal
 import sys
 from collections import deque
@@ -15,6 +18,12 @@ from contextlib import suppress
 TAIL = 4 << 20  # of the end, in memory; a quarter of a smaller log
 PIPE = 1 << 20
 READ = 1 << 18
+HIDDEN = "INFEROMETER_HIDDEN"  # the variable: what is starred, as lines of hexadecimal digits, the longest first
+STARS = b"***"
+_COMMANDS = re.compile(  # colours and other sequences for a terminal, then whatever else it would obey
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])"
+    rb"|\xc2[\x80-\x9f]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
+)
 
 
 class CappedLog:
@@ -56,6 +65,38 @@ class CappedLog:
                 view = view[os.write(self._file, view) :]
 
 
+class Stars:
+    """Replaces secrets in a stream. The end of a piece waits only where a secret may go on in the next one."""
+
+    def __init__(self, secrets: list[bytes]) -> None:
+        self._secrets = secrets
+        self._waiting = b""
+
+    def add(self, data: bytes) -> bytes:
+        data = self._starred(self._waiting + data)
+        kept = len(data) - self._begun(data)
+        self._waiting = data[kept:]
+        return data[:kept]
+
+    def rest(self) -> bytes:
+        return self._starred(self._waiting)
+
+    def _starred(self, data: bytes) -> bytes:
+        for secret in self._secrets:
+            data = data.replace(secret, STARS)
+        return data
+
+    def _begun(self, data: bytes) -> int:
+        """How many bytes at the end are the beginning of a secret."""
+        most = 0
+        for secret in self._secrets:
+            for size in range(min(len(secret) - 1, len(data)), most, -1):
+                if data.endswith(secret[:size]):
+                    most = size
+                    break
+        return most
+
+
 class _EndedError(Exception):
     """We are asked to end."""
 
@@ -64,12 +105,13 @@ def _stop(*_: object) -> None:
     raise _EndedError
 
 
-def _copy(log: CappedLog, echo: bool) -> None:
+def _copy(log: CappedLog, stars: Stars, echo: bool) -> None:
     while data := os.read(0, READ):
+        data = stars.add(data)
         log.add(data)
         if echo:
             with suppress(OSError):
-                os.write(2, data)
+                os.write(2, _COMMANDS.sub(b"", data))
 
 
 def main(arguments: list[str]) -> None:
@@ -79,9 +121,11 @@ def main(arguments: list[str]) -> None:
     with suppress(OSError, AttributeError):
         fcntl.fcntl(0, fcntl.F_SETPIPE_SZ, PIPE)
     log = CappedLog(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), limit)
+    stars = Stars([bytes.fromhex(line) for line in os.environ.get(HIDDEN, "").split()])
     with suppress(_EndedError):
-        _copy(log, echo)
+        _copy(log, stars, echo)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    log.add(stars.rest())
     log.close()
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from inferometer.errors import TargetError
-from inferometer.plan.secrets import redacted_text, redacted_words
+from inferometer.plan.redactor import Redactor
+from inferometer.plan.secrets import redacted_line, redacted_text, redacted_words
 from inferometer.plan.server import Prepare
 from inferometer.target.process import Process, not_started, tail
 from inferometer.vocabulary import duration_text
@@ -26,29 +27,37 @@ def prepare(
     working: Path | None,
     say: Callable[[str], None],
     echo: bool = False,
+    redactor: Redactor | None = None,
 ) -> dict[str, str]:
     """Run every step to its end; the environment that they hand on. A `TargetError` where one fails."""
     handed: dict[str, str] = {}
     for number, step in enumerate(steps, 1):
         log = folder / f"prepare-{number}.log"
         say(f"prepare {number}/{len(steps)}: {title(step)}")
-        handed |= _run(step, log, token, {**env, **handed}, working, echo)
+        handed |= _run(step, log, token, {**env, **handed}, working, echo, redactor)
     return handed
 
 
 def title(step: Prepare) -> str:
     """What people call it; else the command itself, in short."""
-    text = redacted_text(step.run) if isinstance(step.run, str) else shlex.join(redacted_words(step.run))
+    text = redacted_line(step.run) if isinstance(step.run, str) else shlex.join(redacted_words(step.run))
     return step.name or (text if len(text) <= 60 else f"{text[:57]}...")
 
 
 def _run(
-    step: Prepare, log: Path, token: str, env: Mapping[str, str], working: Path | None, echo: bool
+    step: Prepare,
+    log: Path,
+    token: str,
+    env: Mapping[str, str],
+    working: Path | None,
+    echo: bool,
+    redactor: Redactor | None,
 ) -> dict[str, str]:
     with tempfile.NamedTemporaryFile("r", prefix="inferometer-env-", encoding="utf-8", errors="replace") as handed:
         argv = _argv(step)
         try:
-            process = Process(argv, log, token, env={**env, HANDED_ON: handed.name}, folder=working, echo=echo)
+            own = {**env, HANDED_ON: handed.name}
+            process = Process(argv, log, token, env=own, folder=working, echo=echo, redactor=redactor)
         except OSError as error:
             raise not_started(f"prepare: {title(step)}", argv, error, "is it spelled right, and on PATH?") from None
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from inferometer.errors import TargetError
+from inferometer.plan.redactor import Redactor, environment_redactor
 from inferometer.record.files import told
 from inferometer.target import logkeeper
 from inferometer.target.processes import MARK, Seen, belonging, end_all
@@ -33,9 +34,10 @@ class Process:
         limit: int = LOG_LIMIT,
         echo: bool = False,
         held_by_stdin: bool = False,
+        redactor: Redactor | None = None,
     ) -> None:
         self._token = token
-        self._keeper, output = _log_keeper(log, limit, echo)
+        self._keeper, output = _log_keeper(log, limit, echo, redactor or environment_redactor(os.environ))
         try:
             with os.fdopen(output, "wb") as pipe:
                 self._popen = subprocess.Popen(
@@ -111,14 +113,20 @@ class Process:
             self._keeper.wait()
 
 
-def _log_keeper(log: Path, limit: int, echo: bool) -> tuple[subprocess.Popen[bytes], int]:
+def _log_keeper(log: Path, limit: int, echo: bool, redactor: Redactor) -> tuple[subprocess.Popen[bytes], int]:
     """The process that writes the log, and the pipe to it."""
     command = [sys.executable, "-I", "-S", logkeeper.__file__, str(log), str(limit), *(["echo"] if echo else [])]
     with told(log):
         log.touch()
     errors = None if echo else subprocess.DEVNULL
+    hidden = " ".join(form.encode("utf-8", "surrogateescape").hex() for form in redactor.forms)
     keeper = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        env={**os.environ, logkeeper.HIDDEN: hidden},
+        start_new_session=True,
     )
     pipe: IO[bytes] | None = keeper.stdin
     assert pipe is not None

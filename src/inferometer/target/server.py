@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from inferometer.errors import TargetError, Terminated
+from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Server, Target
-from inferometer.plan.secrets import redacted_fields, redacted_text, redacted_url, redacted_words
+from inferometer.plan.redactor import Redactor
+from inferometer.plan.secrets import is_secret, redacted_fields, redacted_text, redacted_url, redacted_words
 from inferometer.target.ask import Asker
 from inferometer.target.container import Container, with_variables
 from inferometer.target.diagnosis import meaning
@@ -47,6 +49,7 @@ class StartedServer:
         self, server: Server, launch: Launch, log: Path, body: Body | None, target: Target, began: float
     ) -> None:
         self.server, self.launch, self.target = server, launch, target
+        self.redactor = _redactor(server, launch, target)
         self.name, self.url, self.log = launch.name, launch.url, log
         self.model: str | None = None  # as it is served
         self.ready_s: float | None = None
@@ -67,7 +70,7 @@ class StartedServer:
     def facts(self) -> dict[str, Any]:
         """For a run's environment; without secrets."""
         server = self.server
-        return {
+        facts = {
             "type": server.type,
             "name": self.name,
             "url": redacted_url(self.url),
@@ -85,6 +88,8 @@ class StartedServer:
             "prefix_cache_reset": self.reset.done if self.reset else None,
             "ended": self.ended(),
         }
+        plain: dict[str, Any] = self.redactor.hide_within(facts)
+        return plain
 
     def await_ready(self) -> None:
         """Wait until it can be asked; a `TargetError` with the end of its log when that does not come."""
@@ -166,6 +171,7 @@ def running(
     target = target or Target()
     server = server.model_copy(update={"keep": "shared"}) if shared else server
     with ExitStack() as stack:
+        stack.enter_context(hiding(redactor_of(target=target, server=server)))
         stack.enter_context(_ended_by_signals())
         if server.type != "external":
             end_orphans(say)
@@ -191,9 +197,9 @@ def _started(
     token = secrets.token_hex(8)
     command = shlex.join(redacted_words(launch.argv))
     with registered(token, launch.name, command, launch.argv[0] if launch.is_container else None) as registration:
-        launch = _prepared(server, launch, place, folder, token, say, echo)
+        launch = _prepared(server, launch, place, target, folder, token, say, echo)
         called = time.monotonic()
-        body = _body(server, launch, log, token, registration, echo)
+        body = _body(server, launch, log, token, registration, echo, _redactor(server, launch, target))
         began = time.monotonic() if launch.is_container else called  # its image may have had to be fetched
         started = StartedServer(server, launch, log, body, target, began)
         try:
@@ -203,20 +209,29 @@ def _started(
                 say(f"process {left.pid} of {launch.name} could not be ended")
 
 
-def _prepared(server: Server, launch: Launch, place: Place, folder: Path, token: str, say: Notes, echo: bool) -> Launch:
+def _redactor(server: Server, launch: Launch, target: Target) -> Redactor:
+    """What the plan says, and what the preparation handed on."""
+    handed = [value for name, value in launch.env.items() if is_secret(name)]
+    return redactor_of(target=target, server=server, more=handed)
+
+
+def _prepared(
+    server: Server, launch: Launch, place: Place, target: Target, folder: Path, token: str, say: Notes, echo: bool
+) -> Launch:
     if not server.prepare:
         return launch
     env = {**launch.env, **variables_of(server, place)}
-    handed = prepare(server.prepare, folder, token, env, launch.folder, say, echo)
+    hidden = _redactor(server, launch, target)
+    handed = prepare(server.prepare, folder, token, env, launch.folder, say, echo, hidden)
     argv = with_variables(launch.argv, handed) if launch.is_container else launch.argv
     return replace(launch, argv=argv, env={**launch.env, **handed})
 
 
 def _body(
-    server: Server, launch: Launch, log: Path, token: str, registration: Registration, echo: bool
+    server: Server, launch: Launch, log: Path, token: str, registration: Registration, echo: bool, redactor: Redactor
 ) -> Process | Container:
     if launch.is_container:
-        container = _container(server, launch, log, token, echo)
+        container = _container(server, launch, log, token, echo, redactor)
         registration.runs_in(container.id)
         return container
     try:
@@ -229,6 +244,7 @@ def _body(
             limit=server.log_limit,
             echo=echo,
             held_by_stdin=launch.held_by_stdin,
+            redactor=redactor,
         )
     except OSError as error:
         raise not_started(launch.name, launch.argv, error, launch.missing) from None
@@ -236,9 +252,9 @@ def _body(
     return process
 
 
-def _container(server: Server, launch: Launch, log: Path, token: str, echo: bool) -> Container:
+def _container(server: Server, launch: Launch, log: Path, token: str, echo: bool, redactor: Redactor) -> Container:
     try:
-        return Container(launch, log, token, server.log_limit, echo)
+        return Container(launch, log, token, server.log_limit, echo, redactor)
     except TargetError as error:
         raise TargetError(error.message, meaning([error.message]) or error.hint) from None
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from inferometer.plan.secrets import resolve_headers
+from inferometer.plan.secrets import key_of, resolve_headers
 from inferometer.plan.target import Target, Tls
 
 
@@ -40,7 +40,7 @@ def context_of(
 ) -> WorkloadContext:
     """The context of a plan's target, with what was found out about it."""
     headers = resolve_headers(target.headers, os.environ)
-    key = os.environ.get(target.key_env)
+    key = key_of(target, os.environ)
     if key and "authorization" not in {name.lower() for name in headers}:
         headers["Authorization"] = f"Bearer {key}"
     url = target.url[0] if target.url else None

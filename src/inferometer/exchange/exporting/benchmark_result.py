@@ -19,6 +19,7 @@ from inferometer.exchange.exporting.facts import (
 )
 from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind
 from inferometer.measure.values import Quantity, quantities
+from inferometer.record.harmless import file_word
 from inferometer.record.run import Run
 
 MS = 1000.0
@@ -110,9 +111,9 @@ def _metrics(run: Run) -> Iterator[dict[str, Any]]:
 def file_name(run: Run) -> str:
     """As the scripts name it: `benchmark_serving-vllm-2.5qps-opt-125m-20240326-101112.json`."""
     when, model = started(run).strftime("%Y%m%d-%H%M%S"), model_of(run) or "unknown"
-    backend = (engine_of(run) or "vllm").lower()
+    backend = file_word((engine_of(run) or "vllm").lower())
     if run.kind == "throughput":
-        return f"benchmark_throughput-{backend}-{model.replace('/', '_')}-{when}.json"
+        return f"benchmark_throughput-{backend}-{file_word(model)}-{when}.json"
     rate = rate_of(run)
     pace = "inf" if rate is None else f"{rate:g}"
-    return f"benchmark_serving-{backend}-{pace}qps-{model.rsplit('/', 1)[-1]}-{when}.json"
+    return f"benchmark_serving-{backend}-{pace}qps-{file_word(model.rsplit('/', 1)[-1])}-{when}.json"

@@ -22,7 +22,7 @@ from inferometer.exchange.exporting.facts import (
     traffic_of,
     version_of,
 )
-from inferometer.exchange.exporting.pieces import Asked, Piece, text_piece
+from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, text_piece
 from inferometer.exchange.exporting.spread import spreads
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
@@ -64,7 +64,7 @@ def _piece(run: Run, as_json: bool) -> Piece:
     name = f"benchmark_report_v{VERSION}_{run.id}"
     plain = orjson.loads(orjson.dumps(report(run), option=orjson.OPT_SERIALIZE_NUMPY))
     if as_json:
-        return Piece(f"{name}.json", orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        return json_piece(f"{name}.json", plain)
     return text_piece(f"{name}.yaml", yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
-import orjson
 
 from inferometer.exchange.exporting.facts import (
     address_of,
@@ -24,6 +23,7 @@ from inferometer.measure.answers import Answers
 from inferometer.measure.deltas import histogram
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.registry import each_of
+from inferometer.record.harmless import json_text
 from inferometer.record.record import OUTCOMES
 from inferometer.record.run import Run
 
@@ -41,7 +41,7 @@ Attributes = dict[str, str | int]
 
 def export(asked: Asked) -> list[Piece]:
     """As a collector's `otlpjsonfile` receiver reads it: a request to export on each line, one for each run."""
-    lines = (orjson.dumps({"resourceMetrics": [resource(run)]}) for run in asked.runs)
+    lines = (json_text({"resourceMetrics": [resource(run)]}).encode() for run in asked.runs)
     return [Piece("gen_ai_metrics.otlp.json", b"".join(line + b"\n" for line in lines))]
 
 

@@ -8,6 +8,7 @@ import orjson
 
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
+from inferometer.record.harmless import harmless, json_text
 from inferometer.record.run import Run
 
 Chunks = Callable[[], Iterable[bytes]]  # a file that is made while it is written, anew for each call
@@ -52,12 +53,16 @@ _JSON = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KE
 
 def json_piece(name: str, content: Any) -> Piece:
     """With an end of line; a number that is not finite is null."""
-    return Piece(name, orjson.dumps(content, option=_JSON | orjson.OPT_APPEND_NEWLINE))
+    return Piece(name, json_text(content, _JSON | orjson.OPT_APPEND_NEWLINE).encode())
 
 
 def long_json_piece(name: str, content: Mapping[str, Any]) -> Piece:
     """The same bytes, written field by field, and `Rows` batch by batch."""
     return Piece(name, lambda: _json_chunks(content))
+
+
+def _dumped(content: Any) -> bytes:
+    return json_text(content, _JSON).encode()
 
 
 def _json_chunks(content: Mapping[str, Any]) -> Iterator[bytes]:
@@ -66,22 +71,23 @@ def _json_chunks(content: Mapping[str, Any]) -> Iterator[bytes]:
         if isinstance(value, Rows):
             yield from _row_chunks(key, value)
         else:
-            yield orjson.dumps({key: value}, option=_JSON).removeprefix(b"{\n").removesuffix(b"\n}")
+            yield _dumped({key: value}).removeprefix(b"{\n").removesuffix(b"\n}")
     yield b"\n}\n"
 
 
 def _row_chunks(key: str, rows: Rows) -> Iterator[bytes]:
-    head, tail = orjson.dumps({key: [0]}, option=_JSON).removesuffix(b"\n}").split(b"    0")
+    head, tail = _dumped({key: [0]}).removesuffix(b"\n}").split(b"    0")
     between = head.removeprefix(b"{\n")
     for batch in filter(None, rows.batches()):
         yield between
-        yield orjson.dumps({key: batch}, option=_JSON).removesuffix(b"\n}").removeprefix(head).removesuffix(tail)
+        yield _dumped({key: batch}).removesuffix(b"\n}").removeprefix(head).removesuffix(tail)
         between = b",\n"
     yield tail if between == b",\n" else between.removesuffix(b"\n") + b"]"
 
 
 def text_piece(name: str, text: str) -> Piece:
-    return Piece(name, text.encode())
+    """Lines end as they are given."""
+    return Piece(name, "\r\n".join(map(harmless, text.split("\r\n"))).encode())
 
 
 def records_of(run: Run) -> Records:

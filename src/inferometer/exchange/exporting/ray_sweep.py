@@ -34,6 +34,7 @@ from inferometer.measure.rosetta.seen import (
     posted_to_first,
     total,
 )
+from inferometer.record.harmless import cell, file_word
 from inferometer.record.run import Run
 
 Row = dict[str, Any]
@@ -60,7 +61,7 @@ def export(asked: Asked) -> list[Piece]:
     rows: dict[str, list[Row]] = {}
     for run in asked.runs:
         of_kind(run, {"serving": run}, "the sweep")
-        name = _dataset(run)
+        name = file_word(_dataset(run))
         rows.setdefault(f"serve_{name}_sweep_results.csv", []).append(_parameters(run) | client_metrics(run))
         told = server_metrics(run)
         if any(value is not None for value in told.values()):
@@ -173,5 +174,5 @@ def _appended(there: bytes | None, rows: list[Row]) -> str:
     writer = csv.DictWriter(lines, header, lineterminator="\n")
     if known != header:
         writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
     return text + lines.getvalue()

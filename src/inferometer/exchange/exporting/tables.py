@@ -17,6 +17,7 @@ from inferometer.exchange.exporting.pieces import Asked, Chunks, Piece, json_pie
 from inferometer.exchange.inferx import write_folder
 from inferometer.record.columns import MISSING, Ints, Records
 from inferometer.record.files import told
+from inferometer.record.harmless import cell
 from inferometer.record.parquet import write_parquet
 from inferometer.record.record import Record
 from inferometer.record.run import Run, document
@@ -71,7 +72,7 @@ def _rows(records: Records, names: list[str]) -> Iterator[list[Any]]:
     for number, count in enumerate(counts):
         record = records.entries(number)
         ends = [int(first_at[number]), int(last_at[number])] if count else [None, None]
-        yield [*(record[name] for name in names), *ends, count]
+        yield [*(cell(record[name]) for name in names), *ends, count]
 
 
 def _ends(records: Records) -> tuple[Ints, Ints]:

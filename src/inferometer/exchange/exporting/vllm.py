@@ -27,6 +27,7 @@ from inferometer.measure.rosetta.definition import MS, statistic
 from inferometer.measure.rosetta.registry import our_word
 from inferometer.measure.rosetta.seen import Seen, input_lengths, messages, output_lengths, posted_at, total
 from inferometer.measure.values import Quantity, quantities
+from inferometer.record.harmless import file_word
 from inferometer.record.run import Run
 from inferometer.vocabulary import NANOSECONDS
 
@@ -206,7 +207,7 @@ def _serve_pieces(run: Run, detailed: bool) -> list[Piece]:
 
 
 def _latency_pieces(run: Run, detailed: bool) -> list[Piece]:
-    return [json_piece(f"{name}.json", content) for name, content in latency_documents(run).items()]
+    return [json_piece(f"{file_word(name)}.json", content) for name, content in latency_documents(run).items()]
 
 
 def _throughput_pieces(run: Run, detailed: bool) -> list[Piece]:

@@ -45,7 +45,7 @@ def vega_bundle() -> str:
     kept = cached_path("charts", "vega.js", *versions)
     if kept.is_file():
         return kept.read_text(encoding="utf-8")
-    bundle = harmless(converter.javascript_bundle(vl_version=VEGA_LITE))
+    bundle = embeddable(converter.javascript_bundle(vl_version=VEGA_LITE))
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_text(kept, bundle)
@@ -54,7 +54,7 @@ def vega_bundle() -> str:
     return bundle
 
 
-def harmless(script: str) -> str:
+def embeddable(script: str) -> str:
     """A script that may stand inside of a page: nothing in it ends or opens a script element."""
     return script.replace("</script", "<\\/script").replace("<script", "\\x3cscript").replace("<!--", "\\x3c!--")
 

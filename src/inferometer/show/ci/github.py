@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from inferometer.record.files import told
+from inferometer.record.harmless import cut, harmless, one_line
 from inferometer.show.ci.markdown import MOST_BYTES, summary
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
-from inferometer.show.harmless import cut, harmless, one_line
 
 MOST_ANNOTATIONS = 10  # of a kind in a step; GitHub drops the others
 MOST_MESSAGE = 4000

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from inferometer.exchange.exporting.facts import model_of
 from inferometer.measure.values import Quantity
+from inferometer.record.harmless import harmless
 from inferometer.show.ci.outcome import Outcome, Report
-from inferometer.show.harmless import harmless
 
 _UNITS = {"s": "seconds", "tokens/s": "tokens_per_second", "1/s": "per_second", "share": "ratio"}
 _WORD = re.compile(r"[^a-zA-Z0-9_]+")

@@ -5,8 +5,8 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from inferometer.judge.telling import change_text
+from inferometer.record.harmless import harmless
 from inferometer.show.ci.outcome import Outcome, Report
-from inferometer.show.harmless import harmless
 from inferometer.show.values import value_text
 
 Case = tuple[str, str, str]  # name, what became of it ("" for passed), text

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from inferometer.judge.telling import change_text
+from inferometer.record.harmless import cut, one_line
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
-from inferometer.show.harmless import cut, one_line
 from inferometer.show.notify.findings import run_facts
 from inferometer.show.values import spread_text, value_text
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 from inferometer.errors import INVALID, UNREACHABLE
 from inferometer.judge.ending import exit_code, never_reached
 from inferometer.measure.values import Quantity, quantities
+from inferometer.record.harmless import harmless
 from inferometer.record.run import STATES, Run
 from inferometer.record.schema import schema_of
-from inferometer.show.harmless import harmless
 
 Level = Literal["error", "warning"]
 WORST_FIRST = (3, 4, 1)  # exit codes: nothing answered, not a measurement, a limit failed or worse

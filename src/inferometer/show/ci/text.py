@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.record.harmless import harmless
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
 from inferometer.show.console import emit, facts_table, plain_table
-from inferometer.show.harmless import harmless
 from inferometer.show.values import value_text
 
 MOST_COLUMNS = 3  # numbers of a run beside others: what 80 characters hold

@@ -11,6 +11,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from inferometer import __version__
 from inferometer.errors import InferometerError, PlanError, StoreError
+from inferometer.record.harmless import harmless, json_text
 from inferometer.show.dashboard.access import Guard
 from inferometer.show.dashboard.answers import Answers
 from inferometer.show.dashboard.listing import MOST, page_of
@@ -42,7 +43,7 @@ def made_app(answers: Answers, *, token: str | None = None, write: bool = False)
 
 def json_answer(content: object, status: int = 200) -> Response:
     headers = {"cache-control": "no-store"}
-    return Response(orjson.dumps(content, option=_OPTIONS), status, headers, media_type="application/json")
+    return Response(json_text(content, _OPTIONS), status, headers, media_type="application/json")
 
 
 def _refused_for(home: str) -> Callable[[Request, Exception], Response]:
@@ -119,7 +120,8 @@ def _add_runs(app: FastAPI, answers: Answers) -> None:
     @app.get("/api/runs/{run}/files/{name}", tags=["runs"])
     def file(run: RunId, name: str) -> Response:
         """A text file of a run, as text; of a large one the end."""
-        return Response(answers.file(run, name), media_type="text/plain", headers={"cache-control": "no-store"})
+        text = harmless(answers.file(run, name))
+        return Response(text, media_type="text/plain", headers={"cache-control": "no-store"})
 
 
 def _add_judgements(app: FastAPI, answers: Answers) -> None:

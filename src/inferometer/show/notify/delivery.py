@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferometer.show.harmless import cut, one_line
+from inferometer.record.harmless import cut, one_line
 from inferometer.show.notify.channels import Channel
 from inferometer.show.notify.event import Event
 from inferometer.show.notify.hiding import hidden

@@ -9,10 +9,10 @@ from typing import Any
 
 from inferometer.errors import MissingExtra
 from inferometer.measure.values import quantities
+from inferometer.record.harmless import cell, harmless
 from inferometer.record.run import Run
 
 HEAD = ("run", "name", "started", "verdict", "key", "measure", "statistic", "value", "unit", "low", "high", "better")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def rows_of(runs: Sequence[Run]) -> Iterator[tuple[Any, ...]]:
@@ -30,13 +30,8 @@ def as_csv(runs: Sequence[Run]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEAD)
-    writer.writerows([_harmless(value) for value in row] for row in rows_of(runs))
+    writer.writerows([cell(value) for value in row] for row in rows_of(runs))
     return text.getvalue()
-
-
-def _harmless(value: Any) -> Any:
-    """A spreadsheet would take a name that begins like a formula for one."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def write_workbook(runs: Sequence[Run], path: Path) -> None:
@@ -59,7 +54,8 @@ def _fill(book: Any, name: str, rows: Sequence[Sequence[Any]], bold: Any) -> Non
     for at, row in enumerate(rows):
         for column, value in enumerate(row):
             if value is not None:
-                sheet.write(at, column, value, bold if at == 0 else None)
+                shown = harmless(value) if isinstance(value, str) else value
+                sheet.write(at, column, shown, bold if at == 0 else None)
     sheet.freeze_panes(1, 0)
     widths = [
         max((len(str(row[column])) for row in rows[:200] if column < len(row)), default=0)

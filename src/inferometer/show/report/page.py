@@ -10,8 +10,9 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from inferometer.record.harmless import harmless, json_text
 from inferometer.show.charts.chart import Chart
-from inferometer.show.charts.rendering import harmless, vega_bundle
+from inferometer.show.charts.rendering import embeddable, vega_bundle
 from inferometer.show.charts.theme import config
 
 LARGE = 300  # pixels of height
@@ -28,8 +29,8 @@ def page(title: str, body: str, scripts: Sequence[str] = (), policy: str = POLIC
         templates()
         .get_template("page.html")
         .render(
-            title=title,
-            body=Markup(body),
+            title=harmless(title),
+            body=Markup(harmless(body)),
             policy=policy,
             style=Markup(asset("style.css")),
             theme=Markup(asset("theme.js")),
@@ -64,8 +65,8 @@ def _is_large(chart: Chart) -> bool:
 
 def json_script(content: object, id_: str | None = None) -> Markup:
     """Data for scripts. `<`, `>` and `&` are written as escapes, so that no text in it can end the element."""
-    text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS).decode()
-    for sign in "<>&\u2028\u2029":
+    text = json_text(content, orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS)
+    for sign in "<>&":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     name = Markup(' id="{}"').format(id_) if id_ else ""
     return Markup('<script type="application/json"{}>{}</script>').format(name, Markup(text))
@@ -86,7 +87,7 @@ def compact(value: Any) -> Any:
 def asset(name: str) -> str:
     """A file beside this one."""
     text = files("inferometer.show.report").joinpath(name).read_text(encoding="utf-8")
-    return harmless(text) if name.endswith(".js") else text
+    return embeddable(text) if name.endswith(".js") else text
 
 
 @cache

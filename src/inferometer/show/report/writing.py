@@ -6,6 +6,7 @@ from pathlib import Path
 
 from inferometer.errors import PlanError
 from inferometer.record.files import replacing, told, write_text
+from inferometer.record.harmless import harmless
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Chart
 from inferometer.show.charts.rendering import has_charts, render_png
@@ -46,7 +47,7 @@ def _markdown(what: Told, path: Path) -> list[Path]:
     folder = path.with_name(f"{path.stem}_files")
     drawn = _pictures(what.report.charts, folder) if what.report.charts and has_charts() else []
     names = {picture.stem: f"{folder.name}/{picture.name}".replace(" ", "%20") for picture in drawn}
-    write_text(path, as_markdown(what.report, lambda chart: names.get(chart.name)))
+    write_text(path, harmless(as_markdown(what.report, lambda chart: names.get(chart.name))))
     return [path, *drawn]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from inferometer.record.harmless import json_text
 from inferometer.show.dashboard.documents import row
 from inferometer.show.dashboard.families import Family, summary_of
 from inferometer.store.entry import Entry
@@ -20,7 +21,7 @@ PRIVATE = {"host", "hosts", "command", "argv", "env", "environ", "log", "url", "
 
 def script(name: str, content: object) -> bytes:
     """Data that a page loads by a script element: unlike `fetch`, that also works for files opened from a disk."""
-    return b'inferometer.put("' + name.encode() + b'",' + orjson.dumps(content, option=_OPTIONS) + b");\n"
+    return b'inferometer.put("' + name.encode() + b'",' + json_text(content, _OPTIONS).encode() + b");\n"
 
 
 def public(value: Any) -> Any:

@@ -4,7 +4,8 @@ import ast
 import re
 from typing import Any
 
-from inferometer.plan.secrets import REDACTED, is_secret, redacted_text
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.secrets import is_secret, redacted_text
 from inferometer.target.startup.starts import Mark, Start
 
 _CONFIG = re.compile(r"\b(model|load_format|dtype|quantization|tensor_parallel_size|pipeline_parallel_size"

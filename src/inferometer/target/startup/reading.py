@@ -78,7 +78,7 @@ def _opened(log: Path) -> Iterator[BinaryIO]:
 
 def _matched(start: Start) -> str:
     """With the numbers of the lines, and what looks like a key starred."""
-    lines = (f"{mark.lines[0]}: ({mark.process}) {redacted_text(mark.text[:LONGEST_KEPT])}\n" for mark in start.marks)
+    lines = (f"{mark.lines[0]}: ({mark.process}) {redacted_text(mark.text)[:LONGEST_KEPT]}\n" for mark in start.marks)
     return "".join(lines)
 
 

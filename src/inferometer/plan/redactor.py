@@ -1,0 +1,167 @@
+"""`Redactor`: hides the secrets that a run knows in text from outside, whichever way the text writes them.
+
+It imports nothing but the standard library: the observer's process, which reads no plan, uses it too.
+"""
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, quote_plus, unquote
+
+REDACTED = "***"
+SHORTEST = 4  # shorter than that it hides nothing, and would star half of every text
+PIECE = 8  # characters of a long secret that are hidden by themselves: a server may show a part, or cut one off
+LEAST_OF_PIECES = 12  # characters of a secret whose pieces are hidden: those of a shorter one are words
+MOST_SEARCHED = 4096  # characters of a text that is searched for pieces; longer ones for whole secrets only
+LEAST_OF_ENVIRONMENT = 12  # characters: a variable that no plan names may hold a password such as `postgres`
+LONGEST_MESSAGE = 300  # characters that are kept of what a server says
+_PLACEHOLDERS = (
+    frozenset(  # written where a key is wanted and none is needed; they are also names of models and engines
+        (
+            "empty",
+            "none",
+            "null",
+            "dummy",
+            "test",
+            "vllm",
+            "sglang",
+            "ollama",
+            "llama",
+            "local",
+            "simulator",
+            "lm-studio",
+        )
+    )
+)
+
+_ENDINGS = (
+    *("authorization", "auth", "cookie", "token", "secret", "password", "passwd", "credential", "credentials"),
+    "bearer",
+    *("apikey", "accesskey", "secretkey", "privatekey", "subscriptionkey", "functionskey", "signature"),
+    *("apikeys", "accesskeys", "secretkeys", "secrets", "passwords", "passphrase"),
+)
+
+
+class Redactor:
+    """Stars every given secret in a text, in all the forms of it that servers and tools write."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self.secrets = frozenset(each for each in secrets if _is_worth_hiding(each))
+        forms = {form for secret in self.secrets for form in forms_of(secret)}
+        self._forms = sorted(forms, key=len, reverse=True)  # the longest first: one may hold another
+        self._pieces = {
+            form[at : at + PIECE]
+            for form in forms
+            if len(form) >= LEAST_OF_PIECES
+            for at in range(len(form) - PIECE + 1)
+        }
+        self._short = [form for form in self._forms if len(form) < 2 * PIECE - 1]
+        self._long = [form for form in self._forms if len(form) >= PIECE]
+        self._last: tuple[str, int, str] = ("", 0, "")  # when everything fails, messages are all the same
+
+    @property
+    def forms(self) -> list[str]:
+        """All that is searched for, the longest first."""
+        return list(self._forms)
+
+    def hide(self, text: str) -> str:
+        """The text without any secret; in one of at most a page, also without pieces of a secret."""
+        text = _replaced(text, self._forms)
+        return self._without_pieces(text) if self._pieces and len(text) <= MOST_SEARCHED else text
+
+    def hide_bytes(self, data: bytes) -> bytes:
+        """The same for what is not decoded yet."""
+        for form in self._forms:
+            data = data.replace(form.encode("utf-8", "surrogateescape"), REDACTED.encode())
+        return data
+
+    def message(self, text: str, most: int = LONGEST_MESSAGE) -> str:
+        """What a server says, on one line: secrets are hidden first and the text is cut afterwards, for half a key is
+        not found any more."""
+        if (text, most) != self._last[:2]:
+            line = _replaced(" ".join(text.split()), self._forms)
+            self._last = text, most, self._without_pieces(line[: most + 32 * PIECE])[:most]
+        return self._last[2]
+
+    def may_hold(self, text: str) -> bool:
+        """Whether a short text, such as an id, has to be looked at: quick, sees every piece of twice the length."""
+        blocks = [text[at : at + PIECE] for at in range(0, len(text) - PIECE + 1, PIECE)]
+        if not self._pieces.isdisjoint(blocks):  # one of them lies within any 15 characters of a secret
+            return True
+        return any(form in text for form in self._short) if self._short else False
+
+    def hide_within(self, value: Any) -> Any:
+        """Plain data of ours, such as a plan, with its texts hidden. A secret as short as a word of the plan stays:
+        without that word it would be another plan."""
+        if isinstance(value, str):
+            return self._without_pieces(_replaced(value, self._long)) if self._long else value
+        if isinstance(value, Mapping):
+            return {name: self.hide_within(inner) for name, inner in value.items()}
+        return [self.hide_within(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+    def _without_pieces(self, text: str) -> str:
+        pieces, parts, kept_to, at = self._pieces, [], 0, 0
+        last = len(text) - PIECE
+        while at <= last:
+            if text[at : at + PIECE] not in pieces:
+                at += 1
+                continue
+            end = at + PIECE
+            while text[end - PIECE + 1 : end + 1] in pieces and end < len(text):
+                end += 1
+            parts += [text[kept_to:at], REDACTED]
+            kept_to = at = end
+        return "".join([*parts, text[kept_to:]]) if parts else text
+
+
+def _replaced(text: str, forms: list[str]) -> str:
+    for form in forms:
+        if form in text:
+            text = text.replace(form, REDACTED)
+    return text
+
+
+def forms_of(secret: str) -> set[str]:
+    """A secret as it is, and as URLs, JSON, HTML and base64 (also inside of a longer text) write it."""
+    if any("\ud800" <= sign <= "\udfff" for sign in secret):  # bytes of the environment that are no text
+        return {secret}
+    written = (quote(secret, safe=""), quote_plus(secret), unquote(secret), html.escape(secret))
+    escaped = (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1])
+    forms = {secret, *written, *escaped, *_in_base64(secret)}
+    return {form for form in forms if len(form) >= SHORTEST}
+
+
+def _in_base64(secret: str) -> Iterable[str]:
+    """At each of the three offsets that it can have there, without the characters that its neighbours share."""
+    data = secret.encode()
+    for before in range(3) if len(data) >= PIECE else ():
+        whole = base64.b64encode(bytes(before) + data).decode()
+        first, last = -(-8 * before // 6), 8 * (before + len(data)) // 6
+        inner = whole[first:last]
+        yield inner
+        yield inner.replace("+", "-").replace("/", "_")
+
+
+def _is_worth_hiding(secret: str) -> bool:
+    return len(secret) >= SHORTEST and secret.lower() not in _PLACEHOLDERS and secret != REDACTED
+
+
+def environment_redactor(environ: Mapping[str, str]) -> Redactor:
+    """What hides the secrets of this process's variables, where no plan is known."""
+    return Redactor(of_environment(environ))
+
+
+def of_environment(environ: Mapping[str, str]) -> Iterator[str]:
+    """A server that we start inherits all our variables, and may print them."""
+    for name, value in environ.items():
+        if len(value) >= LEAST_OF_ENVIRONMENT and is_secret(name) and not value.startswith(("/", "~")):  # no file
+            yield value
+
+
+def is_secret(name: str) -> bool:
+    """Whether a header, parameter or field of this name holds a secret."""
+    bare = re.sub(r"[^a-z0-9]", "", name.lower())
+    return bare in ("key", "sig", "pwd") or bare.endswith(_ENDINGS)
