@@ -2,6 +2,7 @@
 # make test   install what tests need and run them
 # make check  format, lint, types, import contract and tests
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
+# make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := .venv/bin
 ARGS ?=
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines check bench docs clean
+.PHONY: run test test-engines check chaos bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -29,6 +30,9 @@ check: .venv/check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m pytest -n $(ATONCE) --dist loadfile $(ARGS)
+
+chaos: .venv/test
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: .venv/test
 	$(BIN)/python bench/wire.py $(ARGS)

@@ -116,7 +116,7 @@ def main() -> None:
 
     orders, answers = os.dup(0), os.dup(1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    out, err = (tempfile.TemporaryFile() for _ in range(2))
+    out, err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 - for as long as we live
     os.dup2(out.fileno(), 1)
     os.dup2(err.fileno(), 2)
     for line in os.fdopen(orders, "rb"):

@@ -94,9 +94,21 @@ says("headers that never end in a blank line", b"HTTP/1.1 200 OK\r\ncontent-type
 says("switches protocols", b"HTTP/1.1 101 Switching Protocols\r\nupgrade: chaos\r\n\r\n")
 says("204 without content", b"HTTP/1.1 204 No Content\r\n\r\n", then=lambda _caller: None)
 says("304", b"HTTP/1.1 304 Not Modified\r\n\r\n", then=lambda _caller: None)
-says("redirects to itself", b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n", then=lambda _caller: None)
-says("429", b"HTTP/1.1 429 Too Many\r\nretry-after: 99999999999\r\ncontent-length: 0\r\n\r\n", STATUS, then=lambda _c: None)
-says("429 with an odd retry-after", b"HTTP/1.1 429 N\r\nretry-after: nan\r\ncontent-length: 0\r\n\r\n", STATUS, then=lambda _c: None)
+says(
+    "redirects to itself", b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n", then=lambda _caller: None
+)
+says(
+    "429",
+    b"HTTP/1.1 429 Too Many\r\nretry-after: 99999999999\r\ncontent-length: 0\r\n\r\n",
+    STATUS,
+    then=lambda _c: None,
+)
+says(
+    "429 with an odd retry-after",
+    b"HTTP/1.1 429 N\r\nretry-after: nan\r\ncontent-length: 0\r\n\r\n",
+    STATUS,
+    then=lambda _c: None,
+)
 says(
     "503 to 95%",
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy",
@@ -209,11 +221,15 @@ def _(caller: Caller) -> None:
     caller.flood(caller.head(), b"".join(map(chunk, events[:-2])))
 
 
-attack("one event without end", only="streams")(lambda caller: caller.flood(caller.head() + b"7\r\ndata: {\r\n", chunk(b"a" * 8192)))
+attack("one event without end", only="streams")(
+    lambda caller: caller.flood(caller.head() + b"7\r\ndata: {\r\n", chunk(b"a" * 8192))
+)
 attack("endless blank lines", only="streams")(lambda caller: caller.flood(caller.head(), chunk(b"\n" * 8192)))
 attack("endless comments", only="streams")(lambda caller: caller.flood(caller.head(), chunk(b": on and on\n\n" * 600)))
 attack("endless document", only="whole")(lambda caller: caller.flood(caller.head(), chunk(b'{"a": ' * 1000)))
-attack("body as long as 10^18")(lambda caller: caller.flood(caller.head("content-length: 1000000000000000000"), b"a" * 8192))
+attack("body as long as 10^18")(
+    lambda caller: caller.flood(caller.head("content-length: 1000000000000000000"), b"a" * 8192)
+)
 attack("body until close, without end")(lambda caller: caller.flood(caller.head("connection: close"), b"data: {}\n\n"))
 attack("100,000 events in one go", ANY, only="streams")(
     lambda caller: caller.send(caller.head(), caller.chunked([b"".join(caller.body(Content(tokens=100_000)))]))
@@ -274,10 +290,18 @@ for _depth in (300, 100_000):
         DONE,
         expected=ANY,
     )
-says("stream of nothing but [DONE]", b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 14\r\n\r\n" + DONE, FAILED, then=lambda _c: None, only="streams")
+says(
+    "stream of nothing but [DONE]",
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 14\r\n\r\n" + DONE,
+    FAILED,
+    then=lambda _c: None,
+    only="streams",
+)
 
 
-def documents(name: str, body: bytes, expected: frozenset[str] = FAILED, status: str = "200 OK", kind: str = "") -> None:
+def documents(
+    name: str, body: bytes, expected: frozenset[str] = FAILED, status: str = "200 OK", kind: str = ""
+) -> None:
     """An attack that is one body, whatever was asked for."""
 
     def act(caller: Caller) -> None:
@@ -331,11 +355,22 @@ elsewhere("endless headers", lambda caller: caller.flood(b"HTTP/1.1 200 OK\r\n",
 elsewhere("endless body", lambda caller: caller.flood(caller.head(), chunk(b'a_metric{b="c"} 1\n' * 100)))
 elsewhere("status line 200OK", lambda caller: caller.send(b"HTTP/1.1 200OK\r\n\r\n"))
 elsewhere("chunk size of letters", lambda caller: caller.send(caller.head(), b"zz\r\n\r\n"))
-elsewhere("redirects to itself", lambda caller: caller.send(b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n"))
+elsewhere(
+    "redirects to itself", lambda caller: caller.send(b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n")
+)
 elsewhere("nested 100,000 deep", lambda caller: page(caller, b'{"data": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"))
-elsewhere("odd entries", lambda caller: page(caller, b'{"data": [null, 5, {"id": null}, {"id": ["a"], "max_model_len": 1e999}]}'))
-elsewhere("control characters", lambda caller: page(caller, b'{"data": [{"id": "\\u001b[31mred\\u0000", "owned_by": "\\u001b[2J"}]}'))
-elsewhere("NaN and infinity", lambda caller: page(caller, b"vllm:num_requests_running NaN\nx +Inf\ny 1e999\nz{a=\"\n", "text/plain"))
-elsewhere("invalid UTF-8", lambda caller: page(caller, b"\xff\xfe{\"data\": \x1b[31m", "text/plain"))
+elsewhere(
+    "odd entries",
+    lambda caller: page(caller, b'{"data": [null, 5, {"id": null}, {"id": ["a"], "max_model_len": 1e999}]}'),
+)
+elsewhere(
+    "control characters",
+    lambda caller: page(caller, b'{"data": [{"id": "\\u001b[31mred\\u0000", "owned_by": "\\u001b[2J"}]}'),
+)
+elsewhere(
+    "NaN and infinity",
+    lambda caller: page(caller, b'vllm:num_requests_running NaN\nx +Inf\ny 1e999\nz{a="\n', "text/plain"),
+)
+elsewhere("invalid UTF-8", lambda caller: page(caller, b'\xff\xfe{"data": \x1b[31m', "text/plain"))
 
 assert len({entry.name for entry in ATTACKS}) == len(ATTACKS), "two attacks have one name"

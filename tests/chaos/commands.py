@@ -86,7 +86,7 @@ class Command:
         self.ground, self.arguments = ground, arguments
         self._mark = uuid.uuid4().hex
         self._peak_mb = 0.0
-        self._output = [tempfile.TemporaryFile(dir=ground.scratch) for _ in range(2)]
+        self._output = [tempfile.TemporaryFile(dir=ground.scratch) for _ in range(2)]  # noqa: SIM115 - closed at exit
         self._began_at = time.monotonic()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "inferometer", *arguments],

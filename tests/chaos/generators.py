@@ -5,6 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .trial import Trial
+
 
 def generator(module: str) -> Any:
     """A module of tests/, found the same way as by pytest."""
@@ -12,3 +14,8 @@ def generator(module: str) -> Any:
     if folder not in sys.path:
         sys.path.append(folder)
     return import_module(module)
+
+
+def missing_generator(path: str, error: Exception) -> Trial:
+    """The one trial of a kind whose generator is not there: it fails and says so."""
+    return Trial(path, [f"{type(error).__name__}: {error}"])

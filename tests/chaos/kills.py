@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,9 +41,10 @@ class Kill:
     victim: str
     signal: signal.Signals
     codes: frozenset[int]
+    own: bool = False  # whether the command started the server itself
 
     def __str__(self) -> str:
-        return f"{self.signal.name} to {self.victim}"
+        return f"{self.signal.name} to {self.victim}{', which started its server' if self.own else ''}"
 
 
 VICTIMS: dict[str, Victims] = {
@@ -70,6 +71,8 @@ def _kills() -> list[Kill]:
             Kill("the observer", name, _NOTHING_LOST),
             Kill("the server", name, _LOST),
         ]
+        kills.append(Kill("the command", name, frozenset({_OWN_END[name]}), own=True))
+    kills.append(Kill("the server", signal.SIGKILL, _LOST, own=True))
     everything = frozenset({-signal.SIGKILL})
     return [*kills, Kill("all workers", signal.SIGKILL, _LOST), Kill("all at once", signal.SIGKILL, everything)]
 
@@ -86,32 +89,42 @@ def attempts(ground: Ground, seed: int) -> Iterator[Attempt]:
 def attempt(ground: Ground, kill: Kill, after_s: float, number: int) -> Trial:
     trial = Trial(f"{kill} after {after_s:.2f} s")
     store = ground.store()
-    with _simulator() as (url, server), Command(ground, _run_words(url, store, number)) as command:
+    with ExitStack() as stack:
+        url, server = ("", 0) if kill.own else stack.enter_context(_simulator())
+        command = stack.enter_context(Command(ground, _run_words(url, store, number)))
         if not _load_begun(command, store):
             trial.judge(command.wait(0.0), EXIT_CODES)
             trial.faults.append(f"no load began within {BEGUN_S:.0f} s")
             return trial
         _sleep(ground, after_s)
-        truth = _completed(url)
+        if kill.own:
+            url, server = _own_server(command)
+        truth = _completed(url)  # before the kill: a server that is killed tells nothing
         pids = VICTIMS[kill.victim](command, server)
         killed_at = time.monotonic()
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, kill.signal)
         ended = command.wait(ENDED_S, since_at=killed_at)
-        if server not in pids:
-            truth = _completed(url)
     trial.judge(ended, kill.codes)
     if not pids:
         trial.faults.append("there was nobody to kill")
-    _judge_run(trial, ground, store, kill, truth, killed_at)
+    _judge_run(trial, ground, store, truth, killed_at)
     return trial
 
 
 def _run_words(url: str, store: Path, seed: int) -> list[str]:
-    words = ["run", "--url", url, "--rate", str(RATE), "--duration", f"{LOAD_S:g}s", "--workers", "2"]
+    words = ["run", "--rate", str(RATE), "--duration", f"{LOAD_S:g}s", "--workers", "2"]
     words += ["--input-tokens", "20", "--output-tokens", "8", "--seed", str(seed), "--store", str(store), "-q"]
-    return [*words, "--set", "target.timeout.request=10s", "--set", "stop.drain=5s"]
+    words += ["--set", "target.timeout.request=10s", "--set", "stop.drain=5s"]
+    own = ["--server", "simulator", "--set", f"server.args={json.dumps(SETTINGS)}"]
+    return words + (["--url", url] if url else own)
+
+
+def _own_server(command: Command) -> tuple[str, int]:
+    [process] = command.child(f"-m {SERVER}")
+    words = process.command.split()
+    return f"http://127.0.0.1:{words[words.index('--port') + 1]}", process.pid
 
 
 def _load_begun(command: Command, store: Path) -> bool:
@@ -125,9 +138,7 @@ def _load_begun(command: Command, store: Path) -> bool:
     return False
 
 
-def _judge_run(
-    trial: Trial, ground: Ground, store: Path, kill: Kill, truth: dict[str, float], killed_at: float
-) -> None:
+def _judge_run(trial: Trial, ground: Ground, store: Path, truth: dict[str, float], killed_at: float) -> None:
     folders = list((store / "runs").glob("*"))
     if len(folders) != 1:
         trial.miss(len(truth), f"{len(folders)} run folders where one run was")
@@ -146,7 +157,9 @@ def _judge_run(
     before = {id_: at for id_, at in truth.items() if at < killed_at - FLUSHED_S}
     lost = [killed_at - at for id_, at in before.items() if id_ not in kept]
     oldest = max(lost, default=0.0)
-    trial.miss(len(lost), f"{len(lost)} of {len(before)} answers are not in the log, the oldest {oldest:.1f} s before the kill")
+    trial.miss(
+        len(lost), f"{len(lost)} of {len(before)} answers are not in the log, the oldest {oldest:.1f} s before the kill"
+    )
 
 
 def _shown(ground: Ground, store: Path, folder: Path) -> Ended:

@@ -62,7 +62,13 @@ def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, rea
     store = ground.store()
     with HostileServer(attack, dialect, streams) as server:
         ended = ground.command(
-            "run", *_plan(server, attack), "--store", str(store), "-q", limit_s=RUN_S, env={"INFEROMETER_READER": reader}
+            "run",
+            *_plan(server, attack),
+            "--store",
+            str(store),
+            "-q",
+            limit_s=RUN_S,
+            env={"INFEROMETER_READER": reader},
         )
     trial.judge(ended, set(EXIT_CODES) - {70})
     if ended.hung or ended.code < 0:
@@ -128,9 +134,12 @@ def _judge_run(trial: Trial, attack: Attack, server: HostileServer, ended: Ended
 def _judge_healthy(trial: Trial, server: HostileServer, records: Records, outcomes: list[str | None]) -> None:
     """Right answers are known by the prompt length that only they state."""
     right = sum(
-        outcome == "ok" and count == HEALTHY_INPUT for outcome, count in zip(outcomes, records.input_tokens, strict=True)
+        outcome == "ok" and count == HEALTHY_INPUT
+        for outcome, count in zip(outcomes, records.input_tokens, strict=True)
     )
-    trial.miss(server.healthy - right, f"{right} of {server.healthy} right answers are recorded as such: {_counts(outcomes)}")
+    trial.miss(
+        server.healthy - right, f"{right} of {server.healthy} right answers are recorded as such: {_counts(outcomes)}"
+    )
 
 
 def _judge_attacked(trial: Trial, attack: Attack, records: Records, outcomes: list[str | None]) -> None:

@@ -22,7 +22,7 @@ class Trial:
     peak_rss_mb: float = 0.0
 
     def judge(self, ended: Ended, allowed: Iterable[int]) -> None:
-        """What holds for every command: a documented exit code, in time, within memory, nothing left, a quiet terminal."""
+        """What holds for every command: its exit code, its time, its memory, nothing left running, a quiet terminal."""
         what = ended.name
         self.peak_rss_mb = max(self.peak_rss_mb, ended.peak_rss_mb)
         if ended.hung:
