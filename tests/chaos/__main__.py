@@ -1,10 +1,11 @@
-"""`python -m tests.chaos`: attack the command line for some minutes, print what was tried and what was lost; exit code 1
-where any promise was broken. `python -m tests.chaos soak --minutes 30` watches one long run instead."""
+"""`python -m tests.chaos`: attack the command line for some minutes, print what was tried and what was lost; exit
+code 1 where any promise was broken. `python -m tests.chaos soak --minutes 30` watches one long run instead."""
 
 import argparse
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
         if kind not in KINDS:
             print(f"error: --only {kind}: must be one of {', '.join(KINDS)}", file=sys.stderr)
             return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: nothing of ours is left behind
     os.nice(5)  # whoever else uses this machine goes first
     scratch = Path(tempfile.mkdtemp(prefix="chaos-"))
     ground = Ground(scratch)

@@ -65,7 +65,7 @@ class Batch:
                 [sys.executable, "-P", __file__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={**os.environ, "NO_COLOR": "1", "INFEROMETER_LOCKS": str(self._ground.locks)},
+                env={**os.environ, **self._ground.variables()},
                 bufsize=0,
             )
         return self._child

@@ -22,6 +22,12 @@ MARK = "INFEROMETER_CHAOS_MARK"  # in the environment of a command and so of all
 GUARD_MB = 3000.0  # a command beyond this is killed before it takes the machine with it
 LEFT_S = 15.0  # in which children of a killed command must have ended: a load process has 10 s to close its log
 LOOK_S = 0.2
+_FOLDERS = {
+    "XDG_STATE_HOME": "state",
+    "XDG_CACHE_HOME": "cache",
+    "INFEROMETER_LOCKS": "locks",
+    "INFEROMETER_STORE": "usual-store",
+}
 SHOW_S = 60.0  # for commands that only read
 
 
@@ -61,8 +67,12 @@ class Ground:
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
         self.stop = threading.Event()
-        self.locks = scratch / "locks"
-        self.locks.mkdir(exist_ok=True)
+        for name in _FOLDERS.values():
+            (scratch / name).mkdir(exist_ok=True)
+
+    def variables(self) -> dict[str, str]:
+        """Of every command's environment: nothing is written outside of the scratch folder."""
+        return {"NO_COLOR": "1"} | {variable: str(self.scratch / name) for variable, name in _FOLDERS.items()}
 
     def folder(self, name: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.scratch))
@@ -97,9 +107,7 @@ class Command:
             start_new_session=True,
             env={
                 **os.environ,
-                "NO_COLOR": "1",
-                "XDG_STATE_HOME": str(ground.scratch / "state"),
-                "INFEROMETER_LOCKS": str(ground.locks),
+                **ground.variables(),
                 **(env or {}),
                 MARK: self._mark,
             },

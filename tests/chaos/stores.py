@@ -3,20 +3,18 @@
 import json
 import shutil
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inferometer.cli.mistakes import EXIT_CODES
-
 from .batch import Batch
 from .commands import Ended, Ground
 from .generators import generator, missing_generator
-from .trial import Attempt, Trial
+from .trial import DOCUMENTED, Attempt, Trial
 
 DAMAGES = 4  # of one attempt
 SITE_EVERY = 4  # the site takes as long as all other commands together
-DOCUMENTED = set(EXIT_CODES) - {70}
 
 
 def attempts(ground: Ground, seed: int) -> Iterator[Attempt]:
@@ -34,7 +32,7 @@ def attempts(ground: Ground, seed: int) -> Iterator[Attempt]:
 
 
 def attempt(ground: Ground, whole: Any, stores: Any, seed: int, first: int) -> Trial:
-    trial = Trial(f"damages {first} to {first + DAMAGES - 1}", tried=0)
+    trial = Trial(f"damages {first} to {first + DAMAGES - 1}", tried=DAMAGES)
     with Batch(ground) as batch:
         for number, damage in enumerate(list(stores.damages(first + DAMAGES, seed))[first:]):
             folder = ground.folder("damaged")
@@ -42,7 +40,7 @@ def attempt(ground: Ground, whole: Any, stores: Any, seed: int, first: int) -> T
             text = damage.apply(store)
             part = Trial(text)
             judge_store(part, batch, store, text, folder, with_site=number % SITE_EVERY == 0)
-            _add(trial, part)
+            trial.add(part)
             shutil.rmtree(folder, ignore_errors=True)
     return trial
 
@@ -52,7 +50,7 @@ def judge_store(trial: Trial, batch: Batch, store: Any, damage: str, out: Path, 
     # a broken index may be refused with a remedy, a broken run may not
     fine = {0, 2} if damage.startswith("index") else {0}
     first, second, *_ = store.healthy
-    commands: list[tuple[list[str], set[int]]] = [
+    commands: list[tuple[list[str], AbstractSet[int]]] = [
         (["list", "--json"], fine),
         *((["show", run, "--json"], fine) for run in store.healthy),
         *((["show", run, "--json"], DOCUMENTED) for run in store.victims),
@@ -81,11 +79,3 @@ def _ids(trial: Trial, listed: Ended) -> set[str]:
     except (ValueError, KeyError, TypeError) as error:
         trial.faults.append(f"list --json printed something else: {error}")
         return set()
-
-
-def _add(trial: Trial, part: Trial) -> None:
-    trial.tried += part.tried
-    for name in ("exit_70", "hung", "lost", "left_running"):
-        setattr(trial, name, getattr(trial, name) + getattr(part, name))
-    trial.peak_rss_mb = max(trial.peak_rss_mb, part.peak_rss_mb)
-    trial.faults += [f"{part.name}: {fault}" for fault in part.faults]

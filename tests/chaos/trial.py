@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from inferometer.cli.mistakes import EXIT_CODES, UNEXPECTED
+
 from .commands import Ended, Ground
 
+DOCUMENTED = frozenset(EXIT_CODES) - {UNEXPECTED}
 RSS_BOUND_MB = 512.0  # of any one process of ours, whatever a server, a file or a folder holds
 
 
@@ -28,7 +31,7 @@ class Trial:
         if ended.hung:
             self.hung += 1
             self.faults.append(f"{what} did not end within {ended.limit_s:.0f} s")
-        elif ended.code == 70 or "Traceback (most recent call last)" in ended.err:
+        elif ended.code == UNEXPECTED or "Traceback (most recent call last)" in ended.err:
             self.exit_70 += 1
             self.faults.append(f"{what} failed by a mistake of ours, exit {ended.code}: {ended.last_words()}")
         elif ended.code not in set(allowed):
@@ -41,6 +44,13 @@ class Trial:
             self.faults.append(f"{what} left running: {'; '.join(ended.left)}")
         if "\x1b" in ended.out + ended.err:
             self.faults.append(f"{what} printed a raw escape character")
+
+    def add(self, part: "Trial") -> None:
+        """One of a batch; what was tried is counted by the batch."""
+        for name in ("exit_70", "hung", "lost", "left_running"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        self.peak_rss_mb = max(self.peak_rss_mb, part.peak_rss_mb)
+        self.faults += [f"{part.name}: {fault}" for fault in part.faults]
 
     def miss(self, count: int, sentence: str) -> None:
         """So many were lost."""
