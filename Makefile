@@ -3,6 +3,7 @@
 # make check  format, lint, types and the import contract
 # make build  wheel and source distribution in dist/
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
+# make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := .venv/bin
 ARGS ?=
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines check build bench docs clean
+.PHONY: run test test-engines check chaos build bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -33,6 +34,9 @@ check: .venv/check
 build: .venv/test
 	rm -rf build dist
 	$(BIN)/python -m build --outdir dist
+
+chaos: .venv/test
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: .venv/test
 	$(BIN)/python bench/wire.py $(ARGS)

@@ -1,0 +1,1 @@
+"""Attacks on the real command line from the outside; `python -m tests.chaos`, see docs/concepts/robustness.md."""

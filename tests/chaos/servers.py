@@ -1,0 +1,179 @@
+"""Kind 1: hostile servers. A run of a few requests against each, with both readers, streaming or not, in every
+dialect; right answers of the same run must come through unharmed."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from inferometer.cli.mistakes import INVALID, UNREACHABLE
+from inferometer.record.columns import Records, known
+from inferometer.record.record import CENSORED, OUTCOMES
+from inferometer.store.folder import load_run
+
+from .catalogue import ATTACKS
+from .commands import Ended, Ground
+from .dialects import DIALECTS, Dialect
+from .hostile import HEALTHY_INPUT, Attack, HostileServer
+from .trial import DOCUMENTED, Attempt, Trial
+
+REQUEST_S = 3.0  # the time limit of a request
+LATE_S = 5.0  # by which a time limit may be overrun: a second is promised, the rest is for a machine that is busy
+RUN_S = 60.0  # for start, probe, load and summary
+TOO_MANY_FAILED = 0.10
+T = TypeVar("T")
+
+
+def attempts(ground: Ground, seed: int) -> Iterator[Attempt]:
+    """Every attack once, in some combination; then the other combinations."""
+    rng = random.Random(seed)
+    left = {attack.name: _shuffled(rng, _combinations(attack)) for attack in ATTACKS}
+    while left:
+        for attack in _shuffled(rng, [attack for attack in ATTACKS if attack.name in left]):
+            dialect, streams, reader = left[attack.name].pop()
+            if not left[attack.name]:
+                del left[attack.name]
+            yield partial(attempt, ground, attack, dialect, streams, reader)
+
+
+def _combinations(attack: Attack) -> list[tuple[Dialect, bool, str]]:
+    return [
+        (dialect, streams, reader)
+        for dialect in DIALECTS.values()
+        for streams in (True, False)
+        for reader in ("compiled", "python")
+        if not (streams and dialect.events is None)
+        and attack.only in ("", "streams" if streams else "whole")
+        and not (attack.at == "models" and dialect.name not in ("completions", "chat"))  # they ask for the models
+    ]
+
+
+def _shuffled(rng: random.Random, items: list[T]) -> list[T]:
+    return rng.sample(items, len(items))
+
+
+def attempt(ground: Ground, attack: Attack, dialect: Dialect, streams: bool, reader: str) -> Trial:
+    manner = "streaming" if streams else "whole"
+    trial = Trial(f"{attack.name} ({dialect.name}, {manner}, {reader} reader)")
+    store = ground.store()
+    with HostileServer(attack, dialect, streams) as server:
+        ended = ground.command(
+            "run",
+            *_plan(server, attack),
+            "--store",
+            str(store),
+            "-q",
+            limit_s=RUN_S,
+            env={"INFEROMETER_READER": reader},
+        )
+    trial.judge(ended, DOCUMENTED)
+    if ended.hung or ended.code < 0:
+        trial.miss(attack.requests, f"all {attack.requests} requests are lost with the run")
+        return trial
+    folders = sorted((store / "runs").glob("*")) if (store / "runs").exists() else []
+    if not folders and attack.at == "models":
+        _judge_refusal(trial, ended)
+    elif not folders:
+        trial.miss(attack.requests, f"no run is kept, exit {ended.code}: {ended.last_words()}")
+    else:
+        _judge_run(trial, attack, server, ended, folders[0])
+        _judge_reading(trial, ground, store)
+    return trial
+
+
+def _plan(server: HostileServer, attack: Attack) -> list[str]:
+    settings = [
+        f"target.stream={json.dumps(server.streams)}",
+        f"target.timeout.request={REQUEST_S:g}s",
+        "target.timeout.connect=2s",
+        "stop.drain=5s",
+        *server.dialect.settings,
+    ]
+    if attack.at != "metrics":
+        settings.append("observe=off")
+    words = ["--url", server.url, "--api", server.dialect.name, "--requests", str(attack.requests)]
+    words += ["--concurrency", "2", "--input-tokens", "20"]
+    if server.dialect.events:
+        words += ["--output-tokens", "5"]
+    return words + [word for setting in settings for word in ("--set", setting)]
+
+
+def _judge_refusal(trial: Trial, ended: Ended) -> None:
+    """A target that cannot be measured is named before anything is sent."""
+    if ended.code != UNREACHABLE:
+        trial.faults.append(f"run ended with {ended.code} and kept nothing: {ended.last_words()}")
+
+
+def _judge_run(trial: Trial, attack: Attack, server: HostileServer, ended: Ended, folder: Path) -> None:
+    try:
+        records = load_run(folder).records()
+    except Exception as error:
+        trial.miss(attack.requests, f"its records cannot be read: {type(error).__name__}: {error}"[:300])
+        return
+    outcomes = [] if records is None else [records.outcome[i] for i in range(len(records))]
+    trial.miss(attack.requests - len(outcomes), f"{len(outcomes)} records of {attack.requests} requests")
+    if records is None or not outcomes:
+        return
+    if unknown := set(outcomes) - set(OUTCOMES):
+        trial.faults.append(f"outcomes that are not documented: {unknown}")
+    _judge_healthy(trial, server, records, outcomes)
+    _judge_attacked(trial, attack, records, outcomes)
+    _judge_time(trial, records)
+    counted = [outcome for outcome in outcomes if outcome not in CENSORED]
+    failed = sum(outcome != "ok" for outcome in counted)
+    if failed > TOO_MANY_FAILED * len(counted):
+        right = {INVALID} if failed < len(counted) else {INVALID, UNREACHABLE}
+        if ended.code not in right:
+            trial.faults.append(f"{failed} of {len(counted)} requests failed, but it ended with {ended.code}")
+
+
+def _judge_healthy(trial: Trial, server: HostileServer, records: Records, outcomes: list[str | None]) -> None:
+    """Right answers are known by the prompt length that only they state."""
+    right = sum(
+        outcome == "ok" and count == HEALTHY_INPUT
+        for outcome, count in zip(outcomes, records.input_tokens, strict=True)
+    )
+    trial.miss(
+        server.healthy - right, f"{right} of {server.healthy} right answers are recorded as such: {_counts(outcomes)}"
+    )
+
+
+def _judge_attacked(trial: Trial, attack: Attack, records: Records, outcomes: list[str | None]) -> None:
+    hit = [i for i, count in enumerate(records.input_tokens) if count != HEALTHY_INPUT or outcomes[i] != "ok"]
+    if attack.at != "answer":
+        return
+    wrong = Counter(outcomes[i] for i in hit if attack.expected and outcomes[i] not in attack.expected)
+    if wrong:
+        errors = {records.error[i] for i in hit if outcomes[i] in wrong}
+        expected = ", ".join(sorted(attack.expected))
+        trial.faults.append(f"attacked requests ended as {_counts(wrong)}, expected {expected}: {errors}"[:400])
+    if attack.tokens is not None:
+        ok = [i for i in hit if outcomes[i] == "ok"]
+        short = {int(records.output_tokens[i]) for i in ok} - {attack.tokens}
+        if short:
+            trial.faults.append(f"answers of {attack.tokens} tokens were recorded with {short}")
+
+
+def _judge_time(trial: Trial, records: Records) -> None:
+    measurable = known(records.sent_at) & known(records.ended_at)
+    spans_s = (records.ended_at - records.sent_at)[measurable] / 1e9
+    if len(spans_s) and spans_s.max() > REQUEST_S + LATE_S:
+        trial.hung += 1
+        trial.faults.append(f"a request took {spans_s.max():.1f} s with a time limit of {REQUEST_S:g} s")
+
+
+def _judge_reading(trial: Trial, ground: Ground, store: Path) -> None:
+    shown = ground.command("show", "--json", "--store", str(store))
+    trial.judge(shown, {0})
+    if shown.code == 0:
+        try:
+            json.loads(shown.out)
+        except ValueError as error:
+            trial.faults.append(f"show --json printed no JSON: {error}")
+
+
+def _counts(outcomes: "list[str | None] | Counter[str | None]") -> str:
+    return ", ".join(f"{count} {outcome}" for outcome, count in Counter(outcomes).most_common())

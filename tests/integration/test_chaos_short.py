@@ -1,0 +1,50 @@
+"""The short form of `make chaos`: a seeded sample of every kind of attack on the real command line."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+if not sys.platform.startswith("linux"):
+    pytest.skip("chaos watches processes through /proc", allow_module_level=True)
+
+from chaos.__main__ import main
+from chaos.commands import Ground
+from chaos.dialects import DIALECTS
+from chaos.hostile import Attack
+from chaos.runner import KINDS, run_kind
+from chaos.servers import attempt
+from chaos.trial import Tally, Trial, table
+
+SEED = 15
+MOST = {"servers": 4, "kills": 1, "stores": 2, "answers": 2, "inputs": 2}
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Iterator[Ground]:
+    ground = Ground(tmp_path)
+    yield ground
+    ground.stop.set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_of_attacks_breaks_no_promise(kind: str, ground: Ground) -> None:
+    tally = run_kind(kind, ground, 120, SEED, most=MOST[kind])
+    assert [f"{trial.name}: {fault}" for trial in tally.broken for fault in trial.faults] == []
+    assert tally.sum("tried") >= MOST[kind]
+
+
+def test_the_judge_sees_an_outcome_that_should_not_be_and_nothing_else(ground: Ground) -> None:
+    wrong = Attack("a right answer", lambda caller: caller.send(caller.good()), frozenset({"bad"}), tokens=5)
+    [fault] = attempt(ground, wrong, DIALECTS["completions"], True, "compiled").faults
+    assert "ended as 3 ok, expected bad" in fault
+
+
+def test_the_table_counts_what_was_tried_and_lost() -> None:
+    tally = Tally("kills", [Trial("one", peak_rss_mb=90), Trial("two", ["gone"], tried=5, lost=3, peak_rss_mb=120)])
+    assert table([tally]).splitlines()[-1] == "| kills | 6 | 0 | 0 | 3 | 0 | 120 MB | 1 |"
+
+
+def test_an_unknown_kind_is_wrong_use() -> None:
+    assert main(["--only", "weather"]) == 2
