@@ -128,7 +128,7 @@ def _read_body(body: bytes, complete: bool) -> Events:
     data: list[bytes] = []
     ends: list[int] = []
     start = len(BOM) if body.startswith(BOM) else 0
-    one_kind = b"\r" not in body  # of line ends, as nearly always: five times quicker
+    one_kind = b"\r" not in body  # of line ends, as nearly always: an event takes 5 µs instead of 7
     blank_line, lines_of = (_BLANK_LF, _LF_LINES) if one_kind else (_BLANK_LINE, _LINE.split)
     for blank in blank_line.finditer(body):
         _add_event(lines_of(body[start : blank.start()]), blank.end(), data, ends)
