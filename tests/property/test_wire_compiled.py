@@ -46,7 +46,7 @@ def test_events_are_split_alike(body):
 
 @given(bodies(), st.lists(st.integers(0, 200), max_size=6))
 def test_chunks_are_followed_alike(body, places):
-    """The compiled reader says that an answer is complete where Python does, and leaves to Python what it cannot say."""
+    """The compiled reader says that an answer is complete where Python does, and leaves to it what it cannot say."""
     raw = STREAM + body
     with closing(compiled().Poller()) as poller:
         ours, theirs = socket.socketpair()

@@ -480,7 +480,7 @@ static int read_queue(Poller *self) {
         else if (unread) result = enqueue(self, fd, unread);
     }
     self->queued -= turn;
-    memmove(self->queue, self->queue + turn, self->queued * sizeof *self->queue);
+    if (self->queued) memmove(self->queue, self->queue + turn, self->queued * sizeof *self->queue);
     return result;
 }
 
@@ -504,7 +504,7 @@ static int hear(Poller *self, PyObject *ready) {
         self->streams[self->heard[i].fd].state = TOLD;
     }
     self->waiting -= turns;
-    memmove(self->heard, self->heard + turns, self->waiting * sizeof *self->heard);
+    if (self->waiting) memmove(self->heard, self->heard + turns, self->waiting * sizeof *self->heard);
     if (self->waiting || self->queued) self->taken = MOST_EVENTS;
     return 0;
 }

@@ -58,7 +58,6 @@ class Connection:
         "_exchange",
         "_fd",
         "_got",
-        "_held",
         "_kernel",
         "_on_open",
         "_opened_at",
@@ -87,7 +86,6 @@ class Connection:
         self._reused = False
         self._chunks: Chunks | None = None  # of the answer that is read here, where it has any
         self._got = 0  # bytes of the answer that were read here
-        self._held = 0  # and of memory that they fill
         self._drained = True  # the last read took all there was, so that what comes was not there at the poll before
         self._since = 0  # otherwise: since when it may have been there
         self._tried = 0
@@ -365,7 +363,6 @@ class Connection:
             return b""
         data, marks, _own = self._take(b"")
         self._unpack(exchange, data, marks)
-        self._count(len(data), len(marks) // MARK.size)
         return data
 
     def _unpack(self, exchange: Exchange, data: bytes, marks: bytes) -> None:
@@ -377,6 +374,8 @@ class Connection:
                 _note_own_stamp(exchange, exchange.sent_at or 0)
             exchange.stamps.append(STAMP.pack(*divmod(stamp, 1_000_000_000)))
             start = end
+        self._got += len(data)
+        self._reactor.held += len(data) + len(marks) // MARK.size * READ_COST
 
     @property
     def collected(self) -> tuple[int, int]:
@@ -428,23 +427,19 @@ class Connection:
     def _keep(self, exchange: Exchange, data: bytes, stamp: bytes) -> None:
         exchange.reads.append(data)
         exchange.stamps.append(stamp)
-        self._count(len(data), 1)
+        size = len(data)
+        self._got += size
+        self._reactor.held += size + READ_COST
         try:
             self._heed(exchange, data)
         except Exception as error:
             self._refuse(exchange, error)
 
-    def _count(self, size: int, reads: int) -> None:
-        """What an answer under way holds."""
-        self._got += size
-        held = size + reads * READ_COST
-        self._held += held
-        self._reactor.held += held
-
-    def _uncount(self) -> None:
-        """It is over."""
-        self._reactor.held -= self._held
-        self._got = self._held = 0
+    def _uncount(self, exchange: Exchange) -> None:
+        """The answer is over, and no longer held as one under way."""
+        if self._got:
+            self._reactor.held -= self._got + len(exchange.stamps) * READ_COST
+            self._got = 0
 
     def _refuse(self, exchange: Exchange, error: Exception) -> None:
         """Whatever goes wrong while bytes of a server are read is its answer's fault, and ends that alone. What goes
@@ -505,7 +500,9 @@ class Connection:
         exchange.end("oversized", f"answer larger than {self._client.most_answer:,} bytes")
 
     def _complete_without(self, exchange: Exchange, surplus: int) -> None:
-        exchange.drop_end(surplus)
+        self._uncount(exchange)
+        if surplus:
+            exchange.drop_end(surplus)
         self._complete(exchange, surplus > 0)
 
     def _complete(self, exchange: Exchange, surplus: bool = False) -> None:
@@ -513,7 +510,7 @@ class Connection:
         (what follows on it could not be told from the next answer)."""
         assert exchange.head is not None
         self._exchange = None
-        self._uncount()
+        self._uncount(exchange)
         if exchange.head.keep_alive and not self._outbox and not surplus:
             self._client.rest(self)
         else:
@@ -549,7 +546,7 @@ class Connection:
         if exchange.head is None:
             with suppress(ValueError):  # then it has none
                 exchange.find_head()
-        self._uncount()
+        self._uncount(exchange)
 
     def drop(self) -> None:
         """Close the socket and forget it."""

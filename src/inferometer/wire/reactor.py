@@ -75,6 +75,7 @@ class Reactor:
         self._poller = _poller(allow_compiled, most_at_once)
         self.most_held = most_held
         self.held = 0  # bytes of memory that answers under way fill, but for those in the compiled reader
+        self._held = 0  # as of the last poll, those in the compiled reader included
         self.on_full: Callable[[], None] | None = None
         self._ready: dict[int, OnReady] = {}
         self._timers: list[tuple[int, int, Timer]] = []
@@ -190,7 +191,7 @@ class Reactor:
                 if not number % turn:
                     self._fire()
             self._fire()
-            if self.held + self._collected() > self.most_held and self.on_full is not None:
+            if self._held > self.most_held and self.on_full is not None:
                 self.on_full()
             if self.nap_s and self._taken < BUSY_BATCH:
                 self._rest()
@@ -204,10 +205,6 @@ class Reactor:
         self._returned_at = asked_at
         named = {fd for fd, _ in again}
         return again + [event for event in events if event[0] not in named]
-
-    def _collected(self) -> int:
-        """Bytes of memory that the compiled reader fills."""
-        return self._poller.held if self.attach is not None else 0  # type: ignore[attr-defined]
 
     def _wait(self) -> list[tuple[int, int]]:
         """Ready descriptors; blocks until there is one or a timer is due, unless quiet work is waiting."""
@@ -224,7 +221,11 @@ class Reactor:
     def _poll(self, timeout: float) -> list[tuple[int, int]]:
         events = self._poller.poll(timeout, BATCH)
         self._returned_at = now()  # before any quiet work: what comes during it is not older than this
-        self._taken = self._poller.taken if self.attach is not None else len(events)  # type: ignore[attr-defined]
+        if self.attach is None:
+            self._taken, self._held = len(events), self.held
+        else:
+            self._taken = self._poller.taken  # type: ignore[attr-defined]
+            self._held = self.held + self._poller.held  # type: ignore[attr-defined]
         return events
 
     def _time_left(self) -> int:
