@@ -25,7 +25,7 @@ from inferometer.record.columns import (
 )
 from inferometer.record.record import Record
 
-HELD_READS = 2_000_000  # up to here all reads are held in memory: a summary of them peaks at some 300 MB
+HELD_READS = 1_500_000  # up to here all reads are held in memory: finishing such a run peaks at some 370 MB
 _NONE: Ints = np.empty(0, np.int64)
 
 
