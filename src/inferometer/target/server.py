@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from inferometer.errors import TargetError, Terminated
+from inferometer.errors import TargetError
 from inferometer.plan.model import Server, Target
 from inferometer.plan.secrets import redacted_fields, redacted_text, redacted_url, redacted_words
 from inferometer.target.ask import Asker
@@ -269,8 +269,6 @@ def _ended_by_signals() -> Iterator[None]:
         return
 
     def leave(number: int, _frame: object) -> None:
-        if number == signal.SIGTERM:
-            raise Terminated
         raise SystemExit(128 + number)
 
     taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
