@@ -129,12 +129,13 @@ def test_a_server_that_dies_during_the_load_fails_the_run(store):
         "module.SimulatorServer._join = dying\n"
     )
     command = [sys.executable, "-c", killer + code, "--port", "{port}", "--settings", json.dumps(QUICK)]
-    said = []
     plan = plan_from({"server": {"type": "command", "command": command}, **WORK, "stop": {"requests": 50}})
-    made = run(plan, store=store, notes=said.append)
+    made = run(plan, store=store)
     assert made.state == "failed"
     assert made.environment["server"]["ended"] == "with exit status 3"
-    assert any("ended with exit status 3 during the load" in note and "illegal memory access" in note for note in said)
+    [reason, *_] = made.verdict["reasons"]  # with a verdict of its own it is named also where no notes are wanted
+    assert (made.verdict["word"], reason["code"]) == ("invalid", "server_lost")
+    assert "ended with exit status 3 during the load" in reason["text"] and "illegal memory access" in reason["text"]
     assert len(made.records()) > 5  # what was answered is kept
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.echo import echo
-from inferometer.cli.mistakes import say
+from inferometer.cli.mistakes import TERMINATED, say
 from inferometer.cli.options import json_option, quiet_option, set_option, wait_of, wait_option
+from inferometer.errors import Terminated
 
 if TYPE_CHECKING:
     from inferometer.plan.model import Plan
@@ -85,8 +86,9 @@ def serve(
                 note(f"{server.name} is ready; Ctrl-C ends it")
                 _announce(server, as_json)
                 _watch(server)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as ended:
             note(f"ended {plan.server.type}")
+            return TERMINATED if isinstance(ended, Terminated) else 0
     return 0
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from inferometer.errors import TargetError, Terminated
+from inferometer.errors import TargetError
 from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Server, Target
 from inferometer.plan.redactor import Redactor
@@ -285,8 +285,6 @@ def _ended_by_signals() -> Iterator[None]:
         return
 
     def leave(number: int, _frame: object) -> None:
-        if number == signal.SIGTERM:
-            raise Terminated
         raise SystemExit(128 + number)
 
     taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
