@@ -15,7 +15,6 @@ from typing import Any
 from unittest.mock import patch
 
 from charted_runs import records_of, samples_of
-
 from inferometer.calibrate import curve_of, keep_curve
 from inferometer.judge.limits import judge_plan
 from inferometer.measure.facts import Facts
@@ -119,9 +118,7 @@ def _startup(store: Store, day: int) -> str:
 def _kept(store: Store, day: int, kind: Any, plan: dict[str, Any], summary: dict[str, Any]) -> str:
     environment = {"target": {"model": "m", "server": "vLLM", "version": "0.24.0"}}
     started = START + timedelta(days=day)
-    kept = keep(
-        store, kind=kind, plan=plan, environment=environment, summary=summary, verdict=VALID, started=started
-    )
+    kept = keep(store, kind=kind, plan=plan, environment=environment, summary=summary, verdict=VALID, started=started)
     return kept.id
 
 

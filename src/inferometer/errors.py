@@ -23,6 +23,14 @@ class PlanError(InferometerError):
         self.mistakes = [mistakes] if isinstance(mistakes, str) else mistakes
         super().__init__("\n".join(self.mistakes), hint)
 
+    def name(self, where: str) -> None:
+        """Put the file's name before every mistake in it; those of the command line, `-o x: ...`, have their own."""
+        self.mistakes = [
+            text if where in text or text.startswith("-") else f"{where}: {text}" for text in self.mistakes
+        ]
+        self.message = "\n".join(self.mistakes)
+        self.args = (self.message,)
+
 
 class TargetError(InferometerError):
     """What should be measured could not be reached, or does not speak the API."""

@@ -89,6 +89,8 @@ _DURATION_UNITS = {
 }
 _COUNT_UNITS = {"": 1, "k": 1000, "ki": 1024, "m": 1000**2, "mi": 1024**2, "g": 1000**3, "gi": 1024**3}
 _DIGITS = r"(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?"
+_MOST_BITS = 64  # of a whole number
+_MOST_LETTERS = 400  # of a number or duration; the smallest share has 330 zeros
 _DURATION_PART = re.compile(rf"\s*({_DIGITS})\s*([a-zµ]+)\s*", re.IGNORECASE)
 _NUMBER = re.compile(rf"\s*([+-]?{_DIGITS})\s*(?:([kmg]i?)b?)?\s*", re.IGNORECASE)
 
@@ -129,7 +131,7 @@ def _scaled(text: str | float) -> Decimal:
     bare = _finite(text)
     if bare is not None:
         return bare
-    match = _NUMBER.fullmatch(str(text))
+    match = _NUMBER.fullmatch(_short(str(text)))
     if match is None:
         raise ValueError(f"not a number: {text!r} (write 300, 2k, 1.5M, 4Ki)")
     return Decimal(match[1]) * _COUNT_UNITS[(match[2] or "").lower()]
@@ -145,12 +147,23 @@ def _as_float(value: Decimal, text: str | float) -> float:
 
 def _finite(text: str | float) -> Decimal | None:
     """A number without a unit, or `None` where a unit has to be read."""
-    if isinstance(text, int | float):
+    if isinstance(text, int):
+        if text.bit_length() > _MOST_BITS:
+            raise ValueError(f"not a number that can be kept: {text.bit_length()} bits")
+        return Decimal(text)
+    if isinstance(text, float):
         if not math.isfinite(text):
             raise ValueError(f"not a finite number: {text!r}")
         return Decimal(str(text))
-    match = _NUMBER.fullmatch(text)
+    match = _NUMBER.fullmatch(_short(text))
     return Decimal(match[1]) if match and not match[2] else None
+
+
+def _short(text: str) -> str:
+    """Itself; no number as people write it is longer."""
+    if len(text) > _MOST_LETTERS:
+        raise ValueError(f"not a number: {len(text)} characters")
+    return text
 
 
 def duration_written(value_s: float) -> str:
@@ -173,7 +186,7 @@ def percent_written(share: float) -> str:
 
 def percent(text: str) -> float:
     """`1%` as a share."""
-    match = _NUMBER.fullmatch(text.strip().removesuffix("%"))
+    match = _NUMBER.fullmatch(_short(text.strip()).removesuffix("%"))
     if match is None or match[2] or not text.strip().endswith("%"):
         raise ValueError(f"not a percentage: {text!r} (write 1%)")
     return _as_float(Decimal(match[1]) / 100, text)

@@ -27,7 +27,7 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
     """All bytes of a file or a pipe. `OSError` where it cannot be opened, `RefusedError` where it is too large."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer must not hold us
-    with open(descriptor, "rb", buffering=0) as file:  # of a folder: IsADirectoryError
+    with os.fdopen(descriptor, "rb", buffering=0) as file:  # of a folder: IsADirectoryError
         facts = os.fstat(descriptor)
         if facts.st_size > most:
             raise RefusedError(f"has {_size(facts.st_size)}, at most {_size(most)} are read")
@@ -35,7 +35,8 @@ def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
 
 
 def _all_of(descriptor: int, read: Callable[[int], bytes | None], most: int, is_pipe: bool) -> bytes:
-    pieces, total = [], 0
+    pieces: list[bytes] = []
+    total = 0
     while True:
         piece = read(_PIECE)
         if piece is None or (not piece and is_pipe and not pieces):  # nothing yet, or nobody has begun to write

@@ -83,7 +83,7 @@ class Experiment(Section):
     exclude: Annotated[list[dict[str, Any]], one_or_several(dict[str, Any])] = Field(
         [], description="cases with all of these values are left out; `case` is the name of one"
     )
-    repeats: Count = Field(1, ge=1, description="how often each case is done")
+    repeats: Count = Field(1, ge=1, le=1_000_000, description="how often each case is done")
     order: Order = Field(
         "sequential", description="as written, at random, or to and fro so that a drift cancels (from 2 repeats on)"
     )
@@ -91,7 +91,9 @@ class Experiment(Section):
     server: ServerUse = Field(ServerUse(), description="when it is restarted")
     budget: Budget = Field(Budget(), description="when it is enough")
     price_per_gpu_hour: Number | None = Field(None, gt=0, description="from which the cost of tokens follows")
-    gpus: Count | None = Field(None, ge=1, description="that the server uses; with a price and not said: 1")
+    gpus: Count | None = Field(
+        None, ge=1, le=1_000_000, description="that the server uses; with a price and not said: 1"
+    )
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from _one_work(self)

@@ -25,9 +25,14 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from inferometer import vocabulary
+from inferometer.documents.refused import MOST_INT
 
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # all but tabs: what ends a line, a header or an argument
+MOST_S = 3650 * 86400.0  # of any duration: ten years
+MOST_NUMBER = 1e12  # of any rate, weight or price: squares and sums of them are still numbers
+MOST_TOKENS = 10_000_000  # of one prompt or answer: ten times the longest context that there is
+MOST_REQUESTS = 1_000_000_000  # of one run: 11 days at a thousand a second
 HUMAN = {"human": True}  # serialization context: write `60s` and `ttft p99 < 500ms`, not 60.0 and a mapping
 
 
@@ -104,8 +109,9 @@ class Phrase(Section):
 
 def _bounded(schema: JsonSchemaValue, metadata: list[Any]) -> JsonSchemaValue:
     """A field's schema with its bounds on the number; pydantic loses them where text (`2k`) may stand too."""
-    whole = {name: value for name, value in schema.items() if name not in _BOUNDS}
-    if schema.get("type") in ("number", "integer"):
+    is_number = schema.get("type") in ("number", "integer")
+    whole = {name: value for name, value in schema.items() if is_number or name not in _BOUNDS}
+    if is_number:
         for each in metadata:
             whole |= {name: getattr(each, key) for key, name in _BOUNDS.items() if hasattr(each, key)}
     if "anyOf" in schema:
@@ -118,14 +124,17 @@ def is_human(info: SerializationInfo) -> bool:
     return bool(info.context and info.context.get("human"))
 
 
-def _read_by(parse: Callable[[str | float], float], must: str) -> BeforeValidator:
+def _read_by(parse: Callable[[str | float], float], must: str, most: float, most_text: str) -> BeforeValidator:
     def read(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(must)
         try:
-            return parse(value)
+            found = parse(value)
         except ValueError:
             raise ValueError(must) from None
+        if abs(found) > most:
+            raise ValueError(f"must be at most {most_text}")
+        return found
 
     return BeforeValidator(read)
 
@@ -189,18 +198,28 @@ COUNT_TEXT = {
 
 Duration = Annotated[
     float,
-    _read_by(vocabulary.seconds, "must be a duration such as 500ms, 60s or 1h30m"),
+    _read_by(vocabulary.seconds, "must be a duration such as 500ms, 60s or 1h30m", MOST_S, "3650d"),
     PlainSerializer(_write_duration),
     WithJsonSchema({"anyOf": [{"type": "number"}, DURATION_TEXT]}),
 ]
 Count = Annotated[
     int,
-    _read_by(vocabulary.count, "must be a whole number such as 300, 2k or 4Ki"),
+    _read_by(vocabulary.count, "must be a whole number such as 300, 2k or 4Ki", MOST_INT, f"{MOST_INT:,}"),
     WithJsonSchema({"anyOf": [{"type": "integer"}, COUNT_TEXT]}),
+]
+Tokens = Annotated[
+    int,
+    _read_by(vocabulary.count, "must be a whole number such as 300, 2k or 4Ki", MOST_TOKENS, f"{MOST_TOKENS:,}"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "maximum": MOST_TOKENS}, COUNT_TEXT]}),
+]
+Requests = Annotated[
+    int,
+    _read_by(vocabulary.count, "must be a whole number such as 300, 2k or 4Ki", MOST_REQUESTS, f"{MOST_REQUESTS:,}"),
+    WithJsonSchema({"anyOf": [{"type": "integer", "maximum": MOST_REQUESTS}, COUNT_TEXT]}),
 ]
 Number = Annotated[
     float,
-    _read_by(vocabulary.number, "must be a number such as 2.5 or 1e3"),
+    _read_by(vocabulary.number, "must be a number such as 2.5 or 1e3", MOST_NUMBER, f"{MOST_NUMBER:,.0f}"),
     WithJsonSchema({"anyOf": [{"type": "number"}, COUNT_TEXT]}),
 ]
 

@@ -6,12 +6,22 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from inferometer.plan import short
-from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Mistake, Number, Section
+from inferometer.plan.fields import (
+    DURATION_TEXT,
+    MOST_S,
+    Count,
+    Duration,
+    Mistake,
+    Number,
+    Requests,
+    Section,
+)
 from inferometer.plan.precision import Precision
 
 DEFAULT_REQUESTS = 400  # enough for a p99 with an interval: 368 independent samples at 95% confidence
 MOST_PER_S = 1_000_000  # beyond what a thousand workers send: a slip of the keyboard, which would fill the memory
 MOST_AT_ONCE = 1_000_000
+MOST_CV = 100  # gaps that vary more are a handful of arrivals and then none
 AT_MOST_S = 600.0  # for a precision that may never be reached
 _EXTENT: list[dict[str, Any]] = [
     {"type": "integer", "minimum": 0, "description": "so many requests"},
@@ -27,7 +37,7 @@ class Stage(Section):
     to: Number | None = Field(None, ge=0, le=MOST_PER_S, description="rate at the end: a linear ramp")
     concurrency: Count | None = Field(None, ge=1, le=MOST_AT_ONCE, description="closed loop: requests in flight")
     process: Literal["constant", "poisson", "gamma"] = Field("poisson", description="how arrivals are spaced")
-    cv: Number = Field(1.0, gt=0, description="coefficient of variation of gamma gaps")
+    cv: Number = Field(1.0, gt=0, le=MOST_CV, description="coefficient of variation of gamma gaps")
 
     def disagreements(self) -> Iterator[Mistake]:
         if (self.rate is None) == (self.concurrency is None):
@@ -49,11 +59,17 @@ class Load(Section):
     tokens_per_s: Number | None = Field(
         None, gt=0, description="input and output tokens per second, from which the rate follows"
     )
-    cv: Number = Field(1.0, gt=0, description="for gamma: coefficient of variation of the gaps; 1 is Poisson")
+    cv: Number = Field(
+        1.0, gt=0, le=MOST_CV, description="for gamma: coefficient of variation of the gaps; 1 is Poisson"
+    )
     concurrency: Count | None = Field(None, ge=1, le=MOST_AT_ONCE, description="closed loop: requests in flight")
-    max_concurrency: Count | None = Field(None, ge=1, description="open loop: cap; arrivals wait, none is dropped")
-    sessions_at_once: Count | None = Field(None, ge=1, description="cap on sessions under way; others wait")
-    speed: Number = Field(1.0, gt=0, description="for replay: how many times as fast as recorded")
+    max_concurrency: Count | None = Field(
+        None, ge=1, le=MOST_AT_ONCE, description="open loop: cap; arrivals wait, none is dropped"
+    )
+    sessions_at_once: Count | None = Field(
+        None, ge=1, le=MOST_AT_ONCE, description="cap on sessions under way; others wait"
+    )
+    speed: Number = Field(1.0, gt=0, le=MOST_PER_S, description="for replay: how many times as fast as recorded")
     stages: list[Stage] = Field([], description="one after the other, each with a summary of its own")
 
     @model_validator(mode="before")
@@ -123,10 +139,12 @@ class Stop(Section):
 
     short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
 
-    requests: Count | None = Field(None, ge=1, description="send so many, warm-up apart")
-    minutes: Number | None = Field(None, gt=0, description="send as many as the rate makes in so many minutes")
+    requests: Requests | None = Field(None, ge=1, description="send so many, warm-up apart")
+    minutes: Number | None = Field(
+        None, gt=0, le=MOST_S / 60, description="send as many as the rate makes in so many minutes"
+    )
     duration: Duration | None = Field(None, gt=0, description="send for so long, warm-up apart")
-    sessions: Count | None = Field(None, ge=1, description="start so many sessions, warm-up apart")
+    sessions: Requests | None = Field(None, ge=1, description="start so many sessions, warm-up apart")
     errors: Count | None = Field(None, ge=1, description="end after so many failed requests")
     precision: Precision | None = Field(None, description="end when a number is known so well: ttft p99 within 5%")
     at_most: Duration | None = Field(None, gt=0, description="end a precision that is not reached; 10min if not said")
@@ -170,7 +188,7 @@ class Warmup(Section):
 
     short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
 
-    requests: Count = Field(0, ge=0, description="so many requests")
+    requests: Requests = Field(0, ge=0, description="so many requests")
     duration: Duration = Field(0.0, ge=0, description="so long")
     tape: bool = Field(False, description="send all that is measured once before, so that caches hold it")
 

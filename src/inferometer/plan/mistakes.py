@@ -15,10 +15,10 @@ from inferometer.plan.text import as_written
 
 _NOTHING = object()
 _WORDS = {
-    "greater_than": "must be greater than {gt:g}",
-    "greater_than_equal": "must be at least {ge:g}",
-    "less_than": "must be less than {lt:g}",
-    "less_than_equal": "must be at most {le:g}",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
     "finite_number": "must be finite",
     "string_type": "must be text",
     "string_too_short": "must not be empty",
@@ -152,7 +152,12 @@ def _text(error: Any, path: Path, plan: Mapping[str, Any]) -> str:
         return f"{_settings(path, plan)}{got}"
     words = _WORDS.get(kind) or next((text for start, text in _STARTS.items() if kind.startswith(start)), None)
     quoting = " (put it in quotes)" if kind == "string_type" and isinstance(value, int | float) else ""
-    return f"{words.format(**context) if words else error['msg']}{got}{quoting}"
+    return f"{words.format(**_readable(context)) if words else error['msg']}{got}{quoting}"
+
+
+def _readable(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Bounds as people write them: 1,000,000 and not 1e+06."""
+    return {name: f"{value:,.15g}" if isinstance(value, int | float) else value for name, value in context.items()}
 
 
 def _unknown(path: Path, plan: Mapping[str, Any]) -> str:

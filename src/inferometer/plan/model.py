@@ -9,7 +9,15 @@ from zlib import crc32
 from pydantic import Field, model_validator
 
 from inferometer.plan import short
-from inferometer.plan.fields import Count, Headers, Mistake, Number, Section, one_or_several
+from inferometer.plan.fields import (
+    Count,
+    Headers,
+    Mistake,
+    Number,
+    Section,
+    Tokens,
+    one_or_several,
+)
 from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.observe import Observe
@@ -42,6 +50,7 @@ __all__ = [
 ]
 
 
+MOST_WORKERS = 10_000
 TAKE_IDS = ("completions", "embeddings")  # APIs
 OutputFormat = Literal[
     "json",
@@ -64,8 +73,8 @@ class Sampling(Section):
     """How the model is asked to choose its tokens."""
 
     ignore_eos: bool | None = Field(None, description="default: on where a length is asked")
-    min_tokens: Count | None = Field(None, ge=0, description="no end before so many tokens")
-    temperature: Number | None = Field(None, ge=0, description="0 takes the likeliest token")
+    min_tokens: Tokens | None = Field(None, ge=0, description="no end before so many tokens")
+    temperature: Number | None = Field(None, ge=0, le=1000, description="0 takes the likeliest token")
     top_p: Number | None = Field(None, gt=0, le=1, description="share of probability that is drawn from")
     stop: Annotated[list[str], one_or_several(str)] | None = Field(None, description="texts that end the answer")
     extra: dict[str, Any] = Field({}, description="any other fields of the body", repr=False)
@@ -131,7 +140,7 @@ class Plan(Section):
     save: Save = Field(Save(), description="texts to keep")
     observe: Observe = Field(Observe(), description="what is sampled beside the load")
     seed: Count = Field(0, ge=0, description="the same seed sends the same requests at the same times")
-    workers: Count = Field(1, ge=1, description="processes that share the load")
+    workers: Count = Field(1, ge=1, le=MOST_WORKERS, description="processes that share the load")
     confidence: Number = Field(0.95, gt=0.5, lt=1, description="of the intervals")
 
     @model_validator(mode="before")

@@ -19,7 +19,7 @@ def _switch(value: Any) -> Any:
 
 
 Gpu = Annotated[
-    Literal["auto", "on", "off"] | list[Annotated[int, Field(ge=0)]],
+    Literal["auto", "on", "off"] | list[Annotated[int, Field(ge=0, lt=1024)]],
     BeforeValidator(_switch, json_schema_input_type=Literal["auto", "on", "off"] | bool | int | list[int]),
 ]
 Metrics = Annotated[

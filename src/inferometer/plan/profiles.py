@@ -8,6 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from inferometer.errors import PlanError
+from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_yaml
 
 VARIABLE = "INFEROMETER_PROFILES"  # folders of one's own, separated as in PATH
@@ -26,7 +27,7 @@ class Profile:
     @property
     def about(self) -> str:
         """The sentence of why; empty where the plan says none."""
-        said, _ = parse_yaml(self.path.read_text(encoding="utf-8"), str(self.path))
+        said, _ = parse_yaml(file_text(self.path), str(self.path))
         return " ".join(str(said.get("about") or "").split()) if isinstance(said, dict) else ""
 
 

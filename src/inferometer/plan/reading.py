@@ -48,8 +48,10 @@ def file_text(path: Path) -> str:
         raise PlanError(f"{path}: is a folder, not a plan") from None
     except OSError as error:
         raise PlanError(f"{path}: could not be read: {error.strerror}") from None
-    except ValueError as error:  # of ours, or a path that no file can have
-        raise (refused(error, str(path)) if isinstance(error, RefusedError) else PlanError(f"{path!r}: {error}")) from None
+    except RefusedError as error:
+        raise refused(error, str(path)) from None
+    except ValueError as error:  # a zero byte in a path
+        raise PlanError(f"{str(path)!r}: cannot be the name of a file: {error}") from None
 
 
 def stdin_text() -> str:

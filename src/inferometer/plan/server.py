@@ -175,7 +175,9 @@ class Server(Section):
     )
     exclusive: bool = Field(True, description="refuse to start while another run uses the same GPUs")
     grace: Duration = Field(10.0, gt=0, description="time to end by itself after INT and again after TERM, before KILL")
-    log_limit: Count = Field(64 << 20, ge=4096, description="bytes kept of its log: the beginning and the end")
+    log_limit: Count = Field(
+        64 << 20, ge=4096, le=1 << 40, description="bytes kept of its log: the beginning and the end"
+    )
 
     @model_validator(mode="before")
     @classmethod

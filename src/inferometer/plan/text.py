@@ -11,6 +11,7 @@ from inferometer.documents.refused import RefusedError
 from inferometer.documents.yaml_text import FLOAT, INT, yaml_value
 from inferometer.errors import PlanError
 
+
 def parse_yaml(text: str, where: str) -> tuple[Any, list[str]]:
     """What the text says, and the keys that it gives twice."""
     try:

@@ -223,7 +223,9 @@ class PostgresIndex:
 
     def discard(self) -> None:
         """A team's index is not ours to throw away."""
-        raise StoreError(f"{self.shown}: the index is not as it was written", "inferometer store reindex writes it anew")
+        raise StoreError(
+            f"{self.shown}: the index is not as it was written", "inferometer store reindex writes it anew"
+        )
 
     def close(self) -> None:
         self._engine.dispose()

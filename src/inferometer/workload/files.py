@@ -5,7 +5,7 @@ import csv
 import gzip
 import io
 import lzma
-import shutil
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,6 +25,8 @@ _UNPACK: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
 }
 csv.field_size_limit(1 << 30)  # a prompt may be longer than the 128 kB that Python thinks enough
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+MOST_UNPACKED = 1 << 30  # bytes that any packed file may grow to
+MOST_GROWTH = 200  # times its own size, beyond that: text shrinks to a tenth or a fiftieth
 _BATCH = 4096  # rows of a Parquet file that are in memory at once
 
 
@@ -52,10 +54,21 @@ def _unpacked(path: Path) -> Path:
         if not place.exists():
             try:
                 with _UNPACK[path.suffix](path) as packed, replacing(place) as file:
-                    shutil.copyfileobj(packed, file, 1 << 20)
-            except (EOFError, OSError, lzma.LZMAError) as error:
+                    _copy(packed, file, path)
+            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
                 raise DataError(f"{path}: cannot be unpacked: {error}", "is the file complete?") from None
     return place
+
+
+def _copy(packed: Any, file: Any, path: Path) -> None:
+    """Unpack; what grows beyond all that text does is no data but a trap for disks."""
+    size, most = 0, max(MOST_GROWTH * path.stat().st_size, MOST_UNPACKED)
+    while piece := packed.read(1 << 20):
+        size += len(piece)
+        if size > most:
+            text = f"{path}: cannot be unpacked: it grows to more than {MOST_GROWTH} times its size"
+            raise DataError(text, "is it what it should be? unpack it by hand and name the unpacked file")
+        file.write(piece)
 
 
 def open_rows(place: str, *, as_lines: bool = False, sha256: str | None = None, say: Say = lambda _text: None) -> Rows:

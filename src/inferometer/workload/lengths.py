@@ -10,7 +10,10 @@ from statistics import NormalDist
 
 import numpy as np
 
+from inferometer.documents.files import file_bytes, text_in
+from inferometer.documents.refused import RefusedError
 from inferometer.errors import PlanError
+from inferometer.plan.fields import MOST_TOKENS
 from inferometer.plan.workloads.lengths import Lengths, Part
 from inferometer.plan.workloads.pauses import Pause
 
@@ -96,7 +99,7 @@ def _uniform(least: int, most: int) -> Quantile:
 
 
 def _bounded(spec: Part, drawn: Callable[[float], float]) -> Quantile:
-    least, most = spec.min or 1, math.inf if spec.max is None else spec.max
+    least, most = spec.min or 1, MOST_TOKENS if spec.max is None else spec.max
     return lambda u: int(min(max(round(drawn(u)), least), most))
 
 
@@ -127,9 +130,10 @@ def _recorded(file: str) -> Callable[[float], float]:
 def recorded_lengths(file: str) -> tuple[int, ...]:
     """The lengths of a file, one a line, in order; a `PlanError` names the row that is none."""
     try:
-        rows = Path(file).expanduser().read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{file}: cannot be read: {error}", "give a text file with a length on each line") from None
+        rows = text_in(file_bytes(Path(file).expanduser())).splitlines()
+    except (OSError, RuntimeError, ValueError) as error:
+        told = error.sentence if isinstance(error, RefusedError) else str(error)
+        raise PlanError(f"{file}: cannot be read: {told}", "give a text file with a length on each line") from None
     values = [_recorded_length(file, number, row) for number, row in enumerate(rows, 1) if row.strip()]
     if not values:
         raise PlanError(f"{file}: has no lengths in it", "give a text file with a length on each line")
@@ -138,9 +142,9 @@ def recorded_lengths(file: str) -> tuple[int, ...]:
 
 def _recorded_length(file: str, number: int, row: str) -> int:
     text = row.strip()
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or len(text) > len(str(MOST_TOKENS)) or not 1 <= int(text) <= MOST_TOKENS:
         raise PlanError(
-            f"{file}: row {number} must be a whole number of at least 1, got {text[:40]}",
+            f"{file}: row {number} must be a whole number from 1 to {MOST_TOKENS:,}, got {text[:40]}",
             "an empirical distribution has one length a line; for a table see workload type trace",
         )
     return int(text)

@@ -100,8 +100,8 @@ def _read(chosen: Format, source: Any, path: Path) -> Found:
         found = chosen.read(source)
     except DataError as error:
         raise DataError(f"{path}: {error.message}", error.hint) from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        what = f"{type(error).__name__}: {error}"
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise DataError(f"{path}: looks like {chosen.title}, but cannot be read as that ({what})") from error
     if not found.runs:
         what = f": {found.broken[0]}" if found.broken else ""
@@ -136,7 +136,7 @@ def _all_or_none(runs: list[ImportedRun], origin: _Origin, store: Store) -> list
 def _kept(run: ImportedRun, origin: _Origin, store: Store) -> Run:
     try:
         summary = summary_of(run)
-    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         what = f"{run.part}: " if run.part else ""
         raise DataError(f"{origin.path}: {what}its requests cannot be measured: {error}") from error
     started, by = (run.started, {}) if run.started else (_modified(origin.path), {"started_by": "the file's date"})

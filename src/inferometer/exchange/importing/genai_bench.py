@@ -4,11 +4,12 @@
 Fields: sgl-project/genai-bench, genai_bench/metrics/metrics.py, aggregated_metrics_collector.py and time_units.py.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from inferometer.documents.files import text_in
+from inferometer.documents.json_text import json_value
 from inferometer.exchange.importing import sayings
 from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistics, told, whole
@@ -82,7 +83,7 @@ def _rates(said: Mapping[str, Any]) -> dict[str, float]:
 def _experiment(source: Source) -> Mapping[str, Any]:
     content = source.beside("experiment_metadata.json")
     try:
-        found = json.loads(content) if content else {}
+        found = json_value(text_in(content))[0] if content else {}
     except ValueError:
         return {}
     return found if isinstance(found, Mapping) else {}
@@ -113,7 +114,7 @@ def _environment(about: Mapping[str, Any]) -> dict[str, Any]:
     return sayings.environment_of(
         engine=about.get("server_engine"),
         version=about.get("server_version"),
-        gpus=[gpu] * (whole(count) or 1) if gpu else None,
+        gpus=sayings.gpus(gpu, count) if gpu else None,
         tool={"name": "genai-bench", "version": about.get("benchmark_version") or None},
     )
 

@@ -5,13 +5,13 @@ Fields: kubernetes-sigs/inference-perf, inference_perf/reportgen/base.py. `confi
 `*_prometheus_metrics.json` are read with the report where they stand beside it.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
-
+from inferometer.documents.files import text_in
+from inferometer.documents.json_text import json_value
+from inferometer.documents.yaml_text import yaml_value
 from inferometer.exchange.importing import sayings
 from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
@@ -101,7 +101,7 @@ def _server_side(source: Source) -> dict[str, dict[str, Any]]:
     if content is None or "lifecycle" not in source.name:
         return {}
     try:
-        said = json.loads(content).get("successes") or {}
+        said = json_value(text_in(content))[0].get("successes") or {}
     except (ValueError, AttributeError):
         return {}
     found: dict[str, dict[str, Any]] = {}
@@ -115,8 +115,8 @@ def _config(source: Source) -> Mapping[str, Any]:
     """The configuration beside the report, or above it."""
     content = source.beside("config.yaml") or source.beside("../config.yaml")
     try:
-        said = yaml.safe_load(content) if content else None
-    except yaml.YAMLError:
+        said = yaml_value(text_in(content))[0] if content else None
+    except ValueError:
         return {}
     return said if isinstance(said, Mapping) else {}
 

@@ -136,7 +136,7 @@ def _old_environment(scenario: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _gpus(cards: Sequence[Mapping[str, Any]]) -> list[str] | None:
-    return [str(card.get("model")) for card in cards for _ in range(whole(card.get("count")) or 1)] or None
+    return [name for card in cards for name in sayings.gpus(str(card.get("model")), card.get("count"))] or None
 
 
 def _parallelism(cards: Sequence[Mapping[str, Any]]) -> list[Any] | None:

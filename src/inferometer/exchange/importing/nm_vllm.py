@@ -127,7 +127,7 @@ def _environment(said: Mapping[str, Any]) -> dict[str, Any]:
     return sayings.environment_of(
         engine="vllm",
         version=said.get("vllm_version") or context.get("vllm_version"),
-        gpus=[match[1]] * int(match[2]) if match else context.get("cuda_device_names"),
+        gpus=sayings.gpus(match[1], match[2]) if match else context.get("cuda_device_names"),
         stack=told({"tensor_parallel_size": said.get("tensor_parallel_size")}),
         versions=told({name: context.get(f"{name}_version") for name in ("python", "torch", "torch_cuda")}),
         description=said.get("description"),

@@ -134,10 +134,9 @@ def _workload(said: Mapping[str, Any], name: str) -> dict[str, Any] | None:
 
 def _environment(said: Mapping[str, Any]) -> dict[str, Any]:
     strategy = next((said[column] for column in STRATEGY if said.get(column)), None)
-    servers = whole(said.get("num_servers")) or 1
     return sayings.environment_of(
         engine="vllm",
-        gpus=[said["gpu_type"]] * servers if said.get("gpu_type") else None,
+        gpus=sayings.gpus(said["gpu_type"], said.get("num_servers")) if said.get("gpu_type") else None,
         stack={"strategy": strategy, **{name: said[name] for name in STACK if said.get(name) not in (None, "")}},
     )
 

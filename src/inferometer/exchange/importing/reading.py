@@ -2,13 +2,14 @@
 
 import csv
 import io
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from inferometer.documents.files import binary_kind, file_bytes, text_in
+from inferometer.documents.json_text import json_value
+from inferometer.documents.refused import RefusedError
+from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError
 from inferometer.exchange.importing.found import Row, Source
 
@@ -17,9 +18,9 @@ MOST_BYTES = 2 * 2**30  # of one result; what is larger is not a result but a lo
 
 def read_source(path: Path) -> Source:
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"{path}: {path.stat().st_size / 2**30:.1f} GiB is too large for a result")
-        content = path.read_bytes()
+        content = file_bytes(path, MOST_BYTES)
+    except RefusedError as error:
+        raise DataError(f"{path}: {error.sentence}") from None
     except IsADirectoryError:
         raise DataError(f"{path}: is a folder, not a file") from None
     except OSError as error:
@@ -29,8 +30,12 @@ def read_source(path: Path) -> Source:
 
 def _beside(path: Path) -> Callable[[str], bytes | None]:
     def read(name: str) -> bytes | None:
-        file = path.parent / name
-        return file.read_bytes() if file.is_file() else None
+        """None where it is not there or cannot be read: it only adds to the result."""
+        try:
+            file = path.parent / name
+            return file_bytes(file, MOST_BYTES) if file.is_file() else None
+        except (OSError, ValueError):
+            return None
 
     return read
 
@@ -56,42 +61,39 @@ def parse(
 def _text(content: bytes, where: str) -> str:
     if not content.strip():
         raise DataError(f"{where}: is empty")
+    hint = "results of other tools are JSON, YAML, CSV or text"
+    if (kind := binary_kind(content)) is not None:
+        raise DataError(f"{where}: is not text but {kind}", hint)
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        kind = _binary(content)
-        raise DataError(
-            f"{where}: is not text but {kind}", "results of other tools are JSON, YAML, CSV or text"
-        ) from None
-
-
-def _binary(content: bytes) -> str:
-    known = {b"PAR1": "a Parquet file", b"PK\x03\x04": "a ZIP archive", b"\x1f\x8b": "gzip", b"\x89PNG": "an image"}
-    return next((kind for start, kind in known.items() if content.startswith(start)), "bytes")
+        return text_in(content)
+    except RefusedError as error:
+        raise DataError(f"{where}: {error.sentence}", error.hint or hint) from None
 
 
 def _json(name: str, content: bytes, text: str, where: str, beside: Callable[[str], bytes | None]) -> Source:
     try:
-        return Source(name, content, "json", json.loads(text), beside=beside)
-    except json.JSONDecodeError as error:
+        return Source(name, content, "json", _unique(text), beside=beside)
+    except RefusedError as error:
         if not _is_lines(text):
-            raise DataError(f"{where}: is not JSON: {_said(error, text)}") from None
+            raise DataError(f"{where}: is not JSON that can be read: {error.sentence}") from None
     rows, broken = _lines(text)
     return Source(name, content, "jsonl", rows, tuple(broken), beside)
 
 
-def _said(error: json.JSONDecodeError, text: str) -> str:
-    if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
-        return f"it ends early, at line {error.lineno}: was it copied while it was written?"
-    return f"line {error.lineno} column {error.colno}: {error.msg.lower()}"
+def _unique(text: str) -> Any:
+    """What JSON says, where no key is given twice: nobody could tell which of them was measured."""
+    value, twice = json_value(text)
+    if twice:
+        raise RefusedError(f"{twice[0]} is given twice")
+    return value
 
 
 def _is_lines(text: str) -> bool:
     """Whether the first line is a whole object: then every line should be one."""
     first, _, rest = text.lstrip().partition("\n")
     try:
-        return isinstance(json.loads(first), dict) and bool(rest.strip())
-    except json.JSONDecodeError:
+        return isinstance(_unique(first), dict) and bool(rest.strip())
+    except RefusedError:
         return False
 
 
@@ -101,9 +103,9 @@ def _lines(text: str) -> tuple[list[Row], list[str]]:
         if not line.strip():
             continue
         try:
-            said = json.loads(line)
-        except json.JSONDecodeError as error:
-            broken.append(f"line {number}: not JSON: {error.msg.lower()}")
+            said = _unique(line)
+        except RefusedError as error:
+            broken.append(f"line {number}: not JSON: {error.text}")
             continue
         if isinstance(said, dict):
             rows.append(Row(f"line {number}", said))
@@ -114,11 +116,12 @@ def _lines(text: str) -> tuple[list[Row], list[str]]:
 
 def _yaml(text: str, where: str) -> Any:
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f"line {mark.line + 1}: " if mark else ""
-        raise DataError(f"{where}: is not YAML: {at}{getattr(error, 'problem', None) or error}") from None
+        value, twice = yaml_value(text)
+    except RefusedError as error:
+        raise DataError(f"{where}: is not YAML that can be read: {error.sentence}", error.hint) from None
+    if twice:
+        raise DataError(f"{where}: {twice[0]}", "take one of them out")
+    return value
 
 
 def _looks_like_table(text: str) -> bool:
@@ -133,11 +136,11 @@ def _looks_like_yaml(text: str) -> bool:
 
 def _rows(text: str) -> tuple[list[Row], list[str]]:
     """A table with its header; the header again between the rows is no row, and begins a table of its own."""
-    reader = csv.reader(io.StringIO(text))
+    reader = csv.reader(io.StringIO(text, newline=""))
     rows: list[Row] = []
     broken: list[str] = []
     header: list[str] = []
-    for cells in reader:
+    for cells in _cells(reader, broken):
         if not any(cell.strip() for cell in cells):
             continue
         if not header or _is_header(cells, header):
@@ -147,6 +150,17 @@ def _rows(text: str) -> tuple[list[Row], list[str]]:
         else:
             rows.append(Row(f"line {reader.line_num}", dict(zip(header, cells, strict=True))))
     return rows, broken
+
+
+def _cells(reader: Any, broken: list[str]) -> Iterator[list[str]]:
+    """The rows of a table; one that cannot be read is named."""
+    while True:
+        try:
+            yield next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            broken.append(f"line {reader.line_num}: {error}")
 
 
 def _is_header(cells: list[str], header: list[str]) -> bool:

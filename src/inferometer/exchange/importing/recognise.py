@@ -71,7 +71,7 @@ def _fits(each: Format, source: Source) -> bool:
     """A file may hold anything: one that has other things than a format expects is not of that format."""
     try:
         return each.fits(source)
-    except (AttributeError, KeyError, TypeError, IndexError):
+    except (ArithmeticError, AttributeError, DataError, LookupError, TypeError, ValueError):
         return False
 
 

@@ -5,6 +5,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from inferometer.errors import DataError
 from inferometer.exchange.importing.units import is_endless, number, whole
 from inferometer.plan.foreign.found import without_missing
 from inferometer.plan.foreign.shapes import bell, load_of, tidy
@@ -12,6 +13,17 @@ from inferometer.plan.secrets import redacted_url
 
 MADE_UP = ("random", "random-ids", "synthetic", "synthetic_text")  # datasets that are drawn, not read
 _IN_NAME = re.compile(r"in_?(\d+)_out_?(\d+)")
+
+
+MOST_GPUS = 100_000  # of one server: more is a mistake in the file, and each is a name in a list
+
+
+def gpus(name: Any, count: Any) -> list[Any]:
+    """The name of every device, as many times as there are of it; one where the file does not say."""
+    found = whole(count) or 1
+    if not 1 <= found <= MOST_GPUS:
+        raise DataError(f"must have 1 to {MOST_GPUS:,} accelerators, got {count}")
+    return [name] * found
 
 
 def instant(said: Any) -> datetime | None:

@@ -28,6 +28,9 @@ BYTES: dict[str, float] = {
     "GiB": 2.0**30,
     "TiB": 2.0**40,
 }
+MOST_NUMBER = 1e19  # nanoseconds since 1970 are 2e18
+MOST_COUNT = 2**53  # of requests and tokens: what every JSON reader and database holds exactly
+MOST_LETTERS = 400
 TYPICAL_S = {"tpot": 0.02, "itl": 0.02, "ntpot": 0.03, "ttft": 0.2, "e2e": 5.0}  # of language models over HTTP
 _NAMES = {
     **dict.fromkeys(("mean", "avg", "average"), "mean"),
@@ -41,19 +44,27 @@ _QUANTILE = re.compile(r"[pP](\d+)(?:[p.](\d+))?")
 
 def number(value: Any) -> float | None:
     """A finite number, also where it is written as text; anything else is missing."""
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool) or value is None or (isinstance(value, str) and len(value) > MOST_LETTERS):
         return None
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    if not math.isfinite(found):
+        return None
+    if abs(found) > MOST_NUMBER:
+        raise DataError(f"{found:g} is too large for a time, a rate or a count", "is the file damaged?")
+    return found
 
 
 def whole(value: Any) -> int | None:
     """A count; a broken part of one is no count."""
     found = number(value)
-    return int(found) if found is not None and found == int(found) else None
+    if found is None or found != int(found):
+        return None
+    if abs(found) > MOST_COUNT:
+        raise DataError(f"{found:g} is too large for a count", "is the file damaged?")
+    return int(found)
 
 
 def is_endless(value: Any) -> bool:

@@ -1,13 +1,13 @@
 """Another tool's command line by a table of its flags: every mistake is found, and nothing is dropped unsaid."""
 
 import difflib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from inferometer import vocabulary
+from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 
 _ON = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
@@ -82,7 +82,7 @@ class Given:
         """A JSON object."""
         text = self.text(name)
         try:
-            value = {} if text is None else json.loads(text)
+            value = {} if text is None else json_value(text)[0]
         except ValueError:
             value = None
         if not isinstance(value, dict):

@@ -11,7 +11,7 @@ from typing import Any
 from inferometer.errors import PlanError
 from inferometer.plan.experiment import Experiment, experiment_from
 from inferometer.plan.foreign import llmd_experiment, nm_vllm, recognise
-from inferometer.plan.foreign.found import Foreign, ForeignExperiment
+from inferometer.plan.foreign.found import Foreign, ForeignExperiment, reading
 from inferometer.plan.foreign.nm_vllm_config import Known
 from inferometer.plan.opening import is_plan
 from inferometer.plan.reading import file_text, nearby, read_mapping
@@ -85,7 +85,8 @@ def foreign_experiment(
         if not nm_vllm.is_list(text):
             raise PlanError(f"{where}: must list configs, a path ending in .json on each line")
         recognise.refuse_changes(changes, "a list of configs")
-        return nm_vllm.from_list(text, where, known)
+        with reading(where, "a list of configs of nm-vllm"):
+            return nm_vllm.from_list(text, where, known)
     if recognise.is_template(where):
         return _several(recognise.from_template(file_text(Path(where)), where, changes, environ), _run(where))
     said, twice = read_mapping(where)
@@ -105,11 +106,13 @@ def _of_mapping(
 ) -> ForeignExperiment | None:
     if nm_vllm.is_it(said):
         recognise.refuse_changes(changes, "a config of nm-vllm")
-        return nm_vllm.from_mapping(said, where, known)
+        with reading(where, "a config of nm-vllm"):
+            return nm_vllm.from_mapping(said, where, known)
     if llmd_experiment.is_it(said):
         recognise.refuse_changes(changes, "an experiment of llm-d")
         aimed = any(text.startswith(("target.url=", "target=")) for text in overrides)
-        return llmd_experiment.from_mapping(said, where, environ, run_only=aimed)
+        with reading(where, "an experiment of llm-d"):
+            return llmd_experiment.from_mapping(said, where, environ, run_only=aimed)
     if recognise.is_foreign(said):
         return _several(recognise.from_mapping(said, where, changes, environ), _run(where))
     return None

@@ -8,6 +8,7 @@ from inferometer.plan.foreign import inference_perf as config
 from inferometer.plan.foreign.arguments import Flag, parse
 from inferometer.plan.foreign.found import Foreign
 from inferometer.plan.foreign.templates import changed
+from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_yaml
 
 
@@ -22,7 +23,7 @@ def inference_perf(words: Sequence[str]) -> Foreign:
     path = Path(name)
     if not path.is_file():
         raise PlanError(f"{config.TOOL}: --config_file {name}: there is no such file")
-    said, twice = parse_yaml(path.read_text(encoding="utf-8-sig"), name)
+    said, twice = parse_yaml(file_text(path), name)
     changes = [f"{key.replace('-', '_')}={value}" for key, value in given.values.items() if key != "config-file"]
     said, notes = changed(said, changes, name, config.may_have)
     given.mistakes += twice

@@ -1,6 +1,7 @@
 """`Foreign`: another tool's plan, said as ours, with what a person should know about the difference."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -38,6 +39,21 @@ class ForeignExperiment:
     tool: str
     experiment: dict[str, Any]
     notes: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def reading(where: str, what: str, is_file: bool = True) -> Iterator[None]:
+    """Around the reader of another tool's file or command line. Such a file may hold anything: what a reader does not
+    expect at some place is a mistake of the file, said with its name, like those that the reader says itself."""
+    try:
+        yield
+    except PlanError as error:
+        if is_file:
+            error.name(where)
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise PlanError(f"{where}: looks like {what}, but cannot be read as that ({told})") from error
 
 
 def without_missing(value: Any) -> Any:

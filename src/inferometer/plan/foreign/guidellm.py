@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from inferometer.documents.json_text import json_value
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
 from inferometer.plan.foreign.shapes import bell, experiment, of_sessions, tidy
@@ -135,7 +136,7 @@ def _settings(text: str) -> dict[str, Any] | None:
     """`prompt_tokens=256,output_tokens=128` or JSON; `None` for a file or a dataset's name."""
     if text.lstrip().startswith(("{", "[")):
         try:
-            value = json.loads(text)
+            value = json_value(text)[0]
         except ValueError:
             return None
         value = value[0] if isinstance(value, list) and value else value

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign
@@ -52,7 +53,7 @@ def _section(given: Given, name: str, text: str) -> dict[str, Any]:
     """`kind=sweep,sweep_size=10` or the same as JSON."""
     try:
         if text.lstrip().startswith("{"):
-            return dict(json.loads(text))
+            return dict(json_value(text)[0])
         pairs = [part.partition("=") for part in text.split(",")]
         if not all(sign for _, sign, _ in pairs):
             raise ValueError

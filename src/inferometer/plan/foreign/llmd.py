@@ -9,6 +9,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, templates, vllm_bench
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign
+from inferometer.plan.reading import file_text
 
 TOOL = "run.sh"
 _CLUSTER = "comes with clusters, not with a plan"
@@ -103,7 +104,7 @@ def from_words(words: Sequence[str], environ: Mapping[str, str] = os.environ) ->
     place = _profile(given, environ)
     given.settle()
     if isinstance(place, Path):
-        found = from_text(place.read_text(encoding="utf-8-sig"), str(place), given.several("overrides"), known)
+        found = from_text(file_text(place), str(place), given.several("overrides"), known)
     else:
         found = _ours(place, known)
     return found.noted(notes)

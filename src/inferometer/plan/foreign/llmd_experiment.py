@@ -1,13 +1,13 @@
 """llm-d-benchmark's experiment files: treatments of the stack (setup) times treatments of the workload (run), each a
 case. The run half changes a profile in its own words; the setup half becomes a server that is started."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 from inferometer.plan.foreign import inference_perf, llmd, templates
 from inferometer.plan.foreign.found import ForeignExperiment, without_missing
@@ -151,7 +151,7 @@ def _joined(prefix: str, values: Any) -> str:
 def _typed(text: str) -> Any:
     """A number where it is one: what stands in a profile in its place is too."""
     try:
-        return json.loads(text)
+        return json_value(text)[0]
     except ValueError:
         return text
 

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.plan.foreign.found import Foreign, IsExperiment
+from inferometer.plan.foreign.found import Foreign, IsExperiment, reading
 
 COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once python and paths are gone, and its reader
     "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_words", "vLLM's benchmark"),
@@ -36,7 +36,8 @@ def from_command(words: Sequence[str]) -> Foreign:
         steps = name.split()
         if [_stem(word) for word in bare[: len(steps)]] == steps:
             module, _, function = place.partition(":")
-            found: Foreign = getattr(import_module(module), function)(bare[len(steps) :])
+            with reading(f"-- {name}", "its command line", is_file=False):
+                found: Foreign = getattr(import_module(module), function)(bare[len(steps) :])
             return found
     if words and words[0].startswith("-"):
         raise PlanError(f"-- {' '.join(words)[:60]}: flags without the name of their tool", _whose(words))
@@ -104,8 +105,9 @@ def from_mapping(
 
     if (tool := whose_experiment(said)) is not None and llmd.reader_of(said) is None:
         raise IsExperiment(f"{where}: is an experiment of {tool}, not a plan", f"inferometer sweep {where}")
-    said, differences = llmd.changed(said, changes, where)
-    return llmd.from_mapping(said, where, environ).noted(differences)
+    with reading(where, "a plan of another tool"):
+        said, differences = llmd.changed(said, changes, where)
+        return llmd.from_mapping(said, where, environ).noted(differences)
 
 
 def is_template(path: str) -> bool:
@@ -117,4 +119,5 @@ def from_template(text: str, where: str, changes: Sequence[str], environ: Mappin
     """The plan that a template means."""
     from inferometer.plan.foreign import llmd
 
-    return llmd.from_text(text, where, changes, environ)
+    with reading(where, "a template of llm-d"):
+        return llmd.from_text(text, where, changes, environ)

@@ -212,7 +212,7 @@ def _random_images(given: Given, requests: int, notes: list[str]) -> dict[str, A
         try:
             buckets = dict(ast.literal_eval(text))
             height, width, _ = max(buckets, key=lambda key: buckets[key])
-        except (ValueError, SyntaxError, TypeError):
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             given.wrong("random-mm-bucket-config", "must be {(height, width, frames): share}")
             return {}
     height, width, _ = max(buckets, key=lambda key: buckets[key])

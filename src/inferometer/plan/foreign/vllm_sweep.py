@@ -12,6 +12,7 @@ from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
 from inferometer.plan.foreign.shapes import NO_FILES, load_of
 from inferometer.plan.foreign.varied import told_apart
+from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_json
 
 TOOL = "vllm bench sweep"
@@ -102,7 +103,7 @@ def _records(given: Given, name: str) -> list[Record]:
     if not Path(place).is_file():
         given.wrong(name, "must be a JSON file; there is no such file")
         return []
-    said, twice = parse_json(Path(place).read_text(encoding="utf-8-sig"), place)
+    said, twice = parse_json(file_text(Path(place)), place)
     given.mistakes += twice
     if isinstance(said, dict):
         said = [{NAME: key, **value} for key, value in said.items() if isinstance(value, dict)]

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from inferometer.plan.fields import Count, Mistake
+from inferometer.plan.fields import Count, Mistake, Tokens
 from inferometer.plan.workloads.common import FileSection
 from inferometer.plan.workloads.lengths import Lengths
 from inferometer.plan.workloads.pauses import Pause
@@ -71,7 +71,7 @@ class Conversations(Dataset):
     prefix_header: str | None = Field(
         None, min_length=1, description="header with an id of the prompt's beginning, such as X-Prefix-ID"
     )
-    prefix_chars: Count = Field(100, ge=1, description="characters that make prompts count as sharing a beginning")
+    prefix_chars: Tokens = Field(100, ge=1, description="characters that make prompts count as sharing a beginning")
     columns: dict[str, str] = Field({}, description="names of the fields, where the file has others")
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -130,7 +130,7 @@ class Sonnet(DataFile):
 
     type: Literal["sonnet"] = Field("sonnet", description="where prompts come from")
     input_tokens: Lengths = Field(Lengths.of(550), description="length of each prompt")
-    prefix_tokens: Count = Field(200, ge=0, description="length of the beginning that all share")
+    prefix_tokens: Tokens = Field(200, ge=0, description="length of the beginning that all share")
 
     @property
     def mean_input(self) -> float | None:

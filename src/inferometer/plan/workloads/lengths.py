@@ -9,8 +9,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_serializer, model_validator
 
 from inferometer import vocabulary
-from inferometer.plan.fields import COUNT_TEXT, Count, Mistake, Number, Section
+from inferometer.plan.fields import COUNT_TEXT, MOST_TOKENS, Count, Mistake, Number, Section, Tokens
 
+MOST_ALPHA = 20  # at 20 the second length comes once in a million: more is one length
+MOST_SPREAD = 100  # standard deviations in means: a lognormal of more is almost always 1, and then a million
 Shape = Literal["fixed", "uniform", "normal", "lognormal", "zipf", "choices", "empirical", "mixture"]
 
 _RANGE = re.compile(r"\s*([0-9][^-]*?)\s*-\s*([0-9][^-]*?)\s*")
@@ -38,12 +40,14 @@ class Part(Section):
     """One distribution of lengths; several, with weights, make a mixture."""
 
     type: Shape = Field("fixed", description="kind of distribution; not needed where another field tells")
-    value: Count | None = Field(None, ge=1, description="fixed: the length")
-    min: Count | None = Field(None, ge=1, description="uniform, zipf: the least; others: nothing shorter is drawn")
-    max: Count | None = Field(None, ge=1, description="uniform, zipf: the most; others: nothing longer is drawn")
-    mean: Number | None = Field(None, gt=0, description="normal, lognormal: the mean length")
-    std: Number | None = Field(None, ge=0, description="normal, lognormal: the standard deviation")
-    alpha: Number | None = Field(None, gt=0, description="zipf: the exponent; the k-th length comes like 1/k^alpha")
+    value: Tokens | None = Field(None, ge=1, description="fixed: the length")
+    min: Tokens | None = Field(None, ge=1, description="uniform, zipf: the least; others: nothing shorter is drawn")
+    max: Tokens | None = Field(None, ge=1, description="uniform, zipf: the most; others: nothing longer is drawn")
+    mean: Number | None = Field(None, gt=0, le=MOST_TOKENS, description="normal, lognormal: the mean length")
+    std: Number | None = Field(None, ge=0, le=MOST_TOKENS, description="normal, lognormal: the standard deviation")
+    alpha: Number | None = Field(
+        None, gt=0, le=MOST_ALPHA, description="zipf: the exponent; the k-th length comes like 1/k^alpha"
+    )
     values: list[Count] = Field([], description="choices: the lengths")
     weights: list[Number] = Field([], description="choices: how often each, in proportion")
     file: str | None = Field(None, description="empirical: a file of lengths, one a line")
@@ -71,6 +75,10 @@ class Part(Section):
             yield Mistake(("weights",), f"must be as many as values, {len(self.values)}, got {len(self.weights)}")
         if any(value < 1 for value in self.values):
             yield Mistake(("values",), f"must be at least 1, got {min(self.values)}")
+        if any(value > MOST_TOKENS for value in self.values):
+            yield Mistake(("values",), f"must be at most {MOST_TOKENS:,}, got {max(self.values)}")
+        if self.type == "lognormal" and self.mean and self.std and self.std > MOST_SPREAD * self.mean:
+            yield Mistake(("std",), f"must be at most {MOST_SPREAD} times the mean, {self.mean:g}, got {self.std:g}")
         if any(weight < 0 for weight in self.weights) or (self.weights and not any(self.weights)):
             yield Mistake(("weights",), "must not be negative, and not all 0")
 
@@ -210,6 +218,8 @@ def _whole(value: str | float) -> int:
         raise ValueError(f"must be a whole number such as 300, 2k or 4Ki{also}") from None
     if number < 1:
         raise ValueError("must be at least 1")
+    if number > MOST_TOKENS:
+        raise ValueError(f"must be at most {MOST_TOKENS:,}")
     return number
 
 
@@ -245,6 +255,6 @@ def _zipf_mean(least: int, most: int, alpha: float) -> float:
     total = above = 0.0
     for low, high in pairwise(edges):
         middle = (low + high - 1) / 2
-        share = (high - low) / (middle + 1) ** alpha
+        share = (high - low) * (middle + 1) ** -alpha
         total, above = total + share, above + share * (least + middle)
     return above / total

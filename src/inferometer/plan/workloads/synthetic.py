@@ -5,10 +5,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
-from inferometer.plan.fields import Count, Mistake, Number, Section
+from inferometer.plan.fields import Count, Mistake, Number, Requests, Section, Tokens
 from inferometer.plan.workloads.common import WorkloadSection
-from inferometer.plan.workloads.lengths import Lengths
+from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths
 from inferometer.plan.workloads.pauses import Pause
+
+MOST_GROUPS = 1_000_000
+MOST_IMAGES = 1000
+MOST_PIXELS = 1 << 28  # of all images of a prompt: they are made in memory
 
 
 class Pair(Section):
@@ -19,8 +23,8 @@ class Pair(Section):
         {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": ["number", "string"]}},
     ]
 
-    input: Count = Field(ge=1, description="tokens of the prompt")
-    output: Count = Field(ge=1, description="tokens asked of the answer")
+    input: Tokens = Field(ge=1, description="tokens of the prompt")
+    output: Tokens = Field(ge=1, description="tokens asked of the answer")
     weight: Number = Field(1.0, gt=0, description="how often, in proportion")
 
     @model_validator(mode="before")
@@ -50,13 +54,15 @@ class Prefix(Section):
     suffix_tokens: Lengths | None = Field(
         None, description="what follows it, in place of input_tokens, which is the length of both together"
     )
-    groups: Count = Field(1, ge=1, description="how many different beginnings")
-    prompts: Count | None = Field(None, ge=1, description="different prompts per beginning; without it, all are new")
-    zipf: Number | None = Field(None, ge=0, description="popularity of the groups: the k-th has a share like 1/k^zipf")
+    groups: Count = Field(1, ge=1, le=MOST_GROUPS, description="how many different beginnings")
+    prompts: Requests | None = Field(None, ge=1, description="different prompts per beginning; without it, all are new")
+    zipf: Number | None = Field(
+        None, ge=0, le=MOST_ALPHA, description="popularity of the groups: the k-th has a share like 1/k^zipf"
+    )
     hit_rate: Number | None = Field(
         None, ge=0, le=1, description="share of the input tokens to come from the cache: primed first, checked after"
     )
-    block: Count = Field(16, ge=1, description="tokens that the server caches together: what a hit is rounded down to")
+    block: Tokens = Field(16, ge=1, description="tokens that the server caches together: what a hit is rounded down to")
     prime: bool | None = Field(None, description="send each beginning once before the load; default: with a hit_rate")
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -76,11 +82,16 @@ class Prefix(Section):
 class Images(Section):
     """Images beside the text, each a new one."""
 
-    count: Count = Field(1, ge=1, description="images per prompt")
+    count: Count = Field(1, ge=1, le=MOST_IMAGES, description="images per prompt")
     width: Count = Field(512, ge=1, le=16384, description="pixels")
     height: Count = Field(512, ge=1, le=16384, description="pixels")
     format: Literal["png", "jpeg"] = Field("png", description="how they are written")
     content: Literal["noise", "gradient"] = Field("gradient", description="what is on them: noise hardly compresses")
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if (pixels := self.count * self.width * self.height) > MOST_PIXELS:
+            text = f"must have at most {MOST_PIXELS:,} pixels together: {self.count} x {self.width} x {self.height}"
+            yield Mistake((), f"{text} are {pixels:,}")
 
 
 class Synthetic(WorkloadSection):
@@ -90,10 +101,10 @@ class Synthetic(WorkloadSection):
     input_tokens: Lengths = Field(Lengths.of(256), description="length of each prompt")
     output_tokens: Lengths | None = Field(Lengths.of(64), description="null: the server decides when to stop")
     pairs: list[Pair] = Field([], description="input and output lengths that belong together, in place of both")
-    count: Count | None = Field(None, ge=1, description="different prompts; after these they come again")
+    count: Requests | None = Field(None, ge=1, description="different prompts; after these they come again")
     prompt_as: Literal["text", "token_ids"] = Field("text", description="how prompts are sent")
-    vocabulary: Count = Field(10_000, ge=100, description="token ids are drawn below this")
-    nonce_tokens: Count = Field(8, ge=0, description="tokens, new in each run, that keep prompts out of old caches")
+    vocabulary: Tokens = Field(10_000, ge=100, description="token ids are drawn below this")
+    nonce_tokens: Tokens = Field(8, ge=0, description="tokens, new in each run, that keep prompts out of old caches")
     tokenizer: str | None = Field(
         None, description="that makes lengths exact: a folder, a model's name, or `server` for its own /tokenize"
     )

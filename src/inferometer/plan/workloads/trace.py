@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from inferometer.plan.fields import Count, Duration, Mistake, Section
+from inferometer.plan.fields import Count, Duration, Mistake, Section, Tokens
 from inferometer.plan.workloads.common import FileSection
 
 
@@ -47,8 +47,8 @@ class TraceFile(FileSection):
     sort: bool = Field(False, description="put rows that go back in time into order; else they are an error")
     max_tokens: Count | None = Field(None, ge=1, description="leave out prompts that are longer")
     prompt_as: Literal["text", "token_ids"] = Field("text", description="how prompts are sent")
-    vocabulary: Count = Field(10_000, ge=100, description="token ids are drawn below this")
-    nonce_tokens: Count = Field(8, ge=0, description="tokens, new in each run, that keep prompts out of old caches")
+    vocabulary: Tokens = Field(10_000, ge=100, description="token ids are drawn below this")
+    nonce_tokens: Tokens = Field(8, ge=0, description="tokens, new in each run, that keep prompts out of old caches")
     tokenizer: str | None = Field(
         None, description="that makes lengths exact: a folder, a model's name, or `server` for its own /tokenize"
     )
@@ -64,7 +64,7 @@ class Mooncake(TraceFile):
     """Mooncake's traces: `hash_ids` name blocks of tokens, and so what prompts share."""
 
     type: Literal["mooncake"] = Field("mooncake", description="where prompts come from")
-    block_tokens: Count = Field(512, ge=1, description="tokens of a block that a hash id names")
+    block_tokens: Tokens = Field(512, ge=1, description="tokens of a block that a hash id names")
 
 
 class BurstGpt(TraceFile):
@@ -84,7 +84,7 @@ class Trace(TraceFile):
         {}, description="which column is the time, input_tokens, output_tokens, prompt, session, elapsed, hash_ids"
     )
     unit: Literal["s", "ms", "us", "ns"] | None = Field(None, description="of a time that is a number; else a date")
-    block_tokens: Count = Field(512, ge=1, description="tokens of a block that a hash id names")
+    block_tokens: Tokens = Field(512, ge=1, description="tokens of a block that a hash id names")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from super().disagreements()
