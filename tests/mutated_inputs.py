@@ -499,13 +499,13 @@ class Bench:
 
         begun_at = time.monotonic()
         faulthandler.dump_traceback_later(4 * LIMIT_S, exit=False)
-        with _captured() as text:
+        with _Captured() as text:
             code = execute(words)
         faulthandler.cancel_dump_traceback_later()
         return Outcome(made, argument, code, time.monotonic() - begun_at, text())
 
 
-class _captured:
+class _Captured:
     """Standard output and error as one text."""
 
     def __enter__(self) -> Callable[[], str]:
