@@ -300,7 +300,7 @@ says(
 
 
 def documents(
-    name: str, body: bytes, expected: frozenset[str] = FAILED, status: str = "200 OK", kind: str = ""
+    name: str, body: bytes, expected: frozenset[str] = FAILED, status: str = "200 OK", kind: str = "", **more: Any
 ) -> None:
     """An attack that is one body, whatever was asked for."""
 
@@ -308,16 +308,16 @@ def documents(
         head = caller.head(f"content-length: {len(body)}", status=status, kind=kind or "application/json")
         caller.send(head, body)
 
-    attack(name, expected)(act)
+    attack(name, expected, **more)(act)
 
 
 documents("empty body", b"")
-documents("page of HTML", b"<html><h1>It works!</h1></html>", kind="text/html")
-documents("document null", b"null")
-documents("document []", b"[]")
-documents("document {}", b"{}")
+documents("page of HTML", b"<html><h1>It works!</h1></html>", kind="text/html", is_text=True)
+documents("document null", b"null", is_text=True)
+documents("document []", b"[]", is_text=True)
+documents("document {}", b"{}", is_text=True)
 documents("document of an error", b'{"error": {"message": "no", "code": 500}}')
-documents("document nested 100,000 deep", b"[" * 100_000 + b"]" * 100_000)
+documents("document nested 100,000 deep", b"[" * 100_000 + b"]" * 100_000, is_text=True)
 documents("error nested 300 deep", b'{"error": ' + b"[" * 300 + b"]" * 300 + b"}", STATUS, "500 Oops")
 documents("error nested 100,000 deep", b'{"error": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001, STATUS, "500 Oops")
 documents("error that is a number of 400 digits", b'{"error": ' + b"9" * 400 + b"}", STATUS, "500 Oops")

@@ -132,6 +132,7 @@ class Attack:
     tokens: int | None = None  # that an attacked answer with outcome ok must have
     hits: Callable[[int], bool] = every_second  # which requests for an answer are attacked, counted from 1
     requests: int = 6  # of the run
+    is_text: bool = False  # any text is an answer to the API `template`, whatever it says
     listens: bool = True
     accepts_after_s: float = 0.0
 

@@ -44,7 +44,7 @@ class Kill:
     own: bool = False  # whether the command started the server itself
 
     def __str__(self) -> str:
-        return f"{self.signal.name} to {self.victim}{', which started its server' if self.own else ''}"
+        return f"{self.signal.name} to {self.victim}{' (a server that it started)' if self.own else ''}"
 
 
 VICTIMS: dict[str, Victims] = {

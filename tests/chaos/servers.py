@@ -120,7 +120,8 @@ def _judge_run(trial: Trial, attack: Attack, server: HostileServer, ended: Ended
     if unknown := set(outcomes) - set(OUTCOMES):
         trial.faults.append(f"outcomes that are not documented: {unknown}")
     _judge_healthy(trial, server, records, outcomes)
-    _judge_attacked(trial, attack, records, outcomes)
+    if not (attack.is_text and server.dialect.name == "template"):
+        _judge_attacked(trial, attack, records, outcomes)
     _judge_time(trial, records)
     counted = [outcome for outcome in outcomes if outcome not in CENSORED]
     failed = sum(outcome != "ok" for outcome in counted)
