@@ -149,7 +149,7 @@ def test_run(store: Path, name: str) -> None:
     if not spoilt:
         assert verdict["word"] in wanted.statuses, verdict
         assert done.returncode == wanted.code, done.stderr
-    assert all(text in done.stderr for text in wanted.says), done.stderr
+        assert all(text in done.stderr for text in wanted.says), done.stderr
     assert (done.returncode == 0) <= (document["run"]["state"] == "complete")
 
 
