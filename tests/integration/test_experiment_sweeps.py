@@ -25,6 +25,7 @@ from inferometer.show.experiment import csv_text
 from inferometer.store.experiments import ExperimentFolder, experiments_of, find_experiment, new_experiment, rows_of
 from inferometer.store.opening import open_store
 from inferometer.target.offline.engine import open_engine
+from measured import assert_ran
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAN = {
@@ -68,7 +69,8 @@ def values_of(done):
 def test_a_sweep_restarts_its_server_only_when_that_changes(tmp_path, store):
     file = written(tmp_path, axes={"load.rate": [60, 90], "server.args.max_sequences": [8, 16]}, name="four")
     done = command(file, "--store", store, "--json", "--csv", tmp_path / "out.csv")
-    assert done.exception is None and done.return_value == 0, done.output
+    assert done.exception is None, done.output
+    assert_ran(done.return_value, done.output)  # a busy machine may make a case invalid, which is exit code 4
     (kept,) = experiments_of(store)
     rows = rows_of(kept, open_store(store))
     assert [row.state for row in rows] == ["complete"] * 4
@@ -332,7 +334,8 @@ SHORTER = {
 @pytest.mark.parametrize("name", SHORTER)
 def test_the_examples_run(name, store):
     done = command(EXAMPLES / f"{name}.yaml", "--store", store, *SHORTER[name], "--json", "--quiet")
-    assert done.exception is None and done.return_value == 0, done.output
+    assert done.exception is None, done.output
+    assert_ran(done.return_value, done.output)  # a busy machine may make a case invalid, which is exit code 4
     cases = json.loads(done.stdout)["cases"]
     assert {case["state"] for case in cases} == {"complete"}
     for case in cases:

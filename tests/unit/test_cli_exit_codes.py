@@ -49,6 +49,12 @@ CASES = [
     # a limit that is broken by what the target did is broken, also where that makes the numbers invalid
     (coded(MISSED, "failed_requests"), 1, BROKEN_AND_INVALID),
     (coded(MISSED, "unbounded_queue"), 1, BROKEN_AND_INVALID),
+    # late sends make no request fail
+    (
+        coded(made_run(requests=100, failed=0.2, limits=["failure_rate < 5%"]), "late_sends"),
+        1,
+        "error: a limit failed: failure_rate < 5%\nerror: not valid as a measurement: Why.\n",
+    ),
     # with our own late sends it may be kept in truth
     (coded(MISSED, "late_sends"), 4, "error: not valid as a measurement: Why.\n"),
     (

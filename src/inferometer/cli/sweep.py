@@ -290,6 +290,6 @@ def _exit_code(swept: "Swept", store: "Store") -> int:
         say("error", f"limits failed in {len(missed)} of {len(swept.rows)} cases: {', '.join(missed[:4])}")
     invalid = [row.name for row in swept.rows if row.exit_code == INVALID]
     if invalid:
-        what = "are not valid as measurements, or not of a limit"
-        say("error", f"{len(invalid)} of {len(swept.rows)} cases {what}: {', '.join(invalid[:4])}")
+        what = "not valid as a measurement, or not of a limit"
+        say("error", f"{what}, in {len(invalid)} of {len(swept.rows)} cases: {', '.join(invalid[:4])}")
     return LIMIT_FAILED if missed else INVALID if invalid else 0

@@ -24,10 +24,16 @@ def exit_code(run: Run) -> int:
     if never_reached(run.summary.get("outcomes")):
         return UNREACHABLE
     limits = run.summary.get("limits") or []
-    if any(limit["met"] is False for limit in limits) and invalid_codes(run) <= BY_TARGET:
+    if any(_is_broken(limit, invalid_codes(run)) for limit in limits):
         return LIMIT_FAILED
     undecided = any(limit["met"] is None for limit in limits)
     return INVALID if undecided or run.state == "failed" or run.verdict.get("word") == "invalid" else 0
+
+
+def _is_broken(limit: Mapping[str, Any], codes: set[str]) -> bool:
+    """Whether it is, and not by us. How late we send makes no request fail."""
+    excused = codes & set(LOST) if limit["limit"].startswith("failure_rate") else codes - BY_TARGET
+    return limit["met"] is False and not excused
 
 
 def invalid_codes(run: Run) -> set[str]:
