@@ -226,7 +226,9 @@ def unusable(value: Any, path: str = "", depth: int = 0) -> str | None:
         return f"{path.split('.')[0]}: nested more than {DEEPEST} levels deep"
     if isinstance(value, Mapping):
         parts = ((unusable(name, path, depth + 1), name, part) for name, part in value.items())
-        found = (wrong or unusable(part, f"{path}.{name}" if path else str(name), depth + 1) for wrong, name, part in parts)
+        found = (
+            wrong or unusable(part, f"{path}.{name}" if path else str(name), depth + 1) for wrong, name, part in parts
+        )
         return next(filter(None, found), None)
     if isinstance(value, list | tuple):
         found = (unusable(part, f"{path}[{at}]", depth + 1) for at, part in enumerate(value))
