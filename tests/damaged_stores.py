@@ -351,7 +351,14 @@ _OTHER_TABLES = (
     "drop table quantities",
     "alter table runs drop column headline",
     "update runs set headline = 'x'",
-    "update runs set headline = '
+    "update runs set headline = '[]'",
+    "update runs set location = 'file://'",
+    "update runs set requests = 'many'",
+    "update runs set state = 3",
+    "pragma user_version = 0",
+    "pragma user_version = 1",
+    "pragma user_version = 2",
+    "update runs set started_as = x'ff'",
 )
 
 

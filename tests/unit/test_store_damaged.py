@@ -16,7 +16,7 @@ from damaged_stores import INDEX_FILE, Damage, SmallStore, damages, small_store
 from inferometer.cli import execute
 from inferometer.cli.mistakes import UNEXPECTED, WRONG_USE
 from inferometer.store.damage import Damaged
-from inferometer.store.folder import FOLDERS_READ, load_run, read_run
+from inferometer.store.folder import load_run, read_run
 from inferometer.store.opening import _opened, open_store
 
 FUZZED = int(os.environ.get("INFEROMETER_DAMAGES", "200"))
@@ -36,7 +36,6 @@ def store(whole: SmallStore, tmp_path: Path) -> Iterator[SmallStore]:
 def command(store: SmallStore, *arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr, as a person gets them; in this process, for there are thousands."""
     out, err = io.StringIO(), io.StringIO()
-    FOLDERS_READ.clear()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = execute([*arguments, "--store", str(store.folder)])
     return code, out.getvalue(), err.getvalue()

@@ -5,14 +5,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
 from inferometer.errors import InferometerError, PlanError
-
-if TYPE_CHECKING:
-    from inferometer.store.damage import Damaged
 
 LIMIT_FAILED, WRONG_USE, UNREACHABLE, INVALID = 1, 2, 3, 4
 UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
@@ -51,19 +47,8 @@ def report(mistake: Exception) -> int:
             return _tell([mistake.format_message()], None, WRONG_USE)
         case OSError():
             return _tell([_file_trouble(mistake)], _file_hint(mistake), WRONG_USE)
-    if damaged := _damaged_runs(mistake):
-        return report(damaged[0].error)
     hint = "this is a mistake of ours; --traceback shows where it happened"
     return _tell([f"{type(mistake).__name__}: {mistake}"], hint, UNEXPECTED)
-
-
-def _damaged_runs(mistake: Exception) -> "list[Damaged]":
-    """Runs that were read and are not as they were written; none where nothing was read."""
-    if "inferometer.store.folder" not in sys.modules:
-        return []
-    from inferometer.store.suspects import damaged_runs
-
-    return damaged_runs(mistake)
 
 
 def say(kind: str, text: str) -> None:
