@@ -1,6 +1,7 @@
 """Small stores with a run of every kind, and what can happen to their files: a generator of damages from a seed.
 
-`damages(count, seed)` gives reproducible ones; a `Damage` is applied to a copy of `small_store` and says what it did."""
+`damages(count, seed)` gives reproducible ones; a `Damage` is applied to a copy of `small_store` and says what it did.
+Several may be applied to the same copy."""
 
 import json
 import os
@@ -8,6 +9,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -190,7 +192,8 @@ def _plan_of_run(draw: random.Random, store: SmallStore) -> Path | None:
 
 
 def _folder_of_run(draw: random.Random, store: SmallStore) -> Path | None:
-    return store.folder / "runs" / draw.choice(store.victims)
+    folder = store.folder / "runs" / draw.choice(store.victims)
+    return folder if folder.is_dir() and not folder.is_symlink() else None
 
 
 def _file_of_experiment(draw: random.Random, store: SmallStore) -> Path | None:
@@ -199,11 +202,12 @@ def _file_of_experiment(draw: random.Random, store: SmallStore) -> Path | None:
 
 
 def _calibration(draw: random.Random, store: SmallStore) -> Path | None:
-    return next(iter(sorted((store.folder / "calibration").glob("*.json"))), None)
+    return next((file for file in sorted((store.folder / "calibration").glob("*.json")) if file.is_file()), None)
 
 
 def _index(draw: random.Random, store: SmallStore) -> Path | None:
-    return store.folder / INDEX_FILE
+    file = store.folder / INDEX_FILE
+    return file if file.is_file() else None
 
 
 def _any_way(draw: random.Random, file: Path) -> str:
@@ -281,6 +285,8 @@ def _emptied(draw: random.Random, folder: Path) -> str:
 
 def _only_one_file_left(draw: random.Random, folder: Path) -> str:
     files = sorted(path for path in folder.iterdir() if path.is_file())
+    if not files:
+        return "empty as before"
     kept = draw.choice(files)
     for path in files:
         if path != kept:
@@ -293,9 +299,9 @@ def _changed_inside(draw: random.Random, file: Path) -> str:
     goes too, so that its sizes do not tell."""
     import yaml
 
-    text = file.read_text(encoding="utf-8")
     is_yaml = file.suffix == ".yaml"
     try:
+        text = file.read_bytes().decode()
         content = yaml.safe_load(text) if is_yaml else json.loads(text)
     except (ValueError, yaml.YAMLError, RecursionError):
         return _other_content(draw, file)
@@ -332,34 +338,37 @@ def _replace_one(draw: random.Random, container: Any, key: Any, path: str) -> st
 def _broken_pages(draw: random.Random, file: Path) -> str:
     """The header stays, so that only a question to some table comes upon it."""
     content = bytearray(file.read_bytes())
-    for _ in range(draw.choice((1, 10, 200))):
+    for _ in range(draw.choice((1, 10, 200)) if len(content) > 100 else 0):
         content[draw.randrange(100, len(content))] = draw.randrange(256)
     file.write_bytes(content)
     _without_log(file)
     return "bytes of its pages changed"
 
 
+_OTHER_TABLES = (
+    "drop table runs",
+    "drop table tags",
+    "drop table quantities",
+    "alter table runs drop column headline",
+    "update runs set headline = 'x'",
+    "update runs set headline = '[]'",
+    "update runs set location = 'file://'",
+    "update runs set requests = 'many'",
+    "update runs set state = 3",
+    "pragma user_version = 0",
+    "pragma user_version = 1",
+    "pragma user_version = 2",
+    "update runs set started_as = x'ff'",
+)
+
+
 def _other_tables(draw: random.Random, file: Path) -> str:
-    with sqlite3.connect(file) as db:
-        wrong = draw.choice(
-            [
-                "drop table runs",
-                "drop table tags",
-                "drop table quantities",
-                "alter table runs drop column headline",
-                "update runs set headline = 'x'",
-                "update runs set headline = '[]'",
-                "update runs set location = 'file://'",
-                "update runs set requests = 'many'",
-                "update runs set state = 3",
-                "pragma user_version = 1",
-                "pragma user_version = 2",
-                "pragma user_version = 0",
-                "update runs set started_as = x'ff'",
-            ]
-        )
-        db.execute(wrong)
-    db.close()
+    wrong = draw.choice(_OTHER_TABLES)
+    try:
+        with closing(sqlite3.connect(file)) as db, db:
+            db.execute(wrong)
+    except sqlite3.Error:  # damaged already
+        return _other_content(draw, file)
     return wrong
 
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from typing import NoReturn
 
+import click
+
 from inferometer.cli.group import ReaderGoneError, group
 from inferometer.cli.mistakes import BROKEN_PIPE, TERMINATED, end_on_term, interrupted_code, report, say
-from inferometer.errors import Terminated
+from inferometer.errors import InferometerError, Terminated
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -28,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def execute(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code; what went wrong is said on stderr."""
+    if "inferometer.store.folder" in sys.modules:  # by a command before this one
+        sys.modules["inferometer.store.folder"].FOLDERS_READ.clear()
     try:
         code = group.main(arguments, prog_name="inferometer", standalone_mode=False)
     except ReaderGoneError:
@@ -40,8 +44,19 @@ def execute(arguments: Sequence[str] | None = None) -> int:
         say("warning", "interrupted")
         return interrupted_code()
     except Exception as mistake:
-        return report(mistake)
+        return report(_blamed(mistake))
     return code if isinstance(code, int) else 0
+
+
+def _blamed(mistake: Exception) -> Exception:
+    """An unexpected error is the fault of a run that is not as it was written, if this command has read one."""
+    if isinstance(mistake, InferometerError | click.exceptions.ClickException | click.Abort | OSError):
+        return mistake
+    if "inferometer.store.folder" not in sys.modules:
+        return mistake
+    from inferometer.store.suspects import damaged_runs
+
+    return next((damaged.error for damaged in damaged_runs(mistake)), mistake)
 
 
 def _forget_stdout() -> None:

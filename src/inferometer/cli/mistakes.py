@@ -7,7 +7,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import click
 
@@ -19,9 +18,6 @@ from inferometer.errors import WRONG_USE as WRONG_USE
 from inferometer.errors import InferometerError, PlanError, Terminated
 from inferometer.plan.redactor import environment_redactor
 from inferometer.record.harmless import harmless
-
-if TYPE_CHECKING:
-    from inferometer.store.damage import Damaged
 
 UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal, as shells say it
@@ -79,19 +75,8 @@ def report(mistake: Exception) -> int:
             return _tell([mistake.format_message()], None, WRONG_USE)
         case OSError():
             return _tell([_file_trouble(mistake)], _file_hint(mistake), WRONG_USE)
-    if damaged := _damaged_runs(mistake):
-        return report(damaged[0].error)
     hint = "this is a mistake of ours; --traceback shows where it happened"
     return _tell([f"{type(mistake).__name__}: {mistake}"], hint, UNEXPECTED)
-
-
-def _damaged_runs(mistake: Exception) -> "list[Damaged]":
-    """Runs that were read and are not as they were written; none where nothing was read."""
-    if "inferometer.store.folder" not in sys.modules:
-        return []
-    from inferometer.store.suspects import damaged_runs
-
-    return damaged_runs(mistake)
 
 
 def say(kind: str, text: str) -> None:

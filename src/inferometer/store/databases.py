@@ -115,6 +115,8 @@ class SqliteIndex:
 
     def _prepared(self) -> Engine:
         """The file may have been deleted, replaced or broken since the last question."""
+        if os.path.lexists(self.file) and not self.file.is_file():  # a folder, a pipe, a link to nothing
+            _set_aside(self.file)
         engine = self._open()
         self._opened_as = self._seen() or self._opened_as
         try:
@@ -325,8 +327,11 @@ def _set_aside(file: Path) -> None:
     """Keep a broken index for whoever wonders; everything in it is in the folders too."""
     if not os.path.lexists(file):
         return
+    aside = file.with_name(f"{file.name}.broken")
+    if aside.is_dir() or (file.is_dir() and os.path.lexists(aside)):  # neither can take the other's place
+        aside = file.with_name(f"{file.name}.broken-{time.time_ns()}")
     with told(file):
-        file.replace(file.with_name(f"{file.name}.broken"))
+        file.replace(aside)
         for tail in ("-wal", "-shm"):
             file.with_name(file.name + tail).unlink(missing_ok=True)
 

@@ -154,9 +154,9 @@ class Store:
         identity: str | Identity | None = None,
         experiment: str | None = None,
     ) -> list[Entry]:
-        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings, as a person writes
-        them, that the entries should have beside the headline; `numbers` are keys of quantities, which a run has or
-        has not."""
+        """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings, as a person
+        writes them, that the entries should have beside the headline; `numbers` are keys of quantities, which a run
+        has or has not."""
         conditions = [condition(each) if isinstance(each, str) else each for each in where]
         conditions += [Condition("kind", "=", kind)] if kind else []
         conditions += [Condition("experiment", "=", experiment)] if experiment else []

@@ -34,6 +34,8 @@ def blaming(folder: Path) -> Iterator[None]:
 
 
 def changed_since_written(folder: Path, because: Exception) -> Damaged | None:
+    if not folder.is_dir():  # deleted since
+        return None
     try:
         wrong = next(faults(folder), None)
         if wrong is None and read_manifest(folder) is None and load_run(folder).state in FINISHED:

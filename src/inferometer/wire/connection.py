@@ -482,8 +482,9 @@ class Connection:
             return
         self._chunks = Chunks()
         self._heed(exchange, behind)
-        if head.sse and self._chunks.left is not None:
-            self._attach(exchange, self._chunks.left)
+        chunks = self._chunks  # gone where the whole answer came with its head
+        if head.sse and chunks is not None and chunks.left is not None:
+            self._attach(exchange, chunks.left)
 
     def _attach(self, exchange: Exchange, left: int) -> None:
         """Leave a stamped, unencrypted answer to the compiled reader, where there is one: from its headers on (-1) or,

@@ -11,6 +11,7 @@ MAX_SIZE_LINE = 4096  # bytes of a chunk's size with its extensions
 MAX_TRAILER = 64 * 1024
 MOST_KEPT_HEAD = 2048  # bytes
 MOST_LENGTH_DIGITS = 18
+MOST_CHUNKS = 1 << 20  # of one answer: eight times the longest answers there are; more take seconds to read
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")  # as many digits as in _reader.c
 _BEGUN_SIZE = re.compile(rb"(?:[0-9a-fA-F]{1,15}(?:[ \t]+|[ \t]*;.*)?\r?)?", re.DOTALL)
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\Z")
@@ -168,6 +169,8 @@ def body_of(raw: bytes, head: Head) -> tuple[bytes, list[int], list[int]]:
     pieces, starts, ahead = [], [], []
     at, length = head.end, 0
     while (line := raw.find(b"\r\n", at)) >= 0:
+        if len(pieces) >= MOST_CHUNKS:
+            raise ValueError(f"the answer has more than {MOST_CHUNKS:,} chunks")
         size = _size(raw[at:line])
         if size == 0:
             break

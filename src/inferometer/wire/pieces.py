@@ -8,7 +8,7 @@ import orjson
 
 from inferometer.wire.api import Answer, Api, read_events, read_texts, read_whole
 from inferometer.wire.http1 import Head, body_of
-from inferometer.wire.sse import BOM
+from inferometer.wire.sse import BOM, check_lines
 
 Pieces = tuple[Answer, list[int]]  # what they amount to, and the offset behind each one's last byte
 
@@ -40,6 +40,7 @@ def _is_object(line: bytes) -> bool:
 
 def _lines(body: bytes, complete: bool) -> tuple[list[bytes], list[int]]:
     """Lines with anything on them, and where each ends; of a cut answer the last is a fragment."""
+    check_lines(body)
     parts = body.split(b"\n")
     ends = list(accumulate(len(part) + 1 for part in parts))
     ends[-1] = len(body)

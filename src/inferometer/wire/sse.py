@@ -29,6 +29,7 @@ BOM = b"\xef\xbb\xbf"
 # incomplete answer is read: so many events, more than a model writes; or, where they are not one to a chunk, bytes.
 MOST_EVENTS = 1 << 17
 MOST_OF_INCOMPLETE = 4 * 1024 * 1024
+MOST_LINES = 1 << 21  # ten for each token of the longest answers there are
 
 Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset behind its last byte
 
@@ -124,9 +125,16 @@ def _chunk_size(between: bytes) -> int:
     return int(match[1], 16)
 
 
+def check_lines(body: bytes) -> None:
+    """Reading line by line takes a second or two for so many; everything else would wait meanwhile."""
+    if body.count(b"\n") + body.count(b"\r") > MOST_LINES:
+        raise ValueError(f"the answer has more than {MOST_LINES:,} lines")
+
+
 def _read_body(body: bytes, complete: bool) -> Events:
     data: list[bytes] = []
     ends: list[int] = []
+    check_lines(body)
     start = len(BOM) if body.startswith(BOM) else 0
     one_kind = b"\r" not in body  # of line ends, as nearly always: an event takes 5 µs instead of 7
     blank_line, lines_of = (_BLANK_LF, _LF_LINES) if one_kind else (_BLANK_LINE, _LINE.split)

@@ -62,7 +62,7 @@ def import_one(path: Path, place: Store, options: Options) -> Imported:
     """One of many files: whoever calls it opens a batch of the store around all of them."""
     for tag in options.tags:
         checked_word(tag, "tag")
-    source = read_source(path)
+    source = _source(path)
     name = options.format or recognise(source)
     chosen = format_named(name)
     digest = checksum(source.content)
@@ -72,6 +72,15 @@ def import_one(path: Path, place: Store, options: Options) -> Imported:
         done = _new_runs(path, place, options, source, chosen, name, digest)
         place.share()
         return done
+
+
+def _source(path: Path) -> Source:
+    try:
+        return read_source(path)
+    except RecursionError:
+        raise DataError(f"{path}: nested too deeply for a result") from None
+    except ValueError as error:  # a number of more digits than Python converts
+        raise DataError(f"{path}: {str(error).partition(';')[0][:200]}") from None
 
 
 def _new_runs(

@@ -20,7 +20,7 @@ def checksum(content: bytes) -> str:
 
 
 def runs_of(store: Store, digest: str) -> list[str]:
-    """The runs that were made of a file and still exist: by the note on this disk, and by an index that others share."""
+    """The runs that were made of a file and still exist: by the note on this disk, and by a shared index."""
     entry = store.home / FOLDER / digest / "runs.json"
     try:
         ids = orjson.loads(entry.read_bytes())["runs"] if entry.is_file() else []

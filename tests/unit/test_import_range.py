@@ -1,0 +1,65 @@
+"""Numbers that no index or file could hold: refused with file and field, or kept safely; the store stays well."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferometer.errors import DataError
+from inferometer.exchange.importing.conduct import import_file
+from inferometer.store.opening import open_store
+
+RESULT: dict[str, Any] = {
+    "backend": "vllm",
+    "model_id": "m",
+    "date": "20261101-031200",
+    "completed": 10,
+    "num_prompts": 10,
+    "duration": 5.0,
+    "total_input_tokens": 100,
+    "total_output_tokens": 200,
+    "request_throughput": 2.0,
+    "output_throughput": 40.0,
+    "mean_ttft_ms": 30.0,
+    "median_ttft_ms": 29.0,
+}
+
+
+def imported(tmp_path: Path, **fields: Any) -> list[str]:
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(RESULT | fields))
+    return [run.id for run in import_file(file, tmp_path / "store", again=True).runs]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("completed", 2**63), ("completed", 2**64), ("completed", 10**40), ("mean_ttft_ms", 1e300)],
+)
+def test_a_number_out_of_range_is_refused_with_its_field(tmp_path: Path, field: str, value: float) -> None:
+    fine = imported(tmp_path)
+    with pytest.raises(DataError, match=rf"result\.json: .*{field}"):
+        imported(tmp_path, **{field: value})
+    store = open_store(tmp_path / "store")
+    store.reindex()
+    assert [entry.id for entry in store.runs()] == fine
+    assert store.load("latest").id == fine[0]
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 2**53 + 1])
+def test_what_is_kept_can_be_listed_and_loaded(tmp_path: Path, value: float) -> None:
+    (kept,) = imported(tmp_path, mean_ttft_ms=value)
+    store = open_store(tmp_path / "store")
+    store.reindex()
+    assert store.entry(kept).damage is None
+    assert store.load(kept).summary["outcomes"] == {"ok": 10}
+
+
+@pytest.mark.parametrize(
+    "content", ['{"completed": ' + "9" * 5000 + "}", "[" * 100_000 + "]" * 100_000, "{}\n" + "[" * 100_000]
+)
+def test_digits_and_brackets_without_end_are_refused_with_the_file(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "endless.json"
+    file.write_text(content)
+    with pytest.raises(DataError, match=r"endless\.json: "):
+        import_file(file, tmp_path / "store")
