@@ -33,24 +33,7 @@ NUMBERS = (
     *(0.0, -0.0, 0.5, -1.5, 1e-320, 1e15, 1e30, 1e308, float("inf"), float("-inf"), float("nan")),
 )
 TEXTS = (
-    *(
-        "",
-        " ",
-        "x",
-        "0",
-        "-1",
-        "1e400",
-        "9" * 400,
-        "9" * 5000,
-        "inf",
-        "nan",
-        "null",
-        "true",
-        "1h",
-        "1e9d",
-        "-5s",
-        "1e12",
-    ),
+    *("", " ", "x", "0", "-1", "1e400", "9" * 400, "9" * 5000, "inf", "nan", "null", "true", "1h", "1e9d", "-5s", "1e12"),
     *("1-1e12", "5-1", "2k", "ttft p99 < 1e400s", "\u202e", "\x00", "\x1b[31m", "a\nb", "a\r\nb", "\ud83d\ude00"),
     *("../../etc/passwd", "/dev/zero", "/dev/null", "/", ".", "http://", "http://[", "http://x:99999", "file:///etc"),
     *("zipf", "lognormal", "synthetic", "{prompt}", "${HOME}", "REPLACE_ENV_X", "x" * 100_000, "%s%n", "2024-01-01"),
@@ -59,44 +42,17 @@ TEXTS = (
 STRUCTURES: tuple[Any, ...] = (
     *([], {}, [[]], {"": None}, [None], {"type": []}, {"type": {}}, [1, "x", None, {}], {"x": {"x": {"x": 1}}}),
     *({"alpha": 1.1, "max": 10**12}, {"type": "lognormal", "mean": 1, "std": 1e6}, {"min": 1, "max": 10**15}),
-    *(
-        {"mean": 1e300, "std": 1e300},
-        {"parts": []},
-        {"values": []},
-        {"values": [1], "weights": [0]},
-        {"file": "/dev/zero"},
-    ),
+    *({"mean": 1e300, "std": 1e300}, {"parts": []}, {"values": []}, {"values": [1], "weights": [0]}, {"file": "/dev/zero"}),
     *({1: 2}, {None: 1}, {True: 1}, {"a": float("nan")}),
 )
 ODD_VALUES: tuple[Any, ...] = (None, True, False, *NUMBERS, *TEXTS, *STRUCTURES)
 ODD_YAML = (
     *("!!python/object/apply:os.system [x]", "!!binary YWJj", "!!timestamp 2024-01-01", "!!set {a, b}", "!custom x"),
     *("&a [*a]", "&a {x: *a}", "*nowhere", "!!int x", "!!float y", "!!bool maybe", "!!null x", "!!omap [a: 1]"),
-    *(
-        "{<<: 1}",
-        "{<<: [1]}",
-        "? [1, 2]\n: 3",
-        "{a: 1, a: 2}",
-        "[" * 400,
-        "{a: " * 400,
-        "'unclosed",
-        '"\\xzz"',
-        "|",
-        "> x",
-    ),
+    *("{<<: 1}", "{<<: [1]}", "? [1, 2]\n: 3", "{a: 1, a: 2}", "[" * 400, "{a: " * 400, "'unclosed", '"\\xzz"', "|", "> x"),
     *("%YAML 9.9\n---\na", "\t", "@x", "`x`", "- - - - x", "1e99999", "0o9", "0xFFFFFFFFFFFFFFFFFFFF", ".inf", ".nan"),
 )
-ODD_BYTES = (
-    b"\x00",
-    b"\xff\xfe",
-    b"\xef\xbb\xbf",
-    b"\xc3\x28",
-    b"\r",
-    b"\x1b[2J",
-    b"\xed\xa0\x80",
-    b"\x85",
-    b"\n---\n",
-)
+ODD_BYTES = (b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xc3\x28", b"\r", b"\x1b[2J", b"\xed\xa0\x80", b"\x85", b"\n---\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +95,8 @@ class Outcome:
         errors = [line for line in self.text.splitlines() if line.startswith("error: ")]
         if self.exit_code and not errors:
             found.append("no error message")
-        if self.made.kind != "command" and errors and not any(self.made.name in line for line in errors):
+        reads_it = self.argument in ("plan check", "import")  # others go on to what the plan names: a URL, a tokenizer
+        if reads_it and errors and not any(self.made.name in line for line in errors):
             found.append("no error names the file")
         return found
 
@@ -172,9 +129,51 @@ def seeds() -> list[Seed]:
             found += _files(data / part, "result")
         found += [*_files(data / "traces", "workload"), *_files(data / "conversations", "workload")]
         found += _commands(data / "plans")
-    found += _files(ROOT / "tests/data", "result")
+    found += [*_files(ROOT / "tests/data", "result"), *_results_by_hand(), *_exports()]
     found += _files(ROOT / "examples/data", "workload")
-    return [seed for seed in found if 0 < len(seed.content) <= LARGEST]
+    unique = {(seed.kind, seed.content): seed for seed in found if 0 < len(seed.content) <= LARGEST}
+    return [seed for seed in unique.values() if seed.kind != "result" or _is_result(seed)]
+
+
+def _is_result(seed: Seed) -> bool:
+    from inferometer.errors import DataError
+    from inferometer.exchange.importing.reading import parse
+    from inferometer.exchange.importing.recognise import recognise
+
+    try:
+        return bool(recognise(parse(seed.name, seed.content)))
+    except DataError:
+        return False
+
+
+def _results_by_hand() -> Iterator[Seed]:
+    """Those of the tests of importing: one of nearly every format."""
+    sys.path.insert(0, str(ROOT / "tests" / "unit"))
+    import imported_files
+    import imported_results
+
+    for module in (imported_files, imported_results):
+        for name, value in vars(module).items():
+            if name.isupper() and isinstance(value, str | dict | list):
+                text = value if isinstance(value, str) else json.dumps(value)
+                form = "json" if not isinstance(value, str) else "csv" if value.count(",") > 5 else "txt"
+                yield Seed(f"{name.lower()}.{form}", "result", text.encode())
+    for tool in ("vllm", "guidellm", "inference-perf"):
+        report = yaml.safe_dump(imported_files.report_v0_1(tool, "ms"))
+        yield Seed(f"report_{tool}.yaml", "result", report.encode())
+
+
+def _exports() -> Iterator[Seed]:
+    """What our own export writes, as far as it is text."""
+    import exported_runs
+
+    for name in ("json", "vllm", "llm-d", "nm-vllm", "ci-bench", "ray-sweep", "inferx", "csv"):
+        try:
+            written = exported_runs.made(name, exported_runs.open_run())
+        except Exception:  # noqa: BLE001, S112  (a format that this run cannot have)
+            continue
+        for file, content in written.items():
+            yield Seed(Path(file).name, "result", content)
 
 
 def _files(folder: Path, kind: Kind) -> Iterator[Seed]:
@@ -227,7 +226,7 @@ def mutated(seed: Seed, draw: random.Random) -> Input:
     if seed.kind == "command":
         return _mutated_command(seed, draw)
     content, made = seed.content, []
-    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+    for _ in range(draw.choice((1, 1, 1, 1, 2, 3))):
         way = draw.choices((_of_structure, _of_text, _of_bytes), (6, 3, 2))[0]
         content, how = way(seed.name, content, draw)
         made.append(how)
@@ -237,7 +236,8 @@ def mutated(seed: Seed, draw: random.Random) -> Input:
 def _mutated_command(seed: Seed, draw: random.Random) -> Input:
     words = seed.content.decode().split("\n")
     for _ in range(draw.choice((1, 1, 2, 3))):
-        at = draw.randrange(1, len(words)) if len(words) > 1 else 0
+        values = [at for at in range(1, len(words)) if words[at - 1].startswith("-") and not words[at].startswith("-")]
+        at = draw.choice(values) if values and draw.random() < 0.8 else draw.randrange(len(words))
         match draw.choice(("value", "value", "value", "delete", "double", "swap")):
             case "value":
                 odd = draw.choice((*TEXTS, *(_dumped(each) for each in STRUCTURES), *map(_dumped, NUMBERS)))
@@ -325,9 +325,7 @@ def _of_text(name: str, content: bytes, draw: random.Random) -> tuple[bytes, str
         case "value" if colon:
             lines[at] = f"{key}: {draw.choice(ODD_YAML)}"
         case "tag" if colon:
-            lines[at] = (
-                f"{key}: !!{draw.choice(('int', 'str', 'null', 'map', 'seq', 'binary', 'x'))}{lines[at][len(key) + 1 :]}"
-            )
+            lines[at] = f"{key}: !!{draw.choice(('int', 'str', 'null', 'map', 'seq', 'binary', 'x'))}{lines[at][len(key) + 1 :]}"
         case "double":
             lines.insert(at, lines[at])
         case "delete":
@@ -392,7 +390,9 @@ def _parsed(form: str, content: bytes) -> Any:
         case "csv":
             return [line.split(",") for line in text.splitlines()[:500]]
         case "yaml":
-            return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            from inferometer.documents.yaml_text import yaml_value  # PyYAML's own would write out a bomb
+
+            return yaml_value(text)[0]
     raise ValueError(form)
 
 
@@ -407,14 +407,15 @@ def _written(form: str, value: Any, before: bytes) -> bytes:
                 return _big("\n".join(json.dumps(_plain(row)) for row in rows)).encode("utf-8", "replace")
             case "csv":
                 rows = value if isinstance(value, list) else [[value]]
-                return "\n".join(
-                    ",".join(map(_dumped_cell, row if isinstance(row, list) else [row])) for row in rows
-                ).encode("utf-8", "replace")
-        return _big(yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=True)).encode("utf-8", "replace")
+                return "\n".join(",".join(map(_dumped_cell, row if isinstance(row, list) else [row])) for row in rows).encode(
+                    "utf-8", "replace"
+                )
+        return _big(yaml.dump(_plain(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True)).encode("utf-8", "replace")
     except (yaml.YAMLError, TypeError, ValueError, RecursionError):
         return before + b"\n{"
 
 
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _BIG = "a number of four hundred digits"
 
 
@@ -498,14 +499,14 @@ class Bench:
         from inferometer.cli import execute
 
         begun_at = time.monotonic()
-        faulthandler.dump_traceback_later(4 * LIMIT_S, exit=False)
-        with _Captured() as text:
+        faulthandler.dump_traceback_later(LIMIT_S, exit=False)
+        with _captured() as text:
             code = execute(words)
         faulthandler.cancel_dump_traceback_later()
         return Outcome(made, argument, code, time.monotonic() - begun_at, text())
 
 
-class _Captured:
+class _captured:
     """Standard output and error as one text."""
 
     def __enter__(self) -> Callable[[], str]:
@@ -530,6 +531,7 @@ def tried(seed: int, count: int, kinds: Sequence[Kind] = ("plan", "result", "com
     tally, before = Tally(), Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="mutated-"))
     settings = {"XDG_CACHE_HOME": str(folder / "cache"), "INFEROMETER_STORE": str(folder / "store"), "NO_COLOR": "1"}
+    settings |= {"HF_HUB_OFFLINE": "1", **dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")}  # no network
     kept = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     os.chdir(folder)

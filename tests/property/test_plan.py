@@ -42,7 +42,7 @@ stages = st.lists(
     st.fixed_dictionaries({"duration": durations, "rate": rates}, optional={"to": rates}), min_size=1, max_size=3
 )
 loads = st.one_of(
-    st.fixed_dictionaries({"rate": rates}, optional={"max_concurrency": counts}),
+    st.fixed_dictionaries({"rate": rates}, optional={"max_concurrency": st.integers(1, 10**6)}),
     st.fixed_dictionaries({"type": st.just("constant"), "rate": rates}),
     st.fixed_dictionaries({"rate": rates, "cv": st.floats(0.1, 5)}),
     st.fixed_dictionaries({"concurrency": at_once}),

@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import accumulate
 from typing import Any
 
-from inferometer.documents.refused import MOST_DEPTH, RefusedError, bounded_int
+from inferometer.documents.refused import MOST_DEPTH, NumberError, RefusedError, bounded_int
 
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")
@@ -28,6 +28,8 @@ def json_value(text: str) -> tuple[Any, list[str]]:
     _check_depth(text)
     try:
         return json.loads(text, object_pairs_hook=mapping, parse_int=bounded_int), list(twice)
+    except NumberError as error:  # the parser does not say where it was
+        raise error.at(text, text.find(error.written)) from None
     except json.JSONDecodeError as error:
         raise RefusedError(_complaint(error, text), error.lineno, error.colno) from None
     except RecursionError:

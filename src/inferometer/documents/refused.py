@@ -11,6 +11,11 @@ class RefusedError(ValueError):
         super().__init__(text)
         self.text, self.line, self.column, self.hint = text, line, column, hint
 
+    def at(self, text: str, position: int) -> "RefusedError":
+        """Itself with the line and column of a position in the text."""
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        return RefusedError(self.text, line, column, self.hint)
+
     @property
     def position(self) -> str:
         """`:3:7`, as compilers write it; empty where it is unknown."""
@@ -24,13 +29,21 @@ class RefusedError(ValueError):
         return f"{place}: {self.text}" if place else self.text
 
 
+class NumberError(RefusedError):
+    """A number that cannot be kept, as it was written."""
+
+    def __init__(self, text: str, written: str) -> None:
+        super().__init__(text)
+        self.written = written
+
+
 def bounded_int(text: str) -> int:
     """A whole number that 64 bits can hold; Python itself would go on to millions of digits."""
     if len(text) > 20 + text.count("_"):
         digits = text.lstrip("+-").lstrip("0_")
         if len(digits) > 24:
-            raise RefusedError(f"a number of {len(digits):,} digits is beyond 64 bits")
+            raise NumberError(f"a number of {len(digits):,} digits is beyond 64 bits", text)
     value = int(text)
     if not LEAST_INT <= value <= MOST_INT:
-        raise RefusedError(f"{value} is beyond 64 bits")
+        raise NumberError(f"{value} is beyond 64 bits", text)
     return value

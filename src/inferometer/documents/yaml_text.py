@@ -46,8 +46,8 @@ class _Open:
 def yaml_value(text: str) -> tuple[Any, list[str]]:
     """What the text is, `None` where it is empty, and a sentence for each key that it gives twice."""
     if (wrong := _UNREADABLE.search(text)) is not None:
-        line, column = text.count("\n", 0, wrong.start()) + 1, wrong.start() - text.rfind("\n", 0, wrong.start())
-        raise RefusedError(f"holds a character that YAML does not allow, U+{ord(wrong[0]):04X}", line, column)
+        refused = RefusedError(f"holds a character that YAML does not allow, U+{ord(wrong[0]):04X}")
+        raise refused.at(text, wrong.start())
     try:
         return _Document().read(yaml.parse(text, Loader=_Parser))
     except yaml.MarkedYAMLError as error:

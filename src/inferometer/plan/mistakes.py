@@ -117,7 +117,8 @@ def _without_index(path: Path, plan: Mapping[str, Any]) -> Path:
     try:
         alone = not isinstance(paths.value_at(plan, path[:-1]), list | tuple)
     except KeyError:
-        alone = path[-1] == 0 and paths.value_at(short.long(plan), path[:-1])[1:] == []
+        written = _written_at(path[:-1], plan)
+        alone = path[-1] == 0 and isinstance(written, list) and len(written) == 1
     return path[:-1] if alone else path
 
 

@@ -75,7 +75,7 @@ def _json(name: str, content: bytes, text: str, where: str, beside: Callable[[st
         return Source(name, content, "json", _unique(text), beside=beside)
     except RefusedError as error:
         if not _is_lines(text):
-            raise DataError(f"{where}: is not JSON that can be read: {error.sentence}") from None
+            raise DataError(f"{where}: is not JSON: {error.sentence}") from None
     rows, broken = _lines(text)
     return Source(name, content, "jsonl", rows, tuple(broken), beside)
 
@@ -118,7 +118,7 @@ def _yaml(text: str, where: str) -> Any:
     try:
         value, twice = yaml_value(text)
     except RefusedError as error:
-        raise DataError(f"{where}: is not YAML that can be read: {error.sentence}", error.hint) from None
+        raise DataError(f"{where}: is not YAML: {error.sentence}", error.hint) from None
     if twice:
         raise DataError(f"{where}: {twice[0]}", "take one of them out")
     return value

@@ -28,7 +28,7 @@ BYTES: dict[str, float] = {
     "GiB": 2.0**30,
     "TiB": 2.0**40,
 }
-MOST_NUMBER = 1e19  # nanoseconds since 1970 are 2e18
+MOST_NUMBER = 1e30  # nanoseconds since 1970 are 2e18, seeds of 64 bits 2e19; squares of more are no numbers
 MOST_COUNT = 2**53  # of requests and tokens: what every JSON reader and database holds exactly
 MOST_LETTERS = 400
 TYPICAL_S = {"tpot": 0.02, "itl": 0.02, "ntpot": 0.03, "ttft": 0.2, "e2e": 5.0}  # of language models over HTTP

@@ -51,10 +51,10 @@ def _typed(value: Any) -> Any:
         return value
     if not isinstance(value, Mapping):
         raise ValueError("must be settings by name such as type, input_tokens, output_tokens")
-    if value.get("type") is None and (kind := short.workload_type(value)) is None:
+    named = value["type"] if value.get("type") is not None else short.workload_type(value)
+    if named is None:
         raise SectionError([Mistake(("type",), f"is missing: must be one of {', '.join(TYPES)}")])
-    named = value.get("type") or kind
-    if named not in TYPES:
+    if not isinstance(named, str) or named not in TYPES:
         raise SectionError([Mistake(("type",), f"must be one of {', '.join(TYPES)}, got {named}{_closest(named)}")])
     return {**value, "type": named}
 
@@ -95,4 +95,4 @@ def section_of(value: Any) -> type[WorkloadSection] | None:
         return type(value)
     if not isinstance(value, Mapping):
         return None
-    return TYPES.get(value.get("type") or short.workload_type(value) or "")
+    return TYPES.get(str(value.get("type") or short.workload_type(value) or ""))

@@ -12,7 +12,7 @@ from inferometer import vocabulary
 from inferometer.plan.fields import COUNT_TEXT, MOST_TOKENS, Count, Mistake, Number, Section, Tokens
 
 MOST_ALPHA = 20  # at 20 the second length comes once in a million: more is one length
-MOST_SPREAD = 100  # standard deviations in means: a lognormal of more is almost always 1, and then a million
+MOST_SPREAD = 10_000  # standard deviations in means: a lognormal of more is almost always 1, and then a million
 Shape = Literal["fixed", "uniform", "normal", "lognormal", "zipf", "choices", "empirical", "mixture"]
 
 _RANGE = re.compile(r"\s*([0-9][^-]*?)\s*-\s*([0-9][^-]*?)\s*")
@@ -78,7 +78,7 @@ class Part(Section):
         if any(value > MOST_TOKENS for value in self.values):
             yield Mistake(("values",), f"must be at most {MOST_TOKENS:,}, got {max(self.values)}")
         if self.type == "lognormal" and self.mean and self.std and self.std > MOST_SPREAD * self.mean:
-            yield Mistake(("std",), f"must be at most {MOST_SPREAD} times the mean, {self.mean:g}, got {self.std:g}")
+            yield Mistake(("std",), f"must be at most {MOST_SPREAD:,} times the mean, {self.mean:g}, got {self.std:g}")
         if any(weight < 0 for weight in self.weights) or (self.weights and not any(self.weights)):
             yield Mistake(("weights",), "must not be negative, and not all 0")
 

@@ -10,7 +10,7 @@ from inferometer import vocabulary
 from inferometer.plan.fields import DURATION_TEXT, Duration, Mistake, Section
 
 _RANGE = re.compile(r"\s*([0-9.][^-]*?)\s*-\s*([0-9.][^-]*?)\s*")
-MOST_SPREAD = 100  # standard deviations in means
+MOST_SPREAD = 10_000  # standard deviations in means
 _NEEDS: dict[str, tuple[str, ...]] = {
     "fixed": ("value",),
     "uniform": ("min", "max"),
@@ -55,7 +55,7 @@ class Pause(Section):
         if self.min is not None and self.max is not None and self.min > self.max:
             yield Mistake(("max",), "must be at least min")
         if self.type == "lognormal" and self.mean and self.std and self.std > MOST_SPREAD * self.mean:
-            yield Mistake(("std",), f"must be at most {MOST_SPREAD} times the mean")
+            yield Mistake(("std",), f"must be at most {MOST_SPREAD:,} times the mean")
 
     @property
     def mean_value(self) -> float:
