@@ -166,7 +166,9 @@ def body_of(raw: bytes, head: Head) -> tuple[bytes, list[int], list[int]]:
     if not head.chunked:
         stop = len(raw) if head.length is None else head.end + head.length
         return raw[head.end : stop], [0], [head.end]
-    pieces, starts, ahead = [], [], []
+    pieces: list[bytes] = []
+    starts: list[int] = []
+    ahead: list[int] = []
     at, length = head.end, 0
     while (line := raw.find(b"\r\n", at)) >= 0:
         if len(pieces) >= MOST_CHUNKS:
