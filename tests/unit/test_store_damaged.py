@@ -144,6 +144,7 @@ def test_a_damaged_experiment_is_passed_over_and_named(store: SmallStore) -> Non
         "alter table runs drop column headline",
         "update runs set headline = 'x'",
         "update runs set requests = 'many'",
+        "update runs set started_as = x'ff'",
         "pragma user_version = 2",
         "pragma user_version = 0",
     ],

@@ -121,8 +121,8 @@ class SqliteIndex:
         self._opened_as = self._seen() or self._opened_as
         try:
             _prepare(engine)
-        except DBAPIError as error:
-            if not _is_broken(error):
+        except (DBAPIError, UnicodeDecodeError) as error:
+            if isinstance(error, DBAPIError) and not _is_broken(error):
                 raise
             self.discard()
             _prepare(engine)
@@ -150,6 +150,8 @@ class SqliteIndex:
             yield
         except DBAPIError as error:
             raise self._error(error) from error
+        except UnicodeDecodeError as error:  # in the names of its tables, or in what it says of them
+            raise Broken(f"{self.file}: {error}", "make it anew from the runs: inferometer store reindex") from error
 
     def _error(self, error: DBAPIError) -> StoreError:
         what = f"{self.file}: {error.orig}"

@@ -200,12 +200,13 @@ def read_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run | Damaged
     This is the one place where a run folder is read: whatever comes out of it has the shape that all others rely on."""
     if not _is_run(path):
         raise StoreError(f"{path}: not the folder of a run", "inferometer list shows the runs there are")
-    if path not in FOLDERS_READ:
-        FOLDERS_READ.append(path)
     try:
-        return _read_run(path, files_elsewhere)
+        run = _read_run(path, files_elsewhere)
     except StoreError as error:
         return damaged_by(error, path)
+    if path not in FOLDERS_READ:
+        FOLDERS_READ.append(path)
+    return run
 
 
 def _is_run(path: Path) -> bool:
@@ -217,14 +218,20 @@ def _is_run(path: Path) -> bool:
 
 def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
     check_whole(path, files_elsewhere)
-    about = _read(path, "run")
+    about, summary, verdict = (_read(path, name) for name in ("run", "summary", "verdict"))
+    if summary and not about:
+        raise StoreError(f"{path}: run.json is missing, although there is a summary")
+    if summary and not is_there(path / "verdict.json"):
+        if about.get("state", "partial") != "partial":
+            raise StoreError(f"{path}: verdict.json is missing, although there is a summary")
+        summary = {}  # killed between the two: it is as if neither was written
     return Run(
         id=_id_of(path),
         started_at=about.get("started", ""),
         plan=_read_plan(path / PLAN),
         environment=_read(path, "environment"),
-        summary=_read(path, "summary"),
-        verdict=_read(path, "verdict"),
+        summary=summary,
+        verdict=verdict,
         state=about.get("state", "partial"),
         kind=about.get("kind", "serving"),
         source=about.get("source"),

@@ -4,7 +4,7 @@ It holds nothing that the run folders do not say; who follows them is `store.sto
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -190,8 +190,7 @@ def _entry(
     id_ = said["id"]
     experiment, case = cases.get(id_, (None, None))
     values = orjson.loads(headline)
-    if not isinstance(values, dict) or not isinstance(said["requests"], int | None):
-        raise ValueError(f"{id_}: {str(values)[:40]}, {said['requests']!r}")
+    _check_types(said, values)
     return Entry(
         **said,
         values=values,
@@ -200,6 +199,15 @@ def _entry(
         case=case,
         folder=folder_at(said["location"], id_, home),
     )
+
+
+def _check_types(row: Mapping[str, Any], values: Any) -> None:
+    """SQLite keeps whatever it is given in any column, and so may whoever else wrote there."""
+    wrong = [name for name, value in row.items() if not isinstance(value, (int if name == "requests" else str) | None)]
+    if wrong:
+        raise TypeError(f"{wrong[0]} is {row[wrong[0]]!r}")
+    if not isinstance(values, dict) or not all(isinstance(value, int | float) for value in values.values()):
+        raise TypeError(f"headline is {str(values)[:40]}")
 
 
 _PLAIN = [name for name in runs.columns.keys() if name not in ("number", "started", "headline", "imported_from")]  # noqa: SIM118

@@ -137,7 +137,7 @@ class Reason(TypedDict, total=False):
 
 
 class VerdictFile(TypedDict, total=False):
-    word: str
+    word: Annotated[str, Meta(max_length=40)]  # a column of every list
     reasons: list[Reason]
     traffic: dict[str, Any] | None
 

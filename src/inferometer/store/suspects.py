@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from inferometer.errors import InferometerError, StoreError
-from inferometer.store.damage import Damaged, damaged_by
+from inferometer.store.damage import Damaged, DamagedError, damaged_by
 from inferometer.store.folder import FOLDERS_READ, load_run
 from inferometer.store.manifest import faults, read_manifest
 
@@ -40,6 +40,8 @@ def changed_since_written(folder: Path, because: Exception) -> Damaged | None:
         wrong = next(faults(folder), None)
         if wrong is None and read_manifest(folder) is None and load_run(folder).state in FINISHED:
             wrong = "its manifest.json is missing"
+    except DamagedError as error:
+        return error.damaged
     except StoreError as error:
         return damaged_by(error, folder)
     if wrong is None:
