@@ -369,9 +369,8 @@ def _of_text(name: str, content: bytes, draw: random.Random) -> tuple[bytes, str
         case "value" if colon:
             lines[at] = f"{key}: {draw.choice(ODD_YAML)}"
         case "tag" if colon:
-            lines[at] = (
-                f"{key}: !!{draw.choice(('int', 'str', 'null', 'map', 'seq', 'binary', 'x'))}{lines[at][len(key) + 1 :]}"
-            )
+            tag = draw.choice(("int", "str", "null", "map", "seq", "binary", "x"))
+            lines[at] = f"{key}: !!{tag}{lines[at][len(key) + 1 :]}"
         case "double":
             lines.insert(at, lines[at])
         case "delete":

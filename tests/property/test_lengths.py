@@ -94,7 +94,8 @@ def test_empirical_lengths_are_those_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, said", [("10\nten\n", "row 2 must be a whole number from 1 to 10,000,000, got ten"), ("\n", "has no lengths in it")]
+    "text, said",
+    [("10\nten\n", "row 2 must be a whole number from 1 to 10,000,000, got ten"), ("\n", "has no lengths in it")],
 )
 def test_a_bad_file_of_lengths_names_the_row(tmp_path, text, said):
     file = tmp_path / "lengths.txt"

@@ -85,8 +85,8 @@ def _record(number: int, told: Told, origin: float) -> Record:
         bytes_received=told.bytes_received or 0,
         status=told.status,
         outcome=_outcome(told),
-        error=told.error or None,
-        request_id=told.request_id,
+        error=str(told.error) if told.error else None,
+        request_id=None if told.request_id is None else str(told.request_id),
     )
 
 
@@ -110,7 +110,7 @@ def _tokens(told: Told) -> NDArray[np.int64]:
 
 def _outcome(told: Told) -> Outcome:
     """What became of a request, as far as the error says."""
-    text = (told.error or "").lower()
+    text = str(told.error or "").lower()
     if told.cancelled:
         return "cancelled"
     if told.status is not None and told.status != 200:
