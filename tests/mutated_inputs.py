@@ -33,7 +33,24 @@ NUMBERS = (
     *(0.0, -0.0, 0.5, -1.5, 1e-320, 1e15, 1e30, 1e308, float("inf"), float("-inf"), float("nan")),
 )
 TEXTS = (
-    *("", " ", "x", "0", "-1", "1e400", "9" * 400, "9" * 5000, "inf", "nan", "null", "true", "1h", "1e9d", "-5s", "1e12"),
+    *(
+        "",
+        " ",
+        "x",
+        "0",
+        "-1",
+        "1e400",
+        "9" * 400,
+        "9" * 5000,
+        "inf",
+        "nan",
+        "null",
+        "true",
+        "1h",
+        "1e9d",
+        "-5s",
+        "1e12",
+    ),
     *("1-1e12", "5-1", "2k", "ttft p99 < 1e400s", "\u202e", "\x00", "\x1b[31m", "a\nb", "a\r\nb", "\ud83d\ude00"),
     *("../../etc/passwd", "/dev/zero", "/dev/null", "/", ".", "http://", "http://[", "http://x:99999", "file:///etc"),
     *("zipf", "lognormal", "synthetic", "{prompt}", "${HOME}", "REPLACE_ENV_X", "x" * 100_000, "%s%n", "2024-01-01"),
@@ -42,17 +59,44 @@ TEXTS = (
 STRUCTURES: tuple[Any, ...] = (
     *([], {}, [[]], {"": None}, [None], {"type": []}, {"type": {}}, [1, "x", None, {}], {"x": {"x": {"x": 1}}}),
     *({"alpha": 1.1, "max": 10**12}, {"type": "lognormal", "mean": 1, "std": 1e6}, {"min": 1, "max": 10**15}),
-    *({"mean": 1e300, "std": 1e300}, {"parts": []}, {"values": []}, {"values": [1], "weights": [0]}, {"file": "/dev/zero"}),
+    *(
+        {"mean": 1e300, "std": 1e300},
+        {"parts": []},
+        {"values": []},
+        {"values": [1], "weights": [0]},
+        {"file": "/dev/zero"},
+    ),
     *({1: 2}, {None: 1}, {True: 1}, {"a": float("nan")}),
 )
 ODD_VALUES: tuple[Any, ...] = (None, True, False, *NUMBERS, *TEXTS, *STRUCTURES)
 ODD_YAML = (
     *("!!python/object/apply:os.system [x]", "!!binary YWJj", "!!timestamp 2024-01-01", "!!set {a, b}", "!custom x"),
     *("&a [*a]", "&a {x: *a}", "*nowhere", "!!int x", "!!float y", "!!bool maybe", "!!null x", "!!omap [a: 1]"),
-    *("{<<: 1}", "{<<: [1]}", "? [1, 2]\n: 3", "{a: 1, a: 2}", "[" * 400, "{a: " * 400, "'unclosed", '"\\xzz"', "|", "> x"),
+    *(
+        "{<<: 1}",
+        "{<<: [1]}",
+        "? [1, 2]\n: 3",
+        "{a: 1, a: 2}",
+        "[" * 400,
+        "{a: " * 400,
+        "'unclosed",
+        '"\\xzz"',
+        "|",
+        "> x",
+    ),
     *("%YAML 9.9\n---\na", "\t", "@x", "`x`", "- - - - x", "1e99999", "0o9", "0xFFFFFFFFFFFFFFFFFFFF", ".inf", ".nan"),
 )
-ODD_BYTES = (b"\x00", b"\xff\xfe", b"\xef\xbb\xbf", b"\xc3\x28", b"\r", b"\x1b[2J", b"\xed\xa0\x80", b"\x85", b"\n---\n")
+ODD_BYTES = (
+    b"\x00",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf",
+    b"\xc3\x28",
+    b"\r",
+    b"\x1b[2J",
+    b"\xed\xa0\x80",
+    b"\x85",
+    b"\n---\n",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +214,7 @@ def _exports() -> Iterator[Seed]:
     for name in ("json", "vllm", "llm-d", "nm-vllm", "ci-bench", "ray-sweep", "inferx", "csv"):
         try:
             written = exported_runs.made(name, exported_runs.open_run())
-        except Exception:  # noqa: BLE001, S112  (a format that this run cannot have)
+        except Exception:
             continue
         for file, content in written.items():
             yield Seed(Path(file).name, "result", content)
@@ -325,7 +369,8 @@ def _of_text(name: str, content: bytes, draw: random.Random) -> tuple[bytes, str
         case "value" if colon:
             lines[at] = f"{key}: {draw.choice(ODD_YAML)}"
         case "tag" if colon:
-            lines[at] = f"{key}: !!{draw.choice(('int', 'str', 'null', 'map', 'seq', 'binary', 'x'))}{lines[at][len(key) + 1 :]}"
+            tag = draw.choice(("int", "str", "null", "map", "seq", "binary", "x"))
+            lines[at] = f"{key}: !!{tag}{lines[at][len(key) + 1 :]}"
         case "double":
             lines.insert(at, lines[at])
         case "delete":
@@ -407,10 +452,12 @@ def _written(form: str, value: Any, before: bytes) -> bytes:
                 return _big("\n".join(json.dumps(_plain(row)) for row in rows)).encode("utf-8", "replace")
             case "csv":
                 rows = value if isinstance(value, list) else [[value]]
-                return "\n".join(",".join(map(_dumped_cell, row if isinstance(row, list) else [row])) for row in rows).encode(
-                    "utf-8", "replace"
-                )
-        return _big(yaml.dump(_plain(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True)).encode("utf-8", "replace")
+                return "\n".join(
+                    ",".join(map(_dumped_cell, row if isinstance(row, list) else [row])) for row in rows
+                ).encode("utf-8", "replace")
+        return _big(yaml.dump(_plain(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True)).encode(
+            "utf-8", "replace"
+        )
     except (yaml.YAMLError, TypeError, ValueError, RecursionError):
         return before + b"\n{"
 
@@ -500,13 +547,13 @@ class Bench:
 
         begun_at = time.monotonic()
         faulthandler.dump_traceback_later(LIMIT_S, exit=False)
-        with _captured() as text:
+        with _Captured() as text:
             code = execute(words)
         faulthandler.cancel_dump_traceback_later()
         return Outcome(made, argument, code, time.monotonic() - begun_at, text())
 
 
-class _captured:
+class _Captured:
     """Standard output and error as one text."""
 
     def __enter__(self) -> Callable[[], str]:
@@ -531,7 +578,10 @@ def tried(seed: int, count: int, kinds: Sequence[Kind] = ("plan", "result", "com
     tally, before = Tally(), Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="mutated-"))
     settings = {"XDG_CACHE_HOME": str(folder / "cache"), "INFEROMETER_STORE": str(folder / "store"), "NO_COLOR": "1"}
-    settings |= {"HF_HUB_OFFLINE": "1", **dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")}  # no network
+    settings |= {
+        "HF_HUB_OFFLINE": "1",
+        **dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9"),
+    }  # no network
     kept = {name: os.environ.get(name) for name in settings}
     os.environ.update(settings)
     os.chdir(folder)

@@ -16,7 +16,12 @@ from inferometer.exchange.importing.units import SECONDS, nearest_unit, statisti
 
 times = st.floats(1e-6, 1e5)
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(-1e30, 1e30)
+    | st.sampled_from([math.inf, math.nan])
+    | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=12,
 )

@@ -147,8 +147,10 @@ def _dispersion(gaps: Floats) -> float | None:
     bins = int(at[-1] // COUNTED_OVER)
     if bins < FEWEST_BINS:
         return None
-    counts = np.bincount((at[at < bins * COUNTED_OVER] // COUNTED_OVER).astype(np.int64), minlength=bins)
-    return float(counts.var(ddof=1) / counts.mean())
+    _, counts = np.unique(at[at < bins * COUNTED_OVER] // COUNTED_OVER, return_counts=True)
+    mean = counts.sum() / bins  # most bins of a load that paused for years are empty: they are counted, not made
+    squares = float(np.square(counts - mean).sum() + (bins - len(counts)) * mean**2)
+    return float(squares / (bins - 1) / mean) if mean else None
 
 
 def _ks(gaps: Floats, stage: Ints, pieces: list[Piece]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 to `inferometer.experiment`."""
 
 import difflib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -120,12 +121,13 @@ class Experiment(Section):
                 yield Mistake(("zip", at), f"must have lists of one length: {told}")
 
     def _named_twice(self) -> Iterator[Mistake]:
-        names = [case.name for case in self.cases]
-        for at, name in enumerate(names):
-            if name in names[:at]:
-                yield Mistake(("cases", at, "name"), f"must be unique in the experiment, got {name}")
-        paths = [*self.axes, *(path for group in self.zip for path in group)]
-        for path in dict.fromkeys(path for path in paths if paths.count(path) > 1):
+        names: set[str] = set()
+        for at, case in enumerate(self.cases):
+            if case.name in names:
+                yield Mistake(("cases", at, "name"), f"must be unique in the experiment, got {case.name}")
+            names.add(case.name)
+        paths = Counter([*self.axes, *(path for group in self.zip for path in group)])
+        for path in (path for path, count in paths.items() if count > 1):
             yield Mistake(("axes",), f"and zip have {path} more than once")
         for path in (self.levels.path, "load") if self.levels else ():
             if path in paths:

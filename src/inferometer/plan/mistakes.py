@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,22 +35,45 @@ _STARTS = {
 }
 
 
+@dataclass(slots=True)
+class _Written:
+    """A plan as it was written, and made long once for all its mistakes: there may be as many as traffic classes."""
+
+    plan: Mapping[str, Any]
+    _long: dict[str, Any] | None = None
+    _whole: dict[str, Any] | None = None
+
+    @property
+    def long(self) -> dict[str, Any]:
+        if self._long is None:
+            self._long = short.long(self.plan)
+        return self._long
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """With what its traffic classes inherit."""
+        if self._whole is None:
+            self._whole = short.inherited(self.long)
+        return self._whole
+
+
 def mistakes_in(plan: Mapping[str, Any]) -> tuple[Plan | None, list[Mistake]]:
     """The plan, or everything that is wrong with it.
 
     Checks between sections run only on sections that are right, so what is wrong is left out and the rest is
     looked at once more; of that second look only what concerns no left-out section counts.
     """
+    written = _Written(plan)
     try:
         return Plan.model_validate(dict(plan)), []
     except ValidationError as error:
-        found = list(_told(error, plan))
+        found = list(_told(error, written))
     wrong = {_section(mistake.path) for mistake in found}
     try:
         Plan.model_validate(_without(plan, wrong))
     except ValidationError as error:
         left_out = {str(path[-1]) for path in wrong if path}
-        found += [each for each in _told(error, plan) if each.about and not left_out & set(each.about)]
+        found += [each for each in _told(error, written) if each.about and not left_out & set(each.about)]
     return None, list(dict.fromkeys(found))
 
 
@@ -74,7 +98,7 @@ def _class_without(each: Any, at: int, wrong: set[Path]) -> Any:
     return {name: value for name, value in each.items() if ("traffic", at, name) not in wrong}
 
 
-def _told(error: ValidationError, plan: Mapping[str, Any]) -> Iterator[Mistake]:
+def _told(error: ValidationError, plan: _Written) -> Iterator[Mistake]:
     for each in error.errors(include_url=False):
         path = _blamed(_plain(each["loc"], each["type"] in ("extra_forbidden", "invalid_key")), plan)
         cause = each.get("ctx", {}).get("error")
@@ -99,7 +123,7 @@ def _plain(loc: tuple[str | int, ...], is_key: bool) -> Path:
     return steps
 
 
-def _blamed(path: Path, plan: Mapping[str, Any]) -> Path:
+def _blamed(path: Path, plan: _Written) -> Path:
     """Where it was written: what a traffic class inherited is a mistake of the top of the plan."""
     if len(path) < 3 or path[0] != "traffic" or path[2] not in short.INHERITED:
         return path
@@ -110,31 +134,31 @@ def _blamed(path: Path, plan: Mapping[str, Any]) -> Path:
     return path[2:] if inherits and path[3] not in own and _written_at(path[2:4], plan) is not _NOTHING else path
 
 
-def _without_index(path: Path, plan: Mapping[str, Any]) -> Path:
+def _without_index(path: Path, plan: _Written) -> Path:
     """`limits` and not `limits[0]`, where one was written without a list."""
     if len(path) < 2 or not isinstance(path[-1], int):
         return path
     try:
-        alone = not isinstance(paths.value_at(plan, path[:-1]), list | tuple)
+        alone = not isinstance(paths.value_at(plan.plan, path[:-1]), list | tuple)
     except KeyError:
         written = _written_at(path[:-1], plan)
         alone = path[-1] == 0 and isinstance(written, list) and len(written) == 1
     return path[:-1] if alone else path
 
 
-def _written_at(path: Path, plan: Mapping[str, Any]) -> Any:
+def _written_at(path: Path, plan: _Written) -> Any:
     """The value at a path as it was written: in a short form, the short form itself."""
     try:
-        return paths.value_at(plan, path)
+        return paths.value_at(plan.plan, path)
     except KeyError:
         pass
     try:
-        return paths.value_at(short.long(plan), path)
+        return paths.value_at(plan.long, path)
     except KeyError:
         return _NOTHING
 
 
-def _text(error: Any, path: Path, plan: Mapping[str, Any]) -> str:
+def _text(error: Any, path: Path, plan: _Written) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "missing":
         return "is missing"
@@ -161,8 +185,8 @@ def _readable(context: Mapping[str, Any]) -> dict[str, Any]:
     return {name: f"{value:,.15g}" if isinstance(value, int | float) else value for name, value in context.items()}
 
 
-def _unknown(path: Path, plan: Mapping[str, Any]) -> str:
-    whole = short.inherited(short.long(plan))
+def _unknown(path: Path, plan: _Written) -> str:
+    whole = plan.whole
     section, several = paths.section_at(path[:-1], whole), paths.sections_at(path[:-1])
     of = f" of type {section.model_fields['type'].default}" if section and len(several) > 1 else ""
     if others := [each.model_fields["type"].default for each in several if str(path[-1]) in each.model_fields]:
@@ -172,8 +196,8 @@ def _unknown(path: Path, plan: Mapping[str, Any]) -> str:
     return f"is not a setting{of}; there are {', '.join(section.model_fields)}" if section else "is not a setting"
 
 
-def _settings(path: Path, plan: Mapping[str, Any]) -> str:
-    section = paths.section_at(path, plan)
+def _settings(path: Path, plan: _Written) -> str:
+    section = paths.section_at(path, plan.plan)
     some = f" such as {', '.join(list(section.model_fields)[:3])}" if section else ""
     return f"must be settings by name{some}"
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from inferometer.errors import DataError
 from inferometer.record.columns import Records
 from inferometer.record.record import Outcome, Record
 from inferometer.vocabulary import NANOSECONDS
@@ -16,6 +17,7 @@ from inferometer.vocabulary import NANOSECONDS
 NOT_SCHEDULED = ("ttft_scheduled", "ttfo_scheduled", "e2e_scheduled", "done_scheduled", "queue_wait", "send_delay")
 NOT_CONNECTED = ("connect", "tls", "ttfo")
 WITHOUT_READS = ("itl", "icl", "stall")  # where only the first and the last token have an instant
+MOST_SPAN_S = 100 * 86400.0  # of one run
 _STATUS = re.compile(r"\b([45]\d\d)\b")
 
 
@@ -44,7 +46,16 @@ def records_of(requests: Iterable[Told]) -> Records:
     """In the order told, on a clock that begins with the first of them."""
     told = list(requests)
     origin = min((_due(each) for each in told), default=0.0)
+    _check_span(told, origin)
     return Records.of([_record(number, each, origin) for number, each in enumerate(told)])
+
+
+def _check_span(told: Sequence[Told], origin: float) -> None:
+    """Rates and slices are counted over all the time between the first and the last instant."""
+    last = max((max((each.sent_s, each.ended_s or origin, *each.reads_s)) for each in told), default=origin)
+    if not last - origin <= MOST_SPAN_S:
+        text = f"its requests lie {(last - origin) / 86400:,.0f} days apart, at most {MOST_SPAN_S / 86400:.0f} are read"
+        raise DataError(text, "is one of the times wrong, or in another unit?")
 
 
 def _due(told: Told) -> float:
@@ -74,8 +85,8 @@ def _record(number: int, told: Told, origin: float) -> Record:
         bytes_received=told.bytes_received or 0,
         status=told.status,
         outcome=_outcome(told),
-        error=told.error or None,
-        request_id=told.request_id,
+        error=str(told.error) if told.error else None,
+        request_id=None if told.request_id is None else str(told.request_id),
     )
 
 
@@ -99,7 +110,7 @@ def _tokens(told: Told) -> NDArray[np.int64]:
 
 def _outcome(told: Told) -> Outcome:
     """What became of a request, as far as the error says."""
-    text = (told.error or "").lower()
+    text = str(told.error or "").lower()
     if told.cancelled:
         return "cancelled"
     if told.status is not None and told.status != 200:

@@ -22,7 +22,7 @@ def each_row(source: Source, make: Callable[[Row], ImportedRun], rows: Iterable[
         except DataError as error:
             broken.append(f"{row.where}: {error.message}".lstrip(": "))
             continue
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             broken.append(f"{row.where}: {type(error).__name__}: {error}".lstrip(": "))
             continue
         runs.append(run if len(every) == 1 else part_of(run, row))
