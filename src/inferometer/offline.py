@@ -1,6 +1,5 @@
 """The conductor of offline runs: an engine in this process is given batches or a whole workload; one run is kept."""
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from inferometer.documents.json_text import json_value
 from inferometer.errors import InferometerError, PlanError, TargetError
 from inferometer.measure.offline import (
     Case,
@@ -166,7 +166,7 @@ def known_context(on: EngineChoice) -> int | None:
     if on.engine == "simulator" or not on.model or not config.is_file():
         return None
     try:
-        said = json.loads(config.read_text(encoding="utf-8"))
+        said = json_value(config.read_text(encoding="utf-8"))[0]
     except (ValueError, OSError):
         return None  # the engine will say what is wrong with it
     room = said.get("max_position_embeddings") if isinstance(said, dict) else None

@@ -134,7 +134,12 @@ def test_a_foreign_file_is_told_what_it_looks_like(tmp_path: Path, name: str, co
 
 
 def test_binary_files_are_named(tmp_path: Path) -> None:
-    for content, word in ((b"PAR1\xff\xfe", "Parquet"), (b"\x1f\x8b\xff", "gzip"), (b"\xff\xfe\x00", "UTF-16")):
+    for content, word in (
+        (b"PAR1\xff\xfe", "Parquet"),
+        (b"\x1f\x8b\xff", "gzip"),
+        (b"\xff\xfe\x00", "UTF-16"),
+        (b"\xff\xfe\n\x00", "is empty"),
+    ):
         (tmp_path / "x").write_bytes(content)
         with pytest.raises(DataError, match=word):
             import_file(tmp_path / "x", tmp_path / "store")

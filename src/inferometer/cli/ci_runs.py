@@ -1,6 +1,5 @@
 """Which runs `inferometer ci` is about: by name, by experiment, by a check that was made already, or all since."""
 
-import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ import click
 
 from inferometer import vocabulary
 from inferometer.comparison import runs_named
+from inferometer.documents.files import file_bytes, text_in
+from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError, StoreError
 from inferometer.record.files import told
 from inferometer.record.run import Run
@@ -106,10 +107,10 @@ def _at(text: str) -> datetime:
 
 
 def _document(file: Path) -> dict[str, Any]:
-    with told(file):
-        content = file.read_text(encoding="utf-8")
     try:
-        said: dict[str, Any] = json.loads(content)
+        with told(file):
+            content = text_in(file_bytes(file))
+        said: dict[str, Any] = json_value(content)[0]
     except ValueError as error:
         raise DataError(f"{file}: not JSON: {error}", "inferometer check --json writes one") from None
     check_schema(file, "check", said.get("schema") if isinstance(said, dict) else None)

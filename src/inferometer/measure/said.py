@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError
 from inferometer.measure.distributions import t_quantile
 from inferometer.vocabulary import MEASURES, Direction
@@ -57,7 +58,7 @@ def documents_in(text: str) -> Any:
     """The JSON of an output: all of it, else its lines that are JSON (others are its log), else what begins at the
     last line with a bracket. None where there is none."""
     try:
-        return json.loads(text)
+        return json_value(text)[0]
     except ValueError:
         pass
     lines = [line for line in text.splitlines() if line.strip()]
@@ -69,7 +70,7 @@ def documents_in(text: str) -> Any:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_value(text)[0]
     except ValueError:
         return None
 

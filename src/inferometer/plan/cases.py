@@ -221,6 +221,8 @@ class _Maker:
         beside = Path(self.where).parent / name
         try:
             return open_plan([str(beside) if beside.is_file() else name]).said
+        except OSError as error:  # a name that is too long
+            raise PlanError(f"{self.where}: plan {name[:80]}: {(error.strerror or str(error)).lower()}") from None
         except PlanError as error:
             is_missing = "there is no such file" in error.message
             told = [f"{self.where}: plan {text}" for text in error.mistakes] if is_missing else error.mistakes

@@ -1,5 +1,6 @@
 """`Plan`: what to do, typed and checked. Files are read in `plan.reading`, short forms in `plan.short`."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -78,6 +79,16 @@ class Sampling(Section):
     top_p: Number | None = Field(None, gt=0, le=1, description="share of probability that is drawn from")
     stop: Annotated[list[str], one_or_several(str)] | None = Field(None, description="texts that end the answer")
     extra: dict[str, Any] = Field({}, description="any other fields of the body", repr=False)
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if not _is_finite(self.extra):
+            yield Mistake(("extra",), "must not hold .inf or .nan: JSON has no such numbers")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(_is_finite(each) for each in (value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 class Output(Section):

@@ -65,9 +65,12 @@ def _text(content: bytes, where: str) -> str:
     if (kind := binary_kind(content)) is not None:
         raise DataError(f"{where}: is not text but {kind}", hint)
     try:
-        return text_in(content)
+        text = text_in(content)
     except RefusedError as error:
         raise DataError(f"{where}: {error.sentence}", error.hint or hint) from None
+    if not text.strip():  # but for its mark
+        raise DataError(f"{where}: is empty")
+    return text
 
 
 def _json(name: str, content: bytes, text: str, where: str, beside: Callable[[str], bytes | None]) -> Source:
