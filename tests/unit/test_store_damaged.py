@@ -137,6 +137,13 @@ def test_a_damaged_experiment_is_passed_over_and_named(store: SmallStore) -> Non
     assert code == WRONG_USE and "cases.jsonl: line 1: not a case" in err
 
 
+def test_a_site_leaves_out_a_damaged_run_that_is_a_case_of_an_experiment(store: SmallStore) -> None:
+    victim = store.victims[2]
+    (store.folder / "runs" / victim / "environment.json").unlink()
+    code, _, err = command(store, "site", "-o", str(store.folder / "public"))
+    assert code == 0 and f"1 run could not be read and not be shown: {victim}" in err
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inferometer.errors import PlanError
+from inferometer.errors import PlanError, StoreError
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical, quantities
 from inferometer.record.run import Run
@@ -126,7 +126,8 @@ class Answers:
 
     def trade_offs(self, wanted: str) -> dict[str, Any]:
         """The newest run of each series of a family, beside each other."""
-        return trade_offs([self.load(entry) for entry in self.family(wanted).newest])
+        runs = map(self._readable, self.family(wanted).newest)
+        return trade_offs([run for run in runs if run is not None])
 
     # -- experiments ----------------------------------------------------------------------------------------------
 
@@ -142,13 +143,19 @@ class Answers:
         return experiment_document(kept, runs) | experiment_charts(kept, runs)
 
     def case_runs(self, kept: KeptExperiment) -> dict[str, Run]:
-        """Those that are still there."""
+        """Those that are still there and can be read."""
         known = {entry.id: entry for entry in self.store.runs(experiment=kept.id)}
         wanted = [id_ for case in kept.cases if isinstance(id_ := case.get("run"), str)]
         for id_ in wanted:
             if id_ not in known:
                 known |= _maybe(self.store, id_)
-        return {id_: self.load(known[id_]) for id_ in wanted if id_ in known}
+        return {id_: run for id_ in wanted if id_ in known and (run := self._readable(known[id_])) is not None}
+
+    def _readable(self, entry: Entry) -> Run | None:
+        try:
+            return self.load(entry)
+        except StoreError:
+            return None  # damaged, or deleted just now: the others are shown
 
 
 def _maybe(store: Store, id_: str) -> dict[str, Entry]:
