@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 
 from _common import parser, print_rows
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.run import run
 from inferometer.measure.answers import Answers
 from inferometer.measure.registry import each_of
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 from inferometer.simulator.metronome_events import MODEL
-from inferometer.simulator.metronome_process import running_metronome
-from inferometer.simulator.metronome_truth import compare, quantile_s
+from inferometer.simulator.metronome_process import compare, quantile_s, running_metronome
 
 TITLES = {"send_p50": "send p50", "send_p99": "send p99", "read_p50": "read err p50", "read_p99": "read err p99"}
 TOKENS, INTERVAL_S, FIRST_S = 50, 0.01, 0.02

@@ -40,7 +40,7 @@ def cli_page() -> Iterator[str]:
 
 
 def _exit_codes() -> Iterator[str]:
-    from inferometer.cli.mistakes import EXIT_CODES
+    from inferometer.cli.errors import EXIT_CODES
 
     yield "## Exit codes\n\n| code | means |\n|---|---|"
     for code, meaning in EXIT_CODES.items():
@@ -91,7 +91,7 @@ def plan_page() -> Iterator[str]:
 def experiment_page() -> Iterator[str]:
     """Every section of an experiment with its fields, and those of work that is no plan."""
     from inferometer.plan.experiment import Experiment
-    from inferometer.plan.offline_case import Latency, Throughput
+    from inferometer.plan.offline import Latency, Throughput
 
     yield "# The experiment\n"
     yield "`inferometer plan schema --experiment` prints the JSON schema for editors.\n"

@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from charted_runs import records_of, samples_of
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.judge.limits import judge_plan
 from inferometer.measure.facts import Facts
 from inferometer.measure.offline import Case, Pass, latency_summary, throughput_summary
@@ -28,9 +28,8 @@ from inferometer.record.log import LogWriter
 from inferometer.record.record import Record
 from inferometer.store.experiments import new_experiment
 from inferometer.store.folder import new_run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 
 START = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
 INDEX_FILE = "index.sqlite"
@@ -56,7 +55,7 @@ def small_store(folder: Path) -> SmallStore:
     """Seven runs that may be damaged, three that must survive, an experiment, a baseline, a calibration, an index."""
     store = open_store(folder)
     keep_curve(curve_of([]), folder)
-    with patch("inferometer.store.keeping.sync"):
+    with patch("inferometer.store.save.sync"):
         serving = [_serving(store, day) for day in range(4)]
         latency = [_latency(store, 4 + at, (size,)) for at, size in enumerate((1, 2))]
         throughput, startup = _throughput(store, 6), _startup(store, 7)

@@ -9,9 +9,8 @@ from unittest.mock import patch
 import numpy as np
 
 from inferometer.store.experiments import new_experiment
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 
 NASTY = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 START = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
@@ -114,7 +113,7 @@ def _cases() -> Iterator[tuple[int, int]]:
 
 def unsynced() -> Any:
     """Without waiting for the disk: 70 runs of 8 files each would take it a minute."""
-    return patch("inferometer.store.keeping.sync")
+    return patch("inferometer.store.save.sync")
 
 
 def shown_store(folder: Path) -> Store:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inferometer.cli.mistakes import EXIT_CODES
+from inferometer.cli.errors import EXIT_CODES
 from inferometer.store.folder import load_run
 
 from .commands import Command, Ended, Ground, StoppedError

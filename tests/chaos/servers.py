@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from inferometer.cli.mistakes import INVALID, UNREACHABLE
+from inferometer.cli.errors import INVALID, UNREACHABLE
 from inferometer.record.columns import Records, known
 from inferometer.record.record import CENSORED, OUTCOMES
 from inferometer.store.folder import load_run

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import inferometer
+from inferometer.conduct.run import run
 from inferometer.errors import TargetError
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 from inferometer.target.server import running
 
 pytestmark = pytest.mark.engines

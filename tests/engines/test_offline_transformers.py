@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.conduct.offline import offline
 from inferometer.errors import PlanError
-from inferometer.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.target.offline.engine import EngineSettings, open_engine
 from inferometer.target.offline.transformers import TransformersEngine

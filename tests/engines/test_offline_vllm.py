@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from inferometer.offline import offline
+from inferometer.conduct.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.target.offline.engine import EngineSettings
 from inferometer.target.offline.vllm import VllmEngine

@@ -2,8 +2,8 @@
 
 import pytest
 
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 
 pytestmark = pytest.mark.engines
 

@@ -3,8 +3,8 @@ it: the next request must neither fail nor be mistimed. `deploy/install-llama.sh
 
 import pytest
 
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 
 pytestmark = pytest.mark.engines
 

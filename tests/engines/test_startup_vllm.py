@@ -2,8 +2,8 @@
 
 import pytest
 
+from inferometer.conduct.startup import startup_of_server
 from inferometer.plan.reading import plan_from
-from inferometer.startup import startup_of_server
 
 pytestmark = pytest.mark.engines
 

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from inferometer.exchange.exporting.llmd import report
-from inferometer.exchange.exporting.pieces import Asked
-from inferometer.exchange.exporting.registry import pieces
-from inferometer.exchange.vllm_latency import latency_document
+from inferometer.exchange.exporting.registry import Asked, pieces
+from inferometer.exchange.exporting.vllm import latency_document
 from inferometer.measure.facts import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from inferometer.exchange.importing.conduct import import_file
-from inferometer.exchange.importing.reading import read_source
-from inferometer.exchange.importing.recognise import format_named, recognise
+from inferometer.exchange.importing.importer import import_file
+from inferometer.exchange.importing.recognise import format_named, read_source, recognise
 from inferometer.measure.answers import Answers
 from inferometer.measure.registry import each_of
 from inferometer.measure.values import quantities

@@ -5,10 +5,9 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inferometer.measure.conservation import TOLERATED, WIRE_S, WIRE_SHARE
+from inferometer.measure.observed import TOLERATED, WIRE_S, WIRE_SHARE
 from inferometer.measure.server import server_summary
-from inferometer.observe.names import KEPT_LABELS, MEANINGS
-from inferometer.observe.prometheus import read_exposition
+from inferometer.observe.prometheus import KEPT_LABELS, MEANINGS, read_exposition
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
 

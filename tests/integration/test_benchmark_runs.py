@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from inferometer.benchmark import run_benchmark
 from inferometer.cli import execute
-from inferometer.comparison import check_run, compare_runs, history_of
+from inferometer.conduct.benchmark import run_benchmark
+from inferometer.conduct.compare import check_run, compare_runs, history_of
+from inferometer.conduct.prepare import begin, prepare
+from inferometer.conduct.sweep import sweep
 from inferometer.errors import PlanError, TargetError
-from inferometer.experiment.conduct import sweep
-from inferometer.experiment.prepare import begin, prepare
 from inferometer.measure.values import quantities
 from inferometer.plan.benchmark import Benchmark
-from inferometer.store.opening import open_store
-from inferometer.target.processes import birth
+from inferometer.store.store import open_store
+from inferometer.target.process import birth
 
 ENTRY = {"name": "decode", "value": 8.0, "unit": "ms", "direction": "lower"}
 

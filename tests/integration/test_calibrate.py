@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from inferometer import calibrate as module
-from inferometer.calibrate import Point, calibrate, calibration_path, curve_of, keep_curve, load_curve
+from inferometer.conduct import calibrate as module
+from inferometer.conduct.calibrate import Point, calibrate, calibration_path, curve_of, keep_curve, load_curve
 from inferometer.errors import StoreError
-from inferometer.measure.calibration import error_at
+from inferometer.measure.accuracy import error_at
 
 SMALL = [
     Point(streams=2, interval_s=0.01, tokens=20, rounds=1),

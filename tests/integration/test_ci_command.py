@@ -10,10 +10,10 @@ import pytest
 
 from inferometer.cli import main
 from inferometer.errors import StoreError
-from inferometer.show.notify.notebook import Note, notebook
+from inferometer.show.notify.news import Note, notebook
 from inferometer.store.experiments import new_experiment
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 from lined_runs import PLAN, environment_of, summary_of
 from receivers import receiving
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from inferometer.calibrate import curve_of, keep_curve
-from inferometer.cli.mistakes import INVALID
+from inferometer.cli.errors import INVALID
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from measured import assert_ran
 
 QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from inferometer.calibrate import curve_of, keep_curve
 from inferometer.cli import main
-from inferometer.comparison import accept, check_run, compare_runs, history_of
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.compare import accept, check_run, compare_runs, history_of
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
-from inferometer.run import run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 from lined_runs import PLAN, environment_of, summary_of
 
 START = datetime(2026, 10, 1, 3, 0, tzinfo=UTC)

@@ -6,11 +6,11 @@ import urllib.request
 
 import orjson
 
-from inferometer.calibrate import curve_of, keep_curve
-from inferometer.exchange.inferx import GPU_COLUMNS, write_folder
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.run import run
+from inferometer.exchange.exporting.inferx import GPU_COLUMNS, write_folder
 from inferometer.plan.reading import plan_from
 from inferometer.record.sample import Sample, Samples
-from inferometer.run import run
 from inferometer.store.folder import load_run
 
 QUICK = {"frontend": 0, "step_time": {"base": 0.001, "prefill_token": 0, "decode_sequence": 0}}

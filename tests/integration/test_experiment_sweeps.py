@@ -16,14 +16,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from inferometer.calibrate import calibrate
 from inferometer.cli.group import group
+from inferometer.conduct import shared as resources
+from inferometer.conduct.calibrate import calibrate
+from inferometer.conduct.prepare import begin, prepare, resume
+from inferometer.conduct.sweep import sweep
 from inferometer.errors import StoreError
-from inferometer.experiment import begin, prepare, resources, resume, sweep
 from inferometer.plan.ordering import server_starts
 from inferometer.show.experiment import csv_text
 from inferometer.store.experiments import ExperimentFolder, experiments_of, find_experiment, new_experiment, rows_of
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from inferometer.target.offline.engine import open_engine
 from measured import assert_ran
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 
 QUICK = {"workload": {"input_tokens": 8, "output_tokens": 4}, "server": "simulator"}
 

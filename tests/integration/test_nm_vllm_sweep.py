@@ -6,7 +6,7 @@ import os
 import sys
 
 from inferometer.cli import execute
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 STAND_IN = """\
 #!{python}

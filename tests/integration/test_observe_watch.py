@@ -13,11 +13,10 @@ import msgspec
 import pytest
 from endpoints import endpoint, say
 
-from inferometer.measure.gpu import gpu_summary
+from inferometer.measure.hardware import gpu_summary
 from inferometer.measure.server import server_summary
 from inferometer.observe import prometheus
-from inferometer.observe.job import MetricsPlace, ObserverJob
-from inferometer.observe.observing import observing
+from inferometer.observe.observer import MetricsPlace, ObserverJob, observing
 from inferometer.observe.prometheus import Endpoint, Unreadable
 from inferometer.record.log import read_log
 from inferometer.record.sample import Samples
@@ -291,7 +290,7 @@ def test_nvidia_smi_where_nvml_cannot_be_called(tmp_path, monkeypatch):
     assert samples.series("throttle_reasons", "gpu:0")[1][0] == 4
     assert not len(samples.series("power_w", "gpu:1")[0])
     assert gpu_summary(samples, int(at[0]), int(at[-1]))["gpus"][0]["energy"]["by"] == "power"
-    from inferometer.observe.nvidia_smi import gpu_facts
+    from inferometer.observe.gpu import nvidia_smi_facts as gpu_facts
 
     assert gpu_facts()["gpus"][0] == {
         "index": 0,

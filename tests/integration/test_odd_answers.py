@@ -15,13 +15,13 @@ from zlib import crc32
 import msgspec
 import pytest
 
+from inferometer.conduct.run import partial_run
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.plan.model import Plan
 from inferometer.plan.writing import to_mapping
 from inferometer.record.log import LogWriter, Note, read_log
 from inferometer.record.record import Record
-from inferometer.run import partial_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from mutated_answers import mutated_answer
 
 REQUESTS = 60

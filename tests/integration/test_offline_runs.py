@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from inferometer.conduct.offline import offline
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
-from inferometer.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.store.folder import load_run
 from inferometer.target.offline.engine import ENGINES, EngineSettings, open_engine

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from dying_servers import Behaviour, after, always, every, failing_server, mostly
 
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
 
 OURS = {"late_sends", "own_error", "uncertain_reads"}  # what a machine under the load of other tests may add
 VALID, INVALID = {"valid", "doubtful"}, {"invalid"}

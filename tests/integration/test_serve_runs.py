@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from small_engines import ENGINE, alive, engine, eventually
 
-from inferometer.ab import Design, ab
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.ab import Design, ab
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.run import run
+from inferometer.conduct.search import search
 from inferometer.errors import TargetError
 from inferometer.judge.search import Bounds
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
-from inferometer.search import search
 from inferometer.target.lock import endpoint_claims, held
 from inferometer.target.server import running
 

@@ -18,18 +18,17 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from inferometer.calibrate import Point, calibrate
 from inferometer.cli.group import group
+from inferometer.conduct.calibrate import Point, calibrate
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.record.run import Run
-from inferometer.store import migrations
+from inferometer.store import tables as migrations
 from inferometer.store.databases import PostgresIndex
 from inferometer.store.folder import new_run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 from measured import assert_ran
 
 SUMMARY = {
@@ -163,7 +162,7 @@ def test_writers_at_once_in_postgresql(postgres: str, tmp_path: Path) -> None:
     code = """
 import sys
 from datetime import UTC, datetime
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 store = open_store(sys.argv[1], sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -294,7 +293,7 @@ def test_a_killed_upload_leaves_the_run_where_it_is(bucket: str, tmp_path: Path)
     """The process dies after the first object."""
     code = """
 import os, signal, sys
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 store = open_store(sys.argv[1], sys.argv[2])
 folder = store.new_run()
 folder.write_plan({"name": "killed"}); folder.write_summary({}); folder.write_state("complete")
@@ -318,7 +317,7 @@ def test_wrong_credentials_are_named_before_the_run(strict_s3: str, tmp_path: Pa
     code = """
 import sys
 from inferometer.errors import StoreError
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 try:
     open_store(sys.argv[1], sys.argv[2]).new_run()
 except StoreError as error:

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.reading import parse
-from inferometer.exchange.importing.recognise import format_named, recognise
+from inferometer.exchange.importing.importer import summary_of
+from inferometer.exchange.importing.recognise import format_named, parse, recognise
 from inferometer.exchange.importing.requests import Told, records_of
-from inferometer.exchange.importing.summing import summary_of
 from inferometer.exchange.importing.units import SECONDS, nearest_unit, statistic, statistics
 
 times = st.floats(1e-6, 1e5)

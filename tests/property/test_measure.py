@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from inferometer.measure import quantiles
 from inferometer.measure.answers import Answers
 from inferometer.measure.facts import Facts
-from inferometer.measure.inflight import InFlight
 from inferometer.measure.registry import each_of
 from inferometer.measure.summary import summarize
+from inferometer.measure.window import InFlight
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.record import OUTCOMES, Record

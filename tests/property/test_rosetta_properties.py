@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.exchange.exporting.vllm import serve_document
-from inferometer.exchange.importing.vllm_bench import imported
+from inferometer.exchange.importing.vllm import imported
+from inferometer.measure.rosetta.definition import Seen
 from inferometer.measure.rosetta.registry import TOOLS, fields, statistics, tool_named
-from inferometer.measure.rosetta.seen import Seen
 from inferometer.record.columns import Records
 from inferometer.record.record import OUTCOMES, Record
 from inferometer.record.run import Run

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.store.entry import number_of
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.where import condition
+from inferometer.store.query import condition
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 
 VALUES = st.one_of(st.none(), st.floats(0, 100, allow_nan=False), st.sampled_from([0.25, 0.5, 1.0]))
 COMPARE = {

@@ -13,11 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferometer.exchange.exporting import vllm
-from inferometer.exchange.exporting.pieces import Asked, Rows, json_piece, long_json_piece
-from inferometer.exchange.exporting.registry import FORMATS, pieces
+from inferometer.exchange.exporting.registry import FORMATS, Asked, Rows, json_piece, long_json_piece, pieces
 from inferometer.measure import quantiles
-from inferometer.measure.rosetta.definition import linear, mean, population_std
-from inferometer.measure.rosetta.seen import Series
+from inferometer.measure.rosetta.definition import Series, linear, mean, population_std
 from inferometer.measure.summary import slowest, summarize
 from inferometer.measure.tally import Tally, Values, condensed
 from inferometer.plan.model import Plan

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 from made_runs import made_run
 
-from inferometer.exchange.exporting.pieces import Asked
-from inferometer.exchange.exporting.registry import pieces
-from inferometer.exchange.importing.reading import read_source
-from inferometer.exchange.importing.recognise import format_named, recognise
+from inferometer.exchange.exporting.registry import Asked, pieces
+from inferometer.exchange.importing.recognise import format_named, read_source, recognise
 from inferometer.measure.offline import Case, Pass, latency_summary, throughput_summary
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from inferometer.ab import Block, Design, block_plan, check, in_turns, judged, order, paired_changes
+from inferometer.conduct.ab import Block, Design, block_plan, check, in_turns, judged, order, paired_changes
 from inferometer.errors import PlanError, TargetError
 from inferometer.measure.values import quantities
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
-from inferometer.simulator.rehearsal import simulated_run
+from inferometer.simulator.virtual import simulated_run
 
 PAIRS = 5
 

@@ -13,12 +13,11 @@ from inferometer.judge.compare import compare
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 from inferometer.show.charts import CHARTS, Cannot, Chart, charts_of, charts_of_runs, draw, gallery
+from inferometer.show.charts.chart import MOST, SERIES, legend_columns
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
 from inferometer.show.charts.history import MOST_SERIES, History, Point, history_of
 from inferometer.show.charts.rendering import SCHEMA
-from inferometer.show.charts.spec import MOST, legend_columns
 from inferometer.show.charts.subject import Subject
-from inferometer.show.charts.theme import SERIES
 from inferometer.store.experiments import KeptExperiment
 from lined_runs import line_of
 

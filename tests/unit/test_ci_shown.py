@@ -12,8 +12,8 @@ from made_runs import made_run
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from inferometer.judge.check import check
-from inferometer.record.harmless import harmless
 from inferometer.record.run import Run
+from inferometer.record.sanitize import harmless
 from inferometer.show.ci import github, gitlab
 from inferometer.show.ci.junit import junit
 from inferometer.show.ci.markdown import fitting, plain, summary

@@ -5,9 +5,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from inferometer.conduct.prepare import prepare
 from inferometer.errors import PlanError
-from inferometer.experiment.prepare import prepare
-from inferometer.measure.cost import shared_among
+from inferometer.measure.values import shared_among
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from, json_schema, read_experiment
 from inferometer.plan.ordering import expected_s, ordered, server_starts

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferometer.conduct.shared import NotFound, drain_rate, found_between, in_flight, sessions_per_s
 from inferometer.errors import PlanError
-from inferometer.experiment.levels import NotFound, drain_rate, found_between, in_flight, sessions_per_s
 from inferometer.plan.cases import cases_of
-from inferometer.plan.experiment import experiment_from, to_yaml
-from inferometer.plan.levels import Levels, values_between
+from inferometer.plan.experiment import Levels, experiment_from, to_yaml, values_between
 from inferometer.plan.ordering import expected_s, ordered, server_starts
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import parse_yaml
 from inferometer.record.run import Run
-from inferometer.simulator.rehearsal import simulated_run
+from inferometer.simulator.virtual import simulated_run
 from inferometer.store.experiments import CaseRow
 
 ENDS = {"low": {"load": {"concurrency": 1}}, "high": {"load": {"concurrency": 64}}}

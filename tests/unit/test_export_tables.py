@@ -19,8 +19,7 @@ from exported_runs import (
 from made_runs import made_run
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.pieces import Asked
-from inferometer.exchange.exporting.registry import pieces
+from inferometer.exchange.exporting.registry import Asked, pieces
 from inferometer.exchange.exporting.vllm import serve_document
 
 # -- github-action-benchmark ---------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from inferometer.dashboard import answers_of
+from inferometer.conduct.dashboard import answers_of
 from inferometer.show.charts.history import History, Point, history
 from inferometer.show.dashboard.families import labels_of, points_of
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from shown_stores import batches, keep_one, starts, unsynced
 
 

@@ -37,7 +37,7 @@ from imported_results import (
     TREATMENTS,
 )
 
-from inferometer.exchange.importing.summing import summary_of, verdict_of
+from inferometer.exchange.importing.importer import summary_of, verdict_of
 from inferometer.measure.values import quantities
 from inferometer.plan.model import Plan
 

@@ -10,10 +10,10 @@ from test_import_formats import CI_LATENCY, LIFECYCLE, LOADGEN
 
 from inferometer.cli import execute
 from inferometer.errors import DataError
-from inferometer.exchange.importing.conduct import import_file
+from inferometer.exchange.importing.importer import import_file
 from inferometer.exchange.importing.recognise import FORMATS, format_named
 from inferometer.store.folder import load_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 
 def write(folder: Path, name: str, content: Any) -> Path:
@@ -71,7 +71,7 @@ def test_every_point_of_a_history_keeps_its_part_and_the_file_is_kept_once(tmp_p
 
 
 def test_of_a_file_that_is_imported_half_way_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inferometer.exchange.importing import conduct
+    from inferometer.exchange.importing import importer as conduct
 
     kept = []
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.conduct import import_file
-from inferometer.store.opening import open_store
+from inferometer.exchange.importing.importer import import_file
+from inferometer.store.store import open_store
 
 RESULT: dict[str, Any] = {
     "backend": "vllm",

@@ -7,7 +7,7 @@ from imported_files import SGLANG, SWEEP_HEADER, SWEEP_POW2, VLLM, found_in, onl
 from test_import_formats import AIPERF, TREATMENTS
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.summing import summary_of, verdict_of
+from inferometer.exchange.importing.importer import summary_of, verdict_of
 from inferometer.exchange.importing.units import contradictions, factor, number, statistic, statistics
 
 

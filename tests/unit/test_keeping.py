@@ -4,8 +4,8 @@ from pathlib import Path
 
 from inferometer.record.run import document
 from inferometer.store.folder import load_run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 
 
 def test_a_run_in_one_piece_is_kept_with_its_kind_source_and_files(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from itertools import count
 import pytest
 from test_load_drive import Fixed, Run
 
+from inferometer.load.clock import VirtualClock
 from inferometer.load.pace import Pace
 from inferometer.load.prime import Primer, primes_of
-from inferometer.load.virtual import VirtualClock
-from inferometer.measure.cache import hit_rate_finding
+from inferometer.measure.verdict import hit_rate_finding
 from inferometer.plan.model import Plan
-from inferometer.simulator.rehearsal import rehearse, simulated_run
+from inferometer.simulator.virtual import rehearse, simulated_run
 from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session
 

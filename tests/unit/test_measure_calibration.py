@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.measure.calibration import error_at
+from inferometer.measure.accuracy import error_at
 
 
 def point(streams: int, events: float, error: float, stamps: str = "kernel") -> dict:

@@ -7,10 +7,8 @@ from scipy import stats
 
 from inferometer.measure.answers import Answers
 from inferometer.measure.facts import Facts
-from inferometer.measure.inflight import InFlight
 from inferometer.measure.rates import busiest_second, concurrency
-from inferometer.measure.steadiness import trend
-from inferometer.measure.window import Window, class_window, stage_windows, whole_window
+from inferometer.measure.window import InFlight, Window, class_window, stage_windows, trend, whole_window
 from inferometer.plan.model import Plan
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.measure.gpu import gpu_summary, gpu_values
+from inferometer.measure.hardware import gpu_summary, gpu_values
 from inferometer.measure.telemetry import throttle_words
 from inferometer.record.sample import Sample, Samples
 

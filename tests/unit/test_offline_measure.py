@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer.exchange.vllm_latency import latency_document, throughput_document, write_latency_files
+from inferometer.exchange.exporting.vllm import latency_document, throughput_document, write_latency_files
 from inferometer.measure.offline import (
     Case,
     Pass,

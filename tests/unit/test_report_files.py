@@ -15,13 +15,12 @@ from inferometer.errors import MissingExtra, PlanError
 from inferometer.judge.compare import compare
 from inferometer.record.run import Run
 from inferometer.show.charts import rendering
-from inferometer.show.report import html, numbers
+from inferometer.show.report import writing as html
+from inferometer.show.report import writing as numbers
 from inferometer.show.report.content import run_report
-from inferometer.show.report.html import as_html
-from inferometer.show.report.markdown import as_markdown
-from inferometer.show.report.tables import side_by_side
+from inferometer.show.report.document import side_by_side
 from inferometer.show.report.together import experiment_report, runs_report
-from inferometer.show.report.writing import Told, write_report
+from inferometer.show.report.writing import Told, as_html, as_markdown, write_report
 from inferometer.store.experiments import KeptExperiment
 from lined_runs import line_of
 

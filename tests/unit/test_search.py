@@ -8,6 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+from inferometer.conduct.search import plan_at
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import (
     Attained,
@@ -26,9 +27,8 @@ from inferometer.measure.summary import summarize
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.scale.goal import FEWEST, LOST_CONFIDENCE, lost
-from inferometer.search import plan_at
-from inferometer.simulator.erlang import true_rate
-from inferometer.simulator.rehearsal import rehearse
+from inferometer.simulator.metronome_process import true_rate
+from inferometer.simulator.virtual import rehearse
 
 RATES = Bounds(start=1, least=0.01, most=10_000)
 

@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
-from inferometer.simulator.rehearsal import rehearse, settings_of, simulated_run
+from inferometer.simulator.virtual import rehearse, settings_of, simulated_run
 
 
 def test_the_same_plan_gives_the_same_run() -> None:

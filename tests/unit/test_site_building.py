@@ -5,12 +5,11 @@ import re
 
 import pytest
 
+from inferometer.conduct.dashboard import site
 from inferometer.errors import StoreError
-from inferometer.show.site.data import file_of
-from inferometer.show.site.neighbours import neighbours
-from inferometer.site import site
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.show.site.building import file_of, neighbours
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 from shown_stores import keep_one, shown_store, unsynced
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from inferometer.errors import DataError
-from inferometer.target.startup import physical, read_startup, startup_of
-from inferometer.target.startup.clock import LogClock
-from inferometer.target.startup.lines import messages
+from inferometer.target.startup import log as physical
+from inferometer.target.startup import read_startup, startup_of
+from inferometer.target.startup.log import LogClock, messages
 from inferometer.target.startup.wordings import WORDINGS, reading
 
 GIB = 2**30

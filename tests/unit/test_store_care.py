@@ -19,15 +19,16 @@ from inferometer.errors import MissingExtra, PlanError, StoreError
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.record.run import Run
-from inferometer.store import databases, migrations
-from inferometer.store.care import verify
+from inferometer.store import databases
+from inferometer.store import tables as migrations
 from inferometer.store.databases import INDEX
 from inferometer.store.entry import Entry, flat
 from inferometer.store.folder import load_run
-from inferometer.store.keeping import keep
 from inferometer.store.marks import MARKS, Marks, marks_bytes
-from inferometer.store.opening import open_store
 from inferometer.store.retention import Rule, chosen
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
+from inferometer.store.verify import verify
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 

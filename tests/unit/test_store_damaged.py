@@ -14,10 +14,10 @@ import pytest
 
 from damaged_stores import INDEX_FILE, Damage, SmallStore, damages, small_store
 from inferometer.cli import execute
-from inferometer.cli.mistakes import UNEXPECTED, WRONG_USE
+from inferometer.cli.errors import UNEXPECTED, WRONG_USE
 from inferometer.store.damage import Damaged
 from inferometer.store.folder import load_run, read_run
-from inferometer.store.opening import _opened, open_store
+from inferometer.store.store import _opened, open_store
 
 FUZZED = int(os.environ.get("INFEROMETER_DAMAGES", "200"))
 

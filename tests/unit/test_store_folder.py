@@ -22,7 +22,7 @@ from inferometer.store.folder import (
     load_run,
     new_run,
 )
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 PLAN = {"name": "übung", "target": {"url": ["http://h:1"]}, "load": {"type": "poisson", "rate": 2.5}}
 

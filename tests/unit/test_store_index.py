@@ -11,7 +11,7 @@ import pytest
 from inferometer.errors import StoreError
 from inferometer.store.databases import INDEX
 from inferometer.store.folder import RunFolder, new_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 SUMMARY = {
     "measures": {"ttft": {"p50": 0.1, "p99": 0.4, "count": 9}, "tpot": {"p50": None}},

@@ -6,11 +6,11 @@ from inferometer.cli import main
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
-from inferometer.store.care import slim, verify
 from inferometer.store.folder import RECORDS
-from inferometer.store.keeping import keep
 from inferometer.store.manifest import measured
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
+from inferometer.store.verify import slim, verify
 
 SUMMARY = {"measures": {"ttft": {"p50": 0.1, "count": 9}}, "outcomes": {"ok": 9}}
 

@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
-from inferometer.store.versions import version_of
-from inferometer.store.where import Condition, condition
+from inferometer.store.query import Condition, condition, version_of
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 
 
 def kept(store: Path, second: int, ttft: float | None, **plan: Any) -> str:

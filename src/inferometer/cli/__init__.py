@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import click
 
+from inferometer.cli.errors import BROKEN_PIPE, TERMINATED, end_on_term, interrupted_code, report, say
 from inferometer.cli.group import ReaderGoneError, group
-from inferometer.cli.mistakes import BROKEN_PIPE, TERMINATED, end_on_term, interrupted_code, report, say
 from inferometer.errors import InferometerError, Terminated
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from inferometer.cli.echo import echo
-from inferometer.cli.mistakes import say
+from inferometer.cli.errors import echo, say
 from inferometer.cli.options import quiet_option, store_of, store_option
 
 EXAMPLES = """\b

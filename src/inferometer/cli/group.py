@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("inferometer.cli.export:export", "Write runs in another tool's format."),
     "dashboard": ("inferometer.cli.dashboard:dashboard", "Show the store as a web page."),
     "site": ("inferometer.cli.site:site", "Write the store as a static site, for GitHub Pages."),
-    "profiles": ("inferometer.cli.profiles:list_profiles", "List ready plans by name, or print one."),
+    "profiles": ("inferometer.cli.plan:list_profiles", "List ready plans by name, or print one."),
     "plan": ("inferometer.cli.plan:plan", "Check plans, show them complete, print their schema."),
     "offline": (
         "inferometer.cli.offline:offline",

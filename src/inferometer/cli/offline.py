@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.mistakes import INVALID, UNREACHABLE, interrupted_code, say
+from inferometer.cli.errors import INVALID, UNREACHABLE, interrupted_code, say
 from inferometer.cli.options import (
     json_option,
     quiet_option,
@@ -114,7 +114,7 @@ def latency(
     )
     made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
-        from inferometer.exchange.vllm_latency import write_latency_files
+        from inferometer.exchange.exporting.vllm import write_latency_files
 
         written = write_latency_files(made.summary, output_json)
         if written and not quiet:
@@ -155,7 +155,7 @@ def throughput(
     )
     made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
-        from inferometer.exchange.vllm_latency import throughput_document, write_document
+        from inferometer.exchange.exporting.vllm import throughput_document, write_document
 
         write_document(throughput_document(made.summary), Path(output_json))
     return _printed(made, as_json)
@@ -203,7 +203,7 @@ def _check_dataset(dataset: str | None, workload: Any) -> None:
 
 def _conducted(plan: "LatencyPlan | ThroughputPlan", store: str | Path | None, quiet: bool, wait_s: float) -> "Run":
     """With progress on a terminal; notes on stderr."""
-    from inferometer.offline import offline as conduct
+    from inferometer.conduct.offline import offline as conduct
     from inferometer.show.offline import progress_text
     from inferometer.show.progress import ProgressLine
 

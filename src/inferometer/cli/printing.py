@@ -5,17 +5,17 @@ from typing import Any
 
 import click
 
-from inferometer.cli.mistakes import LIMIT_FAILED, UNREACHABLE, say
+from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, say
 from inferometer.judge import ending
-from inferometer.record.harmless import json_text
 from inferometer.record.run import Run, document
+from inferometer.record.sanitize import json_text
 from inferometer.record.schema import schema_of
 
 VIEWS = {  # of runs without requests: who prints them
     "latency": "inferometer.show.offline:print_offline",
     "throughput": "inferometer.show.offline:print_offline",
     "startup": "inferometer.show.startup:print_startup",
-    "benchmark": "inferometer.show.benchmark:print_benchmark",
+    "benchmark": "inferometer.show.offline:print_benchmark",
 }
 
 
@@ -53,7 +53,7 @@ def print_run(run: Run, *, as_json: bool, slowest: int, measures: bool = False, 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     """The run by another tool's definitions, ours beside them."""
-    from inferometer.show.rosetta import print_rosetta, rosetta
+    from inferometer.show.imported import print_rosetta, rosetta
 
     found = rosetta(run, tool)
     if as_json:

@@ -5,12 +5,15 @@ from typing import Any
 
 import click
 
-from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
-from inferometer.cli.mistakes import say
-from inferometer.cli.notifying import channels_of
+from inferometer.cli.errors import say
+from inferometer.cli.notify import channels_of
 from inferometer.cli.options import (
+    aimed,
+    all_flags,
     json_option,
     notify_option,
+    plan_argument,
+    plan_of,
     quiet_option,
     slowest_option,
     store_of,
@@ -68,11 +71,11 @@ def run(
     asked = plan_of(plan_words, quiet=quiet, **flags)
     plan = aimed(asked)
     if dry_run:
-        from inferometer.cli.dryrun import print_dry_run
+        from inferometer.cli.running import print_dry_run
 
         print_dry_run(plan)
         return 0
-    from inferometer.cli.conduct import conduct
+    from inferometer.cli.running import conduct
 
     if plan is not asked and not quiet:
         say("note", "no --url and no --server: measuring the built-in simulator")

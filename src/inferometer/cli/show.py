@@ -42,7 +42,7 @@ def show(
     kept_in = store_of(store)
     kept = kept_in.load(run or "latest")
     if partial:
-        from inferometer.run import partial_run
+        from inferometer.conduct.run import partial_run
 
         kept = partial_run(kept, kept_in)
     elif not kept.summary:

@@ -15,10 +15,9 @@ import msgspec
 import numpy as np
 
 from inferometer.load.drive import HOPELESS, Drive, is_failure, why_give_up
-from inferometer.load.goals import read_goals
 from inferometer.load.pace import pace_of, replay_starts
 from inferometer.load.prime import Primed, Primer, primes_of
-from inferometer.load.progress import Phase, Progress
+from inferometer.load.progress import Phase, Progress, read_goals
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.log import LogWriter, Note
@@ -27,9 +26,9 @@ from inferometer.record.sample import Sample
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.stamps import kernel_stamps
-from inferometer.workload.context import context_of
+from inferometer.wire.sockets import kernel_stamps
 from inferometer.workload.registry import workload_of
+from inferometer.workload.session import context_of
 
 PROGRESS_NS = NANOSECONDS // 4
 HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost

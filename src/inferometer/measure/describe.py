@@ -9,10 +9,9 @@ import numpy as np
 
 from inferometer.measure import quantiles
 from inferometer.measure.answers import Answers
-from inferometer.measure.gaps import gap_values
 from inferometer.measure.quantiles import Distribution, Floats
 from inferometer.measure.registry import REGISTRY, Measure
-from inferometer.measure.tally import Tally
+from inferometer.measure.tally import Tally, gap_values
 from inferometer.plan.limit import Limit
 from inferometer.record.columns import Mask
 

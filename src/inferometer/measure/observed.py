@@ -1,18 +1,151 @@
-"""What was sampled beside the load, as parts of a run's summary: server, gpu, host, and values made of them."""
+"""What was sampled during the load, as parts of a run's summary, and whether client and server agree on what passed
+between them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from inferometer.measure.answers import Answers
-from inferometer.measure.conservation import conservation
-from inferometer.measure.gpu import gpu_summary, gpu_values
-from inferometer.measure.host import host_summary
+from inferometer.measure.hardware import gpu_summary, gpu_values, host_summary
+from inferometer.measure.registry import each_of
 from inferometer.measure.server import server_summary, server_values
 from inferometer.plan.model import Plan
-from inferometer.record.columns import Records
+from inferometer.record.columns import Ints, Mask, Records, known
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.vocabulary import NANOSECONDS, duration_text
+
+# -- conservation ----------------------------------------------------------------------------------------------------
+
+TOLERATED = 0.01  # of the client's count
+WIRE_S, WIRE_SHARE = 0.005, 0.10  # by which a client may see a first token later than the server says
+LEAST_ERROR_S = 0.001  # of a client that sees it earlier, which cannot be
+NAMES = {"requests": "requests", "prompt_tokens": "prompt tokens", "generation_tokens": "generated tokens"}
+
+
+def conservation(
+    answers: Answers, notes: Sequence[Note], server: Mapping[str, Any], plan: Plan, error_s: float | None
+) -> dict[str, Any]:
+    """Each count of both sides, and whether they agree (None: cannot be compared)."""
+    primed = _primed(notes)
+    compared = {
+        "requests": _compared(*_requests(answers, primed), _server_count(server, "requests_ok")),
+        "prompt_tokens": _compared(
+            *_tokens(answers, answers.records.input_tokens, answers.records.asked_input, primed["tokens"]),
+            _server_count(server, "prompt_tokens", "input_length"),
+        ),
+        "generation_tokens": _compared(
+            *_tokens(answers, answers.records.output_tokens, answers.records.asked_output, primed["requests"]),
+            _server_count(server, "generation_tokens", "output_length"),
+        ),
+    }
+    known_requests = compared["requests"]["agree"]
+    comparable = plan.target.stream and not primed["requests"] and known_requests is not False
+    return compared | {"ttft": _first_tokens(answers, server, error_s) if comparable else None}
+
+
+def _primed(notes: Sequence[Note]) -> dict[str, int]:
+    """What was sent before the load; each such request asks for one token."""
+    facts = [note.facts for note in notes if note.what == "primed"]
+    return {
+        "requests": sum(each.get("requests", 0) - each.get("failed", 0) for each in facts),
+        "tokens": sum(each.get("tokens", 0) for each in facts),
+    }
+
+
+def _server_count(server: Mapping[str, Any], counter: str, histogram: str | None = None) -> float | None:
+    """A counter's growth, or the sum of what a histogram observed where there is no counter."""
+    found = server["counters"].get(counter)
+    if found is not None:
+        return float(found["grown"])
+    observed = server["histograms"].get(histogram or "")
+    return None if observed is None else float(observed["sum"])
+
+
+Counts = tuple[float | None, float]  # what the client knows of, and what it may not know of
+
+
+def _open(answers: Answers) -> Mask:
+    """Sent and not answered in full: the server may have counted them, or not."""
+    unanswered: Mask = ~answers.ok & known(answers.records.sent_at)
+    return unanswered
+
+
+def _requests(answers: Answers, primed: Mapping[str, int]) -> Counts:
+    return float(answers.ok.sum() + primed["requests"]), float(_open(answers).sum())
+
+
+def _tokens(answers: Answers, reported: Ints, asked: Ints, primed: int) -> Counts:
+    """Only where every answer reported its usage: what is estimated cannot disagree."""
+    ok, unanswered = answers.ok, _open(answers)
+    if not known(reported[ok]).all():
+        return None, 0.0
+    unsure = np.where(known(reported), reported, np.where(known(asked), asked, 0))[unanswered]
+    return float(reported[ok].sum() + primed), float(unsure.sum())
+
+
+def _compared(client: float | None, unsure: float, server: float | None) -> dict[str, Any]:
+    """They agree when the server counted as much as the client, or more by no more than what was left open."""
+    head = {"client": client, "unsure": unsure, "server": server}
+    if client is None or server is None or (client == 0 and server == 0):
+        return head | {"difference": None, "agree": None}
+    slack = TOLERATED * client
+    agree = client - slack <= server <= client + unsure + slack
+    return head | {"difference": (server - client) / client if client else None, "agree": agree}
+
+
+def _first_tokens(answers: Answers, server: Mapping[str, Any], error_s: float | None) -> dict[str, Any] | None:
+    """The means over the whole run. The wire's share is what the client waited longer than the server knows of."""
+    said = server["histograms"].get("ttft")
+    values = each_of("ttft", answers)[answers.ok]
+    values = values[~np.isnan(values)]
+    if said is None or not len(values):
+        return None
+    client, mean = float(values.mean()), float(said["mean"])
+    allowed = max(WIRE_S, WIRE_SHARE * mean)
+    least = max(LEAST_ERROR_S, error_s or 0.0)
+    share = client - mean
+    return {"client": client, "server": mean, "wire": share, "allowed": allowed, "agree": -least <= share <= allowed}
+
+
+def findings(server: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(code, text) of every disagreement, with both numbers and the likely cause."""
+    if server["restarted"]:
+        yield "target_restarted", "The target restarted during the run: its counters began anew; run it once more."
+    found = server.get("conservation") or {}
+    wrong = {name: found[name] for name in NAMES if (found.get(name) or {}).get("agree") is False}
+    if wrong and not server["restarted"]:
+        listed = " and ".join(f"{said['server']:,.0f} {NAMES[name]}" for name, said in wrong.items())
+        ours = " and ".join(f"{_ours(said)}" for said in wrong.values())
+        yield "not_conserved", f"The server counted {listed} where we have {ours}: {_cause(wrong, server)}."
+    ttft = found.get("ttft")
+    if ttft and not ttft["agree"]:
+        yield "ttft_disagrees", _ttft_text(ttft)
+
+
+def _ours(said: Mapping[str, Any]) -> str:
+    extra = f" to {said['client'] + said['unsure']:,.0f}" if said["unsure"] else ""
+    return f"{said['client']:,.0f}{extra}"
+
+
+def _cause(wrong: Mapping[str, Any], server: Mapping[str, Any]) -> str:
+    if all(said["server"] > said["client"] for said in wrong.values()):
+        return "somebody else likely used it at the same time, and slowed what we measured"
+    if any("Ray" in (source["engine"] or "") for source in server["sources"]):
+        return "Ray exports its counters every 10 s unless started with metrics_report_interval_ms=100"
+    return "some of what serves us was likely not scraped; name every replica in observe.metrics"
+
+
+def _ttft_text(ttft: Mapping[str, Any]) -> str:
+    client, server = duration_text(ttft["client"]), duration_text(ttft["server"])
+    if ttft["wire"] > 0:
+        text = f"Mean TTFT is {client} here and {server} by the server: {duration_text(ttft['wire'])} were lost between"
+        return f"{text} us: in the network, a proxy, the server's front end, or for want of a core."
+    return f"Mean TTFT is {client} here and {server} by the server: no answer can come before it is made."
+
+
+# -- observed --------------------------------------------------------------------------------------------------------
 
 
 def observed(

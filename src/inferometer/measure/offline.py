@@ -10,7 +10,7 @@ import numpy as np
 from inferometer.measure import quantiles
 from inferometer.measure.describe import described
 from inferometer.measure.registry import Measure
-from inferometer.measure.steadiness import trend
+from inferometer.measure.window import trend
 from inferometer.vocabulary import MeasureName, duration_text
 
 QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99")  # those of `vllm bench latency`

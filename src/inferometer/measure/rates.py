@@ -7,9 +7,8 @@ from typing import Any, Self
 import numpy as np
 
 from inferometer.measure.answers import Answers, seconds_between
-from inferometer.measure.inflight import InFlight
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.measure.window import Window
+from inferometer.measure.window import InFlight, Window
 from inferometer.record.columns import Mask, known
 from inferometer.vocabulary import MEASURES, NANOSECONDS
 

@@ -1,16 +1,13 @@
 """Every number of a summary by one name, `ttft.p99`, `output_rate`, `avg_latency`: what lists filter by, histories
-follow, comparisons and checks compare, tables and charts show. Works on any run, with records or without.
-
-A summary has `measures` (a distribution each: `mean`, `p50`, ..., `intervals`), `rates` (`window`, `run`) and, for what
-fits neither, `values`: `{name: {"value", "unit", "direction", "title", "interval"}}`. A measure that the vocabulary
-does not know says its own `unit`, `direction` and `title`.
-"""
+follow, comparisons and checks compare; and what tokens cost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from inferometer.vocabulary import MEASURES, Direction
+
+# -- values ----------------------------------------------------------------------------------------------------------
 
 NOT_STATISTICS = {"count", "undefined", "tokens"}
 
@@ -94,3 +91,29 @@ def _is_number(value: object) -> bool:
 
 def _pair(interval: object) -> tuple[float | None, float | None] | None:
     return (interval[0], interval[1]) if isinstance(interval, list | tuple) and len(interval) == 2 else None
+
+
+# -- cost ------------------------------------------------------------------------------------------------------------
+
+HOUR_S = 3600
+MILLION = 1_000_000
+
+
+def shared_among(summary: Mapping[str, Any], gpus: int, price_per_gpu_hour: float | None) -> dict[str, Any]:
+    """`values` for a summary: throughput per GPU = tokens/s / GPUs; speed of a user = 1 / mean TPOT; cost of a million
+    tokens = price per hour * 1e6 / (tokens/s * 3600). Tokens: input and output. What is unknown is left out."""
+    known = quantities(summary)
+    rate, tpot = known.get("total_rate"), known.get("tpot.mean")
+    found = {}
+    if rate is not None:
+        found["throughput_per_gpu"] = _value(rate.value / gpus, "tokens/s", "higher", "Tokens per second and GPU")
+    if tpot is not None and tpot.value > 0:
+        found["tokens_per_s_user"] = _value(1 / tpot.value, "tokens/s", "higher", "Tokens per second and user")
+    if rate is not None and rate.value > 0 and price_per_gpu_hour is not None:
+        cost = price_per_gpu_hour * gpus * MILLION / (rate.value * HOUR_S)
+        found["cost_per_million_tokens"] = _value(cost, "$", "lower", "Cost of a million tokens")
+    return found
+
+
+def _value(value: float, unit: str, direction: str, title: str) -> dict[str, Any]:
+    return {"value": value, "unit": unit, "direction": direction, "title": title}

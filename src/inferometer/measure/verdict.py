@@ -1,20 +1,52 @@
-"""Whether a run can be trusted as a measurement: valid, doubtful or invalid, each doubt with its number and a remedy.
-
-Each rule looks at one thing and yields a reason or nothing. What only the server knows is left to others.
-"""
+"""Whether a run can be trusted as a measurement: valid, doubtful or invalid, each reason with its number
+and a remedy."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
-from inferometer.measure.cache import hit_rate_finding
-from inferometer.measure.conservation import findings
 from inferometer.measure.describe import named_quantiles, share_of
 from inferometer.measure.facts import Facts
-from inferometer.measure.host import scarcity
+from inferometer.measure.hardware import scarcity
+from inferometer.measure.observed import findings
 from inferometer.measure.quantiles import needed_for
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.schema import schema_of
 from inferometer.vocabulary import duration_text, number_text
+
+# -- cache -----------------------------------------------------------------------------------------------------------
+
+OFF_BY = 0.05  # of all prompt tokens: rounding to blocks and a chat template take a percent or two
+
+Finding = tuple[Literal["doubtful", "invalid"], str]
+
+
+def asked_hit_rate(traffic: Traffic) -> float | None:
+    """The share of prompt tokens that shall come from the cache, where the plan says one."""
+    prefix = getattr(traffic.workload, "prefix", None)
+    return None if prefix is None else prefix.hit_rate
+
+
+def hit_rate_finding(traffic: Traffic, cached: dict[str, Any]) -> Finding | None:
+    """What is wrong with the hit rate, if anything; `cached` is what the answers reported."""
+    asked, found = asked_hit_rate(traffic), cached["share"]
+    if asked is None:
+        return None
+    if found is None:
+        text = f"A cache hit rate of {asked:.0%} was asked for, but the server does not report cached tokens"
+        return "doubtful", f"{text}; start it so that it does (vLLM: --enable-prompt-tokens-details)."
+    if abs(found - asked) <= OFF_BY:
+        return None
+    text = f"{found:.1%} of prompt tokens came from the prefix cache, {asked:.1%} were asked for"
+    return "invalid", f"{text}; {_hit_rate_remedy(asked, found)}."
+
+
+def _hit_rate_remedy(asked: float, found: float) -> str:
+    if found > asked:
+        return "prompts were in the cache before: use another seed, more nonce tokens, or a fresh server"
+    return "is prefix caching on, and does the cache hold all groups? Fewer or shorter ones take less room"
+
+
+# -- verdict ---------------------------------------------------------------------------------------------------------
 
 Word = Literal["valid", "doubtful", "invalid"]
 Reason = dict[str, Any]  # {"word", "code", "text"}, and "traffic" where it is about one class

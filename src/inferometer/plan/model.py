@@ -20,9 +20,8 @@ from inferometer.plan.fields import (
 )
 from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
-from inferometer.plan.observe import Observe
 from inferometer.plan.server import Server
-from inferometer.plan.target import Api, Bounds, Target, Timeouts, Tls
+from inferometer.plan.target import Api, Bounds, Observe, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
 
 __all__ = [

@@ -1,13 +1,16 @@
-"""What is measured and how it is spoken to: the `target` of a plan."""
+"""What is measured and how it is spoken to, and what is watched during the load: the `target` and
+`observe` of a plan."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from inferometer.plan import short
 from inferometer.plan.fields import Count, Duration, Headers, Line, Mistake, RequestPath, Section, one_or_several
+
+# -- target ----------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:  # reading a plan needs no TLS
     from inferometer.wire.origin import Trust
@@ -113,3 +116,57 @@ class Target(Section):
             yield Mistake(("body",), "must hold a literal {prompt}: api template sends it as it is")
         if self.api != "template" and self.body is not None:
             yield Mistake(("body",), f"belongs to api template, but api is {self.api}")
+
+
+# -- observe ---------------------------------------------------------------------------------------------------------
+
+
+def _switch(value: Any) -> Any:
+    """YAML reads `on` and `off` as true and false; one entry may stand for a list of one."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int) or (isinstance(value, str) and value.startswith(("http://", "https://"))):
+        return [value]
+    return value
+
+
+Gpu = Annotated[
+    Literal["auto", "on", "off"] | list[Annotated[int, Field(ge=0, lt=1024)]],
+    BeforeValidator(_switch, json_schema_input_type=Literal["auto", "on", "off"] | bool | int | list[int]),
+]
+Metrics = Annotated[
+    Literal["auto", "off"] | list[Url],
+    BeforeValidator(_switch, json_schema_input_type=Literal["auto", "off"] | Literal[False] | str | list[str]),
+]
+
+
+class Observe(Section):
+    """What is sampled beside the load, in a process of its own; none of it can make a run fail."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [
+        {"enum": ["off", False], "description": "nothing is sampled"},
+    ]
+
+    gpu: Gpu = Field(
+        "auto", description="on, off, a list of indexes; auto: every GPU when the target is on this machine"
+    )
+    metrics: Metrics = Field(
+        "auto", description="Prometheus endpoints, one per replica; off; auto: /metrics of each target URL"
+    )
+    host: bool = Field(True, description="sample this machine: cores, memory, network, what its hypervisor takes away")
+    interval: Duration = Field(1.0, ge=0.1, le=600, description="between two samples of the same thing")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"gpu": "off", "metrics": "off", "host": False} if value is False or value == "off" else value
+
+    def disagreements(self) -> Iterator[Mistake]:
+        for name in ("gpu", "metrics"):
+            chosen = getattr(self, name)
+            if isinstance(chosen, list) and not chosen:
+                yield Mistake((name,), "must name at least one, or be off")
+
+    @property
+    def nothing(self) -> bool:
+        return self.gpu == "off" and self.metrics == "off" and not self.host

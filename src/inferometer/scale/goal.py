@@ -17,13 +17,13 @@ import orjson
 
 from inferometer.judge.limits import certainly_missed
 from inferometer.load.facts import facts_of
-from inferometer.load.goals import GOALS, Goals, write_goals
+from inferometer.load.progress import GOALS, Goals, write_goals
 from inferometer.measure.answers import Answers
 from inferometer.measure.precision import decided, settled_at
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import growing_queue
 from inferometer.measure.window import of_class
-from inferometer.observe.beside import stand_back
+from inferometer.observe.observer import stand_back
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.gather import read_logs
 from inferometer.vocabulary import percent_written

@@ -20,8 +20,7 @@ from inferometer.record.files import replacing, told
 from inferometer.record.run import Run
 from inferometer.record.schema import schema_of
 from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
-from inferometer.store.folder import read_json
-from inferometer.store.names import run_id
+from inferometer.store.folder import read_json, run_id
 from inferometer.store.shapes import checked
 from inferometer.store.store import Store
 

@@ -2,6 +2,8 @@
 
 import functools
 import os
+import random
+import re
 import shutil
 import tempfile
 from collections import deque
@@ -20,17 +22,48 @@ from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
-from inferometer.record.harmless import is_harmless, json_text
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
+from inferometer.record.sanitize import is_harmless, json_text
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.record.streamed import HELD_READS
 from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
 from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of
-from inferometer.store.names import run_id
 from inferometer.store.shapes import checked
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+_FIRST = """
+    amber ample azure balmy basil brave brisk bronze calm cedar civil clear coral cosmic crisp dapper deft dusky
+    eager early ember fable fern fleet frank fresh gentle gilt glad golden grand green hazel honest ivory jade
+    jolly keen kind lemon lilac linen lively lunar maple mellow mild mint misty noble olive opal pearl plum
+    proud quick quiet royal rustic sable sage solar
+"""
+_SECOND = """
+    alder badger beaver bison bream brook canyon comet condor crane curlew delta dingo dove dune eagle egret
+    ermine falcon finch fjord fox gecko gibbon glade grebe gull harbor hare heron ibex ibis jackal jay kite lark
+    lemur linnet lynx magpie marten meadow mole moose newt ocelot orca osprey otter panda petrel plover puffin
+    quail raven robin seal sparrow stoat stork tapir tern wren
+"""
+
+
+def run_id(started: datetime) -> str:
+    """Seconds in UTC and one of 3,900 names: ids of the same second may clash, and are then drawn again."""
+    draw = random.SystemRandom()
+    name = f"{draw.choice(_FIRST.split())}-{draw.choice(_SECOND.split())}"
+    return f"{started.astimezone(UTC):%Y%m%d-%H%M%S}-{name}"
+
+
+_ID = re.compile(r"\d{8}-\d{6}-\w+-\w+")
+
+
+def is_run_id(name: str) -> bool:
+    return _ID.fullmatch(name) is not None
+
+
+# -- folder ----------------------------------------------------------------------------------------------------------
 
 PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
 OBSERVER_LOG = "log-observer.bin"

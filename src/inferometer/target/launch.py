@@ -1,28 +1,34 @@
-"""How a server is started, as plain data: what each type of a plan's `server` makes, and `target.server` runs."""
+"""How a server is started, as plain data: what each engine makes of a plan's `server`, and `target.server` runs; and
+settings as the flags of a command line."""
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server, Target
 from inferometer.plan.secrets import resolve
 
+# -- launch ----------------------------------------------------------------------------------------------------------
+
 ENGINE_READY_S = 900.0  # a large model is loaded and compiled for minutes; vLLM's own benchmarks wait as long
 OTHER_READY_S = 300.0
 
 LAUNCHES = {  # from a type of server to what makes its launch
-    "vllm": "inferometer.target.vllm:launch",
-    "sglang": "inferometer.target.sglang:launch",
-    "llamacpp": "inferometer.target.llamacpp:launch",
-    "tgi": "inferometer.target.tgi:launch",
-    "command": "inferometer.target.command:launch",
-    "simulator": "inferometer.target.simulator:launch",
+    "vllm": "inferometer.target.engines.vllm:launch",
+    "sglang": "inferometer.target.engines.sglang:launch",
+    "llamacpp": "inferometer.target.engines.llamacpp:launch",
+    "tgi": "inferometer.target.engines.tgi:launch",
+    "command": "inferometer.target.engines.command:launch",
+    "simulator": "inferometer.target.engines.simulator:launch",
     "container": "inferometer.target.container:launch",
-    "external": "inferometer.target.external:launch",
+    "external": "inferometer.target.engines.command:launch_nothing",
 }
 
 
@@ -123,3 +129,69 @@ def port_is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What engines do differently."""
+
+    hyphens: bool = True  # max_model_len is --max-model-len
+    negated: bool | frozenset[str] = False  # which switches have an opposite, --no-NAME; of the others false is nothing
+    short: frozenset[str] = frozenset()  # names of several letters behind one dash
+    repeated: bool = False  # a list is --name a --name b, and not --name a b
+
+
+AS_WRITTEN = Spelling(hyphens=False)
+
+
+def flags_of(args: Mapping[str, Any], spelling: Spelling = AS_WRITTEN) -> list[str]:
+    """`{max-model-len: 4096, enforce-eager: true}` as `--max-model-len 4096 --enforce-eager`.
+
+    True and nothing at all are the flag alone, a list is several values, a mapping is JSON.
+    """
+    return [word for name, value in args.items() for word in _flag(str(name), value, spelling)]
+
+
+def _flag(name: str, value: Any, spelling: Spelling) -> Iterator[str]:
+    flag = _spelled(name, spelling)
+    if value is False:
+        yield from _negated(flag, spelling)
+    elif value is None or value is True:
+        yield flag
+    elif isinstance(value, list):
+        yield from _several(flag, [_text(each) for each in value], spelling)
+    else:
+        yield from (flag, _text(value))
+
+
+def _spelled(name: str, spelling: Spelling) -> str:
+    if name.startswith("-"):
+        return name
+    bare = name.replace("_", "-") if spelling.hyphens else name
+    return f"-{bare}" if len(bare) == 1 or bare in spelling.short else f"--{bare}"
+
+
+def _negated(flag: str, spelling: Spelling) -> Iterator[str]:
+    bare = flag.removeprefix("--")
+    has_opposite = spelling.negated if isinstance(spelling.negated, bool) else bare in spelling.negated
+    if has_opposite and flag.startswith("--"):
+        yield flag.replace("--no-", "--", 1) if bare.startswith("no-") else f"--no-{bare}"
+
+
+def _several(flag: str, values: list[str], spelling: Spelling) -> Iterator[str]:
+    if not spelling.repeated:
+        yield from (flag, *values) if values else ()
+        return
+    for value in values:
+        yield from (flag, value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return orjson.dumps(value).decode() if isinstance(value, Mapping | list) else str(value)

@@ -30,8 +30,8 @@ WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner th
 CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
 
 APIS = {
-    "completions": "inferometer.wire.apis.completions:API",
-    "chat": "inferometer.wire.apis.chat:API",
+    "completions": "inferometer.wire.apis.openai:COMPLETIONS",
+    "chat": "inferometer.wire.apis.openai:CHAT",
     "responses": "inferometer.wire.apis.responses:API",
     "embeddings": "inferometer.wire.apis.embeddings:API",
     "rerank": "inferometer.wire.apis.rerank:API",

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from inferometer.errors import DataError
 from inferometer.plan.workloads.dataset import Conversations, Dataset
 from inferometer.wire.dialogue import as_text
-from inferometer.workload.context import WorkloadContext
 from inferometer.workload.conversation import Conversation, Json
-from inferometer.workload.draws import Draws, Purpose
+from inferometer.workload.draws import Draws, Purpose, pause_quantile, quantile_of
 from inferometer.workload.formats import reader_of
-from inferometer.workload.lengths import pause_quantile, quantile_of
-from inferometer.workload.rows import RowError, Rows
-from inferometer.workload.scan import Ints
-from inferometer.workload.session import Prompt, Request, Session
+from inferometer.workload.rows import Ints, RowError, Rows
+from inferometer.workload.session import Prompt, Request, Session, WorkloadContext
 from inferometer.workload.survey import NONE, Survey, Wanted, is_alone, parts_of, prefix_number
 
 MESSAGE_APIS = ("chat", "responses", "anthropic")

@@ -7,8 +7,7 @@ from inspect import signature
 
 from inferometer.errors import PlanError
 from inferometer.plan import model
-from inferometer.workload.context import NOWHERE, WorkloadContext
-from inferometer.workload.session import Workload
+from inferometer.workload.session import NOWHERE, Workload, WorkloadContext
 
 WORKLOADS = {
     "synthetic": "inferometer.workload.synthetic:synthetic",

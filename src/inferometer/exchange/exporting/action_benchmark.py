@@ -8,7 +8,7 @@ no better side are only observed.
 from typing import Any
 
 from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece
+from inferometer.exchange.exporting.registry import Asked, Piece, json_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run

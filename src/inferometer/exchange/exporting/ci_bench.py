@@ -12,9 +12,8 @@ import orjson
 
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import asked_lengths, concurrency_of, rate_of, served_lengths, started
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind, text_piece
-from inferometer.exchange.exporting.vllm import serve_document
-from inferometer.exchange.vllm_latency import latency_document
+from inferometer.exchange.exporting.registry import Asked, Piece, json_piece, of_kind, text_piece
+from inferometer.exchange.exporting.vllm import latency_document, serve_document
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 

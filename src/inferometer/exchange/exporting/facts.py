@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from inferometer.errors import PlanError
-from inferometer.measure.deltas import Series, all_series
 from inferometer.measure.facts import Facts
-from inferometer.measure.rosetta.seen import Seen
+from inferometer.measure.rosetta.definition import Seen
+from inferometer.measure.server import Series, all_series
 from inferometer.measure.values import quantities
 from inferometer.measure.window import warmup_end
 from inferometer.plan.model import Lengths, Plan

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
-from inferometer.exchange.exporting.pieces import Asked, Piece, text_piece
+from inferometer.exchange.exporting.registry import Asked, Piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
-from inferometer.exchange.importing.rows import each_row
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
 from inferometer.exchange.importing.units import SECONDS, measure, number, statistics, told, value, whole
-from inferometer.exchange.importing.vllm_bench import DEFINITIONS, RATES, TIMES, measures_of
-from inferometer.exchange.importing.vllm_offline import latency_measure, latency_plan
+from inferometer.exchange.importing.vllm import DEFINITIONS, RATES, TIMES, latency_measure, latency_plan, measures_of
 
 CONCURRENCY_LENGTHS = (1000, 200)  # what the sweep of concurrencies sends, always
 TOKENS_PER_S = 5000  # the load that its rates are derived from: 5000 / (input + output)

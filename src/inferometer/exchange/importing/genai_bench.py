@@ -10,8 +10,8 @@ from typing import Any
 
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistics, told, whole
 
 TIMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}

@@ -8,9 +8,9 @@ the arguments stand in `config.spec`.
 from collections.abc import Mapping
 from typing import Any
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
-from inferometer.exchange.importing.rows import each_row
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
 from inferometer.exchange.importing.units import SECONDS, measure, number, statistics, told, whole
 
 TIMES = {  # our name: their name and unit

@@ -12,10 +12,10 @@ from typing import Any
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
 from inferometer.documents.yaml_text import yaml_value
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
 from inferometer.exchange.importing.requests import status_in as _status
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import measure, number, statistics, told, value, whole
 
 TIMES = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import measure, number, statistics, told, whole
 from inferometer.measure.describe import ALWAYS, described
 from inferometer.measure.registry import REGISTRY

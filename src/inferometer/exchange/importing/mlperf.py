@@ -6,8 +6,8 @@ Lines: mlcommons/inference, loadgen/results.cc. All latencies count from the sch
 import re
 from collections.abc import Mapping
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import SECONDS, factor, measure, number, told, value
 
 TIMES = {"latency": "e2e_scheduled", "first token latency": "ttft_scheduled", "time to output token": "tpot"}

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistic, told, value, whole
 from inferometer.vocabulary import Direction
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.rows import each_row
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
 from inferometer.exchange.importing.sglang import DEFINITIONS, TIMES
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import SECONDS, measure, number, prefixed, statistics, told, value, whole
 
 STRATEGY = ("scheduler_strategy", "routing_strategy", "router_strategy")  # the newest name first

@@ -8,12 +8,12 @@ really came is in `total_output_tokens_retokenized`.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, records_of
-from inferometer.exchange.importing.rows import each_row
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
 from inferometer.exchange.importing.units import SECONDS, measure, number, prefixed, told, value, whole
-from inferometer.exchange.importing.vllm_bench import ARRAYS, requests_of
+from inferometer.exchange.importing.vllm import ARRAYS, requests_of
 
 TIMES = {"ttft": "_ttft_ms", "tpot": "_tpot_ms", "itl": "_itl_ms", "e2e": "_e2e_latency_ms"}
 DEFINITIONS = {

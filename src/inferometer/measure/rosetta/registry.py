@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.measure.rosetta.definition import Figure, Some, Spread, Tool, statistic
-from inferometer.measure.rosetta.seen import Seen
+from inferometer.measure.rosetta.definition import Figure, Seen, Some, Spread, Tool, statistic
 from inferometer.measure.tally import Tally
 from inferometer.measure.values import Quantity, quantities
 

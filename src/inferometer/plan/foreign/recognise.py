@@ -16,10 +16,13 @@ COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once pyt
     "vllm bench sweep serve": ("inferometer.plan.foreign.vllm_sweep:from_words", "its sweep over servers and loads"),
     "vllm-bench": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, in Rust"),
     "benchmark_serving": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, before it was a command"),
-    "guidellm run": ("inferometer.plan.foreign.guidellm_spec:from_words", "guidellm since 0.7"),
+    "guidellm run": ("inferometer.plan.foreign.guidellm:from_run_words", "guidellm since 0.7"),
     "guidellm benchmark run": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
     "guidellm benchmark": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
-    "inference-perf": ("inferometer.plan.foreign.files:inference_perf", "inference-perf with its configuration"),
+    "inference-perf": (
+        "inferometer.plan.foreign.inference_perf:inference_perf",
+        "inference-perf with its configuration",
+    ),
     "benchmark": ("inferometer.plan.foreign.ray_bench:from_words", "the benchmark of Ray Serve's prefix-aware router"),
     "bench_serving": ("inferometer.plan.foreign.ray_bench:from_words", "sglang's, of the same family"),
     "inferx_benchmark_framework": ("inferometer.plan.foreign.inferx:from_words", "InferX's framework"),
@@ -55,7 +58,11 @@ def refuse_changes(changes: Sequence[str], what: str) -> None:
 def _whose(words: Sequence[str]) -> str:
     """The tool that knows most of the flags; of several the first that is a script of its own."""
     given = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in words if word.startswith("--")}
-    names = {"ray_bench": "benchmark.py", "vllm_bench": "vllm bench serve", "guidellm": "guidellm benchmark run"}
+    names = {
+        "ray_bench": "conduct/benchmark.py",
+        "vllm_bench": "vllm bench serve",
+        "guidellm": "guidellm benchmark run",
+    }
     names |= {"inferx": "inferx_benchmark_framework.py"}
     known = {name: set(import_module(f"inferometer.plan.foreign.{module}").FLAGS) for module, name in names.items()}
     best = max(known, key=lambda name: len(given & known[name]))

@@ -3,8 +3,7 @@
 from typing import Any
 
 from inferometer.measure.values import quantities
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.spec import colours, scale_of, tip, titled, toggled, view, with_unit, x, y
+from inferometer.show.charts.chart import Cannot, Spec, colours, scale_of, tip, titled, toggled, view, with_unit, x, y
 from inferometer.show.charts.subject import Subject
 
 _STATISTICS = {"mean": "average", "p50": "p50", "p90": "p90", "p99": "p99"}

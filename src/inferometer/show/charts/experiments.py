@@ -5,10 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferometer.measure.values import Quantity, quantities
-from inferometer.plan.levels import LEVEL, number_of
+from inferometer.plan.experiment import LEVEL, number_of
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.spec import Scale, colours, scale_of, tip, titled, toggled, view, with_unit, x, y
+from inferometer.show.charts.chart import (
+    Cannot,
+    Scale,
+    Spec,
+    colours,
+    scale_of,
+    tip,
+    titled,
+    toggled,
+    view,
+    with_unit,
+    x,
+    y,
+)
 from inferometer.store.experiments import KeptExperiment
 
 MOST_SERIES = 12

@@ -5,10 +5,8 @@ from typing import Any
 
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.labels import labels_of
-from inferometer.show.charts.spec import colours, tip, titled, view, x
-from inferometer.show.charts.subject import Subject
+from inferometer.show.charts.chart import Cannot, Spec, colours, tip, titled, view, x
+from inferometer.show.charts.subject import Subject, labels_of
 
 _BAR = 22
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from inferometer.judge.telling import change_text
-from inferometer.record.harmless import harmless
+from inferometer.judge.wording import change_text
+from inferometer.record.sanitize import harmless
 from inferometer.show.ci.outcome import Outcome, Report
-from inferometer.show.values import value_text
+from inferometer.show.numbers import value_text
 
 Case = tuple[str, str, str]  # name, what became of it ("" for passed), text
 

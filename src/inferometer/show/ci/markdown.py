@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from inferometer.judge.telling import change_text
-from inferometer.record.harmless import cut, one_line
+from inferometer.judge.wording import change_text
+from inferometer.record.sanitize import cut, one_line
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
 from inferometer.show.notify.findings import run_facts
-from inferometer.show.values import spread_text, value_text
+from inferometer.show.numbers import spread_text, value_text
 
 MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, whole
 STATISTICS = ("mean", "p50", "p90", "p99")

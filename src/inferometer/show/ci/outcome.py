@@ -8,8 +8,8 @@ from typing import Any, Literal
 from inferometer.errors import INVALID, UNREACHABLE
 from inferometer.judge.ending import exit_code, never_reached
 from inferometer.measure.values import Quantity, quantities
-from inferometer.record.harmless import harmless
 from inferometer.record.run import STATES, Run
+from inferometer.record.sanitize import harmless
 from inferometer.record.schema import schema_of
 
 Level = Literal["error", "warning"]
@@ -185,7 +185,7 @@ def _document(each: Outcome) -> dict[str, Any]:
 
 def headline_keys(outcomes: Sequence[Outcome], most: int = 8) -> list[str]:
     """The numbers that people look at first, of all the runs together."""
-    from inferometer.judge.asked import headline
+    from inferometer.judge.compare import headline
 
     found: dict[str, None] = {}
     for each in outcomes:

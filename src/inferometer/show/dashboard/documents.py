@@ -1,15 +1,18 @@
-"""What pages know of runs, as plain data: the API answers with it and the static site embeds it."""
+"""What pages know of runs, as plain data: documents of runs, and the table of runs a page at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from inferometer.judge.asked import OBSERVED
+from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import KINDS, STATES, Run, document
 from inferometer.record.schema import schema_of
 from inferometer.show.runs import PLAIN, cell, entry_document
 from inferometer.store.entry import Entry
+from inferometer.store.store import Store
 from inferometer.vocabulary import MEASURES
+
+# -- documents -------------------------------------------------------------------------------------------------------
 
 OF_THE_MACHINE = ("folder", "location", "damage", "remedy")  # where files are is nobody's business but the machine's
 USUAL = ("verdict", "name", "model", "engine_version")
@@ -73,3 +76,35 @@ def quantity_row(each: Quantity) -> dict[str, Any]:
         "high": high,
         "observed": each.key in OBSERVED,
     }
+
+
+# -- listing ---------------------------------------------------------------------------------------------------------
+
+MOST = 500  # rows a page
+_SEARCHED = ("id", "name", "model", "target", "engine", "engine_version", "commit", "hardware", "kind", "state")
+
+
+def page_of(
+    store: Store,
+    *,
+    where: Sequence[str] = (),
+    search: str = "",
+    sort: str | None = None,
+    columns: Sequence[str] = (),
+    limit: int = 50,
+    offset: int = 0,
+) -> dict[str, Any]:
+    found = searched(store.runs(where=where, sort=sort, columns=columns), search)
+    shown = found[offset : offset + min(limit, MOST)]
+    return {"total": len(found), "offset": offset, "runs": [row(entry, columns) for entry in shown]}
+
+
+def searched(entries: Iterable[Entry], text: str) -> list[Entry]:
+    """Those that have every word somewhere, small or capital."""
+    words = text.lower().split()
+    return [entry for entry in entries if all(word in _said(entry) for word in words)] if words else list(entries)
+
+
+def _said(entry: Entry) -> str:
+    said = [str(getattr(entry, name) or "") for name in _SEARCHED]
+    return " ".join([*said, entry.verdict or "", entry.source or "", entry.experiment or "", *entry.tags]).lower()

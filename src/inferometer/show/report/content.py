@@ -12,12 +12,11 @@ from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.charts.chart import Absent, Chart
 from inferometer.show.charts.registry import gallery
 from inferometer.show.charts.subject import Subject
-from inferometer.show.done import done_table
-from inferometer.show.gpu import energy_table, gpu_table
-from inferometer.show.headline import headline_table, interval_table
+from inferometer.show.numbers import spread_text, value_text
 from inferometer.show.offline import cases_table
-from inferometer.show.own_plan import own_plan, plan_in_words
+from inferometer.show.plan_text import done_table, own_plan, plan_in_words
 from inferometer.show.report.document import (
+    WIDE,
     Block,
     Bullets,
     Charts,
@@ -29,13 +28,14 @@ from inferometer.show.report.document import (
     Tiles,
     Tone,
     Verdict,
+    facts,
+    from_rich,
+    numbers_table,
 )
-from inferometer.show.report.tables import WIDE, facts, from_rich, numbers_table
-from inferometer.show.results import results_table
-from inferometer.show.server import server_table
 from inferometer.show.startup import phases_table
-from inferometer.show.summary import limits_table, stages_table, traffic_table
-from inferometer.show.values import spread_text, value_text
+from inferometer.show.summary import limits_table, results_table, stages_table, traffic_table
+from inferometer.show.tables import headline_table, interval_table
+from inferometer.show.telemetry import energy_table, gpu_table, server_table
 
 TONES: dict[str, Tone] = {"valid": "good", "doubtful": "doubt", "invalid": "bad"}
 FIRST_REASONS = 2

@@ -12,11 +12,12 @@ from inferometer.plan.text import Dumper
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Absent, Cannot, Chart
 from inferometer.show.charts.experiments import Varied, keys_of
-from inferometer.show.charts.labels import labels_of
 from inferometer.show.charts.registry import draw, gallery
+from inferometer.show.charts.subject import labels_of
 from inferometer.show.comparison import changes_table, head
 from inferometer.show.report.content import TONES, again
 from inferometer.show.report.document import (
+    WIDE,
     Block,
     Bullets,
     Cell,
@@ -28,8 +29,10 @@ from inferometer.show.report.document import (
     Text,
     Tone,
     Verdict,
+    facts,
+    from_rich,
+    side_by_side,
 )
-from inferometer.show.report.tables import WIDE, facts, from_rich, side_by_side
 from inferometer.store.experiments import KeptExperiment
 
 MOST_COLUMNS = 12  # runs side by side; more are rows

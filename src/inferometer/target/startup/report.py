@@ -1,14 +1,158 @@
-"""A start as plain data: `startup` with its phases, processes and what was not found, and `values`, its numbers by the
-names that lists, histories and comparisons know them by."""
+"""A log file as the report of the start in it: its phases, processes and facts, and its numbers by the names that
+lists, histories and comparisons use."""
 
+import ast
+import gzip
+import re
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
-from inferometer.target.startup.clock import text
-from inferometer.target.startup.facts import facts_of, sizes_of, sleeps_of
+from inferometer.errors import DataError
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.secrets import is_secret, redacted_text
+from inferometer.record.files import told
+from inferometer.target.startup.log import LogClock, PhysicalLines, engine_of, messages, text
 from inferometer.target.startup.phases import PHASES, Found, Phase, found_phases
-from inferometer.target.startup.starts import Start
+from inferometer.target.startup.starts import Mark, Start, starts_of
 from inferometer.target.startup.wordings import WORDINGS
+
+# -- facts -----------------------------------------------------------------------------------------------------------
+
+_CONFIG = re.compile(r"\b(model|load_format|dtype|quantization|tensor_parallel_size|pipeline_parallel_size"
+                     r"|data_parallel_size|enforce_eager|device_config)=('[^']*'|[^,\s)]+)")  # fmt: skip
+_OBJECT = re.compile(r"<[^<>]*>|\b[A-Za-z_][\w.]*\([^()]*\)")  # reprs that are no literals
+
+
+def facts_of(start: Start) -> dict[str, Any]:
+    """As far as it was said."""
+    config, arguments = config_of(start), arguments_of(start)
+    load_format = config.get("load_format") or arguments.get("load_format")
+    return {
+        "engine": "vLLM",
+        "version": first_value(start, "version"),
+        "platform": first_value(start, "platform"),
+        "model": config.get("model") or arguments.get("model") or first_value(start, "model"),
+        "load_format": _bare(load_format),
+        "parallel": {name.removesuffix("_parallel_size"): int(config[name]) for name in config if "parallel" in name},
+        "arguments": arguments,
+        "device": config.get("device_config"),
+        "eager": str(config.get("enforce_eager", arguments.get("enforce_eager"))) == "True",
+        "serves": serves(start),
+        "cache": cache_word(start),
+    }
+
+
+def first_value(start: Start, name: str) -> Any:
+    return next((mark.values[name] for mark in start.marks if name in mark.values), None)
+
+
+def serves(start: Start) -> bool:
+    """Whether it is a server: an engine inside of somebody's script has no API to start."""
+    if start.of("server_version", "api_begins", "routes", "api_ends"):
+        return True
+    return any(name.lower().startswith("apiserver") for name in start.processes)
+
+
+def cache_word(start: Start) -> str | None:
+    """Whether compiled graphs came from the cache."""
+    if start.of("cache_read"):
+        return "hit" if not start.of("inductor") else "partly"
+    return "miss" if start.of("inductor") else None
+
+
+def config_of(start: Start) -> dict[str, str]:
+    """Of the line with which the engine begins."""
+    text = str(first_value(start, "config") or "")
+    found: dict[str, str] = {}
+    for name, value in _CONFIG.findall(text):
+        found.setdefault(name, value.strip("'"))
+    return found
+
+
+def arguments_of(start: Start) -> dict[str, Any]:
+    """What was not left at its default, with secrets starred; {} where it cannot be read."""
+    text = str(first_value(start, "arguments") or "")
+    text = text.partition("}")[0] + "}" if text.startswith("{") and "{" not in text[1:] else text
+    for attempt in (text, _OBJECT.sub(lambda found: repr(found[0]), text)):
+        try:
+            said = ast.literal_eval(attempt)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return (
+            {str(name): _harmless(str(name), value) for name, value in said.items()} if isinstance(said, dict) else {}
+        )
+    return {}
+
+
+def _harmless(name: str, value: Any) -> Any:
+    if is_secret(name):
+        return REDACTED
+    if isinstance(value, dict):
+        return {str(inner): _harmless(str(inner), each) for inner, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_harmless("", each) for each in value]
+    return redacted_text(value) if isinstance(value, str) else value
+
+
+def _bare(load_format: object) -> str | None:
+    """`safetensors`, also where an old version wrote `LoadFormat.SAFETENSORS`."""
+    return None if load_format is None else str(load_format).rpartition(".")[2].lower()
+
+
+def sizes_of(start: Start) -> dict[str, float]:
+    """Bytes and tokens, summed over processes: each worker has its part."""
+    named = {
+        "weights_size": ("weights_end", "size"),
+        "stream_size": ("streamed", "size"),
+        "kv_cache_size": ("cache_memory", "size"),
+        "kv_cache_tokens": ("cache_tokens", "tokens"),
+        "kv_cache_blocks": ("cache_blocks", "blocks"),
+        "graph_size": ("captured", "size"),
+        "free_before": ("free_before", "size"),
+        "free_after": ("free_after", "size"),
+    }
+    found = {name: _summed(start.of(mark), value) for name, (mark, value) in named.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _summed(marks: list[Mark], value: str) -> float | None:
+    """The last of each process counts."""
+    last = {mark.process: mark.values[value] for mark in marks if value in mark.values}
+    return sum(float(each) for each in last.values()) if last else None
+
+
+def sleeps_of(start: Start) -> list[dict[str, Any]]:
+    """How long it took to fall asleep, what that freed, and how long to wake up; several where it slept several times.
+    What was freed is said by each worker, and before the time it took is said."""
+    sleeps: list[dict[str, Any]] = []
+    freed: list[Mark] = []
+    for mark in start.of("freed", "asleep", "awake"):
+        match mark.name:
+            case "freed":
+                freed.append(mark)
+            case "asleep":
+                sleeps.append({"seconds": mark.values["seconds"], **_freed(freed), "wake_seconds": None})
+                freed = []
+            case "awake" if sleeps and sleeps[-1]["wake_seconds"] is None:
+                sleeps[-1]["wake_seconds"] = mark.values["seconds"]
+            case "awake":
+                sleeps.append({"seconds": None, **_freed(freed), "wake_seconds": mark.values["seconds"]})
+                freed = []
+    if freed:
+        sleeps.append({"seconds": None, **_freed(freed), "wake_seconds": None})
+    return sleeps
+
+
+def _freed(marks: list[Mark]) -> dict[str, float | None]:
+    return {"freed_bytes": _summed(marks, "freed"), "in_use_bytes": _summed(marks, "in_use")}
+
+
+# -- report ----------------------------------------------------------------------------------------------------------
 
 _EAGER = ("compile", "dynamo", "graph_capture")  # do not take place with --enforce-eager
 _SIZES = {
@@ -192,9 +336,9 @@ def _long_title(phase: Phase) -> str:
 def _rates(values: Mapping[str, Any]) -> dict[str, Any]:
     """Bytes per second of all workers together."""
     made: dict[str, Any] = {}
-    for name, (size, time, title) in _RATES.items():
-        if size in values and values.get(time, {}).get("value"):
-            made[name] = _value(values[size]["value"] / values[time]["value"], "bytes/s", "higher", title)
+    for name, (size, seconds, title) in _RATES.items():
+        if size in values and values.get(seconds, {}).get("value"):
+            made[name] = _value(values[size]["value"] / values[seconds]["value"], "bytes/s", "higher", title)
     return made
 
 
@@ -221,3 +365,81 @@ def _between(first: float | None, last: float | None) -> float | None:
 
 def _text(at: float | None) -> str | None:
     return None if at is None else text(at)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+SAMPLE = 256 * 1024  # bytes that a foreign log is told by
+LONGEST_KEPT = 2000  # letters of a line that is kept: a config line has some thousand
+GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class StartupLog:
+    """What was read of a log: the report of its last start, the lines it was made of, how many starts there were."""
+
+    report: dict[str, Any]
+    matched: str
+    starts: int
+    started_s: float | None  # on the log's clock
+
+
+def read_startup(log: Path, ready_s: float | None = None) -> StartupLog:
+    """The last start in the log. A `DataError` where it is not a log of vLLM."""
+    clock = LogClock(_changed_s(log))
+    with told(log), _opened(log) as file:
+        lines = PhysicalLines(file)
+        found = starts_of(messages(lines, clock), lambda settled: setattr(lines, "settled", settled))
+    starts = [start for start in found if start.marks]
+    if not starts or not any(start.stamped for start in starts):
+        raise _foreign(log)
+    start = starts[-1]
+    return StartupLog(report_of(start, clock.resolution_s, ready_s), _matched(start), len(starts), start.first_at)
+
+
+def startup_of(log: Path, ready_s: float | None = None) -> dict[str, Any]:
+    """`{"values": ..., "startup": ...}` of a server that was started, for the summary of a run. Never fails: of a log
+    that says nothing only `ready_s` is told."""
+    try:
+        return read_startup(log, ready_s).report
+    except DataError as error:
+        return without_log(ready_s, error.message)
+    except Exception as error:  # a run is worth more than the story of its server's start
+        return without_log(ready_s, f"{log.name}: {error}")
+
+
+def _changed_s(log: Path) -> float:
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+@contextmanager
+def _opened(log: Path) -> Iterator[BinaryIO]:
+    """Also where it was compressed."""
+    with log.open("rb") as file:
+        if file.peek(2)[:2] == GZIP:
+            with gzip.open(file) as inner:
+                yield cast(BinaryIO, BufferedReader(inner))
+        else:
+            yield file
+
+
+def _matched(start: Start) -> str:
+    """With the numbers of the lines, and what looks like a key starred."""
+    lines = (f"{mark.lines[0]}: ({mark.process}) {redacted_text(mark.text)[:LONGEST_KEPT]}\n" for mark in start.marks)
+    return "".join(lines)
+
+
+def _foreign(log: Path) -> DataError:
+    with told(log), _opened(log) as file:
+        sample = file.read(SAMPLE)
+    if not sample.strip():
+        return DataError(f"{log}: the log is empty", "give the log of a server: vllm serve MODEL 2>&1 | tee server.log")
+    if b"\0" in sample[:4096]:
+        return DataError(f"{log}: not a log: it is no text", "give what the server printed")
+    engine = engine_of(sample.decode("utf-8", "replace"))
+    looks = f"it looks like one of {engine}" if engine else "no line of it is one that vLLM prints while it starts"
+    hint = "phases are read from logs of vLLM; of any other server time to ready: inferometer startup --server KIND"
+    return DataError(f"{log}: not a log of a vLLM start: {looks}", hint)

@@ -1,0 +1,1 @@
+"""One module per engine: how it is launched. `target.launch` has the registry."""
