@@ -65,18 +65,18 @@ def measured(store: Path, observe: Any, rate: float, seconds: float) -> dict[str
             store=store,
         )
         truth = metronome.truth()
-    records = made.records()
+    records = made.records
     assert records is not None
     delays = sorted(each_of("send_delay", Answers.of(records)) * 1e3)
     errors = np.abs(compare(records, truth).read_error)
-    host = made.summary["host"] or {}
+    host, observer = made.summary.host, made.summary.observer
     return {
         "send_p50": float(delays[len(delays) // 2]),
         "send_p99": float(delays[int(0.99 * len(delays))]),
         "read_p50": _ms(errors, 0.50),
         "read_p99": _ms(errors, 0.99),
-        "steal": host.get("steal_share"),
-        "observer_cpu_s": (made.summary["observer"] or {}).get("cpu_s"),
+        "steal": host.steal_share if host else None,
+        "observer_cpu_s": observer.cpu_s if observer else None,
     }
 
 

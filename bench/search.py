@@ -85,7 +85,7 @@ def alone_s(url: str, folder: Path) -> float:
     from inferometer.conduct.run import run
 
     plan = plan_of(url) | {"load": {"type": "constant", "rate": 100}, "stop": {"duration": "5s"}}
-    records = run(plan_from(plan), store=folder).records()
+    records = run(plan_from(plan), store=folder).records
     assert records is not None
     return float(np.median(records.read_at[records.read_offsets[:-1]] - records.sent_at)) / 1e9
 

@@ -82,7 +82,7 @@ def measured(metronome: RunningMetronome, streams: int, requests: int, folder: P
     words = [str(word) for flag in flags.items() for word in flag]
     client = counted(inferometer("run", *words, "--json"), fine=(0, NOT_VALID))
     (run,) = (store / "runs").iterdir()
-    records = load_run(run).records()
+    records = load_run(run).records
     assert records is not None
     return Measured(client, records, metronome.truth())
 

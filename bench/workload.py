@@ -99,7 +99,7 @@ def lateness(plan: dict[str, Any], metronome: RunningMetronome, folder: Path) ->
     keep_curve(curve_of([]), store)
     client = counted(inferometer("run", str(file), "--store", str(store), "--json"), fine=(0, NOT_VALID))
     (kept,) = (store / "runs").iterdir()
-    records = load_run(kept).records()
+    records = load_run(kept).records
     assert records is not None
     begins_at = int(records.scheduled_at.min()) + 1_000_000_000
     inside = (records.scheduled_at >= begins_at) & (records.sent_at > 0)

@@ -29,7 +29,7 @@ def test_requests_of_vllm_on_an_h200_as_charts(runs: list[Run]) -> None:
     names = {chart.name for chart in charts_of(runs[0])}
     assert {"ttft_cdf", "itl_histogram", "tokens_over_time", "requests"} <= names
     rows = draw("ttft_cdf", runs[0]).spec["data"]["values"]
-    said = runs[0].summary["measures"]["ttft"]["p50"] * 1e3
+    said = runs[0].summary.measures["ttft"]["p50"] * 1e3
     assert np.interp(0.5, [row["share"] for row in rows], [row["value"] for row in rows]) == pytest.approx(
         said, rel=0.05
     )

@@ -109,7 +109,7 @@ def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path, store):
     assert [case["key"] for case in first.latest] == [case["key"] for case in second.latest]
     for kept in (first, second):
         runs = [open_store(store).load(case["run"]) for case in kept.latest]
-        assert [run.summary["outcomes"] for run in runs] == [{"ok": 20}] * 3
+        assert [run.summary.outcomes for run in runs] == [{"ok": 20}] * 3
         assert kept.result["cases"] == {"complete": 3}
     again = command(file, "--resume", "--store", store)
     assert "no unfinished experiment" in str(again.exception)
@@ -143,7 +143,7 @@ def test_levels_follow_from_what_the_ends_measured_also_when_resumed(tmp_path, s
     assert again.exception is None, again.output
     cases = json.loads(again.stdout)["cases"]
     assert [case["state"] for case in cases] == ["complete"] * 4
-    ends = [open_store(store).load(case["run"]).summary["rates"]["request_rate"]["run"] for case in cases[:2]]
+    ends = [open_store(store).load(case["run"]).summary.rates["request_rate"].run for case in cases[:2]]
     middle, top = (case["parameters"]["load.rate"] for case in cases[2:])
     assert (middle, top) == (pytest.approx(sum(ends) / 2, rel=1e-3), pytest.approx(ends[1], rel=1e-3))
     asked = [open_store(store).load(case["run"]).plan["load"] for case in cases[2:]]

@@ -112,7 +112,7 @@ def commands(out: Path) -> Iterator[list[str]]:
     """Every command that shows or writes what is kept."""
     yield from (["list"], ["list", "--json"], ["list", "--csv"], ["list", "--columns", "id,engine,engine_version"])
     yield from (["show"], ["show", "--json", "--slowest", "9"], ["show", "--measures", "--slowest", "9"])
-    yield ["compare", "latest", "latest~1"]
+    yield ["compare", "latest", "latest~1", "--force"]
     yield ["check", "latest", "--json"]
     yield ["store", "verify"]
     yield ["ci", "latest", "--summary", str(out / "summary.md"), "--junit", str(out / "junit.xml")]

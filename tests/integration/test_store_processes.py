@@ -73,6 +73,8 @@ print([entry.state for entry in open_store(Path(sys.argv[1])).runs()])
 KILLED_WHILE_ENTERING = """
 import os, signal, sys
 from pathlib import Path
+from inferometer.record.summary import Rate, Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store import index
 from inferometer.store.save import keep
 from inferometer.store.store import open_store
@@ -80,8 +82,8 @@ from inferometer.store.store import open_store
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-summary = {"rates": {"output_rate": {"window": 1}}}
-made = dict(kind="benchmark", plan={"a": 1}, environment={}, summary=summary, verdict={})
+summary = Summary(rates={"output_rate": Rate(window=1)})
+made = dict(kind="benchmark", plan={"a": 1}, environment={}, summary=summary, verdict=Verdict(status="valid"))
 keep(Path(sys.argv[1]), **made)
 index._enter_details = die  # the row of the run is written, its numbers are not, and nothing is committed
 keep(Path(sys.argv[1]), **made)

@@ -24,7 +24,11 @@ at_once = st.integers(1, 1_000_000)
 durations = st.floats(1e-6, 1e6)
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=8)
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )

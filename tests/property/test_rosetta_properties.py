@@ -15,6 +15,7 @@ from inferometer.measure.rosetta.registry import TOOLS, fields, statistics, tool
 from inferometer.record.columns import Records
 from inferometer.record.record import OUTCOMES, Record
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 
 INSTANT = st.integers(0, 10**11)
 SPAN = st.integers(1, 10**10)
@@ -79,7 +80,7 @@ def test_what_is_exported_to_vllm_comes_back(rows):
     for row in rows:
         row.connect_ns = 0
     records = Records.of(rows)
-    run = Run("x", "2026-11-15T03:12:07+00:00", {}, {}, {}, {}, source="test", read_records=lambda: records)
+    run = Run("x", "2026-11-15T03:12:07+00:00", {}, {}, Summary(), source="test", read_records=lambda: records)
     said = json.loads(json.dumps(serve_document(run, detailed=True)))
     again, length_s = imported(said, "x.json").records, said["duration"]
     before, after = (fields(tool_named("vllm"), Seen.of(each, duration_s=length_s)) for each in (records, again))

@@ -167,18 +167,23 @@ def test_numbers_of_a_plan_have_bounds(mapping: dict[str, object]) -> None:
         plan_from(mapping)
 
 
+def test_what_json_cannot_say_is_not_sent() -> None:
+    with pytest.raises(PlanError, match=r"sampling.extra must not hold .inf or .nan"):
+        plan_from({"sampling": {"extra": {"a": [{"b": float("nan")}]}}})
+
+
 def test_the_longest_prompt_is_allowed() -> None:
     assert plan_from({"workload": {"input_tokens": MOST_TOKENS}}).workload.mean_input == MOST_TOKENS
 
 
 def test_twenty_thousand_classes_take_seconds(tmp_path: Path) -> None:
-    """Linear: five thousand here, with a generous limit that a quadratic reader does not keep."""
-    rows = [f"- {{name: c{n}, workload: {{input_tokens: {n + 1}}}, load: {{rate: -1}}}}" for n in range(5000)]
+    """Linear: two thousand here, with a generous limit that a quadratic reader does not keep."""
+    rows = [f"- {{name: c{n}, workload: {{input_tokens: {n + 1}}}, load: {{rate: -1}}}}" for n in range(2000)]
     (tmp_path / "plan.yaml").write_text("traffic:\n" + "\n".join(rows))
     begun_at = time.monotonic()
     with pytest.raises(PlanError) as caught:
         read_plan(tmp_path / "plan.yaml")
-    assert len(caught.value.mistakes) == 5000
+    assert len(caught.value.mistakes) == 2000
     assert time.monotonic() - begun_at < 60
 
 

@@ -19,7 +19,7 @@ def answers(tmp_path_factory):
         starts(store)
         for day in range(12):
             keep_one(store, day, 0.1, 0.01)
-        keep_one(store, 12, 9.0, 0.01, word="invalid")
+        keep_one(store, 12, 9.0, 0.01, status="invalid")
     return answers_of(store)
 
 

@@ -33,7 +33,7 @@ def test_a_result_becomes_a_run_with_its_file_beside_it(tmp_path: Path) -> None:
         *("vllm-bench-serve", "serving", "2025-09-04T23:28:30.000+00:00"),
     )
     assert (run.folder / "source.json").read_bytes() == file.read_bytes()
-    records = again.records()
+    records = again.records
     assert records is not None and len(records) == 2
     entry = open_store(tmp_path / "store").entry(run.id)
     assert (entry.source, entry.verdict, entry.model, entry.tags) == (
@@ -134,7 +134,12 @@ def test_a_foreign_file_is_told_what_it_looks_like(tmp_path: Path, name: str, co
 
 
 def test_binary_files_are_named(tmp_path: Path) -> None:
-    for content, word in ((b"PAR1\xff\xfe", "Parquet"), (b"\x1f\x8b\xff", "gzip"), (b"\xff\xfe\x00", "UTF-16")):
+    for content, word in (
+        (b"PAR1\xff\xfe", "Parquet"),
+        (b"\x1f\x8b\xff", "gzip"),
+        (b"\xff\xfe\x00", "UTF-16"),
+        (b"\xff\xfe\n\x00", "is empty"),
+    ):
         (tmp_path / "x").write_bytes(content)
         with pytest.raises(DataError, match=word):
             import_file(tmp_path / "x", tmp_path / "store")

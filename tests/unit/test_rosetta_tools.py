@@ -232,5 +232,5 @@ def test_translated_is_plain_data():
     import orjson
 
     run = made_run(100)
-    said = translated(tool_named("guidellm"), Seen.of(run.records()), run.summary)
+    said = translated(tool_named("guidellm"), Seen.of(run.records), run.summary)
     assert orjson.loads(orjson.dumps(said)) == said

@@ -7,6 +7,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from inferometer.conduct.search import plan_at
 from inferometer.judge.limits import judge_plan
@@ -153,7 +154,7 @@ def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: f
         plan = queue_plan(wanted.load, limit, STEP_S * wanted.longer).model_copy(update={"seed": next(seeds)})
         records, facts = rehearse(plan)
         summary = summarize(records, plan, facts)
-        summary["limits"] = judge_plan(plan, summary)
+        summary = structs.replace(summary, limits=judge_plan(plan, summary))
         return Step(wanted.load, attained_of(summary), STEP_S * wanted.longer)
 
     steps, found = find(try_load, Bounds(start=5, least=0.1, most=1000))

@@ -8,6 +8,7 @@ import math
 from itertools import count
 
 import pytest
+from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import Bounds, Step, Try, attained_of, find
@@ -97,8 +98,7 @@ def measured(plan):
     made = Records.of(records)
     notes = [Note("start", START_AT), Note("ended", clock.now(), {"stamps": "kernel"})]
     summary = summarize(made, plan, facts_of(plan, made, notes))
-    summary["limits"] = judge_plan(plan, summary)
-    return summary
+    return structs.replace(summary, limits=judge_plan(plan, summary))
 
 
 @pytest.mark.parametrize(("share", "services"), [(0.75, 1.2), (0.9, 3.0)])

@@ -94,14 +94,14 @@ def test_a_run_that_was_damaged_after_it_was_listed_is_listed_as_that_once_someb
     assert entry.state == "damaged" and entry.damage is not None and "run.json" in entry.damage and entry.remedy
 
 
-def test_what_was_changed_deep_inside_is_blamed_on_the_run_and_not_on_us(store: SmallStore) -> None:
+def test_what_was_changed_deep_inside_is_named(store: SmallStore) -> None:
     file = store.folder / "runs" / store.victims[0] / "summary.json"
     summary = json.loads(file.read_text())
     summary["delivery"] = {"lateness": [1, 2], "why": "x" * 1000}
     summary["tokens"] = {"output": 3}
     file.write_text(json.dumps(summary, indent=2) + " " * 40_000)
     code, _, err = command(store, "show", store.victims[0])
-    assert code == WRONG_USE and "damaged: summary.json has" in err
+    assert code == WRONG_USE and "damaged: summary.json: tokens" in err
 
 
 def test_a_folder_that_may_not_be_read_is_damaged_with_the_right_remedy(store: SmallStore) -> None:
@@ -135,6 +135,13 @@ def test_a_damaged_experiment_is_passed_over_and_named(store: SmallStore) -> Non
     assert command(store, "list")[0] == 0
     code, _, err = command(store, "report", store.experiment, "-o", str(store.folder / "r.html"))
     assert code == WRONG_USE and "cases.jsonl: line 1: not a case" in err
+
+
+def test_a_site_leaves_out_a_damaged_run_that_is_a_case_of_an_experiment(store: SmallStore) -> None:
+    victim = store.victims[2]
+    (store.folder / "runs" / victim / "environment.json").unlink()
+    code, _, err = command(store, "site", "-o", str(store.folder / "public"))
+    assert code == 0 and f"1 run could not be read and not be shown: {victim}" in err
 
 
 @pytest.mark.parametrize(

@@ -81,8 +81,8 @@ def conduct(made: "Benchmark", store: "Place", *, as_json: bool, quiet: bool) ->
     if kept.state == "interrupted":
         say("warning", "interrupted; what it printed until then is kept")
         return interrupted_code()
-    if kept.verdict["word"] == "invalid" or kept.state == "failed":
-        reasons = [reason["text"] for reason in kept.verdict["reasons"]] if as_json else ["the reason is above"]
+    if kept.status == "invalid" or kept.state == "failed":
+        reasons = [reason.text for reason in kept.doubts] if as_json else ["the reason is above"]
         say("error", f"not valid as a measurement: {'; '.join(reasons)}")
         say("hint", f"its whole output is kept in {kept.folder}")
         return INVALID

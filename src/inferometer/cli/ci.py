@@ -1,6 +1,5 @@
 """`inferometer ci`: runs and their checks as CI shows them."""
 
-import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +13,14 @@ from inferometer import vocabulary
 from inferometer.cli.errors import echo
 from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
 from inferometer.conduct.compare import runs_named
+from inferometer.documents.files import file_bytes, text_in
+from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError, StoreError
 from inferometer.record.files import told
 from inferometer.record.run import Run
 from inferometer.record.schema import check_schema
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Reason, judged
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment, experiments_of
 from inferometer.store.store import Store
@@ -124,7 +127,7 @@ def _outcome(each: "Subject", against: str, strict: bool, store: "Store") -> "Ou
 
 def _check(run: "Run", against: str, store: "Store") -> dict[str, Any] | None:
     """A run that is not there to be checked is a problem of its own."""
-    if against == "none" or not run.summary:
+    if against == "none" or not run.id or run.verdict is None:
         return None
     from inferometer.conduct.compare import check_run
 
@@ -257,10 +260,10 @@ def _at(text: str) -> datetime:
 
 
 def _document(file: Path) -> dict[str, Any]:
-    with told(file):
-        content = file.read_text(encoding="utf-8")
     try:
-        said: dict[str, Any] = json.loads(content)
+        with told(file):
+            content = text_in(file_bytes(file))
+        said: dict[str, Any] = json_value(content)[0]
     except ValueError as error:
         raise DataError(f"{file}: not JSON: {error}", "inferometer check --json writes one") from None
     check_schema(file, "check", said.get("schema") if isinstance(said, dict) else None)
@@ -289,8 +292,8 @@ def _cases(experiment: KeptExperiment, store: Store) -> Iterator[Subject]:
 def _without_run(experiment: KeptExperiment) -> Iterator[Subject]:
     for case in experiment.latest:
         if not case.get("run"):
-            why = {"word": "failed", "reasons": [{"text": str(case.get("error") or "")}]}
-            run = Run("", experiment.started_at, {}, {}, {}, why, state="failed")
+            why = Reason(status="invalid", code="case_failed", text=str(case.get("error") or ""))
+            run = Run("", experiment.started_at, {}, {}, Summary(), judged([why]), state="failed")
             yield Subject(run, None, str(case["name"]), _parameters(case))
 
 

@@ -84,7 +84,7 @@ def _kept(runs: tuple[str, ...], store: Any) -> list[Any]:
     kept_in = store_of(store)
     found = [kept_in.load(each) for each in runs]
     for run in found:
-        if not run.summary:
+        if run.verdict is None:
             raise StoreError(f"{run.id}: {STATES[run.state]}", f"inferometer show {run.id} --partial")
     return found
 

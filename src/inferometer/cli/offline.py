@@ -248,8 +248,8 @@ def _printed(run: "Run", as_json: bool) -> int:
     from inferometer.cli.printing import print_run
 
     print_run(run, as_json=as_json, slowest=0)
-    cases = run.summary.get("cases", [])
-    failed = [case for case in cases if case["state"] == "failed"]
+    cases = run.summary.cases
+    failed = [case for case in cases if case.state == "failed"]
     if run.state == "interrupted":
         say("warning", "interrupted; what was measured until then is kept")
         return interrupted_code()
@@ -257,9 +257,9 @@ def _printed(run: "Run", as_json: bool) -> int:
         say("error", "the engine failed before the last pass; what was measured until then is kept")
         return INVALID
     if failed:
-        say("error", f"{len(failed)} of {len(cases)} cases failed: {failed[0]['error']}")
+        say("error", f"{len(failed)} of {len(cases)} cases failed: {failed[0].error}")
         return UNREACHABLE if len(failed) == len(cases) else INVALID
-    if run.verdict["word"] != "valid":
-        kind = "error" if run.verdict["word"] == "invalid" else "warning"
-        say(kind, f"{run.verdict['word']} as a measurement: {run.verdict['reasons'][0]['text']}")
-    return INVALID if run.verdict["word"] == "invalid" or run.state == "failed" else 0
+    if run.status != "valid":
+        kind = "error" if run.status == "invalid" else "warning"
+        say(kind, f"{run.status} as a measurement: {run.doubts[0].text}")
+    return INVALID if run.status == "invalid" or run.state == "failed" else 0

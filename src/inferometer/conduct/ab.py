@@ -177,7 +177,7 @@ def judged(blocks: Sequence[Block], design: Design | None = None) -> Compared:
         kind = LostError if any(losses(each.run) for each in blocks) else TargetError
         raise kind(f"only {len(pairs)} of {asked.blocks} pairs can be compared: {why}", _kept_hint(blocks))
     numbers = [[quantities(each.summary) for each in side] for side in (before, after)]
-    open_loop = before[0].summary.get("loop") in ("open", "mixed")
+    open_loop = before[0].summary.loop in ("open", "mixed")
     comparison = Comparison(
         before=tuple(each.id for each in before),
         after=tuple(each.id for each in after),
@@ -209,13 +209,12 @@ def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
     cut: dict[int, str] = {}
     late: dict[int, str] = {}
     for each in blocks:
-        reasons = [reason for reason in each.run.verdict.get("reasons", []) if reason.get("code") in OURS]
-        wrong = [reason["text"] for reason in reasons if reason.get("word") == "invalid"]
+        wrong = [reason.text for reason in each.run.doubts if reason.code in OURS and reason.status == "invalid"]
         if each.run.state in ("interrupted", "partial"):
             cut[each.pair] = f"{each.side} was {each.run.state}"
         elif lost := losses(each.run):
             cut[each.pair] = f"{each.side}: {lost[0]}"
-        elif not each.run.summary.get("measures"):
+        elif not each.run.summary.measures:
             cut[each.pair] = f"{each.side} answered nothing"
         elif wrong:
             late.setdefault(each.pair, f"{each.side}: {wrong[0]}")

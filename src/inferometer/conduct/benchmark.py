@@ -27,6 +27,8 @@ from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import redacted_text
 from inferometer.record.run import Run, State
 from inferometer.record.sanitize import harmless
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Reason, judged
 from inferometer.store.save import keep
 from inferometer.store.store import Place, open_store
 from inferometer.target.entry import NOT_FOUND
@@ -40,8 +42,6 @@ GRACE_S = 2.0  # to end by itself after INT, and again after TERM
 LINES_TOLD = 5
 LOOK_S = 0.02
 OUT, ERR = "stdout.log", "stderr.log"
-
-Reason = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def run_benchmark(
         plan=written(benchmark),
         environment=environment(Plan()) | {"benchmark": about} | dict(tags or {}),
         summary=summary,
-        verdict={"word": "invalid" if reasons else "valid", "reasons": reasons},
+        verdict=judged(reasons),
         started=started,
         state=_state(ended, reasons),
         files={name: text for name, text in ((OUT, ended.out), (ERR, ended.err)) if text},
@@ -217,13 +217,13 @@ def _result(file: Path | None, before: int | None, out: Path) -> str | None:
 # -- what it said ------------------------------------------------------------------------------------------------
 
 
-def _judged(benchmark: Benchmark, ended: Ended) -> tuple[dict[str, Any], list[Reason]]:
+def _judged(benchmark: Benchmark, ended: Ended) -> tuple[Summary, list[Reason]]:
     """The summary, and every reason for which it is not to be trusted."""
     reasons = list(_of_end(benchmark, ended))
     try:
         summary = summary_of(measures_in(_document(benchmark, ended), benchmark.direction))
     except DataError as error:
-        summary = {"measures": {}, "values": {}}
+        summary = Summary()
         if not reasons:  # one that broke down has nothing to say
             hint = f"; {error.hint}" if error.hint else ""
             reasons.append(_reason("bad_output", f"{_where(benchmark)}: {error.message}{hint}"))
@@ -251,7 +251,7 @@ def _of_end(benchmark: Benchmark, ended: Ended) -> Iterator[Reason]:
 
 
 def _reason(code: str, text: str) -> Reason:
-    return {"word": "invalid", "code": code, "text": text}
+    return Reason(status="invalid", code=code, text=text)
 
 
 def _where(benchmark: Benchmark) -> str:

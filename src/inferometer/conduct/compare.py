@@ -70,7 +70,7 @@ def _readable(entries: Sequence[Entry], store: Store) -> list[Run]:
     for entry in entries:
         with suppress(StoreError):  # on another machine, or deleted just now
             found.append(store.load(entry.id))
-    return [run for run in found if run.summary]
+    return [run for run in found if run.verdict is not None]
 
 
 def repeats_of(run: Run, store: Place = None) -> list[Run]:

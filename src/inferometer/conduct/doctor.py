@@ -19,19 +19,13 @@ from inferometer.observe.doctor.network import network_checks, network_facts
 from inferometer.plan.reading import plan_from
 from inferometer.store.folder import check_writable
 from inferometer.store.store import Place, open_store
-from inferometer.target.launch import port_is_free
+from inferometer.target.launch import engines, port_is_free
 from inferometer.target.probe import probe
 from inferometer.vocabulary import duration_text
 from inferometer.workload.tokenizers import tokenizer_named
 
 SCHEMA = "inferometer/doctor/1"
 LOOK_S = 1.0
-PROGRAMS = {
-    "vllm": "vllm",
-    "sglang": "python3 -m sglang",
-    "llamacpp": "llama-server",
-    "tgi": "text-generation-launcher",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,8 @@ def examine(
     look = MachineLook(root)
     taken = [port for port in asked.ports if not port_is_free("127.0.0.1", port)]
     network = list(network_checks(network_facts(root, asked.ports, taken), asked.concurrency))
-    devices = list(device_checks(device_facts(root, PROGRAMS.get(asked.server or "")), asked.server))
+    program = known.program if (known := engines().get(asked.server or "")) else None
+    devices = list(device_checks(device_facts(root, program), asked.server))
     named = [tell.endpoint(_endpoint(asked)), tell.tokenizer(_tokenizer(asked))]
     kept = [*_store_checks(store), extras(extras_installed())]
     machine = look.facts(look_s)

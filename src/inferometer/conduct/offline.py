@@ -1,6 +1,5 @@
 """The conductor of offline runs: an engine in this process is given batches or a whole workload; one run is kept."""
 
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from inferometer.documents.json_text import json_value
 from inferometer.errors import InferometerError, PlanError, TargetError
 from inferometer.measure.offline import (
     Case,
-    Pass,
     latency_summary,
     latency_verdict,
     throughput_summary,
@@ -25,6 +24,8 @@ from inferometer.plan.model import Plan, Server
 from inferometer.plan.offline import EngineChoice, LatencyPlan, Shape, ThroughputPlan, check_context, written
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Kind, Run, State
+from inferometer.record.summary import Pass, Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store.save import keep
 from inferometer.store.store import Place, Store, open_store
 from inferometer.target.lock import Claim, gpu_claims, held
@@ -41,7 +42,7 @@ BATCH_AT_ONCE = 16  # prompts that transformers gets at once in a throughput run
 Open = Callable[[str, EngineSettings], OfflineEngine]
 Notes = Callable[[str], None]
 Watch = Callable[[Progress], None]
-Measured = tuple[dict[str, Any], dict[str, Any], State]  # summary, verdict, and whether it came to its end
+Measured = tuple[Summary, Verdict, State]  # summary, verdict, and whether it came to its end
 Measure = Callable[[Stand], Measured]
 
 
@@ -163,7 +164,7 @@ def known_context(on: EngineChoice) -> int | None:
     if on.engine == "simulator" or not on.model or not config.is_file():
         return None
     try:
-        said = json.loads(config.read_text(encoding="utf-8"))
+        said = json_value(config.read_text(encoding="utf-8"))[0]
     except (ValueError, OSError):
         return None  # the engine will say what is wrong with it
     room = said.get("max_position_embeddings") if isinstance(said, dict) else None
@@ -249,7 +250,9 @@ def _pass(stand: Stand, requests: list[Request]) -> Pass:
     timed = stand.timed(*as_batch(requests))
     input_tokens = sum(answer.input_tokens for answer in timed.answers)
     output_tokens = sum(answer.output_tokens for answer in timed.answers)
-    return Pass(timed.elapsed_s, len(requests), input_tokens, output_tokens)
+    return Pass(
+        elapsed_s=timed.elapsed_s, requests=len(requests), input_tokens=input_tokens, output_tokens=output_tokens
+    )
 
 
 # -- both ----------------------------------------------------------------------------------------------------
@@ -289,8 +292,8 @@ def _kept(
     kind: Kind,
     plan: LatencyPlan | ThroughputPlan,
     facts: EngineFacts,
-    summary: dict[str, Any],
-    judged: dict[str, Any],
+    summary: Summary,
+    judged: Verdict,
     started: datetime,
     state: State,
     log: bytes,

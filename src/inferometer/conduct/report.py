@@ -58,7 +58,7 @@ def _comparison(sides: list[list[Run]], store: Store) -> Comparison | None:
 
 def _measured(run: Run, store: Store) -> Run:
     """A run that was killed or still runs, with what its logs hold so far."""
-    return run if run.summary else partial_run(run, store)
+    return partial_run(run, store) if run.verdict is None else run
 
 
 def _experiment(said: str, store: Store) -> KeptExperiment | None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from inferometer.conduct.calibrate import calibrate, load_curve
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.registry import write_outputs
@@ -29,8 +31,9 @@ from inferometer.record.gather import Gathered, read_logs
 from inferometer.record.log import Note
 from inferometer.record.run import STATES, Run, State
 from inferometer.record.sample import Samples
+from inferometer.record.summary import Summary, Value
 from inferometer.scale.goal import has_goals, watched_goals
-from inferometer.scale.processes import ShardsEnd, run_shards
+from inferometer.scale.place import ShardsEnd, place_named
 from inferometer.scale.shard import observed_shard
 from inferometer.store.folder import RunFolder, logs_of
 from inferometer.store.store import Place, open_store
@@ -42,7 +45,7 @@ from inferometer.workload.registry import new_nonce, workload_of
 from inferometer.workload.session import context_of
 
 Notes = Callable[[str], None]
-Derive = Callable[[dict[str, Any]], dict[str, Any]]  # of a summary: more `values` for it
+Derive = Callable[[Summary], dict[str, Value]]  # of a summary: more `values` for it
 
 
 def run(
@@ -82,7 +85,7 @@ def partial_run(kept: Run, store: Place = None) -> Run:
     """A run that was killed, or still runs, with the summary and verdict of what its logs hold so far; nothing on
     disk is changed."""
     logs = logs_of(kept.folder) if kept.folder else []
-    if not logs and kept.summary:
+    if not logs and kept.verdict is not None:
         raise StoreError(f"{kept.id}: is not partial, it {STATES[kept.state]}", f"inferometer show {kept.id}")
     if not logs:
         raise StoreError(f"{kept.id}: nothing was logged: it ended before anything was sent")
@@ -137,7 +140,7 @@ def finish(
     gathered.notes.extend(losses)
     summary, facts = measured(plan, records, gathered, curve)
     if derive is not None:
-        summary["values"] = {**summary.get("values", {}), **derive(summary)}
+        summary = structs.replace(summary, values={**summary.values, **derive(summary)})
     folder.write_summary(summary)
     folder.write_verdict(verdict(summary, facts, plan))
     folder.write_state(state)
@@ -150,16 +153,13 @@ def finish(
         return finished
 
 
-def measured(
-    plan: Plan, records: Records, gathered: Gathered, curve: dict[str, Any] | None
-) -> tuple[dict[str, Any], Facts]:
+def measured(plan: Plan, records: Records, gathered: Gathered, curve: dict[str, Any] | None) -> tuple[Summary, Facts]:
     """The summary of records, its limits judged, and the facts it was made with."""
     facts = facts_of(plan, records, gathered.notes, gathered.samples, curve)
     summary = summarize(records, plan, facts)
     samples, start_at = Samples.of(gathered.samples), start_of(records, facts)
-    summary |= observed(samples, gathered.notes, records, plan, summary, start_at)
-    summary["limits"] = judge_plan(plan, summary)
-    return summary, facts
+    summary = observed(samples, gathered.notes, records, plan, summary, start_at)
+    return structs.replace(summary, limits=judge_plan(plan, summary)), facts
 
 
 def _calibrate_once(store: Path, say: Notes) -> None:
@@ -195,7 +195,7 @@ def _drive(
         for shard in range(plan.workers)
     ]
     with watched_goals(plan, folder.path):
-        return run_shards(observed_shard, jobs, watch or (lambda _progress: None))
+        return place_named()(observed_shard, jobs, watch or (lambda _progress: None))
 
 
 def _state(end: ShardsEnd[ShardReport], losses: Sequence[Note]) -> State:

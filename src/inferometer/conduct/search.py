@@ -152,15 +152,14 @@ def _load_at(load: Load, axis: Axis, value: float) -> Load:
 def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> Step:
     """What a run says of its load. One that ended because a limit was lost has missed it."""
     known = quantities(made.summary)
-    goal = made.summary.get("goal") or {}
     return Step(
         load=wanted.load,
         attained=attained_of(made.summary),
-        length_s=made.summary["window"]["run_s"],
+        length_s=made.summary.window.run_s or 0.0,
         run=made.id,
-        ended=goal.get("why"),
-        broken=any(each["word"] == "invalid" and each["code"] in FAILED for each in made.verdict["reasons"]),
-        valid=not any(each["word"] == "invalid" and each["code"] in OURS for each in made.verdict["reasons"]),
+        ended=made.summary.goal.why if made.summary.goal else None,
+        broken=any(reason.status == "invalid" and reason.code in FAILED for reason in made.doubts),
+        valid=not any(reason.status == "invalid" and reason.code in OURS for reason in made.doubts),
         values={key: known[key].value for key in CURVE if key in known},
         took_s=took_s,
     )

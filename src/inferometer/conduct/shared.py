@@ -6,7 +6,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
@@ -132,14 +131,6 @@ def shared(folder: Path, say: Notes, *, each_case: bool) -> Iterator[tuple[Serve
         servers.close()
 
 
-def conductor(name: str) -> Any:
-    """`module:attribute`, imported when a case needs it."""
-    from importlib import import_module
-
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
-
-
 # -- levels ----------------------------------------------------------------------------------------------------------
 
 STEP_S = 0.5  # how often inference-perf looks at what is in flight
@@ -207,18 +198,19 @@ def sessions_per_s(run: Run) -> float | None:
 
 def in_flight(run: Run) -> float | None:
     """By Little's law over the same time: X * R [requests]."""
-    answers, time_s = _answers_per_s(run), (run.summary.get("measures", {}).get("e2e") or {}).get("mean")
-    return None if answers is None or not time_s else answers * float(time_s)
+    answers, e2e = _answers_per_s(run), run.summary.measures.get("e2e")
+    return None if answers is None or e2e is None or not e2e.mean else answers * e2e.mean
 
 
 def _answers_per_s(run: Run) -> float | None:
     """Of the whole run: a burst has no window in which its load is held."""
-    return (run.summary.get("rates", {}).get("request_rate") or {}).get("run") or None
+    rate = run.summary.rates.get("request_rate")
+    return rate.run or None if rate is not None else None
 
 
 def _turns(run: Run) -> float:
     """Mean of a session, as it was to be: one that was cut short counts with all its turns."""
-    records = run.records() if run.summary.get("sessions") else None
+    records = run.records if run.summary.sessions else None
     if records is None:
         return 1.0
     return float(records.turns[records.turn == 0].mean())
@@ -227,7 +219,7 @@ def _turns(run: Run) -> float:
 def drain_rate(run: Run, percentile: float) -> float | None:
     """How fast requests in flight became fewer [1/s]: looked at twice a second, of the steps in which they did. A
     request that was not answered stays in flight: giving up is no speed of the server."""
-    records = run.records()
+    records = run.records
     answered = records.outcome.mask("ok") if records is not None else None
     if records is None or answered is None or not answered.any():
         return None

@@ -1,25 +1,28 @@
 """The conductor of startups: a server's log is read, or a server is started and its log read; the start is kept as a
 run, so that it can be listed, compared and followed like any other."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from inferometer.errors import StoreError
 from inferometer.observe.environment import environment
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.writing import to_mapping
-from inferometer.record.run import Run, State
+from inferometer.record.run import Run
+from inferometer.record.summary import MeasuredSleep, Startup, Summary, Value
+from inferometer.record.verdict import Reason, Verdict, judged
 from inferometer.store.folder import RunFolder
 from inferometer.store.save import keep
 from inferometer.store.store import Place, open_store
 from inferometer.target.probe import TargetFacts, probe
 from inferometer.target.server import StartedServer, running
 from inferometer.target.startup import StartupLog, read_startup, startup_of
-from inferometer.target.startup.sleeping import Sleep, sleep_and_wake
+from inferometer.target.startup.sleeping import sleep_and_wake
 
 MATCHED = "matched.log"  # the lines that the numbers were made of; the log itself may have gigabytes
 Notes = Callable[[str], None]
@@ -30,16 +33,16 @@ def startup_from_log(log: Path, *, store: Place = None, notes: Notes = lambda _t
     read = read_startup(log)
     if read.starts > 1:
         notes(f"{log}: tells of {read.starts} starts; this is the last")
-    summary = read.report
+    startup = read.report.startup
     return keep(
         store,
         kind="startup",
-        plan=_plan_of(log, summary["startup"]),
-        environment={"target": _target_of(summary["startup"]), "log": str(log)},
-        summary=summary,
-        verdict=verdict_of(summary),
+        plan=_plan_of(log, startup),
+        environment={"target": _target_of(startup), "log": str(log)},
+        summary=Summary(values=read.report.values, startup=startup),
+        verdict=verdict_of(startup),
         started=_started(read),
-        state=_state(summary),
+        state=startup.state,
         files={MATCHED: read.matched.encode()},
     )
 
@@ -78,7 +81,7 @@ def talkative(server: Server, sleep: bool) -> Server:
 
 def _measure(plan: Plan, folder: RunFolder, notes: Notes, sleep: bool, wait_s: float) -> None:
     assert plan.server is not None
-    slept: Sleep | None = None
+    slept: MeasuredSleep | None = None
     with running(
         plan.server, folder.path, target=plan.target, say=notes, holder="inferometer startup", wait_s=wait_s
     ) as server:
@@ -86,11 +89,11 @@ def _measure(plan: Plan, folder: RunFolder, notes: Notes, sleep: bool, wait_s: f
         facts = _probed(plan, server)
         if sleep:
             slept = sleep_and_wake(plan.target, server.url)
-    summary = startup_of(server.log, server.ready_s)
-    _add_sleep(summary, slept)
+    report = startup_of(server.log, server.ready_s)
+    startup = structs.replace(report.startup, requested_sleep=slept)
     folder.write_environment(environment(plan, facts) | {"server": server.facts})
-    folder.write_summary(summary)
-    folder.write_verdict(verdict_of(summary))
+    folder.write_summary(Summary(values=report.values | _sleep_values(slept), startup=startup))
+    folder.write_verdict(verdict_of(startup))
     folder.write_state("complete")
 
 
@@ -99,45 +102,35 @@ def _probed(plan: Plan, server: StartedServer) -> TargetFacts:
     return probe(target)
 
 
-def _add_sleep(summary: dict[str, Any], slept: Sleep | None) -> None:
+def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
     """What the asker saw, beside what the server said of itself."""
     if slept is None:
-        return
-    summary["startup"]["asked_sleep"] = asdict(slept)
-    for name, seconds, title in (
-        ("sleep_asked_time", slept.sleep_s, "fall asleep, as asked"),
-        ("wake_asked_time", slept.wake_s, "wake up, as asked"),
-    ):
-        summary["values"][name] = {"value": seconds, "unit": "s", "direction": "lower", "title": title}
+        return {}
+    return {
+        "sleep_asked_time": Value(value=slept.sleep_s, unit="s", direction="lower", title="fall asleep, as asked"),
+        "wake_asked_time": Value(value=slept.wake_s, unit="s", direction="lower", title="wake up, as asked"),
+    }
 
 
-def verdict_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+def verdict_of(startup: Startup) -> Verdict:
     """Numbers that were read from a log are right or missing: only what is missing makes a start doubtful."""
-    startup = summary["startup"]
-    if startup["state"] == "complete":
-        return {"word": "valid", "reasons": []}
+    if startup.state == "complete":
+        return Verdict(status="valid")
     text = "The log ends before the engine was ready: time to ready is not known, and later phases are missing."
-    return {"word": "doubtful", "reasons": [{"severity": "doubtful", "code": "not_ready", "text": text}]}
-
-
-def _state(summary: Mapping[str, Any]) -> State:
-    return "complete" if summary["startup"]["state"] == "complete" else "partial"
+    return judged([Reason(status="doubtful", code="not_ready", text=text)])
 
 
 def _started(read: StartupLog) -> datetime | None:
     """The log's clock has no zone: taken as the local one, which is right where the log was written here."""
-    if read.started_s is None:
-        return None
-    at = read.report["startup"]["started_at"]
-    return datetime.fromisoformat(at).astimezone()
+    at = read.report.startup.started_at
+    return None if read.started_s is None or at is None else datetime.fromisoformat(at).astimezone()
 
 
-def _plan_of(log: Path, startup: Mapping[str, Any]) -> dict[str, Any]:
+def _plan_of(log: Path, startup: Startup) -> dict[str, Any]:
     """As far as a plan would say it: what was started, and how."""
-    server = {"type": "vllm", "model": startup["model"], "args": startup["arguments"]}
+    server = {"type": "vllm", "model": startup.model, "args": startup.arguments}
     return {"name": log.stem, "server": {name: value for name, value in server.items() if value}}
 
 
-def _target_of(startup: Mapping[str, Any]) -> dict[str, Any]:
-    names = {"server": "engine", "version": "version", "model": "model"}
-    return {name: startup[said] for name, said in names.items()}
+def _target_of(startup: Startup) -> dict[str, Any]:
+    return {"server": startup.engine, "version": startup.version, "model": startup.model}

@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from inferometer.conduct.offline import offline
 from inferometer.conduct.prepare import Prepared, done_cases
 from inferometer.conduct.run import Derive, run
-from inferometer.conduct.shared import Engines, NotStarted, Servers, conductor, found_between, shared
+from inferometer.conduct.shared import Engines, NotStarted, Servers, found_between, shared
 from inferometer.errors import InferometerError, StoreError
 from inferometer.judge.compare import Comparison, compare
 from inferometer.load.shard import Watch
@@ -21,7 +23,7 @@ from inferometer.plan.text import as_written
 from inferometer.record.run import Run
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, rows_of
 from inferometer.store.store import Place, Store, open_store
-from inferometer.vocabulary import duration_text
+from inferometer.vocabulary import attribute_at, duration_text
 
 # -- switching -------------------------------------------------------------------------------------------------------
 
@@ -56,7 +58,9 @@ def of_class(run: Run, name: str) -> Run:
     """The run as one of its classes saw it. Its requests are not compared one by one: with a class gone, the others
     draw other lengths, so that the spread between repeats has to tell."""
     classes = [each for each in run.plan["traffic"] if each["name"] == name]
-    summary = {**run.summary, **run.summary.get("traffic", {}).get(name, {}), "traffic": {}}
+    summary = structs.replace(run.summary, traffic={})
+    if (part := run.summary.traffic.get(name)) is not None:
+        summary = structs.replace(summary, **{field: getattr(part, field) for field in part.__struct_fields__})
     return replace(run, plan={**run.plan, "traffic": classes}, summary=summary, read_records=None)
 
 
@@ -166,7 +170,7 @@ class Sweep:
             case "latency" | "throughput":
                 return offline(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
         engines.close()
-        made: Run = conductor(BENCHMARK)(case.plan, store=self.store)
+        made: Run = attribute_at(BENCHMARK)(case.plan, store=self.store)
         return made
 
     def _derive(self) -> Derive | None:
@@ -243,12 +247,12 @@ def _result(prepared: Prepared, rows: Sequence[CaseRow], store: Store) -> dict[s
 def _failure(made: Run) -> str | None:
     """Why a run that was kept counts as a failed case: it ended early, or nothing was answered."""
     if made.state == "failed":
-        reasons = made.verdict.get("reasons") or [{"text": "it ended early"}]
-        return str(reasons[0]["text"])
-    outcomes = made.summary.get("outcomes")
+        return made.doubts[0].text if made.doubts else "it ended early"
+    outcomes = made.summary.outcomes
     if made.state == "complete" and outcomes and not outcomes.get("ok"):
-        errors = made.summary.get("errors") or [{}]
-        return f"no request was answered completely: {errors[0].get('message', 'for an unknown reason')}"
+        errors = made.summary.errors
+        why = errors[0].message if errors else "for an unknown reason"
+        return f"no request was answered completely: {why}"
     return None
 
 

@@ -17,6 +17,7 @@ from inferometer.judge.wording import is_text, quiet_sentence, sentences, warnin
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 from inferometer.vocabulary import Direction
 
 # -- baseline --------------------------------------------------------------------------------------------------------
@@ -242,7 +243,7 @@ def check(
 ) -> CheckResult:
     """A run against the earlier runs of its identity, oldest first. `accepted` are ids of runs from which on things
     are as they should be. `first_look` is the level for this run alone where a second one will have to agree."""
-    if run.verdict.get("word") == "invalid":
+    if run.status == "invalid":
         return _invalid(run)
     past = usable(history, run)
     now = quantities(run.summary)
@@ -269,7 +270,7 @@ def check(
 
 def check_against(comparison: Comparison, run: Run, against: str, magnitude: float = MAGNITUDE) -> CheckResult:
     """A run against one that was named, or pinned as a baseline: a comparison, read as a check."""
-    if run.verdict.get("word") == "invalid":
+    if run.status == "invalid":
         return replace(_invalid(run), against=against)
     if refused := [each.text for each in comparison.objections if each.word == "refuse"]:
         raise PlanError(f"{run.id} cannot be checked against {against}: {' '.join(refused)}")
@@ -317,7 +318,7 @@ def _doubted(found: Checked) -> Checked:
 
 def usable(history: Sequence[Run], run: Run) -> list[Run]:
     """Earlier runs that were measurements."""
-    return [old for old in history if old.id != run.id and old.verdict.get("word") != "invalid" and old.summary]
+    return [old for old in history if old.id != run.id and old.status != "invalid" and old.summary != Summary()]
 
 
 def _checked(lines: Sequence[Line], level: float, magnitude: float) -> list[Checked]:
@@ -368,10 +369,10 @@ def _alerts(change: Change) -> bool:
 
 
 def _is_open(run: Run) -> bool:
-    return run.summary.get("loop") in ("open", "mixed")
+    return run.summary.loop in ("open", "mixed")
 
 
 def _invalid(run: Run) -> CheckResult:
-    reasons = [str(reason.get("text", "")) for reason in run.verdict.get("reasons", [])]
+    reasons = [reason.text for reason in run.doubts]
     text = f"{run.id} is not valid as a measurement: {' '.join(reasons)}".rstrip()
     return CheckResult(run.id, "history", "invalid", (text,), axes=identity(run).axes)

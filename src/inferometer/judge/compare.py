@@ -166,7 +166,7 @@ def _keys(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], 
     one, other = known_to_all(before), known_to_all(after)
     if measures:
         return named(measures, one, other)
-    return everything(one, other) if every else headline(one, other, before[0].summary.get("loop") in ("open", "mixed"))
+    return everything(one, other) if every else headline(one, other, before[0].summary.loop in ("open", "mixed"))
 
 
 def known_to_all(runs: Sequence[Run]) -> dict[str, Quantity]:

@@ -110,14 +110,14 @@ class Evidence:
 
 def evidence(run: Run) -> Evidence | None:
     """None for a run without records: an offline batch, a startup, an imported table."""
-    records = run.records()
-    about = run.summary.get("window")
-    if records is None or not len(records) or not about:
+    records = run.records
+    about = run.summary.window
+    if records is None or not len(records) or about.start_s is None or about.end_s is None:
         return None
     answers = Answers.of(records)
-    start_at = int(answers.records.scheduled_at.min())
-    ends = [start_at + round(about[name] * NANOSECONDS) for name in ("start_s", "end_s")]
-    window = Window(ends[0], ends[1], about["rule"])
+    run_start_at = int(answers.records.scheduled_at.min())
+    start_at, end_at = (run_start_at + round(end_s * NANOSECONDS) for end_s in (about.start_s, about.end_s))
+    window = Window(start_at, end_at, about.rule)
     return _blocked(answers, window.holds(answers.records.scheduled_at), window)
 
 

@@ -231,9 +231,9 @@ def _units(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:
 def _verdicts(runs: Sequence[Run]) -> Iterator[Objection]:
     severity: dict[str, Literal["refuse", "warn"]] = {"invalid": "refuse", "doubtful": "warn"}
     for word, refused in severity.items():
-        if found := [run for run in runs if run.verdict.get("word") == word]:
+        if found := [run for run in runs if run.status == word]:
             more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
-            first = next((reason.get("text", "") for reason in found[0].verdict.get("reasons", [])), "")
+            first = next((reason.text for reason in found[0].doubts), "")
             yield Objection(refused, word, f"{found[0].id}{more} {word}: {first}")
     for run in runs:
         if run.state in ("interrupted", "failed"):
@@ -270,17 +270,17 @@ def _definitions(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Object
     sources = {run.source or "measured by us" for run in (*before, *after)}
     if len(sources) > 1:
         yield Objection("warn", "source", f"Other tools define measures differently: {', '.join(sorted(sources))}.")
-    limits = [run.summary.get("goodput") and run.plan.get("limits") for run in (before[0], after[0])]
-    if limits[0] != limits[1] and all(run.summary.get("goodput") for run in (before[0], after[0])):
+    limits = [run.summary.goodput and run.plan.get("limits") for run in (before[0], after[0])]
+    if limits[0] != limits[1] and all(run.summary.goodput for run in (before[0], after[0])):
         yield Objection("warn", "limits", "Their limits differ, and goodput counts what keeps them.")
 
 
 def _calibrations(runs: Sequence[Run]) -> Iterator[Objection]:
-    instruments = [run.summary["instrument"] for run in runs if run.summary.get("instrument")]
-    calibrated = {bool(each.get("calibrated")) for each in instruments}
+    instruments = [run.summary.instrument for run in runs if run.summary.instrument]
+    calibrated = {each.calibrated for each in instruments}
     if len(calibrated) > 1:
         yield Objection("warn", "calibration", "The instrument's own error is known for some of the runs only.")
-    stamps = {str(each.get("stamps")) for each in instruments}
+    stamps = {str(each.stamps) for each in instruments}
     if len(stamps) > 1:
         yield Objection("warn", "stamps", f"Instants were stamped differently: {', '.join(sorted(stamps))}.")
 

@@ -73,8 +73,8 @@ def warnings(run: Run, past: Sequence[Run], found: Sequence[Checked], fewest: in
         said.append(
             f"{told} of the same workload, stack and hardware: {fewest} are needed to know how much runs differ"
         )
-    if run.verdict.get("word") == "doubtful":
-        reasons = [str(reason.get("text", "")) for reason in run.verdict.get("reasons", [])]
+    if run.status == "doubtful":
+        reasons = [reason.text for reason in run.doubts]
         said.append(f"the run is doubtful as a measurement: {' '.join(reasons)}")
     drifting = [each.change.title for each in found if each.alert and each.drifts]
     if drifting:

@@ -204,7 +204,7 @@ class Encoder:
 def request_path(origin: Origin, target: Target) -> str:
     """The path of the API below the URL, whether or not the URL already ends with /v1."""
     api = api_of(target.api)
-    if target.api == "template" and target.path is None:
+    if api.templated and target.path is None:
         return origin.path or "/"
     path = target.path or (api.path if target.stream else api.whole_path or api.path)
     if origin.path.endswith("/v1") and path.startswith("/v1/"):

@@ -7,12 +7,23 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from inferometer.measure.answers import Answers, numbers
 from inferometer.measure.quantiles import Distribution, Floats, Ints, quantile, sample
 from inferometer.measure.registry import REGISTRY, each_of
 from inferometer.measure.tally import Tally, Values, gap_tally
 from inferometer.record.columns import Mask, Reads, known
+from inferometer.record.summary import (
+    CachedTokens,
+    Difference,
+    InputTokens,
+    Instrument,
+    OutputTokens,
+    Slack,
+    Tokens,
+    Uncertainty,
+)
 from inferometer.vocabulary import NANOSECONDS
 
 # -- tokens ----------------------------------------------------------------------------------------------------------
@@ -20,28 +31,29 @@ from inferometer.vocabulary import NANOSECONDS
 ESTIMATED = ("events", "tokenizer", "length")  # ways of counting that are not the server's own
 
 
-def tokens(answers: Answers, chosen: Mask) -> dict[str, Any]:
+def tokens(answers: Answers, chosen: Mask) -> Tokens:
     """Of the chosen requests that were answered."""
     of = chosen & answers.ok
     records = answers.records
-    return {
-        "input": {
-            "asked": _total(records.asked_input[of]),
-            "reported": _total(records.input_tokens[of]),
-            "asked_against_reported": _compared(records.asked_input[of], records.input_tokens[of]),
-        },
-        "output": {
-            "asked": _total(records.asked_output[of]),
-            "reported": _total(records.output_tokens[of]),
-            "counted": int(answers.read_tokens[of].sum()),
-            "asked_against_reported": _compared(records.asked_output[of], answers.output_tokens[of]),
-            "reported_against_counted": _compared(records.output_tokens[of], answers.read_tokens[of]),
-            "counted_by": _ways(answers, of),
-            "estimated": int((records.tokens_by.mask(*ESTIMATED) & of).sum()),
-        },
-        "cached": _cached(records.cached_tokens[of], records.input_tokens[of]),
-        "finish_reasons": _words(records.finish_reason.take(np.flatnonzero(of)).counts()),
-    }
+    inputs, outputs = records.asked_input[of], records.asked_output[of]
+    return Tokens(
+        input=InputTokens(
+            requested=_total(inputs),
+            reported=_total(records.input_tokens[of]),
+            requested_against_reported=_compared(inputs, records.input_tokens[of]),
+        ),
+        output=OutputTokens(
+            requested=_total(outputs),
+            reported=_total(records.output_tokens[of]),
+            counted=int(answers.read_tokens[of].sum()),
+            requested_against_reported=_compared(outputs, answers.output_tokens[of]),
+            reported_against_counted=_compared(records.output_tokens[of], answers.read_tokens[of]),
+            counted_by=_ways(answers, of),
+            estimated=int((records.tokens_by.mask(*ESTIMATED) & of).sum()),
+        ),
+        cached=_cached(records.cached_tokens[of], records.input_tokens[of]),
+        finish_reasons=_words(records.finish_reason.take(np.flatnonzero(of)).counts()),
+    )
 
 
 def _ways(answers: Answers, of: Mask) -> dict[str, int]:
@@ -58,24 +70,24 @@ def _total(column: Ints) -> int | None:
     return int(there.sum()) if len(there) else None
 
 
-def _compared(expected: Ints, found: Ints) -> dict[str, Any]:
+def _compared(expected: Ints, found: Ints) -> Difference:
     """Over the requests that have both: how many differ, how many have fewer, and by what share in all."""
     both = known(expected) & known(found)
     wanted, got = expected[both], found[both]
     total = int(wanted.sum())
-    return {
-        "requests": len(wanted),
-        "differ": int((wanted != got).sum()),
-        "fewer": int((got < wanted).sum()),
-        "difference": (int(got.sum()) - total) / total if total else None,
-    }
+    return Difference(
+        requests=len(wanted),
+        differ=int((wanted != got).sum()),
+        fewer=int((got < wanted).sum()),
+        difference=(int(got.sum()) - total) / total if total else None,
+    )
 
 
-def _cached(cached: Ints, inputs: Ints) -> dict[str, Any]:
+def _cached(cached: Ints, inputs: Ints) -> CachedTokens:
     both = known(cached) & known(inputs)
     total = int(inputs[both].sum())
     hits = int(cached[both].sum())
-    return {"reported": hits if both.any() else None, "share": hits / total if total else None}
+    return CachedTokens(reported=hits if both.any() else None, share=hits / total if total else None)
 
 
 # -- uncertainty -----------------------------------------------------------------------------------------------------
@@ -84,11 +96,11 @@ LARGE_FOR_TTFT = 0.05  # of the median TTFT
 LARGE_FOR_LAST = 0.50  # of the median time from the first read to the last, which TPOT is made of
 LARGE_FOR_GAPS = 0.50  # of the median gap: a gap that may be half as long is no longer that gap
 
-_NOTHING: dict[str, Any] = {"p50": None, "p99": None, "large": 0, "large_share": None}
-_EXACT: dict[str, Any] = {"p50": 0.0, "p99": 0.0, "large": 0, "large_share": 0.0}
+_NOTHING = Slack(p50=None, p99=None, large=0, large_share=None)
+_EXACT = Slack(p50=0.0, p99=0.0, large=0, large_share=0.0)
 
 
-def uncertainty(answers: Answers, chosen: Mask) -> dict[str, Any]:
+def uncertainty(answers: Answers, chosen: Mask) -> Uncertainty:
     """Slack of first reads, last reads and those between in seconds, and in how many it is large.
 
     The last token of an answer often comes in one read with the usage and the end that follow it, whatever the load:
@@ -99,26 +111,26 @@ def uncertainty(answers: Answers, chosen: Mask) -> dict[str, Any]:
     decode_s = (answers.last_at - answers.first_at)[several] / NANOSECONDS
     last_s = numbers(answers.last_slack)[several] / NANOSECONDS
     middle = _middle_reads if answers.records.held else _streamed_reads
-    return {
-        "first_read": _described(answers.first_slack_s()[of], each_of("ttft", answers)[of], LARGE_FOR_TTFT),
-        "read": middle(answers, of),
-        "last_read": _described(last_s, decode_s, LARGE_FOR_LAST),
-    }
+    return Uncertainty(
+        first_read=_described(answers.first_slack_s()[of], each_of("ttft", answers)[of], LARGE_FOR_TTFT),
+        read=middle(answers, of),
+        last_read=_described(last_s, decode_s, LARGE_FOR_LAST),
+    )
 
 
-def _middle_reads(answers: Answers, of: Mask) -> dict[str, Any]:
+def _middle_reads(answers: Answers, of: Mask) -> Slack:
     """Of the reads between the first and the last, against the gaps."""
     inside, ends = of[answers.gaps.owner], _end_answers(answers.gaps.owner)
     return _described(_slack_of_gaps(answers)[inside & ~ends], answers.gaps.length_s[inside], LARGE_FOR_GAPS)
 
 
-def _streamed_reads(answers: Answers, of: Mask) -> dict[str, Any]:
+def _streamed_reads(answers: Answers, of: Mask) -> Slack:
     """The same where the reads are not held in memory."""
     slack = Tally(lambda: map(_slack_between, answers.records.read_batches(of, ("read_slack",))))
     if not len(slack):
-        return dict(_NOTHING)
+        return _NOTHING
     if slack.largest == 0.0 == slack.least:
-        return dict(_EXACT)
+        return _EXACT
     gaps = gap_tally(answers, of, REGISTRY["icl"])
     half = len(gaps) // 2
     middles = {half + 1} if len(gaps) % 2 else {half, half + 1}
@@ -154,18 +166,18 @@ def _first_reads(answers: Answers) -> Ints:
     return answers.records.read_offsets[:-1][answers.records.read_counts() > 0]
 
 
-def _described(slack_s: Floats, value_s: Floats, large: float) -> dict[str, Any]:
+def _described(slack_s: Floats, value_s: Floats, large: float) -> Slack:
     slack_s, value_s = slack_s[~np.isnan(slack_s)], value_s[~np.isnan(value_s)]
     if not len(slack_s) or not len(value_s):
-        return dict(_NOTHING)
+        return _NOTHING
     if not slack_s.any():  # as in virtual time
-        return dict(_EXACT)
+        return _EXACT
     above: Mask = slack_s > large * float(np.median(value_s))
     return _result(sample(slack_s), int(above.sum()), float(above.mean()))
 
 
-def _result(of: Distribution, large: int, share: float) -> dict[str, Any]:
-    return {"p50": quantile(of, 0.5), "p99": quantile(of, 0.99), "large": large, "large_share": share}
+def _result(of: Distribution, large: int, share: float) -> Slack:
+    return Slack(p50=quantile(of, 0.5), p99=quantile(of, 0.99), large=large, large_share=share)
 
 
 # -- calibration -----------------------------------------------------------------------------------------------------
@@ -176,25 +188,24 @@ _SMALLEST = 1e-9  # seconds: the clock's own step; an error of 0 has no logarith
 Points = list[Mapping[str, Any]]
 
 
-def error_at(
-    curve: Mapping[str, Any], streams: float, events_per_s: float, stamps: str | None = None
-) -> dict[str, Any] | None:
-    """Errors to expect in seconds: along events/s at the two nearest numbers of streams, then between those.
+def with_error(of: Instrument, curve: Mapping[str, Any]) -> Instrument:
+    """The errors to expect in seconds: along events/s at the two nearest numbers of streams, then between those.
 
     Below the curve's ends the error is that of its end; above them it grows in proportion to the load and is marked
-    `extrapolated`. None without a point that fits.
+    `extrapolated`. Not calibrated without a point that fits.
     """
-    points = _points(curve, stamps)
+    points = _points(curve, of.stamps)
     if not points:
-        return None
-    found: dict[str, Any] = {"streams": streams, "events_per_s": events_per_s}
+        return of
+    errors: dict[str, float | None] = {}
     beyond = False
     for name in ERRORS:
         fitting = [point for point in points if point.get(name) is not None]
-        value, outside = _looked_up(fitting, name, streams, events_per_s) if fitting else (None, False)
-        found[name], beyond = value, beyond or outside
+        value, outside = _looked_up(fitting, name, of.streams, of.events_per_s) if fitting else (None, False)
+        errors[name], beyond = value, beyond or outside
     ceiling = None if curve.get("ceiling_is_at_least") else curve.get("ceiling_events_per_s")
-    return found | {"ceiling_share": events_per_s / ceiling if ceiling else None, "extrapolated": beyond}
+    share = of.events_per_s / ceiling if ceiling else None
+    return structs.replace(of, calibrated=True, **errors, ceiling_share=share, extrapolated=beyond)
 
 
 def _points(curve: Mapping[str, Any], stamps: str | None) -> Points:

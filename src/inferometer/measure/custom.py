@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
+from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError
 from inferometer.measure.distributions import t_quantile
+from inferometer.record.summary import MeasureSummary, Summary, Value
 from inferometer.vocabulary import MEASURES, Direction
 
 EXPECTED = (
@@ -39,6 +42,7 @@ _UNITS: dict[str, tuple[str, float]] = {  # ours, and what a number is multiplie
     **dict.fromkeys(("1/s", "/s", "requests/s", "req/s", "prompts/s", "ops/sec", "ops/s", "iter/sec"), ("1/s", 1.0)),
 }
 CONFIDENCE = 0.95
+_FIELDS = MeasureSummary.__struct_fields__  # no names of statistics: `batch.count` is a number of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def documents_in(text: str) -> Any:
     """The JSON of an output: all of it, else its lines that are JSON (others are its log), else what begins at the
     last line with a bracket. None where there is none."""
     try:
-        return json.loads(text)
+        return json_value(text)[0]
     except ValueError:
         pass
     lines = [line for line in text.splitlines() if line.strip()]
@@ -69,7 +73,7 @@ def documents_in(text: str) -> Any:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
+        return json_value(text)[0]
     except ValueError:
         return None
 
@@ -105,20 +109,28 @@ def measures_in(document: Any, default: Direction | None = None) -> list[Said]:
     return list(found.values())
 
 
-def summary_of(measures: Sequence[Said]) -> dict[str, Any]:
+def summary_of(measures: Sequence[Said]) -> Summary:
     """The part of a summary that every list, filter, chart, comparison and check reads."""
-    values: dict[str, Any] = {}
-    series: dict[str, Any] = {}
-    for each in measures:
-        about = {"unit": each.unit, "direction": each.direction, "title": each.title}
-        name, _, statistic = each.name.partition(".")
-        if len(each.values) > 1:
-            series.setdefault(name, about).update(_described(each.values))
-        elif statistic:
-            series.setdefault(name, about)[statistic] = each.values[0]
+    values: dict[str, Value] = {}
+    series: dict[str, MeasureSummary] = {}
+    for measure in measures:
+        name, _, statistic = measure.name.partition(".")
+        if len(measure.values) == 1 and (not statistic or statistic in _FIELDS):
+            values[measure.name] = Value(
+                value=measure.values[0],
+                unit=measure.unit,
+                direction=measure.direction,
+                title=measure.title,
+                interval=measure.interval,
+            )
+            continue
+        first = MeasureSummary(unit=measure.unit, direction=measure.direction, title=measure.title)
+        before = series.get(name, first)
+        if statistic and len(measure.values) == 1:
+            series[name] = structs.replace(before, statistics=before.statistics | {statistic: measure.values[0]})
         else:
-            values[name] = {"value": each.values[0], **about, "interval": each.interval and list(each.interval)}
-    return {"measures": series, "values": values}
+            series[name] = _described(before, measure.values)
+    return Summary(measures=series, values=values)
 
 
 def _entries(document: Any) -> Iterator[Any]:
@@ -210,13 +222,18 @@ def _interval(entry: Mapping[str, Any], factor: float) -> tuple[float, float] | 
     return _number(said[0]) * factor, _number(said[1]) * factor
 
 
-def _described(values: Sequence[float]) -> dict[str, Any]:
+def _described(of: MeasureSummary, values: Sequence[float]) -> MeasureSummary:
     """Repeats: their mean with a t interval, and how they spread."""
     array = np.asarray(values, np.float64)
     mean, std = float(array.mean()), float(array.std(ddof=1))
     half = t_quantile(0.5 + CONFIDENCE / 2, len(values) - 1) * std / math.sqrt(len(values))
     spread = {"min": float(array.min()), "p50": float(np.median(array)), "max": float(array.max())}
-    return {"count": len(values), "mean": mean, "std": std, **spread, "intervals": {"mean": [mean - half, mean + half]}}
+    return structs.replace(
+        of,
+        count=len(values),
+        statistics=of.statistics | {"mean": mean, "std": std, **spread},
+        intervals=of.intervals | {"mean": (mean - half, mean + half)},
+    )
 
 
 def _short(value: Any) -> str:

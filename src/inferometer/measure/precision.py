@@ -15,6 +15,7 @@ from inferometer.measure.window import class_window
 from inferometer.plan.limit import Limit, Precision
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records, known
+from inferometer.record.summary import PrecisionResult
 
 # -- warmup ----------------------------------------------------------------------------------------------------------
 
@@ -63,10 +64,8 @@ def _standard_errors(batches: Floats) -> Floats:
 
 # -- precision -------------------------------------------------------------------------------------------------------
 
-Reached = dict[str, Any]  # {"asked", "measure", "stat", "value", "interval", "within", "met"}
 
-
-def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -> Reached | None:
+def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -> PrecisionResult | None:
     """What a class's precision came to, given its answers; None where none was asked for."""
     asked = traffic.stop.precision
     if asked is None:
@@ -74,18 +73,18 @@ def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -
     chosen = class_window(answers, plan, facts, traffic.name).holds(answers.records.scheduled_at)
     measure = measure_of(asked, traffic)
     named = [] if asked.stat == "mean" else [Limit(measure=measure, stat=asked.stat, value=0.0)]
-    said = describe(answers, chosen, REGISTRY[measure], named, plan.confidence)
-    value, interval = said.get(asked.stat), said["intervals"].get(asked.stat, [None, None])
+    measured = describe(answers, chosen, REGISTRY[measure], named, plan.confidence)
+    value, interval = measured[asked.stat], measured.interval(asked.stat)
     within = _half_width(value, *interval)
-    return {
-        "asked": str(asked),
-        "measure": measure,
-        "stat": asked.stat,
-        "value": value,
-        "interval": list(interval),
-        "within": within,
-        "met": within is not None and within <= asked.within,
-    }
+    return PrecisionResult(
+        requested=str(asked),
+        measure=measure,
+        stat=asked.stat,
+        value=value,
+        interval=interval,
+        within=within,
+        met=within is not None and within <= asked.within,
+    )
 
 
 def measure_of(asked: Precision, traffic: Traffic) -> str:

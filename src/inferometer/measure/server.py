@@ -12,6 +12,16 @@ from inferometer.measure.telemetry import GPU, HOST, SERVER, named
 from inferometer.record.columns import Floats, Ints, Words
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
+from inferometer.record.summary import (
+    Counter,
+    Gauge,
+    HistogramSummary,
+    MetricsSource,
+    ServerSummary,
+    SourceProblem,
+    Value,
+)
+from inferometer.vocabulary import Direction
 
 # -- deltas ----------------------------------------------------------------------------------------------------------
 
@@ -168,7 +178,7 @@ MEANS = ("ttft", "itl", "tpot", "e2e", "queue_time", "prefill_time", "decode_tim
 CLIENT = "client"
 
 
-def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> dict[str, Any] | None:
+def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> ServerSummary | None:
     """Of all endpoints together; None where none was asked for. Deltas are from before the load to after it, gauges
     from its start to its end."""
     told = {note.facts["source"]: note.facts for note in notes if note.what in ("found", "observed")}
@@ -177,16 +187,16 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
     if not told and not sources:
         return None
     series = all_series(samples, sources)
-    return {
-        "sources": [_source(source, told.get(source, {}), series) for source in dict.fromkeys([*sources, *told])],
-        "counters": _counters(series),
-        "finished": _finished(series),
-        "histograms": _histograms(series),
-        "gauges": _gauges(series, start_at, end_at),
-        "prefix_hit_rate": _hit_rate(series),
-        "complete": bool(series) and all(_is_whole(series, source, start_at, end_at) for source in sources),
-        "restarted": any(_restarts(series, source) for source in sources),
-    }
+    return ServerSummary(
+        sources=[_source(source, told.get(source, {}), series) for source in dict.fromkeys([*sources, *told])],
+        counters=_counters(series),
+        finished=_finished(series),
+        histograms=_histograms(series),
+        gauges=_gauges(series, start_at, end_at),
+        prefix_hit_rate=_hit_rate(series),
+        complete=bool(series) and all(_is_whole(series, source, start_at, end_at) for source in sources),
+        restarted=any(_restarts(series, source) for source in sources),
+    )
 
 
 def is_server(source: str) -> bool:
@@ -203,21 +213,21 @@ def _sources(column: Words) -> list[str]:
     return [word for word in column.counts() if word is not None]
 
 
-def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> dict[str, Any]:
+def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> MetricsSource:
     own = [each for each in series if each.source == source]
     at = np.unique(np.concatenate([each.at for each in own])) if own else np.empty(0, np.int64)
-    return {
-        "url": source,
-        "engine": facts.get("engine") or None,
-        "names": facts.get("names", {}),
-        "config": facts.get("config", {}),
-        "scrapes": len(at),
-        "failed": facts.get("failed"),
-        "span_s": float(at[-1] - at[0]) / 1e9 if len(at) > 1 else None,
-        "restarts": _restarts(series, source),
-        "wanted": facts.get("wanted", False),
-        "problems": facts.get("problems", []),
-    }
+    return MetricsSource(
+        url=source,
+        engine=facts.get("engine") or None,
+        names=facts.get("names", {}),
+        config=facts.get("config", {}),
+        scrapes=len(at),
+        failed=facts.get("failed"),
+        span_s=float(at[-1] - at[0]) / 1e9 if len(at) > 1 else None,
+        restarts=_restarts(series, source),
+        wanted=facts.get("wanted", False),
+        problems=[SourceProblem(**problem) for problem in facts.get("problems", [])],
+    )
 
 
 def _restarts(series: Sequence[Series], source: str) -> int:
@@ -231,10 +241,10 @@ def _restarts(series: Sequence[Series], source: str) -> int:
     return resets[1] if len(resets) > 1 else 0
 
 
-def _counters(series: Sequence[Series]) -> dict[str, Any]:
+def _counters(series: Sequence[Series]) -> dict[str, Counter]:
     found = {name: pooled(series, name, _left_out(name)) for name in named("counter")}
     return {
-        name: {"grown": each.grown, "unit": SERVER[name].unit, "resets": each.resets, "by_source": each.by_source}
+        name: Counter(grown=each.grown, unit=SERVER[name].unit, resets=each.resets, by_source=each.by_source)
         for name, each in found.items()
         if each is not None
     }
@@ -253,25 +263,25 @@ def _finished(series: Sequence[Series]) -> dict[str, float]:
     return {reason: each.grown for reason, each in grown.items() if each is not None and each.grown}
 
 
-def _histograms(series: Sequence[Series]) -> dict[str, Any]:
+def _histograms(series: Sequence[Series]) -> dict[str, HistogramSummary]:
     found = {}
     for name in named("histogram"):
         each = histogram(series, name)
         if each is None or not each.count:
             continue
         quantiles = {word: each.quantile(share) for word, share in QUANTILES.items()}
-        found[name] = {
-            "unit": SERVER[name].unit,
-            "count": each.count,
-            "sum": each.total,
-            "mean": each.mean,
-            **{word: None if said is None else said[0] for word, said in quantiles.items()},
-            "buckets": {word: list(said[1]) for word, said in quantiles.items() if said is not None},
-        }
+        found[name] = HistogramSummary(
+            unit=SERVER[name].unit,
+            count=each.count,
+            sum=each.total,
+            mean=each.mean,
+            **{word: None if estimate is None else estimate[0] for word, estimate in quantiles.items()},
+            buckets={word: estimate[1] for word, estimate in quantiles.items() if estimate is not None},
+        )
     return found
 
 
-def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, Any]:
+def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, Gauge]:
     """Requests are added up over replicas, shares averaged, each at its own instants."""
     found = {}
     for name in ("running", "queued", "kv_usage", "hit_rate"):
@@ -281,7 +291,7 @@ def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, A
             shared = SERVER[name].unit == "share"
             means, tops = [float(each.mean()) for each in own], [float(each.max()) for each in own]
             together = float(np.mean(means)) if shared else sum(means)
-            found[name] = {"unit": SERVER[name].unit, "mean": together, "max": max(tops) if shared else sum(tops)}
+            found[name] = Gauge(unit=SERVER[name].unit, mean=together, max=max(tops) if shared else sum(tops))
     return found
 
 
@@ -292,24 +302,23 @@ def _hit_rate(series: Sequence[Series]) -> float | None:
     return hits.grown / queries.grown if hits and queries and queries.grown > 0 else None
 
 
-def server_values(server: Mapping[str, Any]) -> dict[str, Any]:
+def server_values(server: ServerSummary) -> dict[str, Value]:
     """The server's numbers as quantities of the run: means of its histograms, and what else compares."""
     values = {
-        f"server_{name}": _value(said["mean"], said["unit"], "lower", f"Server's {SERVER[name].title}, mean")
-        for name, said in server["histograms"].items()
+        f"server_{name}": _value(of.mean, of.unit, "lower", f"Server's {SERVER[name].title}, mean")
+        for name, of in server.histograms.items()
         if name in MEANS
     }
-    if server["prefix_hit_rate"] is not None:
+    if server.prefix_hit_rate is not None:
         title = "Prefix cache hit rate of the server"
-        values["server_prefix_hit_rate"] = _value(server["prefix_hit_rate"], "share", "higher", title)
-    if "preemptions" in server["counters"]:
-        grown = server["counters"]["preemptions"]["grown"]
-        values["server_preemptions"] = _value(grown, "requests", "lower", "Preemptions")
-    if "kv_usage" in server["gauges"]:
-        most = server["gauges"]["kv_usage"]["max"]
+        values["server_prefix_hit_rate"] = _value(server.prefix_hit_rate, "share", "higher", title)
+    if "preemptions" in server.counters:
+        values["server_preemptions"] = _value(server.counters["preemptions"].grown, "requests", "lower", "Preemptions")
+    if "kv_usage" in server.gauges:
+        most = server.gauges["kv_usage"].max
         values["server_kv_usage_max"] = _value(most, "share", None, "KV cache in use, at most")
     return values
 
 
-def _value(value: float | None, unit: str, direction: str | None, title: str) -> dict[str, Any]:
-    return {"value": value, "unit": unit, "direction": direction, "title": title, "interval": None}
+def _value(value: float | None, unit: str, direction: Direction | None, title: str) -> Value:
+    return Value(value=value, unit=unit, direction=direction, title=title)

@@ -2,9 +2,9 @@
 everything; the window is chosen here, afterwards."""
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal, Self
+from typing import Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from inferometer.measure.facts import Facts
 from inferometer.measure.quantiles import Floats
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import MISSING, Ints, Mask, Records, known
+from inferometer.record.summary import Steadiness, Trend, TrendStatus
 from inferometer.vocabulary import NANOSECONDS
 
 # -- inflight --------------------------------------------------------------------------------------------------------
@@ -270,34 +271,20 @@ TEST = (
     "(Santer et al. 2000); a trend has p < 0.01 and a drift over 10% of the mean"
 )
 
-Word = Literal["steady", "drifting", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """`drift` is the change over the window as a share of the mean level."""
-
-    word: Word
-    p: float | None = None
-    drift: float | None = None
-
-    @property
-    def plain(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def trend(means: Floats) -> Trend:
     """Of block means in order of time, NaN where a block is empty."""
     where = np.flatnonzero(np.isfinite(means))
     if len(where) < FEWEST_BLOCKS:
-        return Trend("unknown")
+        return Trend(status="unknown")
     y = means[where]
     x = where / len(means) - np.mean(where / len(means))
     slope = float(x @ y) / float(x @ x)
     level = abs(float(y.mean()))
     drift = slope / level if level else 0.0
     p = _slope_p(x, y - y.mean() - slope * x, slope)
-    return Trend("drifting" if p < SIGNIFICANT and abs(drift) > DRIFT else "steady", p, drift)
+    drifting = p < SIGNIFICANT and abs(drift) > DRIFT
+    return Trend(status="drifting" if drifting else "steady", p=p, drift=drift)
 
 
 def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
@@ -314,10 +301,12 @@ def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
     return 2.0 * t_cdf(-abs(slope / error), degrees)
 
 
-def together(trends: dict[str, Trend]) -> dict[str, Any]:
-    """One word for several series: drifting if any is, steady only if all are."""
-    words = {trend.word for trend in trends.values()}
-    word = "drifting" if "drifting" in words else "unknown" if "unknown" in words else "steady"
+_WORST: tuple[TrendStatus, ...] = ("drifting", "unknown")
+
+
+def together(trends: dict[str, Trend]) -> Steadiness:
+    """One status for several series: drifting if any is, steady only if all are."""
+    statuses = {trend.status for trend in trends.values()}
+    status: TrendStatus = next((worst for worst in _WORST if worst in statuses), "steady")
     known = [trend.p for trend in trends.values() if trend.p is not None]
-    plain = {name: trend.plain for name, trend in trends.items()}
-    return {"word": word, "test": TEST, "p": min(known) if known else None, "of": plain}
+    return Steadiness(status=status, test=TEST, p=min(known) if known else None, of=trends)

@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.plan.secrets import redacted_fields
 from inferometer.plan.text import as_written
 from inferometer.plan.writing import to_mapping
+from inferometer.vocabulary import attribute_at
 
 # -- other work ------------------------------------------------------------------------------------------------------
 
@@ -61,9 +61,8 @@ def path_override(path: str, value: Any, origin: str) -> Override:
 
 
 def _section(work: Work) -> type[Section]:
-    module, _, attribute = SECTIONS[work].partition(":")
-    found: type[Section] = getattr(import_module(module), attribute)
-    return found
+    section: type[Section] = attribute_at(SECTIONS[work])
+    return section
 
 
 def _with(said: Mapping[str, Any], path: str, value: Any, section: type[Section], where: str) -> dict[str, Any]:
@@ -304,6 +303,8 @@ class _Maker:
         beside = Path(self.where).parent / name
         try:
             return open_plan([str(beside) if beside.is_file() else name]).said
+        except OSError as error:  # a name that is too long
+            raise PlanError(f"{self.where}: plan {name[:80]}: {(error.strerror or str(error)).lower()}") from None
         except PlanError as error:
             is_missing = "there is no such file" in error.message
             told = [f"{self.where}: plan {text}" for text in error.mistakes] if is_missing else error.mistakes

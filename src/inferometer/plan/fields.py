@@ -63,6 +63,10 @@ class Section(BaseModel):
         """Mistakes between fields, for a section to say; each is reported, not only the first."""
         return iter(())
 
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Itself: it never changes, and pydantic copies every default for every traffic class."""
+        return self
+
     def derived(self) -> frozenset[str]:
         """Fields that follow from others: a plan for people leaves them out."""
         return frozenset()

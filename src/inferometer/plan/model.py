@@ -1,5 +1,6 @@
 """`Plan`: what to do, typed and checked. Files are read in `plan.reading`, short forms in `plan.short`."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,6 +24,7 @@ from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.server import Server
 from inferometer.plan.target import Api, Bounds, Observe, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
+from inferometer.wire.api import api_of
 
 __all__ = [
     "Api",
@@ -50,7 +52,6 @@ __all__ = [
 
 
 MOST_WORKERS = 10_000
-TAKE_IDS = ("completions", "embeddings")  # APIs
 OutputFormat = Literal[
     "json",
     "csv",
@@ -77,6 +78,16 @@ class Sampling(Section):
     top_p: Number | None = Field(None, gt=0, le=1, description="share of probability that is drawn from")
     stop: Annotated[list[str], one_or_several(str)] | None = Field(None, description="texts that end the answer")
     extra: dict[str, Any] = Field({}, description="any other fields of the body", repr=False)
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if not _is_finite(self.extra):
+            yield Mistake(("extra",), "must not hold .inf or .nan: JSON has no such numbers")
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict | list):
+        return all(_is_finite(each) for each in (value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 class Output(Section):
@@ -240,9 +251,9 @@ def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
         if slots is not None and slots < plan.workers:
             text = f"must be at least workers, {plan.workers}: each worker needs a share of it"
             yield Mistake(("load", name), text, ("load", "workers"))
-    if getattr(part.workload, "prompt_as", "text") == "token_ids" and plan.target.api not in TAKE_IDS:
+    if getattr(part.workload, "prompt_as", "text") == "token_ids" and not api_of(plan.target.api).takes_ids:
         text = f"must be text: api {plan.target.api} takes no token ids"
         yield Mistake(("workload", "prompt_as"), text, ("workload", "target"))
-    if getattr(part.workload, "images", None) is not None and plan.target.api != "chat":
+    if getattr(part.workload, "images", None) is not None and not api_of(plan.target.api).takes_images:
         text = f"need api chat: only its messages hold them, got {plan.target.api}"
         yield Mistake(("workload", "images"), text, ("workload", "target"))

@@ -4,12 +4,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from inferometer.errors import PlanError
 from inferometer.plan import paths, short
 from inferometer.plan.limit import measure_and_stat
+from inferometer.plan.model import OutputFormat
 from inferometer.plan.text import parse_yaml
+from inferometer.plan.workloads import TYPES
 
 # -- overrides -------------------------------------------------------------------------------------------------------
 
@@ -136,9 +138,28 @@ def _meant(path: paths.PlanPath) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What holds where neither the plan nor a flag says it."""
+
+    url: Sequence[str] = ()
+    model: str | None = None
+    key_env: str | None = None
+
+
+def defaults_in(environ: Mapping[str, str]) -> Defaults:
+    """`INFEROMETER_URL` (several with spaces between them), `INFEROMETER_MODEL`, `INFEROMETER_KEY_ENV`."""
+    return Defaults(
+        url=environ.get("INFEROMETER_URL", "").split(),
+        model=environ.get("INFEROMETER_MODEL") or None,
+        key_env=environ.get("INFEROMETER_KEY_ENV") or None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
     """What was typed; values as they were written, `None` and empty where a flag was not given."""
 
+    name: str | None = None
     url: Sequence[str] = ()
     server: str | None = None
     model: str | None = None
@@ -153,21 +174,26 @@ class Flags:
     workers: str | int | None = None
     seed: str | int | None = None
     limit: Sequence[str] = ()
+    dataset: str | None = None
+    tokenizer: str | None = None
+    header: Sequence[str] = ()
+    output: Sequence[str] = ()
+    defaults: Defaults = Defaults()
 
 
 def with_flags(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
     """The plan as the flags change it. A flag wins over the file; a new load drops what belonged to the old one."""
-    folded = _aimed(short.long(plan), flags)
-    lengths = _given(flags, "input_tokens", "output_tokens")
+    folded = _with_defaults(_aimed(short.long(plan), flags), flags.defaults)
     sections: dict[str, Any] = {
         "load": _load(folded, flags),
         "stop": _stop(folded, flags),
         "limits": _limits(folded, flags),
-        "workload": {**_mapping(folded, "workload"), **lengths} if lengths else {},
+        "workload": _workload(folded, flags),
     }
     changed = {name: section for name, section in sections.items() if section}
     _reach_a_class(folded, set(changed))
-    return {**folded, **changed, **_given(flags, "warmup", "workers", "seed")}
+    outputs = {"outputs": _outputs(folded, flags)} if flags.output else {}
+    return {**folded, **changed, **outputs, **_given(flags, "name", "warmup", "workers", "seed")}
 
 
 def _given(flags: Flags, *names: str) -> dict[str, Any]:
@@ -184,7 +210,10 @@ def _aimed(plan: dict[str, Any], flags: Flags) -> dict[str, Any]:
     if flags.url and flags.server:
         raise PlanError("--url and --server exclude each other: a server that is started has a URL of its own")
     urls = [flags.url] if isinstance(flags.url, str) else list(flags.url)
-    target = {**_mapping(plan, "target"), **_given(flags, "model", "api"), **({"url": urls} if urls else {})}
+    typed = _given(flags, "model", "api")
+    target = {**_mapping(plan, "target"), **(short.target({**typed, "url": urls}) if urls else typed)}
+    if flags.header:
+        target["headers"] = _headers(target.get("headers"), flags.header)
     if urls:
         plan = {**plan, "server": None}
     if flags.server is not None:
@@ -192,6 +221,87 @@ def _aimed(plan: dict[str, Any], flags: Flags) -> dict[str, Any]:
         kept = _mapping(plan, "server")
         plan = {**plan, "server": kept if kept.get("type") == flags.server else {"type": flags.server}}
     return {**plan, "target": target} if target or "target" in plan else plan
+
+
+def _with_defaults(plan: dict[str, Any], usual: Defaults) -> dict[str, Any]:
+    """The URL where neither URL nor server is known; the model for whatever is measured, but for the simulator."""
+    target, server = _mapping(plan, "target"), _mapping(plan, "server")
+    added: dict[str, Any] = {}
+    if usual.url and not target.get("url") and not server:
+        added = dict(short.target({**target, "url": list(usual.url)}))
+    is_ours = server.get("type") == "simulator" if server else not (added or target).get("url")
+    if usual.model is not None and target.get("model") is None and not is_ours:
+        added["model"] = usual.model
+    if usual.key_env is not None and target.get("key_env") is None and not is_ours:
+        added["key_env"] = usual.key_env
+    return {**plan, "target": {**target, **added}} if added else plan
+
+
+def _headers(filed: Any, typed: Sequence[str]) -> dict[str, Any]:
+    """`Name: value` as curl takes it, or `Name=value`; it replaces the file's of that name, in whatever case."""
+    new: dict[str, Any] = {}
+    for text in typed:
+        match = re.match(r"\s*([^\s:=]+)\s*[:=]\s*(.*)", text, re.DOTALL)
+        if match is None:  # the text may be a secret: it is not repeated
+            raise PlanError("--header must be 'Name: value', such as 'X-Tenant: blue', got no colon")
+        new[match[1]] = match[2].strip()
+    names = {name.lower() for name in new}
+    kept = filed if isinstance(filed, Mapping) else {}
+    return {**{name: value for name, value in kept.items() if str(name).lower() not in names}, **new}
+
+
+def _workload(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    """Another dataset keeps nothing of the old workload but what counts its tokens."""
+    typed = _given(flags, "input_tokens", "output_tokens", "tokenizer")
+    filed = _mapping(plan, "workload")
+    if flags.dataset is None:
+        return {**filed, **typed} if typed else {}
+    counted = {name: filed[name] for name in ("tokenizer",) if name in filed}
+    return {**_dataset(flags.dataset), **counted, **typed}
+
+
+_DATA_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".gz", ".zst", ".arrow")
+
+
+def _dataset(text: str) -> dict[str, str]:
+    """A file, a URL, or `owner/name` on the Hugging Face hub; `sharegpt=FILE` where the name does not tell the type."""
+    kind, place = _typed_place(text, tuple(TYPES))
+    if place in TYPES and kind is None:
+        raise PlanError(f"--dataset {text}: is a type of dataset, and which file?", f"--dataset {text}=FILE")
+    said = {"type": kind} if kind else {}
+    if place.startswith(("http://", "https://")):
+        return {**said, "url": place}
+    named = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", place) and not place.lower().endswith(_DATA_ENDINGS)
+    if kind == "huggingface" or (kind is None and named):
+        return {**said, "repo": place}
+    return {**said, "path": place}
+
+
+_FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet"}
+
+
+def _outputs(plan: Mapping[str, Any], flags: Flags) -> list[Any]:
+    """More files to write; one at a path of the plan's takes that one's place."""
+    new = [_output(text) for text in flags.output]
+    paths_ = {output["path"] for output in new}
+    filed = plan.get("outputs")
+    kept = filed if isinstance(filed, list) else []
+    return [*(one for one in kept if not isinstance(one, Mapping) or one.get("path") not in paths_), *new]
+
+
+def _output(text: str) -> dict[str, str]:
+    format_, path = _typed_place(text, get_args(OutputFormat))
+    format_ = format_ or next((name for end, name in _FORMATS.items() if path.lower().endswith(end)), None)
+    if format_ is None:
+        hint = f"--output FORMAT=FILE, with FORMAT one of {', '.join(get_args(OutputFormat))}"
+        raise PlanError(f"--output {text}: the name must end in {', '.join(_FORMATS)}, or say the format", hint)
+    return {"format": format_, "path": path}
+
+
+def _typed_place(text: str, types: Sequence[str]) -> tuple[str | None, str]:
+    """`vllm=result.json` is a type and a place; a name with a sign of equality in it is a place."""
+    kind, equals, place = text.partition("=")
+    return (kind, place) if equals and kind in types and place else (None, text)
 
 
 def _load(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:

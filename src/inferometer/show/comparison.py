@@ -172,7 +172,7 @@ def block_text(pair: int, pairs: int, side: str, run: Run) -> str:
     known = quantities(run.summary)
     ttft = next((known[key].value for key in ("ttft_scheduled.p50", "ttft.p50") if key in known), None)
     rate = known["output_rate"].value if "output_rate" in known else None
-    word = run.verdict.get("word")
+    word = run.status
     doubt = "" if word == "valid" else f"  {word}"
     numbers = f"TTFT {duration_text(ttft)}  {number_text(rate)} tokens/s"
     return f"pair {pair} of {pairs}  {side}  {numbers}  {run.id}{doubt}"

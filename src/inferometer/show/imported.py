@@ -16,6 +16,7 @@ from inferometer.measure.values import quantities
 from inferometer.plan.load import Load, Stop
 from inferometer.record.run import Run
 from inferometer.record.schema import schema_of
+from inferometer.record.summary import MeasureSummary, Summary, WindowSummary
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.numbers import percent_text, value_text
 from inferometer.show.plan_text import load_text
@@ -36,11 +37,11 @@ def print_imported(run: Run, to: Console, *, measures: bool = False, slices: boo
     for section in _sections(run, to.width, measures):
         emit(section, to)
         to.print()
-    if slices and run.summary.get("slices"):
-        emit(slices_table(run.summary["slices"]), to)
+    if slices and run.summary.slices:
+        emit(slices_table(run.summary.slices), to)
         to.print()
     if slow:
-        records = run.records()
+        records = run.records
         emit(
             "no records: its file tells nothing of single requests"
             if records is None
@@ -55,7 +56,7 @@ def print_imported(run: Run, to: Console, *, measures: bool = False, slices: boo
 def _sections(run: Run, width: int, every: bool) -> Iterator[RenderableType]:
     yield verdict_table(run)
     yield _done(run)
-    if table := measures_table(run.summary["measures"], None if every else run.summary["headline"], width):
+    if table := measures_table(run.summary.measures, None if every else run.summary.headline, width):
         yield table
     if table := _numbers(run.summary):
         yield table
@@ -80,8 +81,8 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "target", _target(plan, environment)
     yield "workload", _workload(plan.get("workload") or {})
     yield "load", _load(plan)
-    yield "window", _window(run.summary.get("window") or {})
-    for note in run.summary.get("notes") or []:
+    yield "window", _window(run.summary.window)
+    for note in run.summary.notes:
         yield "note", note
 
 
@@ -125,19 +126,21 @@ def _load(plan: Mapping[str, Any]) -> str:
     return f"{words} ({'open' if load.open_loop else 'closed'} loop)"
 
 
-def _window(window: Mapping[str, Any]) -> str:
-    length, requests = window.get("length_s"), window.get("requests")
+def _window(window: WindowSummary) -> str:
+    length, requests = window.length_s, window.requests
     parts = [duration_text(length) if length else "", f"{requests:,} requests" if requests is not None else ""]
     return ", ".join(filter(None, parts))
 
 
-def measures_table(measures: Mapping[str, Any], names: Iterable[str] | None, width: int) -> Table | None:
+def measures_table(measures: Mapping[str, MeasureSummary], names: Iterable[str] | None, width: int) -> Table | None:
     """Each measure with the statistics there are; columns that no measure has are left out."""
-    shown = [name for name in (measures if names is None else names) if _has_values(measures.get(name) or {})]
+    shown = [
+        name for name in (measures if names is None else names) if name in measures and _has_values(measures[name])
+    ]
     if not shown:
         return None
     wanted = STATS if names is not None else ("mean", "std", "min", *_QUANTILES, "max")
-    stats = [stat for stat in wanted if any(measures[name].get(stat) is not None for name in shown)]
+    stats = [stat for stat in wanted if any(measures[name][stat] is not None for name in shown)]
     fewer = [
         stats,
         [stat for stat in stats if stat in STATS],
@@ -147,30 +150,30 @@ def measures_table(measures: Mapping[str, Any], names: Iterable[str] | None, wid
     return first_that_fits((_measures(measures, shown, *look) for look in looks), width)
 
 
-def _measures(measures: Mapping[str, Any], shown: list[str], stats: list[str], spread: bool) -> Table:
+def _measures(measures: Mapping[str, MeasureSummary], shown: list[str], stats: list[str], spread: bool) -> Table:
     table = plain_table("", *stats, right=tuple(stats), gap=2)
     for name in shown:
-        words = title(name) if name in MEASURES else str(measures[name].get("title") or name)
+        words = title(name) if name in MEASURES else measures[name].title or name
         table.add_row(words, *(cell(measures[name], stat, spread) for stat in stats))
     return table
 
 
-def _has_values(measure: Mapping[str, Any]) -> bool:
-    return any(measure.get(stat) is not None for stat in ("mean", "min", "max", *_QUANTILES))
+def _has_values(measure: MeasureSummary) -> bool:
+    return any(measure[stat] is not None for stat in ("mean", "min", "max", *_QUANTILES))
 
 
-def _numbers(summary: Mapping[str, Any]) -> Table | None:
+def _numbers(summary: Summary) -> Table | None:
     """Rates, failures and single values."""
     table = facts_table(label=24)
     for each in quantities(summary).values():
         if each.statistic is None and each.name != "failure_rate":
             table.add_row(each.title, _value_text(each.value, each.unit))
-    failures = summary.get("failures") or {}
-    if failures.get("failed"):
-        share = percent_text(failures.get("failure_rate"))
-        table.add_row("Failed", Text(f"{number_text(failures['failed'])} requests ({share})", style="red"))
-    for error in (summary.get("errors") or [])[:3]:
-        table.add_row("", f"{error['count']:,} × {error['message'][:160]}")
+    failures = summary.failures
+    if failures.failed:
+        share = percent_text(failures.failure_rate)
+        table.add_row("Failed", Text(f"{number_text(failures.failed)} requests ({share})", style="red"))
+    for error in summary.errors[:3]:
+        table.add_row("", f"{error.count:,} × {error.message[:160]}")
     return table if table.row_count else None
 
 
@@ -178,15 +181,14 @@ def _value_text(value: float, unit: str) -> str:
     return f"{number_text(value / 2**30)} GiB" if unit == "bytes" else value_text(value, unit)
 
 
-def _definitions(summary: Mapping[str, Any]) -> RenderableType | None:
+def _definitions(summary: Summary) -> RenderableType | None:
     """What the tool means by its words. Of records the numbers are ours, but the instants are still its own."""
-    said = summary.get("definitions") or {}
-    if not said:
+    if not summary.definitions:
         return None
     ours = "The numbers above are ours, made of the requests in the file. The tool itself defines:"
-    head = Text(ours if "reported" in summary else "As that tool defines it:", style="dim")
+    head = Text(ours if summary.reported else "As that tool defines it:", style="dim")
     table = facts_table(label=10)
-    for name, text in said.items():
+    for name, text in summary.definitions.items():
         table.add_row(MEASURES[name].title if name in MEASURES else name, text)
     return Group(head, table)
 
@@ -222,7 +224,7 @@ FEWER = ("mean", "avg", "median", "p50", "50.00", "p99", "99.00")
 def rosetta(run: Run, name: str) -> dict[str, Any]:
     """The document: every number of the tool from this run's records."""
     tool = tool_named(name)
-    records = run.records()
+    records = run.records
     if records is None:
         hint = "only runs with records can be computed anew; vllm bench serve keeps them with --save-detailed"
         raise StoreError(f"{run.id}: has no records, so nothing can be computed by other definitions", hint)

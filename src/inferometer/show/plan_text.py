@@ -151,10 +151,9 @@ def plan_in_words(run: Run) -> Iterator[tuple[str, str]]:
     for name, said in run.plan.items():
         if said not in (None, "", [], {}):
             yield str(name), _in_words(said)
-    startup = run.summary.get("startup") or {}
-    for name in ("engine", "version", "model", "load_format"):
-        if startup.get(name):
-            yield name.replace("_", " "), str(startup[name])
+    if startup := run.summary.startup:
+        facts = {"engine": startup.engine, "version": startup.version, "model": startup.model}
+        yield from ((name, text) for name, text in (facts | {"load format": startup.load_format}).items() if text)
 
 
 def _in_words(said: Any) -> str:
@@ -198,8 +197,8 @@ def _target(run: Run, plan: Plan) -> str:
 
 
 def _window(run: Run, plan: Plan) -> str:
-    window = run.summary["window"]
+    window = run.summary.window
     warmup = warmup_text(plan.warmup)
     left_out = f"; the first {warmup} are warm-up" if warmup else ""
-    whole = f" of {duration_text(window['run_s'])}" if window["run_s"] else ""
-    return f"{duration_text(window['length_s'])}{whole}, {window['requests']:,} requests{left_out}"
+    whole = f" of {duration_text(window.run_s)}" if window.run_s else ""
+    return f"{duration_text(window.length_s)}{whole}, {window.requests or 0:,} requests{left_out}"

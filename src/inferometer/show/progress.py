@@ -1,5 +1,5 @@
 """Live progress: one hand-written line on the terminal for a run, a table that is drawn again after every case of an
-experiment, nothing in a pipe."""
+experiment; in a pipe, such as the log of a CI job, a line every ten seconds of a run."""
 
 import math
 import os
@@ -87,14 +87,22 @@ def _share(at: int, started_at: int | None, ends_at: int | None, done: int, plan
 REDRAW_NS = NANOSECONDS // 5
 RECENT_NS = 5 * NANOSECONDS  # rates and TTFT are of the last seconds, as a person watching expects
 RECENT_TTFTS = 200
+LINE_NS = 10 * NANOSECONDS  # between two lines where there is no terminal
 BAR_CELLS = (20, 10, 0)
 
 
 class ProgressLine:
-    """Watches the shards of a run and draws how it goes; `clear` it before anything else is printed."""
+    """Watches the shards of a run and draws how it goes; `clear` it before anything else is printed.
 
-    def __init__(self, terminal: TextIO | None = None, now: Callable[[], int] = time.monotonic_ns) -> None:
+    Where there is no terminal, at most `lines` lines are written instead, one every ten seconds.
+    """
+
+    def __init__(
+        self, terminal: TextIO | None = None, now: Callable[[], int] = time.monotonic_ns, lines: float = 0
+    ) -> None:
         self._terminal = sys.stderr if terminal is None else terminal
+        self._lines_left = lines
+        self._line_at: int | None = None  # when the next line is due
         self._live = self._terminal.isatty() and os.environ.get("TERM") != "dumb"
         self._now = now
         self._shards: dict[int, Progress] = {}
@@ -106,12 +114,14 @@ class ProgressLine:
 
     def __call__(self, progress: Progress) -> None:
         """A shard's message. Called from inside the load: keeps what was said and rarely draws."""
-        if not self._live:
+        if not self._live and self._lines_left <= 0:
             return
         self._shards[progress.shard] = progress
         self._ttfts.extend(progress.ttft_s)
         now = self._now()
-        if now - self._drawn_at >= REDRAW_NS:
+        if not self._live:
+            self._write_line_when_due(now)
+        elif now - self._drawn_at >= REDRAW_NS:
             self._drawn_at = now
             self._draw()
 
@@ -127,11 +137,35 @@ class ProgressLine:
             self._write("\r\x1b[K")
             self._shown = False
 
-    def _draw(self) -> None:
-        if self._started_at is None and all(each.phase not in BEFORE_LOAD for each in self._shards.values()):
-            self._started_at = max(each.at for each in self._shards.values())
+    def _write_line_when_due(self, now: int) -> None:
+        """`load 43%, 34 s left, 10.1/s, 12 in flight`: rates are of the time since the line before."""
+        self._note_start()
+        if self._line_at is None:
+            self._line_at = now + LINE_NS
+            self._counts()
+        elif now >= self._line_at:
+            self._line_at = now + LINE_NS
+            self._lines_left -= 1
+            counts = self._counts()
+            share = "" if counts.share is None else f" {counts.share:.0%}"
+            parts = [part for part in _parts(counts, self._history[0], list(self._ttfts)) if part]
+            self._write(f"progress: {', '.join([counts.phase + share, *parts])}\n")
+            self._ttfts.clear()
+
+    def _note_start(self) -> None:
+        """The load starts when the last shard has begun with it."""
+        if self._started_at is None and all(shard.phase not in BEFORE_LOAD for shard in self._shards.values()):
+            self._started_at = max(shard.at for shard in self._shards.values())
+
+    def _counts(self) -> Counts:
+        """How things stand now, remembered for the rates of later."""
+        self._note_start()
         counts = merged(self._shards.values(), self._started_at)
         self._remember(counts)
+        return counts
+
+    def _draw(self) -> None:
+        counts = self._counts()
         width = shutil.get_terminal_size().columns
         text = line(counts, self._history[0], list(self._ttfts), width - 1)
         self._write(f"\r{text}\x1b[K")
@@ -143,7 +177,12 @@ class ProgressLine:
             self._history.popleft()
 
     def _write(self, text: str) -> None:
-        fd = self._terminal.fileno()
+        """Nothing, where the terminal or the reader of a pipe is stalled: the load must not wait for it."""
+        try:
+            fd = self._terminal.fileno()
+        except OSError:  # not a file: what a test or a notebook puts in place of stderr
+            self._terminal.write(text)
+            return
         if select.select([], [fd], [], 0)[1]:
             os.write(fd, text.encode())
 

@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from inferometer.errors import PlanError
 from inferometer.judge.limits import judge_plan
@@ -359,9 +360,9 @@ def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run
         note("target.timeout.idle is not watched in virtual time; target.timeout.request is, for faulty answers")
     records, facts = rehearse(plan, settings, note)
     summary = summarize(records, plan, facts)
-    summary["limits"] = judge_plan(plan, summary)
+    summary = structs.replace(summary, limits=judge_plan(plan, summary))
     judged = verdict(summary, facts, plan)
-    summary["instrument"] = None  # virtual time has none
+    summary = structs.replace(summary, instrument=None)  # virtual time has none
     return Run(
         id="simulated",
         started_at=started.isoformat(timespec="milliseconds"),

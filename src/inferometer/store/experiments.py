@@ -198,7 +198,7 @@ _OF_ONE_SIZE = re.compile(r"latency_bs\d+(_in\d+_out\d+)?")
 
 def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
     """A line of an experiment with the numbers of its run."""
-    limits = run.summary.get("limits") if run else None
+    limits = run.summary.limits if run else []
     return CaseRow(
         name=case["name"],
         label=case.get("label") or case["name"],
@@ -206,10 +206,10 @@ def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
         repeat=case.get("repeat", 1),
         state=case.get("state") or (run.state if run else "failed"),
         run=case.get("run"),
-        verdict=run.verdict.get("word") if run else None,
+        verdict=run.status if run else None,
         error=case.get("error"),
         wall_s=case.get("wall_s"),
-        limits_missed=tuple(each["limit"] for each in limits or [] if each["met"] is False),
+        limits_missed=tuple(each.limit for each in limits if each.met is False),
         exit_code=exit_code(run) if run else UNREACHABLE,
         values=case_values(run) if run else {},
     )

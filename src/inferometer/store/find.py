@@ -120,8 +120,8 @@ def lazy_run(store: "Store", place: Found) -> Run:
     folder = folder_at(place.location, place.id, store.home)
     files = objects.fetch(place.location, folder, whole=False)
     run = load_run(folder, files_elsewhere=files)
-    records = _reading(objects, place, folder, files, RECORDS, Run.records)
-    samples = _reading(objects, place, folder, files, SAMPLES, Run.samples)
+    records = _reading(objects, place, folder, files, RECORDS, lambda run: run.records)
+    samples = _reading(objects, place, folder, files, SAMPLES, lambda run: run.samples)
     return replace(run, read_records=records, read_samples=samples)
 
 

@@ -13,10 +13,13 @@ import orjson
 
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
+from inferometer.record.encoding import summary_document, verdict_document
 from inferometer.record.files import sync, told
 from inferometer.record.parquet import write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store.folder import (
     PLAN,
     RECORDS,
@@ -29,7 +32,7 @@ from inferometer.store.folder import (
 )
 from inferometer.store.manifest import MANIFEST, facts_of, manifest_bytes, manifest_of
 from inferometer.store.marks import MARKS
-from inferometer.store.shapes import checked, unusable
+from inferometer.store.shapes import checked, decoded_summary, decoded_verdict, unusable
 from inferometer.store.store import Place, open_store
 
 DRAFT = ".draft-"
@@ -41,8 +44,8 @@ def keep(
     kind: Kind,
     plan: Mapping[str, Any],
     environment: Mapping[str, Any],
-    summary: Mapping[str, Any],
-    verdict: Mapping[str, Any],
+    summary: Summary,
+    verdict: Verdict,
     started: datetime | None = None,
     state: State = "complete",
     source: str | None = None,
@@ -55,7 +58,12 @@ def keep(
     kept_in = open_store(store)
     started = started or datetime.now(UTC)
     about = about_run(started.isoformat(timespec="milliseconds"), state, kind, source)
-    parts = {"environment": environment, "summary": summary, "verdict": verdict, "run": about}
+    parts = {
+        "environment": environment,
+        "summary": summary_document(summary),
+        "verdict": verdict_document(verdict),
+        "run": about,
+    }
     contents = {f"{name}.json": content for name, content in _contents(plan, parts).items()}
     with _draft(kept_in.home) as draft:
         if records is not None:
@@ -83,7 +91,11 @@ def _contents(plan: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -
             if wrong := unusable(part):
                 raise StoreError(f"{name}: {wrong}")
             contents[name] = json_bytes(name, part)
-            checked(orjson.loads(contents[name]), name, name)
+            content = checked(orjson.loads(contents[name]), name, name)
+            if name == "summary":
+                decoded_summary(content, name)
+            elif name == "verdict":
+                decoded_verdict(content, name)
     except StoreError as error:
         raise Unkeepable(error.message) from error
     return contents
@@ -132,7 +144,9 @@ def _run(folder: Path, plan: Mapping[str, Any], contents: Mapping[str, bytes]) -
         id=folder.name,
         started_at=about["started"],
         plan=dict(plan),
-        **parts,
+        environment=parts["environment"],
+        summary=decoded_summary(parts["summary"], folder),
+        verdict=decoded_verdict(parts["verdict"], folder),
         state=about["state"],
         kind=about["kind"],
         source=about.get("source"),

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ from inferometer.errors import TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import is_secret, resolve
-from inferometer.target.engines import llamacpp, sglang, tgi, vllm
-from inferometer.target.engines.vllm import served_names
-from inferometer.target.launch import AS_WRITTEN, Launch, Place, Spelling, flags_of, variables_of
+from inferometer.target.launch import Engine, Image, Launch, Place, engines, flags_of, served_names, variables_of
 from inferometer.target.process import Process
 
 # -- engine ----------------------------------------------------------------------------------------------------------
@@ -126,56 +123,38 @@ HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 HF_CACHE = "/root/.cache/huggingface"
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+UNKNOWN = Image()  # what is assumed of any other
+
+
+def image_named(name: str) -> Image:
     """What is known of an image by its name."""
-
-    port: int = 8000
-    model_flag: str | None = None
-    spelling: Spelling = AS_WRITTEN
-    before: tuple[str, ...] = ()  # words that its program wants in front
-    listen: tuple[str, ...] = ()  # flags without which it hears only its own container
-    like: str | None = None  # the type of server it holds
-
-
-IMAGES = {  # part of the name, what is in it
-    "vllm": Image(8000, "--model", vllm.SPELLING, like="vllm"),
-    "sglang": Image(
-        30000,
-        "--model-path",
-        sglang.SPELLING,
-        ("python3", "-m", "sglang.launch_server"),
-        ("--host", "0.0.0.0", "--port", "30000"),
-        like="sglang",
-    ),
-    "text-generation-inference": Image(80, "--model-id", tgi.SPELLING, like="tgi"),
-    "llama.cpp": Image(8080, "-hf", llamacpp.SPELLING, listen=("--host", "0.0.0.0", "--port", "8080"), like="llamacpp"),
-}
-_RESETS = {"vllm": ("/reset_prefix_cache",), "sglang": ("/flush_cache",)}
+    known = (engine.image for engine in engines().values() if engine.image is not None)
+    return next((image for image in known if image.name in name), UNKNOWN)
 
 
 def launch(server: Server, place: Place) -> Launch:
-    image = next((known for part, known in IMAGES.items() if part in str(server.image)), Image())
+    image = image_named(str(server.image))
     port = server.container_port or image.port
     inside = Place("0.0.0.0", port, place.model)
     program = found_engine(server.engine)
     words = _words_inside(server, image, inside)
     argv = [program, "run", "--detach", *_options(server, program, place, port), str(server.image), *words]
-    dev_mode = image.like == "vllm" and server.keep == "shared" and server.reset_cache is not False
+    resets = server.keep == "shared" and server.reset_cache is not False
     return Launch(
         f"the container {server.image}",
         place.url,
-        with_variables(argv, [f"{vllm.DEV_MODE}=1"]) if dev_mode else argv,
+        with_variables(argv, image.reset_env) if resets else argv,
         env=_hidden(server, place),
         names=served_names(argv, place),
-        models="/info" if image.like == "tgi" else "/v1/models",
-        lenient=image.like is None,
-        resets=_RESETS.get(image.like or "", ()),
-        version={"tgi": ("/info", "version"), "llamacpp": ("/props", "build_info")}.get(
-            image.like or "", ("/version", "version")
-        ),
+        models=image.models,
+        lenient=image is UNKNOWN,
+        resets=image.resets,
+        version=image.version,
         is_container=True,
     )
+
+
+CONTAINER = Engine(launch=launch)
 
 
 def with_variables(argv: list[str], variables: Iterable[str]) -> list[str]:

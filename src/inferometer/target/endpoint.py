@@ -9,6 +9,7 @@ from typing import Any
 
 from inferometer.errors import TargetError
 from inferometer.plan.model import Plan
+from inferometer.record.encoding import document_of
 from inferometer.record.files import told
 from inferometer.target.ask import Asker
 from inferometer.target.lock import endpoint_claims, held
@@ -55,8 +56,8 @@ def _startup(server: StartedServer) -> dict[str, Any]:
     """Of engines that say in their log what they do while they start."""
     if server.ready_s is None or server.server.type == "simulator":
         return {}
-    told_of = startup_of(server.log, server.ready_s)["startup"]
-    return {"startup": told_of} if told_of["phases"] else {}
+    startup = startup_of(server.log, server.ready_s).startup
+    return {"startup": document_of(startup)} if startup.phases else {}
 
 
 @contextmanager

@@ -1,11 +1,10 @@
-"""How a server is started, as plain data: what each engine makes of a plan's `server`, and `target.server` runs; and
-settings as the flags of a command line."""
+"""What an engine is to the rest of the house, and how a server is started, as plain data: what each engine makes of a
+plan's `server`, and `target.server` runs; and settings as the flags of a command line."""
 
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,22 +13,13 @@ import orjson
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server, Target
 from inferometer.plan.secrets import resolve
+from inferometer.plan.server import ENGINES, SERVERS
+from inferometer.vocabulary import attribute_at
 
 # -- launch ----------------------------------------------------------------------------------------------------------
 
 ENGINE_READY_S = 900.0  # a large model is loaded and compiled for minutes; vLLM's own benchmarks wait as long
 OTHER_READY_S = 300.0
-
-LAUNCHES = {  # from a type of server to what makes its launch
-    "vllm": "inferometer.target.engines.vllm:launch",
-    "sglang": "inferometer.target.engines.sglang:launch",
-    "llamacpp": "inferometer.target.engines.llamacpp:launch",
-    "tgi": "inferometer.target.engines.tgi:launch",
-    "command": "inferometer.target.engines.command:launch",
-    "simulator": "inferometer.target.engines.simulator:launch",
-    "container": "inferometer.target.container:launch",
-    "external": "inferometer.target.engines.command:launch_nothing",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +68,10 @@ class Launch:
 
 def launch_of(server: Server, place: Place) -> Launch:
     """How the server that a plan names is launched at a place."""
-    target = LAUNCHES.get(server.type)
-    if target is None:
-        raise PlanError(f"server.type must be one of {', '.join(LAUNCHES)}, got {server.type}")
-    module, _, attribute = target.partition(":")
-    make: Callable[[Server, Place], Launch] = getattr(import_module(module), attribute)
-    made = make(server, place)
+    if server.type not in SERVERS:
+        raise PlanError(f"server.type must be one of {', '.join(SERVERS)}, got {server.type}")
+    engine: Engine = attribute_at(SERVERS[server.type])
+    made = engine.launch(server, place)
     made = replace(made, ready_s=server.ready.timeout or made.ready_s)
     if made.is_container:  # its environment and folder are inside it
         return made
@@ -109,6 +97,19 @@ def model_of(server: Server, target: Target) -> str | None:
     """What to serve. The simulator's model is a setting of its own."""
     model = server.model or (None if server.type == "simulator" else target.model)
     return str(Path(model).expanduser()) if model and model.startswith("~") else model
+
+
+def served_names(argv: list[str], place: Place, flag: str = "--served-model-name") -> list[str]:
+    """What the model will be called: a flag may name it anew, with one name or several."""
+    names: list[str] = []
+    for at, word in enumerate(argv):
+        if word == flag:
+            following = argv[at + 1 :]
+            end = next((each for each, name in enumerate(following) if name.startswith("-")), len(following))
+            names += following[:end]
+        elif word.startswith(f"{flag}="):
+            names.append(word.partition("=")[2])
+    return names or ([place.model] if place.model else [])
 
 
 def check_port(host: str, port: int) -> None:
@@ -195,3 +196,40 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return orjson.dumps(value).decode() if isinstance(value, Mapping | list) else str(value)
+
+
+# -- engine ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An engine's container image: how it is told from others by its name, and what is different inside of it."""
+
+    name: str = ""  # part of the image's name
+    port: int = 8000
+    model_flag: str | None = None
+    spelling: Spelling = AS_WRITTEN
+    before: tuple[str, ...] = ()  # words that its program wants in front
+    listen: tuple[str, ...] = ()  # flags without which it hears only its own container
+    models: str = "/v1/models"
+    resets: tuple[str, ...] = ()
+    reset_env: tuple[str, ...] = ()  # `NAME=value`, without which there is nothing to reset by
+    version: tuple[str, str] = ("/version", "version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A type of server: all that others ask of it. One module of `target.engines` has one, or two that belong together;
+    the name in plans is a line of `plan.server`."""
+
+    launch: Callable[[Server, Place], Launch]
+    title: str = ""  # as people call it
+    owners: tuple[str, ...] = ()  # in lower case, as its list of models or its Server header has it
+    program: str | None = None  # what must be installed: a program, or `python3 -m MODULE`
+    image: Image | None = None
+    log_signs: str | None = None  # a regular expression for lines that only this engine logs
+
+
+def engines() -> dict[str, Engine]:
+    """Every inference engine by the name that plans have for it."""
+    return {name: attribute_at(engine.place) for name, engine in ENGINES.items()}

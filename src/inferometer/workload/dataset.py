@@ -11,10 +11,11 @@ import numpy as np
 
 from inferometer.errors import DataError, MissingExtra
 from inferometer.plan.workloads.dataset import Conversations, Dataset, HuggingFace, Oasst
+from inferometer.wire.api import api_of
 from inferometer.workload.draws import Draws, Purpose, longest_of
 from inferometer.workload.files import open_rows
 from inferometer.workload.formats import looks_like, reader_of
-from inferometer.workload.recorded import MESSAGE_APIS, TOOLS_API, RecordedSessions, is_live
+from inferometer.workload.recorded import RecordedSessions, is_live
 from inferometer.workload.rows import Ints, Rows
 from inferometer.workload.session import NOWHERE, WorkloadContext
 from inferometer.workload.survey import NONE, Wanted, surveyed
@@ -144,8 +145,8 @@ def wanted_of(spec: Dataset, kind: str, context: WorkloadContext) -> Wanted:
         output_tokens=None if spec.output_tokens is None else longest_of(spec.output_tokens),
         prefix_chars=100 if several is None else several.prefix_chars,
         refuse=spec.unusable == "refuse",
-        tools=context.api == TOOLS_API,
-        named=context.api not in MESSAGE_APIS and not is_live(spec, kind),
+        tools=api_of(context.api).takes_tools,
+        named=not api_of(context.api).takes_messages and not is_live(spec, kind),
     )
 
 

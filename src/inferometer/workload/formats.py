@@ -2,11 +2,11 @@
 conversations, questions and tables, as conversations."""
 
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Any
 
 import orjson
 
+from inferometer.vocabulary import attribute_at
 from inferometer.workload.conversation import (
     Columns,
     Conversation,
@@ -37,8 +37,7 @@ READERS = {
 
 
 def reader_of(kind: str) -> Reader:
-    module, _, attribute = READERS[kind].partition(":")
-    reader: Reader = getattr(import_module(module), attribute)
+    reader: Reader = attribute_at(READERS[kind])
     return reader
 
 

@@ -47,10 +47,14 @@ class Tokenizer(Protocol):
 @lru_cache(8)
 def tokenizer_named(name: str) -> Tokenizer:
     """The tokenizer in a folder or a file, or that of a model on the hub; a `PlanError` says what is missing."""
-    path = Path(name).expanduser()
-    if path.is_file():
+    try:
+        path = Path(name).expanduser()
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except (OSError, RuntimeError) as error:  # a name that is too long, a home of nobody
+        raise PlanError(f"tokenizer: {name[:80]} cannot be read: {_line(error)}", _REMEDY) from None
+    if is_file:
         return _from_file(path)
-    if path.is_dir():
+    if is_folder:
         return _from_folder(path)
     if name.startswith((".", "/", "~")) or name.count("/") > 1 or not HUB_NAME.fullmatch(name):
         raise PlanError(f"tokenizer: there is no file or folder {name}", _REMEDY)
@@ -92,7 +96,10 @@ def _from_file(path: Path) -> Tokenizer:
 def _from_hub(name: str) -> Tokenizer:
     """The file from the local cache of the hub or from the hub itself."""
     hub = _package("huggingface_hub", f"the tokenizer of {name}")
-    kept = (hub.try_to_load_from_cache(name, file) for file in _HUB_FILES)
+    try:
+        kept = [hub.try_to_load_from_cache(name, file) for file in _HUB_FILES]
+    except ValueError as error:  # no name that a model on the hub can have
+        raise PlanError(f"tokenizer: {_line(error)}", _REMEDY) from None
     if found := next((path for path in kept if isinstance(path, str)), None):
         return _from_file(Path(found))
     return _from_file(_downloaded(name, hub))

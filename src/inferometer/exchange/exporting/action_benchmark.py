@@ -59,5 +59,5 @@ def _range(each: Quantity, scale: float) -> str | None:
 
 def _extra(run: Run, each: Quantity) -> str:
     engine = " ".join(word for word in (engine_of(run), version_of(run)) if word)
-    lines = (each.title, f"run {run.id}", engine, f"verdict {run.verdict.get('word', 'none')}")
+    lines = (each.title, f"run {run.id}", engine, f"verdict {run.status}")
     return "\n".join(line for line in lines if line)

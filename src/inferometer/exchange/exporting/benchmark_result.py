@@ -79,8 +79,8 @@ def _dataset(run: Run) -> str:
 
 def _metadata(run: Run) -> dict[str, Any]:
     """Lengths as they were served; an endless rate is the text `inf`."""
-    outcomes = dict(run.summary.get("outcomes") or {})
-    done = outcomes.get("ok", run.summary.get("requests"))
+    outcomes = run.summary.outcomes
+    done = outcomes.get("ok", run.summary.requests)
     rate, values = rate_of(run), quantities(run.summary)
     return {
         "completed": done,

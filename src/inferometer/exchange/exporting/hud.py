@@ -47,7 +47,7 @@ def _record(run: Run, name: str, values: list[float], beside: dict[str, Any]) ->
     about = {
         "args": {**section(run.plan, "server", "args"), "load": dict(load_of(run))},
         "run": run.id,
-        "verdict": run.verdict.get("word"),
+        "verdict": run.status,
         "gpus": gpus_of(run),
         "engine_version": version_of(run),
     }

@@ -4,7 +4,6 @@ were sampled gpu_memory.csv; and throughput_latency.png, where charts can be dra
 import csv
 from collections.abc import Iterator
 from datetime import datetime
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from inferometer.record.columns import MISSING, Floats, Ints
 from inferometer.record.files import replacing, told
 from inferometer.record.run import Run
 from inferometer.record.sample import Samples
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.vocabulary import NANOSECONDS, attribute_at
 
 COLUMNS = (
     *("request_id", "enqueue_time", "send_time", "first_byte_time", "end_time", "prompt_tokens", "resp_tokens"),
@@ -33,7 +32,7 @@ _MB = 2.0**20  # as the framework counts them
 def write_folder(run: Run, path: Path) -> None:
     """One line per request. Times are seconds since 1970 by the wall clock at the start of the run, whose differences
     are those of the monotonic clock; what is not known is empty, never 0."""
-    records = run.records()
+    records = run.records
     if records is None:
         raise StoreError(f"{run.id}: this run has no records")
     with told(path):
@@ -50,8 +49,7 @@ def _draw(run: Run, path: Path) -> None:
     """The framework's picture, where the extra 'charts' is installed. Charts are above this room: found by name."""
     if find_spec("vl_convert") is None:
         return
-    module, name = PICTURE.split(":")
-    picture: bytes | None = getattr(import_module(module), name)(run)
+    picture: bytes | None = attribute_at(PICTURE)(run)
     if picture is not None:
         with replacing(path / "throughput_latency.png") as draft:
             draft.write_bytes(picture)
@@ -59,7 +57,7 @@ def _draw(run: Run, path: Path) -> None:
 
 def _write_gpus(run: Run, path: Path) -> None:
     """The framework knows one GPU; of several, those behind the first have files of their own: gpu_memory_1.csv."""
-    samples, records = run.samples(), run.records()
+    samples, records = run.samples, run.records
     if samples is None or records is None:
         return
     wall_s = datetime.fromisoformat(run.started_at).timestamp()

@@ -38,6 +38,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Mask
 from inferometer.record.record import CENSORED
 from inferometer.record.run import Run
+from inferometer.record.summary import MeasureSummary, Summary
 
 # -- spread ----------------------------------------------------------------------------------------------------------
 
@@ -49,7 +50,7 @@ def spreads(run: Run, names: Collection[str]) -> dict[str, dict[str, float]]:
     """The statistics of our measures by name, as the summary has them, and more quantiles from the records. A quantile
     of the summary that is unknown stays so: there were too few values."""
     told = _told(run.summary, names)
-    records = run.records()
+    records = run.records
     if records is None or run.source is not None:
         return told
     answers = Answers.of(records)
@@ -60,7 +61,7 @@ def spreads(run: Run, names: Collection[str]) -> dict[str, dict[str, float]]:
     return told
 
 
-def _told(summary: Mapping[str, Any], names: Collection[str]) -> dict[str, dict[str, float]]:
+def _told(summary: Summary, names: Collection[str]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for each in quantities(summary).values():
         if each.name in names and each.statistic is not None:
@@ -75,7 +76,7 @@ def _window(run: Run, answers: Answers) -> Mask | None:
     except PlanError:
         return None
     inside = window.holds(answers.records.scheduled_at)
-    same = int(inside.sum()) == (run.summary.get("window") or {}).get("requests")
+    same = int(inside.sum()) == run.summary.window.requests
     return answers.ok & inside if same else None
 
 
@@ -163,7 +164,7 @@ def _run(run: Run) -> dict[str, Any]:
                 }
             ),
             "description": run.plan.get("about") or run.plan.get("name"),
-            "keywords": [f"verdict:{run.verdict['word']}"] if run.verdict.get("word") else None,
+            "keywords": [f"verdict:{run.status}"] if run.status else None,
         }
     )
 
@@ -244,10 +245,9 @@ def _aggregate(run: Run) -> dict[str, Any]:
 
 def _requests(run: Run) -> dict[str, Any] | None:
     """Failed and unfinished requests are told apart, and none is lost: the total is what was sent."""
-    outcomes = dict(run.summary.get("outcomes") or {})
+    outcomes = run.summary.outcomes
     if not outcomes:
-        sent = run.summary.get("requests")
-        return {"total": int(sent)} if isinstance(sent, int) else None
+        return None if run.summary.requests is None else {"total": run.summary.requests}
     cut = sum(outcomes.get(word, 0) for word in CENSORED)
     total = sum(outcomes.values())
     return {"total": total, "failures": total - outcomes.get("ok", 0) - cut, "incomplete": cut}
@@ -266,20 +266,21 @@ def _rate(found: Quantity | None, unit: str) -> dict[str, Any] | None:
 
 def _sessions(run: Run) -> dict[str, Any]:
     """Of runs whose sessions have several turns; the others have no such section."""
-    said = section(run.summary, "sessions")
-    if not said.get("count"):
+    sessions = run.summary.sessions
+    if sessions is None or not sessions.count:
         return {}
     found = {
-        "total": int(said["count"]),
-        "succeeded": said.get("complete"),
-        "session_duration": _statistics(_numbers(said.get("session_time")), "s"),
-        "events_per_session": _statistics(_numbers(said.get("session_turns")), "count"),
+        "total": sessions.count,
+        "succeeded": sessions.complete,
+        "session_duration": _statistics(_numbers(sessions.measures.get("session_time")), "s"),
+        "events_per_session": _statistics(_numbers(sessions.measures.get("session_turns")), "count"),
     }
     return {"session_performance": {"sessions": _known(found)}}
 
 
-def _numbers(said: Mapping[str, Any] | None) -> dict[str, float]:
-    return {name: value for name, value in (said or {}).items() if isinstance(value, int | float)}
+def _numbers(measure: MeasureSummary | None) -> dict[str, float]:
+    statistics = measure.statistics if measure else {}
+    return {name: value for name, value in statistics.items() if value is not None}
 
 
 def _known(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def _info(runs: Sequence[Run]) -> Iterator[str]:
         about = _labels(run) | {
             "name": run.plan.get("name"),
             "kind": run.kind,
-            "verdict": run.verdict.get("word"),
+            "verdict": run.status,
             "engine": engine_of(run),
             "engine_version": version_of(run),
             "gpu": gpu_text(run),

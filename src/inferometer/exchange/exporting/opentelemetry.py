@@ -47,8 +47,8 @@ def export(asked: Asked) -> list[Piece]:
 
 def resource(run: Run) -> dict[str, Any]:
     about: Attributes = {"service.name": "inferometer", "inferometer.conduct.run.id": run.id}
-    if run.verdict.get("word"):
-        about["inferometer.verdict"] = run.verdict["word"]
+    if run.status:
+        about["inferometer.verdict"] = run.status
     scope = {"name": "inferometer", "version": str(run.environment.get("inferometer") or "")}
     metrics = [metric for metric in (*_client(run), *_server(run)) if metric["histogram"]["dataPoints"]]
     return {

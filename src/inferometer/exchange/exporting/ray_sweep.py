@@ -117,7 +117,7 @@ def _of_dataset(run: Run) -> Row:
         names = {"num_prefixes": "groups", "suffixes_per_prefix": "prompts"}
         names |= {"prefix_len": "tokens", "suffix_len": "suffix_tokens"}
         return {theirs: prefix.get(ours) for theirs, ours in names.items()}
-    sent = sum((run.summary.get("outcomes") or {}).values())
+    sent = sum(run.summary.outcomes.values())
     return {"max_conversations": workload.get("conversations"), "num_prompts": sent or None}
 
 

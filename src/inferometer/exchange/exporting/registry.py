@@ -1,7 +1,6 @@
 """The formats that runs can be exported to, by name; what an exporter is given and the files it makes; and writing
 them: to a file, into a folder, to a stream, or as a plan's `outputs`."""
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from inferometer.record.columns import Records
 from inferometer.record.files import replacing, told
 from inferometer.record.run import Run
 from inferometer.record.sanitize import harmless, json_text
+from inferometer.vocabulary import attribute_at
 
 # -- pieces ----------------------------------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ def text_piece(name: str, text: str) -> Piece:
 
 
 def records_of(run: Run) -> Records:
-    records = run.records()
+    records = run.records
     if records is None:
         hint = "formats that need none: json, llm-d, github-action-benchmark, openmetrics"
         raise StoreError(f"{run.id}: this run has no records", hint)
@@ -154,8 +154,7 @@ def format_named(name: str) -> Format:
 
 
 def pieces(name: str, asked: Asked) -> list[Piece]:
-    module, attribute = format_named(name).exporter.split(":")
-    exporter: Exporter = getattr(importlib.import_module(module), attribute)
+    exporter: Exporter = attribute_at(format_named(name).exporter)
     found = exporter(asked)
     if not found:
         raise StoreError(f"{', '.join(run.id for run in asked.runs)}: has no number that {name} has a place for")

@@ -39,6 +39,7 @@ from inferometer.measure.values import Quantity, quantities
 from inferometer.record.files import write_text
 from inferometer.record.run import Run
 from inferometer.record.sanitize import file_word
+from inferometer.record.summary import Summary
 from inferometer.vocabulary import NANOSECONDS
 
 # -- vllm latency ----------------------------------------------------------------------------------------------------
@@ -56,24 +57,26 @@ def latency_document(latencies: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def throughput_document(summary: Mapping[str, Any]) -> dict[str, Any]:
+def throughput_document(summary: Summary) -> dict[str, Any]:
     """As `vllm bench throughput --output-json` writes it."""
     return {
-        "elapsed_time": summary["values"]["elapsed"]["value"],
-        "num_requests": summary["requests"],
-        "total_num_tokens": summary["input_tokens"] + summary["output_tokens"],
-        "requests_per_second": summary["rates"]["request_rate"]["window"],
-        "tokens_per_second": summary["rates"]["total_rate"]["window"],
+        "elapsed_time": summary.values["elapsed"].value,
+        "num_requests": summary.requests,
+        "total_num_tokens": _sum(summary.input_tokens, summary.output_tokens),
+        "requests_per_second": summary.rates["request_rate"].window,
+        "tokens_per_second": summary.rates["total_rate"].window,
     }
 
 
-def write_latency_files(summary: Mapping[str, Any], prefix: str) -> list[Path]:
+def _sum(inputs: int | None, outputs: int | None) -> int | None:
+    return None if inputs is None or outputs is None else inputs + outputs
+
+
+def write_latency_files(summary: Summary, prefix: str) -> list[Path]:
     """A file per measured case, `{prefix}{bs}.json`; with its lengths where there are several."""
-    cases = [case for case in summary["cases"] if case["name"] in summary["measures"]]
+    cases = [case for case in summary.cases if case.name in summary.measures]
     return [
-        write_document(
-            latency_document(case["latencies"]), Path(f"{prefix}{case['name'].removeprefix('latency_bs')}.json")
-        )
+        write_document(latency_document(case.latencies), Path(f"{prefix}{case.name.removeprefix('latency_bs')}.json"))
         for case in cases
     ]
 
@@ -111,7 +114,7 @@ def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
 
 def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
     """With what there is of every read as `Rows`."""
-    records = run.records()
+    records = run.records
     if records is None:
         return _head(run) | _told(run)
     seen = seen_by_others(run, records)
@@ -128,7 +131,7 @@ def _head(run: Run) -> dict[str, Any]:
         "label": run.plan.get("name"),
         "model_id": model_of(run),
         "tokenizer_id": section(run.plan, "workload").get("tokenizer") or model_of(run),
-        "num_prompts": sum((run.summary.get("outcomes") or {}).values()) or None,
+        "num_prompts": sum(run.summary.outcomes.values()) or None,
         "request_rate": "inf" if rate is None else rate,
         "burstiness": 1.0 if not variation else 1.0 / float(variation) ** 2,
         "max_concurrency": concurrency_of(run),
@@ -221,7 +224,7 @@ def _whole(lengths: Any) -> list[int]:
 def _told(run: Run) -> dict[str, Any]:
     """Of a run without records: what it says, in milliseconds; nothing is made up for what it does not say."""
     values = quantities(run.summary)
-    outcomes = run.summary.get("outcomes") or {}
+    outcomes = run.summary.outcomes
     done = outcomes.get("ok")
     found: dict[str, Any] = {"duration": duration_of(run), "completed": done}
     if outcomes:
@@ -253,8 +256,7 @@ def _value(values: Mapping[str, Quantity], key: str) -> float | None:
 
 def latency_documents(run: Run) -> dict[str, dict[str, Any]]:
     """One per batch size, by the name of its case, in seconds."""
-    cases = [case for case in run.summary.get("cases") or [] if case.get("latencies")]
-    return {case["name"]: latency_document(case["latencies"]) for case in cases}
+    return {case.name: latency_document(case.latencies) for case in run.summary.cases if case.latencies}
 
 
 def _serve_pieces(run: Run, detailed: bool) -> list[Piece]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from inferometer.errors import DataError, StoreError
@@ -24,7 +25,17 @@ from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
 from inferometer.plan.model import Plan
 from inferometer.record.files import told
 from inferometer.record.run import Run
-from inferometer.record.schema import schema_of
+from inferometer.record.summary import (
+    Concurrency,
+    Failures,
+    Loop,
+    MeasureSummary,
+    Reported,
+    Slices,
+    Summary,
+    WindowSummary,
+)
+from inferometer.record.verdict import Reason, Status, Verdict, judged
 from inferometer.store.marks import MARKS, Marks, checked_word, marks_bytes
 from inferometer.store.save import Unkeepable, keep
 from inferometer.store.shapes import LARGEST, large_number
@@ -95,91 +106,84 @@ DIFFERS = 0.02  # between a mean of the file and ours of its records: more, and 
 _COMPARED = ("ttft", "tpot", "e2e")
 
 
-def summary_of(run: ImportedRun) -> dict[str, Any]:
+def summary_of(run: ImportedRun) -> Summary:
     """A summary like that of any run, without what the file does not tell."""
     return _of_records(run) if run.records is not None and len(run.records) else _of_file(run)
 
 
-def verdict_of(run: ImportedRun, summary: Mapping[str, Any], title: str) -> dict[str, Any]:
+def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
     """Doubtful at best: nobody measured how the load was delivered, nor the tool's own error."""
     text = f"Imported from {title}: whether it is valid as a measurement was not measured by us."
-    doubts = [("imported", text), *run.doubts, *contradictions(summary["measures"]), *_disagreements(run, summary)]
-    if summary["outcomes"].get("ok") == 0:
+    doubts = [("imported", text), *run.doubts, *contradictions(summary.measures), *_disagreements(run, summary)]
+    if summary.outcomes.get("ok") == 0:
         doubts.insert(0, ("nothing_answered", "No request was answered, so its times mean nothing."))
-    reasons = [{"word": _word(code), "code": code, "text": said} for code, said in doubts]
-    reasons.sort(key=lambda reason: reason["word"] != "invalid")
-    return {"schema": schema_of("verdict"), "word": reasons[0]["word"], "reasons": reasons}
+    return judged(Reason(status=_status(code), code=code, text=text) for code, text in doubts)
 
 
-def _word(code: str) -> str:
+def _status(code: str) -> Status:
     return "invalid" if code in ("nothing_answered", "said_invalid") else "doubtful"
 
 
-def _disagreements(run: ImportedRun, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
     """Where the file's own means are not those of the requests in it."""
     found = []
     for name in _COMPARED if run.records is not None else ():
-        theirs, ours = (part.get(name, {}).get("mean") for part in (run.measures, summary["measures"]))
+        theirs, ours = (part[name].mean if name in part else None for part in (run.measures, summary.measures))
         if theirs and ours and abs(ours / theirs - 1) > DIFFERS:
             text = f"{MEASURES[name].title} is {duration_text(theirs)} on average in the file's own words, but"
             found.append(("disagrees", f"{text} {duration_text(ours)} of the requests in it in our window."))
     return found
 
 
-def _of_file(run: ImportedRun) -> dict[str, Any]:
+def _of_file(run: ImportedRun) -> Summary:
     """What the file says, and nothing else."""
-    rates = {name: _rate(name, value) for name, value in run.rates.items()}
-    return {
-        "schema": schema_of("summary"),
-        "loop": _loop(run.plan),
-        "confidence": 0.95,
-        "headline": _headline(run.measures),
-        "headline_quantiles": ["p50", "p90"],
-        "window": {"length_s": run.duration_s, "run_s": run.duration_s, "rule": RULE, "requests": run.answered},
-        "measures": run.measures,
-        "rates": rates,
-        "values": run.values,
-        "concurrency": _concurrency(run),
-        **_outcomes(run),
-        "errors": [],
-        "stages": [],
-        "traffic": {},
-        "definitions": run.definitions,
-        "notes": list(run.notes),
-    }
+    outcomes = {"ok": run.answered, "failed": run.failed, "cancelled": run.unfinished}
+    return Summary(
+        loop=_loop(run.plan),
+        headline=_headline(run.measures),
+        headline_quantiles=["p50", "p90"],
+        window=WindowSummary(length_s=run.duration_s, run_s=run.duration_s, rule=RULE, requests=run.answered),
+        measures=run.measures,
+        rates=run.rates,
+        values=run.values,
+        concurrency=_concurrency(run),
+        outcomes={word: n for word, n in outcomes.items() if n is not None and (n or word == "ok")},
+        failures=_failures(run),
+        definitions=run.definitions,
+        notes=list(run.notes),
+    )
 
 
-def _of_records(run: ImportedRun) -> dict[str, Any]:
+def _of_records(run: ImportedRun) -> Summary:
     """Ours of the records, without the measures that these cannot tell; the file's own numbers stand beside."""
     assert run.records is not None
     summary = summarize(run.records, _plan(run), Facts())
-    kept = {name: each for name, each in summary["measures"].items() if name not in run.underivable}
-    own = {"measures": run.measures, "rates": {name: _rate(name, value) for name, value in run.rates.items()}}
-    named = {name: _rate(name, summary["rates"][name]["window"]) | summary["rates"][name] for name in summary["rates"]}
-    return {
-        **summary,
-        "measures": kept | {name: each for name, each in run.measures.items() if name not in summary["measures"]},
-        "rates": {name: each for name, each in named.items() if name not in run.underivable},
-        "headline": _headline(kept),
-        "instrument": None,
-        "delivery": None,
-        "slices": _slices(summary["slices"], run.underivable),
-        "stalls": None if "stall" in run.underivable else summary["stalls"],
-        "goodput": None,
-        "values": run.values,
-        "reported": own,
-        "definitions": run.definitions,
-        "notes": list(run.notes),
-    }
+    kept = {name: measure for name, measure in summary.measures.items() if name not in run.underivable}
+    return replace(
+        summary,
+        measures=kept | {name: measure for name, measure in run.measures.items() if name not in summary.measures},
+        rates={name: rate for name, rate in summary.rates.items() if name not in run.underivable},
+        headline=_headline(kept),
+        instrument=None,
+        delivery=None,
+        slices=_slices(summary.slices, run.underivable),
+        stalls=None if "stall" in run.underivable else summary.stalls,
+        goodput=None,
+        values=run.values,
+        reported=Reported(measures=run.measures, rates=run.rates),
+        definitions=run.definitions,
+        notes=list(run.notes),
+    )
 
 
-def _slices(slices: dict[str, Any] | None, underivable: tuple[str, ...]) -> dict[str, Any] | None:
+def _slices(slices: Slices | None, underivable: tuple[str, ...]) -> Slices | None:
     """Where nothing is known of a schedule, requests are due when they are sent: the measure is the plain one."""
     if slices is None:
         return None
-    name = "ttft" if slices["measure"] in underivable else slices["measure"]
-    blank = {"tokens_per_s": None} if "output_rate" in underivable else {}
-    return slices | {"measure": name, "rows": [row | blank for row in slices["rows"]]}
+    name = "ttft" if slices.measure in underivable else slices.measure
+    without_tokens = "output_rate" in underivable
+    rows = [replace(row, tokens_per_s=None) for row in slices.rows] if without_tokens else slices.rows
+    return replace(slices, measure=name, rows=rows)
 
 
 def _plan(run: ImportedRun) -> Plan:
@@ -190,33 +194,27 @@ def _plan(run: ImportedRun) -> Plan:
         return Plan()
 
 
-def _headline(measures: Mapping[str, Any]) -> list[str]:
+def _headline(measures: Mapping[str, MeasureSummary]) -> list[str]:
     own = [name for name in measures if name not in MEASURES]
     usual = dict.fromkeys((*HEADLINE_OPEN, *HEADLINE, "ntpot", "input_tokens"))
     return [name for name in usual if name in measures] + own
 
 
-def _rate(name: str, value: float | None) -> dict[str, Any]:
-    return {"unit": MEASURES[name].unit, "window": value, "run": value}
-
-
-def _loop(plan: Mapping[str, Any]) -> str:
+def _loop(plan: Mapping[str, Any]) -> Loop:
     load = plan.get("load") or {}
     return "closed" if load.get("type", "concurrency") == "concurrency" else "open"
 
 
-def _concurrency(run: ImportedRun) -> dict[str, Any]:
-    asked = (run.plan.get("load") or {}).get("concurrency")
-    return {"unit": MEASURES["concurrency"].unit, "mean": run.concurrency, "max": None, "asked": asked}
+def _concurrency(run: ImportedRun) -> Concurrency:
+    requested = (run.plan.get("load") or {}).get("concurrency")
+    return Concurrency(unit=MEASURES["concurrency"].unit, mean=run.concurrency, requested=requested)
 
 
-def _outcomes(run: ImportedRun) -> dict[str, Any]:
-    """What became of the requests; failures have no kind where the file tells none."""
-    counts = {"ok": run.answered, "failed": run.failed, "cancelled": run.unfinished}
-    known = {word: n for word, n in counts.items() if n is not None and (n or word == "ok")}
+def _failures(run: ImportedRun) -> Failures:
+    """They have no kind where the file tells none."""
     decided = (run.answered or 0) + (run.failed or 0)
     rate = run.failed / decided if run.failed is not None and run.answered is not None and decided else None
-    return {"outcomes": known, "failures": {"failure_rate": rate, "failed": run.failed, "by_outcome": {}}}
+    return Failures(failure_rate=rate, failed=run.failed)
 
 
 # -- conduct ---------------------------------------------------------------------------------------------------------
@@ -368,7 +366,7 @@ def _values_of(source: Source) -> Any:
     return source.value
 
 
-def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Any, **more: Any) -> Run:
+def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Summary, **more: Any) -> Run:
     whole = {_source_name(origin.path): origin.source.content}
     files = whole if run.original is None else {"source.json": run.original}
     return keep(

@@ -15,6 +15,7 @@ from inferometer.exchange.importing.units import (
     COUNTS,
     SECONDS,
     factor,
+    known_rates,
     measure,
     nearest_unit,
     number,
@@ -23,6 +24,7 @@ from inferometer.exchange.importing.units import (
     value,
     whole,
 )
+from inferometer.record.summary import MeasureSummary, Rate, Value
 
 # -- llmd report -----------------------------------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ def _old(said: Mapping[str, Any]) -> ImportedRun:
         plan=_old_plan(scenario, load),
         environment=_old_environment(scenario),
         measures=_measures(metrics["latency"], units, requests, count),
-        rates=told({name: number(metrics["throughput"].get(key)) for name, key in OLD_RATES.items()}),
+        rates=known_rates({name: number(metrics["throughput"].get(key)) for name, key in OLD_RATES.items()}),
         answered=count - (failed or 0) if count is not None else None,
         failed=failed,
         unfinished=whole(requests.get("incomplete")),
@@ -100,8 +102,8 @@ def _ends_too_early(labels: Mapping[str, str], means: Mapping[str, float | None]
 
 def _measures(
     latency: Mapping[str, Any], units: Mapping[str, str], requests: Mapping[str, Any], count: int | None
-) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+) -> dict[str, MeasureSummary]:
+    found: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         if name in units:
             found |= measure(name, statistics(latency.get(key), factor(units[name], SECONDS)), count)
@@ -166,16 +168,16 @@ def _new(said: Mapping[str, Any]) -> ImportedRun:
     )
 
 
-def _new_rates(throughput: Mapping[str, Any]) -> dict[str, float]:
+def _new_rates(throughput: Mapping[str, Any]) -> dict[str, Rate]:
     """Rates are distributions over time; their mean is the run's rate."""
-    found = {}
+    means = {}
     for name, key in RATES.items():
         said = throughput.get(key) or {}
-        found[name] = statistics(said, factor(str(said.get("units", "")), COUNTS)).get("mean")
-    return told(found)
+        means[name] = statistics(said, factor(str(said.get("units", "")), COUNTS)).get("mean")
+    return known_rates(means)
 
 
-def _sessions(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _sessions(results: Mapping[str, Any]) -> dict[str, MeasureSummary]:
     said = (results.get("session_performance") or {}).get("sessions") or {}
     time = said.get("session_duration") or {}
     found = measure(
@@ -184,7 +186,7 @@ def _sessions(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found | measure("session_turns", statistics(said.get("events_per_session")), whole(said.get("total")))
 
 
-def _components(results: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _components(results: Mapping[str, Any]) -> dict[str, Value]:
     """Means of what was observed of each component, as shares and bytes."""
     found = {}
     for component in (results.get("observability") or {}).get("components") or []:
@@ -281,7 +283,7 @@ def _imported(said: Mapping[str, Any]) -> ImportedRun:
     total, failed = whole(said.get("total_requests")), whole(said.get("failures"))
     answered = None if total is None else total - (failed or 0)
     units = {name: _unit(name, said) for name in TREATMENT_TIMES}
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, MeasureSummary] = {}
     for name in TREATMENT_TIMES:
         found |= measure(name, _of(name, said, SECONDS[units[name]]), answered)
     for name, column in (("input_tokens", "input_len_mean"), ("output_tokens", "output_len_mean")):
@@ -295,7 +297,7 @@ def _imported(said: Mapping[str, Any]) -> ImportedRun:
             load=sayings.load(said.get("rate_qps"), None, None),
         ),
         measures=found,
-        rates=told({name: number(said.get(column)) for name, column in TREATMENT_RATES.items()}),
+        rates=known_rates({name: number(said.get(column)) for name, column in TREATMENT_RATES.items()}),
         answered=answered,
         failed=failed,
         definitions={name: f"as {said.get('tool')} defines it" for name in found} if said.get("tool") else {},

@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from inferometer.documents.json_text import RefusedError, json_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError
 from inferometer.exchange.importing.source import Format, Row, Source
+from inferometer.vocabulary import attribute_at
 
 # -- recognise -------------------------------------------------------------------------------------------------------
 
@@ -59,9 +59,8 @@ def format_named(name: str) -> Format:
 
 @cache
 def _loaded(name: str) -> Format:
-    module, _, attribute = FORMATS[name].partition(":")
-    found: Format = getattr(import_module(module), attribute)
-    return found
+    loaded: Format = attribute_at(FORMATS[name])
+    return loaded
 
 
 def recognise(source: Source) -> str:
@@ -201,9 +200,12 @@ def _text(content: bytes, where: str) -> str:
     if (kind := binary_kind(content)) is not None:
         raise DataError(f"{where}: is not text but {kind}", hint)
     try:
-        return text_in(content)
+        text = text_in(content)
     except RefusedError as error:
         raise DataError(f"{where}: {error.sentence}", error.hint or hint) from None
+    if not text.strip():  # but for its mark
+        raise DataError(f"{where}: is empty")
+    return text
 
 
 def _json(name: str, content: bytes, text: str, where: str, beside: Callable[[str], bytes | None]) -> Source:

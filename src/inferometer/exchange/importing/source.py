@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 from inferometer.record.columns import Records
 from inferometer.record.run import Kind
 from inferometer.record.sample import Samples
+from inferometer.record.summary import MeasureSummary, Rate, Value
 
 Form = Literal["json", "jsonl", "yaml", "csv", "text"]
 
@@ -55,9 +56,9 @@ class ImportedRun:
     started: datetime | None = None
     plan: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    measures: dict[str, dict[str, Any]] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
-    values: dict[str, dict[str, Any]] = field(default_factory=dict)
+    measures: dict[str, MeasureSummary] = field(default_factory=dict)
+    rates: dict[str, Rate] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
     concurrency: float | None = None  # requests in flight, on average
     answered: int | None = None
     failed: int | None = None

@@ -19,8 +19,19 @@ from inferometer.exchange.importing.requests import (
     status_in,
 )
 from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import SECONDS, measure, number, prefixed, statistics, told, value, whole
+from inferometer.exchange.importing.units import (
+    SECONDS,
+    known_rates,
+    measure,
+    number,
+    prefixed,
+    statistics,
+    told,
+    value,
+    whole,
+)
 from inferometer.plan.secrets import is_secret
+from inferometer.record.summary import MeasureSummary, Rate, Value
 
 # -- vllm bench ------------------------------------------------------------------------------------------------------
 
@@ -81,9 +92,9 @@ def imported(said: Mapping[str, Any], name: str) -> ImportedRun:
     )
 
 
-def measures_of(said: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
+def measures_of(said: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
     """All statistics that the names of the summary spell, in seconds; served lengths as means of the totals."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, MeasureSummary] = {}
     for name, ending in TIMES.items():
         found |= measure(name, prefixed(said, ending, SECONDS["ms"]), count)
     for name, total in (("input_tokens", "total_input_tokens"), ("output_tokens", "total_output_tokens")):
@@ -93,15 +104,15 @@ def measures_of(said: Mapping[str, Any], count: int | None) -> dict[str, dict[st
     return found
 
 
-def rates_of(said: Mapping[str, Any]) -> dict[str, float]:
+def rates_of(said: Mapping[str, Any]) -> dict[str, Rate]:
     rates = {name: number(said.get(key)) for name, key in RATES.items()}
     duration, tokens = number(said.get("duration")), number(said.get("total_input_tokens"))
     if duration and tokens is not None:
         rates["input_rate"] = tokens / duration
-    return told(rates)
+    return known_rates(rates)
 
 
-def _values(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _values(said: Mapping[str, Any]) -> dict[str, Value]:
     goodput = number(said.get("request_goodput", said.get("request_goodput:")))
     peak, busiest = number(said.get("max_output_tokens_per_s")), number(said.get("max_concurrent_requests"))
     found = {
@@ -207,7 +218,9 @@ def _of_latencies(said: Mapping[str, Any]) -> dict[str, float]:
     return statistics(mean | spread | named)
 
 
-def latency_measure(batch: int | None, found: Mapping[str, float], count: int | None = None) -> dict[str, Any]:
+def latency_measure(
+    batch: int | None, found: Mapping[str, float], count: int | None = None
+) -> dict[str, MeasureSummary]:
     """A measure of its own for each batch size."""
     name = "latency" if batch is None else f"latency_bs{batch}"
     title = "Latency of a batch" if batch is None else f"Latency, batch of {batch}"
@@ -232,7 +245,7 @@ def _throughput(source: Source) -> Found:
     run = ImportedRun(
         kind="throughput",
         plan=told({"num_prompts": requests}),
-        rates=told(rates),
+        rates=known_rates(rates),
         values=told({"tokens": tokens}),
         answered=requests,
         duration_s=number(said["elapsed_time"]),
@@ -247,7 +260,7 @@ def _is_startup(source: Source) -> bool:
 
 def _startup(source: Source) -> Found:
     said = source.mapping()
-    found: dict[str, Any] = {}
+    found: dict[str, MeasureSummary] = {}
     for when in ("cold", "warm"):
         for what, word in (("startup", "Startup"), ("compilation", "Compilation")):
             times = {"mean": said.get(f"avg_{when}_{what}_time")}

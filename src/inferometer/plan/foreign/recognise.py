@@ -3,12 +3,12 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.found import Foreign, IsExperiment, reading
+from inferometer.vocabulary import attribute_at
 
 COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once python and paths are gone, and its reader
     "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_words", "vLLM's benchmark"),
@@ -38,9 +38,8 @@ def from_command(words: Sequence[str]) -> Foreign:
     for name, (place, _) in COMMANDS.items():
         steps = name.split()
         if [_stem(word) for word in bare[: len(steps)]] == steps:
-            module, _, function = place.partition(":")
             with reading(f"-- {name}", "its command line", is_file=False):
-                found: Foreign = getattr(import_module(module), function)(bare[len(steps) :])
+                found: Foreign = attribute_at(place)(bare[len(steps) :])
             return found
     if words and words[0].startswith("-"):
         raise PlanError(f"-- {' '.join(words)[:60]}: flags without the name of their tool", _whose(words))
@@ -64,7 +63,7 @@ def _whose(words: Sequence[str]) -> str:
         "guidellm": "guidellm benchmark run",
     }
     names |= {"inferx": "inferx_benchmark_framework.py"}
-    known = {name: set(import_module(f"inferometer.plan.foreign.{module}").FLAGS) for module, name in names.items()}
+    known = {name: set(attribute_at(f"inferometer.plan.foreign.{module}:FLAGS")) for module, name in names.items()}
     best = max(known, key=lambda name: len(given & known[name]))
     return f"begin with its name: -- {best} {' '.join(words[:2])} ..."
 

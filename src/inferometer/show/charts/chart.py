@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from inferometer.vocabulary import attribute_at
+
 # -- chart -----------------------------------------------------------------------------------------------------------
 
 Spec = dict[str, Any]
@@ -28,6 +30,14 @@ class Chart:
         title = self.spec.get("title")
         said = title.get("subtitle", "") if isinstance(title, dict) else ""
         return " ".join(said) if isinstance(said, list) else str(said)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """How a notebook draws it: as a picture where the extra `charts` is installed, and by its own Vega."""
+        rendering = "inferometer.show.charts.rendering"  # imports this module
+        drawn = {"application/vnd.vegalite.v5+json": self.spec, "text/plain": self.title}
+        if attribute_at(f"{rendering}:has_charts")():
+            drawn["image/svg+xml"] = attribute_at(f"{rendering}:render_svg")(self.spec)
+        return drawn
 
 
 @dataclass(frozen=True, slots=True)

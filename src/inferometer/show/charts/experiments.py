@@ -7,6 +7,7 @@ from typing import Any
 from inferometer.measure.values import Quantity, quantities
 from inferometer.plan.experiment import LEVEL, number_of
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 from inferometer.show.charts.chart import (
     Cannot,
     Scale,
@@ -45,7 +46,7 @@ def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[tu
     between = [(said, run) for said, run in done if LEVEL not in said or number_of(said[LEVEL]) is not None]
     loaded = [({k: v for k, v in said.items() if k != LEVEL}, load(run)) for said, run in between] if between else []
     loaded = loaded or [(said, load(run)) for said, run in done]
-    return [(dict(settings), run) for settings, run in loaded if run is not None and run.summary]
+    return [(dict(settings), run) for settings, run in loaded if run is not None and run.summary != Summary()]
 
 
 def keys_of(cases: Sequence[tuple[Mapping[str, Any], Run]]) -> list[str]:

@@ -64,7 +64,7 @@ def history_of(runs: Sequence[Run], *keys: str) -> History:
         found = quantities(run.summary)
         for key in keys:
             if (each := found.get(key)) is not None:
-                sound = run.verdict.get("word") != "invalid"
+                sound = run.status != "invalid"
                 point = Point(run.id, run.started_at, each.value, _came_with(run), sound)
                 lines.setdefault((identity(run).key, key), []).append(point)
                 titles[key] = each.title if each.statistic is None else f"{each.title} {each.statistic}"

@@ -2,7 +2,6 @@
 other place."""
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from inferometer.errors import PlanError
@@ -10,6 +9,7 @@ from inferometer.record.run import Run
 from inferometer.show.charts.chart import Absent, Cannot, Chart, Spec
 from inferometer.show.charts.rendering import render_png
 from inferometer.show.charts.subject import Subject
+from inferometer.vocabulary import attribute_at
 
 # -- registry --------------------------------------------------------------------------------------------------------
 
@@ -123,9 +123,8 @@ def definition_of(name: str) -> Definition:
 
 
 def _function(where: str) -> Callable[[Any], Spec]:
-    module, attribute = where.split(":")
-    found: Callable[[Any], Spec] = getattr(import_module(module), attribute)
-    return found
+    function: Callable[[Any], Spec] = attribute_at(where)
+    return function
 
 
 # -- pictures --------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Subject:
 
     @cached_property
     def answers(self) -> Answers:
-        records = self.run.records()
+        records = self.run.records
         if records is None:
             raise Cannot("this run has no records of its requests")
         if not len(records):
@@ -39,7 +39,7 @@ class Subject:
 
     @cached_property
     def samples(self) -> Samples:
-        samples = self.run.samples()
+        samples = self.run.samples
         if samples is None or not len(samples):
             raise Cannot("nothing was sampled beside the load")
         return samples
@@ -47,9 +47,9 @@ class Subject:
     @cached_property
     def start_at(self) -> int:
         """When the load began. A summary tells how long the run was; its end is the last instant there is."""
-        records, told = self.answers.records, (self.run.summary.get("window") or {}).get("run_s")
+        records, run_s = self.answers.records, self.run.summary.window.run_s
         first_at = int(records.scheduled_at.min())
-        return first_at if told is None else min(first_at, self.end_at - round(told * NANOSECONDS))
+        return first_at if run_s is None else min(first_at, self.end_at - round(run_s * NANOSECONDS))
 
     @cached_property
     def end_at(self) -> int:
@@ -58,11 +58,11 @@ class Subject:
     @cached_property
     def window(self) -> Window:
         """What was measured; without a word on it, everything."""
-        told = self.run.summary.get("window") or {}
-        if told.get("start_s") is None or told.get("end_s") is None:
+        window = self.run.summary.window
+        if window.start_s is None or window.end_s is None:
             return Window(self.start_at, self.end_at, "the whole run")
-        start, end = (self.start_at + round(told[name] * NANOSECONDS) for name in ("start_s", "end_s"))
-        return Window(start - _ROUNDING, end + _ROUNDING, told.get("rule", ""))
+        start, end = (self.start_at + round(at_s * NANOSECONDS) for at_s in (window.start_s, window.end_s))
+        return Window(start - _ROUNDING, end + _ROUNDING, window.rule)
 
     @cached_property
     def chosen(self) -> Mask:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inferometer.errors import PlanError
+from inferometer.errors import PlanError, StoreError
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical, quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 from inferometer.show.dashboard.documents import quantity_row, row, run_document
 from inferometer.show.dashboard.drawing import (
     comparison_charts,
@@ -54,7 +55,7 @@ class Answers:
         """A run that is not over comes with what its logs hold so far."""
         entry = entry_of(self.store, wanted)
         run = self.load(entry)
-        return entry, run if run.summary else self.live.read(run)
+        return entry, self.live.read(run) if run.summary == Summary() else run
 
     def run(self, wanted: str) -> dict[str, Any]:
         entry, run = self.found(wanted)
@@ -126,7 +127,8 @@ class Answers:
 
     def trade_offs(self, wanted: str) -> dict[str, Any]:
         """The newest run of each series of a family, beside each other."""
-        return trade_offs([self.load(entry) for entry in self.family(wanted).newest])
+        runs = map(self._readable, self.family(wanted).newest)
+        return trade_offs([run for run in runs if run is not None])
 
     # -- experiments ----------------------------------------------------------------------------------------------
 
@@ -142,13 +144,19 @@ class Answers:
         return experiment_document(kept, runs) | experiment_charts(kept, runs)
 
     def case_runs(self, kept: KeptExperiment) -> dict[str, Run]:
-        """Those that are still there."""
+        """Those that are still there and can be read."""
         known = {entry.id: entry for entry in self.store.runs(experiment=kept.id)}
         wanted = [id_ for case in kept.cases if isinstance(id_ := case.get("run"), str)]
         for id_ in wanted:
             if id_ not in known:
                 known |= _maybe(self.store, id_)
-        return {id_: self.load(known[id_]) for id_ in wanted if id_ in known}
+        return {id_: run for id_ in wanted if id_ in known and (run := self._readable(known[id_])) is not None}
+
+    def _readable(self, entry: Entry) -> Run | None:
+        try:
+            return self.load(entry)
+        except StoreError:
+            return None  # damaged, or deleted just now: the others are shown
 
 
 def _maybe(store: Store, id_: str) -> dict[str, Entry]:
@@ -204,7 +212,7 @@ def experiment_document(kept: KeptExperiment, runs: Mapping[str, Run]) -> dict[s
     cases = [
         {
             **{name: case.get(name) for name in ("name", "parameters", "run", "repeat", "error")},
-            "verdict": runs[case["run"]].verdict.get("word") if case.get("run") in runs else None,
+            "verdict": runs[case["run"]].status if case.get("run") in runs else None,
             "values": {key: each.value for key, each in numbers.get(str(case.get("run")), {}).items()},
         }
         for case in kept.cases

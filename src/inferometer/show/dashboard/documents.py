@@ -5,8 +5,10 @@ from typing import Any
 
 from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities
+from inferometer.record.encoding import document_of
 from inferometer.record.run import KINDS, STATES, Run, document
 from inferometer.record.schema import schema_of
+from inferometer.record.summary import Summary
 from inferometer.show.runs import PLAIN, cell, entry_document
 from inferometer.store.entry import Entry
 from inferometer.store.store import Store
@@ -47,18 +49,18 @@ def run_document(run: Run, entry: Entry | None = None) -> dict[str, Any]:
         "run": about | {"state_means": STATES[run.state], "kind_means": KINDS[run.kind]},
         "marks": marks | {"identity": entry.identity if entry else None},
         "verdict": whole["verdict"],
-        "limits": run.summary.get("limits") or [],
+        "limits": document_of(run.summary.limits),
         "headline": headline(found, run.summary),
         "quantities": [quantity_row(each) for each in found.values()],
-        "outcomes": run.summary.get("outcomes") or {},
+        "outcomes": run.summary.outcomes,
         "plan": run.plan,
         "environment": run.environment,
     }
 
 
-def headline(found: Mapping[str, Quantity], summary: Mapping[str, Any]) -> list[str]:
+def headline(found: Mapping[str, Quantity], summary: Summary) -> list[str]:
     """The keys that a person looks at first; of a run of another kind, its first that can be better or worse."""
-    late = "_scheduled" if summary.get("loop") in ("open", "mixed") else ""
+    late = "_scheduled" if summary.loop in ("open", "mixed") else ""
     first = [f"ttft{late}.p50", f"ttft{late}.p99", "tpot.p50", f"e2e{late}.p50", "request_rate", "output_rate"]
     there = [key for key in (*first, "goodput", "failure_rate") if key in found]
     return there if len(there) > 1 else [key for key, each in found.items() if each.direction is not None][:8]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
+from msgspec.structs import asdict
 
 from inferometer import __version__
 from inferometer.errors import MissingExtra, PlanError
@@ -101,7 +102,7 @@ HEAD = ("run", "name", "started", "verdict", "key", "measure", "statistic", "val
 def rows_of(runs: Sequence[Run]) -> Iterator[tuple[Any, ...]]:
     """A line for each number of each run; seconds, bytes and shares, as in the data."""
     for run in runs:
-        name, word = run.plan.get("name"), run.verdict.get("word")
+        name, word = run.plan.get("name"), run.status
         about = (run.id, None if name is None else str(name), run.started_at, word)
         for each in quantities(run.summary).values():
             low, high = each.interval or (None, None)
@@ -159,10 +160,10 @@ def _wide(runs: Sequence[Run]) -> Iterator[list[Any]]:
 def _slices(runs: Sequence[Run]) -> Iterator[list[Any]]:
     """A line for each slice of each run; the measure whose quantiles it has is named."""
     rows = [
-        {"run": run.id, "measure": cut.get("measure"), **row}
+        {"run": run.id, "measure": cut.measure, **asdict(row)}
         for run in runs
-        if (cut := run.summary.get("slices"))
-        for row in cut["rows"]
+        if (cut := run.summary.slices)
+        for row in cut.rows
     ]
     names = list(dict.fromkeys(name for row in rows for name in row))
     yield names

@@ -31,7 +31,22 @@ from inferometer.store.suspects import blaming
 AT_ONCE = 500  # runs a file: 100 KB
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
-PRIVATE = {"host", "hosts", "command", "argv", "env", "environ", "log", "url", "urls", "headers", "pid", "cwd", "user"}
+PRIVATE = {
+    "boot",
+    "host",
+    "hosts",
+    "command",
+    "argv",
+    "env",
+    "environ",
+    "log",
+    "url",
+    "urls",
+    "headers",
+    "pid",
+    "cwd",
+    "user",
+}
 
 
 def script(name: str, content: object) -> bytes:
@@ -113,7 +128,7 @@ def judged(answers: Answers, before: Entry, entry: Entry) -> dict[str, Any]:
 # -- building --------------------------------------------------------------------------------------------------------
 
 JUDGED = 25  # newest runs that are judged against the one before at once; later ones are as they come, and stay
-FORMAT = "3"  # of the data files: another one makes all of them anew
+FORMAT = "4"  # of the data files: another one makes all of them anew
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'self'"

@@ -2,7 +2,7 @@
 runs elsewhere, which is only awaited and checked."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import OTHER_READY_S, Launch, Place, flags_of
+from inferometer.target.launch import OTHER_READY_S, Engine, Launch, Place, flags_of
 from inferometer.target.probe import base_url
 
 # -- command ---------------------------------------------------------------------------------------------------------
@@ -38,3 +38,7 @@ def launch_nothing(server: Server, place: Place) -> Launch:
         resets=ANY_RESET,
         version=("/version", "version"),
     )
+
+
+COMMAND = Engine(launch=launch)
+EXTERNAL = Engine(launch=launch_nothing)

@@ -1,8 +1,7 @@
 """How llama.cpp is launched: `llama-server -m FILE`, or `-hf REPOSITORY`."""
 
 from inferometer.plan.model import Server
-from inferometer.target.engines.vllm import served_names
-from inferometer.target.launch import OTHER_READY_S, Launch, Place, Spelling, flags_of
+from inferometer.target.launch import OTHER_READY_S, Engine, Image, Launch, Place, Spelling, flags_of, served_names
 
 _SHORT = (
     *("cb", "cd", "ctk", "ctv", "fa", "hf", "hff", "hfr", "lcs", "lv", "mg", "mm", "mu", "ncmoe", "ngl", "nkvo"),
@@ -21,6 +20,7 @@ _NEGATED = (
     "webui",
 )
 SPELLING = Spelling(short=frozenset(_SHORT), negated=frozenset(_NEGATED), repeated=True)
+VERSION = ("/props", "build_info")
 
 
 def launch(server: Server, place: Place) -> Launch:
@@ -35,7 +35,7 @@ def launch(server: Server, place: Place) -> Launch:
         names=_names(argv, place),
         ready_s=OTHER_READY_S,
         reset_hint="llama.cpp has no such request; its cache is per slot",
-        version=("/props", "build_info"),
+        version=VERSION,
         missing="build llama.cpp, or name its program: server.command=/where/it/is/llama-server",
     )
 
@@ -56,3 +56,20 @@ def _names(argv: list[str], place: Place) -> list[str]:
     nameless = Place(place.host, place.port)
     alias = served_names(argv, nameless, "--alias") or served_names(argv, nameless, "-a")
     return alias or ([place.model] if place.model and _is_file(place.model) else [])
+
+
+ENGINE = Engine(
+    launch=launch,
+    title="llama.cpp",
+    owners=("llamacpp", "llama.cpp"),
+    program="llama-server",
+    image=Image(
+        name="llama.cpp",
+        port=8080,
+        model_flag="-hf",
+        spelling=SPELLING,
+        listen=("--host", "0.0.0.0", "--port", "8080"),
+        version=VERSION,
+    ),
+    log_signs=r"llama_model_loader:|llama_server|main: server is listening|load_model: loading model",
+)

@@ -4,7 +4,7 @@ import orjson
 
 from inferometer.plan.model import Server
 from inferometer.simulator.settings import settings_from
-from inferometer.target.launch import Launch, Place
+from inferometer.target.launch import Engine, Launch, Place
 from inferometer.wire.child import python_command
 
 READY_S = 60.0
@@ -25,3 +25,6 @@ def launch(server: Server, place: Place) -> Launch:
         version=("/version", "version"),
         held_by_stdin=True,
     )
+
+
+ENGINE = Engine(launch=launch, title="the simulator")

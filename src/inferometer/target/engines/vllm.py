@@ -1,11 +1,12 @@
 """How vLLM is launched: `vllm serve MODEL`."""
 
 from inferometer.plan.model import Server
-from inferometer.target.launch import Launch, Place, Spelling, flags_of
+from inferometer.target.launch import Engine, Image, Launch, Place, Spelling, flags_of, served_names
 from inferometer.wire.child import SAFE_PATH
 
 SPELLING = Spelling(negated=True)  # its switches are argparse.BooleanOptionalAction
 DEV_MODE = "VLLM_SERVER_DEV_MODE"  # without it there is no /reset_prefix_cache
+RESETS = ("/reset_prefix_cache",)
 
 
 def launch(server: Server, place: Place) -> Launch:
@@ -18,7 +19,7 @@ def launch(server: Server, place: Place) -> Launch:
         argv,
         env=_environment(server),
         names=served_names(argv, place),
-        resets=("/reset_prefix_cache",),
+        resets=RESETS,
         reset_hint=f"vLLM offers it with server.env.{DEV_MODE}=1",
         version=("/version", "version"),
         missing="pip install vllm, name its program (server.command='/where/it/is/vllm serve'), or use a container",
@@ -32,14 +33,17 @@ def _environment(server: Server) -> dict[str, str]:
     return developing if server.command else {**SAFE_PATH, **developing}
 
 
-def served_names(argv: list[str], place: Place, flag: str = "--served-model-name") -> list[str]:
-    """What the model will be called: a flag may name it anew, with one name or several."""
-    names: list[str] = []
-    for at, word in enumerate(argv):
-        if word == flag:
-            following = argv[at + 1 :]
-            end = next((each for each, name in enumerate(following) if name.startswith("-")), len(following))
-            names += following[:end]
-        elif word.startswith(f"{flag}="):
-            names.append(word.partition("=")[2])
-    return names or ([place.model] if place.model else [])
+ENGINE = Engine(
+    launch=launch,
+    title="vLLM",
+    owners=("vllm",),
+    program="vllm",
+    image=Image(
+        name="vllm",
+        port=8000,
+        model_flag="--model",
+        spelling=SPELLING,
+        resets=RESETS,
+        reset_env=(f"{DEV_MODE}=1",),
+    ),
+)

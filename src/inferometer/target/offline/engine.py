@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from inferometer.errors import MissingExtra, PlanError
+from inferometer.vocabulary import attribute_at
 from inferometer.wire.child import safe_path_for_children
 
 # -- engine ----------------------------------------------------------------------------------------------------------
@@ -78,9 +79,8 @@ def open_engine(name: str, settings: EngineSettings) -> OfflineEngine:
     """Start an engine by its name; one that is not there or not installed is said."""
     if name not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {name}")
-    module, _, attribute = ENGINES[name].partition(":")
     with safe_path_for_children():  # vLLM and torch start processes of their own
-        made: OfflineEngine = getattr(import_module(module), attribute)(settings)
+        made: OfflineEngine = attribute_at(ENGINES[name])(settings)
     return made
 
 

@@ -5,8 +5,10 @@ import re
 from calendar import isleap
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import BinaryIO, NamedTuple
+
+from inferometer.target.launch import engines
 
 # -- clock -----------------------------------------------------------------------------------------------------------
 
@@ -258,19 +260,21 @@ def _text(raw: bytes) -> str:
 
 # -- foreign ---------------------------------------------------------------------------------------------------------
 
-_SIGNS = {
-    "SGLang": r"server_args=ServerArgs\(|The server is fired up and ready to roll|sglang",
-    "llama.cpp": r"llama_model_loader:|llama_server|main: server is listening|load_model: loading model",
-    "TGI": r"text_generation_launcher|text_generation_router",
+_SIGNS = {  # of servers that are not started here, or not as an engine
     "TensorRT-LLM": r"\[TensorRT-LLM\]|\[TRT-LLM\]|trtllm-serve",
     "Ollama": r"msg=\"Listening on .*ollama|ollama runner|GIN-debug.*api/generate",
     "transformers": r"transformers serve|transformers/commands/serving|\[transformers\]",
     "Ray Serve": r"ray::ServeController|serve\.run|ServeController",
     "the simulator of this program": r'^\{("port": ?\d+, ?)?"url": ?"http',
 }
-_PATTERNS = {name: re.compile(signs, re.IGNORECASE | re.MULTILINE) for name, signs in _SIGNS.items()}
 
 
 def engine_of(sample: str) -> str | None:
     """The engine that writes like this; None where it is not one that we know."""
-    return next((name for name, pattern in _PATTERNS.items() if pattern.search(sample)), None)
+    return next((name for name, pattern in _patterns().items() if pattern.search(sample)), None)
+
+
+@cache
+def _patterns() -> dict[str, re.Pattern[str]]:
+    own = {engine.title: engine.log_signs for engine in engines().values() if engine.log_signs}
+    return {name: re.compile(signs, re.IGNORECASE | re.MULTILINE) for name, signs in (own | _SIGNS).items()}

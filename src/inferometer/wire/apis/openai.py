@@ -23,7 +23,15 @@ def chat_deltas(event: Json) -> tuple[str, bool]:
     return text, other
 
 
-CHAT = Api(path="/v1/chat/completions", body=_chat_body, deltas=chat_deltas, text_key=b'"content":"')
+CHAT = Api(
+    path="/v1/chat/completions",
+    body=_chat_body,
+    deltas=chat_deltas,
+    text_key=b'"content":"',
+    takes_messages=True,
+    takes_tools=True,
+    takes_images=True,
+)
 
 # -- completions -----------------------------------------------------------------------------------------------------
 
@@ -39,4 +47,10 @@ def completion_deltas(event: Json) -> tuple[str, bool]:
     return "".join(choice.get("text") or "" for choice in choices), False
 
 
-COMPLETIONS = Api(path="/v1/completions", body=_completion_body, deltas=completion_deltas, text_key=b'"text":"')
+COMPLETIONS = Api(
+    path="/v1/completions",
+    body=_completion_body,
+    deltas=completion_deltas,
+    text_key=b'"text":"',
+    takes_ids=True,
+)

@@ -151,4 +151,5 @@ API = Api(
     parse=_parse,
     needs_model=False,
     in_pieces=True,
+    templated=True,
 )
