@@ -13,11 +13,9 @@ from statistics import median
 from typing import Any
 
 from _common import parser
-from inferometer.measure.gpu import gpu_summary
-from inferometer.observe.gpu import NvmlSampler, gpu_facts
-from inferometer.observe.job import ObserverJob
-from inferometer.observe.nvidia_smi import NvidiaSmiSampler
-from inferometer.observe.observing import observing
+from inferometer.measure.hardware import gpu_summary
+from inferometer.observe.gpu import NvidiaSmiSampler, NvmlSampler, gpu_facts
+from inferometer.observe.observer import ObserverJob, observing
 from inferometer.record.log import read_log
 from inferometer.record.sample import Samples
 

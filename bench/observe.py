@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 
 from _common import parser, print_rows
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.run import run
 from inferometer.measure.answers import Answers
 from inferometer.measure.registry import each_of
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 from inferometer.simulator.metronome_events import MODEL
-from inferometer.simulator.metronome_process import running_metronome
-from inferometer.simulator.metronome_truth import compare, quantile_s
+from inferometer.simulator.metronome_process import compare, quantile_s, running_metronome
 
 TITLES = {"send_p50": "send p50", "send_p99": "send p99", "read_p50": "read err p50", "read_p99": "read err p99"}
 TOKENS, INTERVAL_S, FIRST_S = 50, 0.01, 0.02
@@ -66,18 +65,18 @@ def measured(store: Path, observe: Any, rate: float, seconds: float) -> dict[str
             store=store,
         )
         truth = metronome.truth()
-    records = made.records()
+    records = made.records
     assert records is not None
     delays = sorted(each_of("send_delay", Answers.of(records)) * 1e3)
     errors = np.abs(compare(records, truth).read_error)
-    host = made.summary["host"] or {}
+    host, observer = made.summary.host, made.summary.observer
     return {
         "send_p50": float(delays[len(delays) // 2]),
         "send_p99": float(delays[int(0.99 * len(delays))]),
         "read_p50": _ms(errors, 0.50),
         "read_p99": _ms(errors, 0.99),
-        "steal": host.get("steal_share"),
-        "observer_cpu_s": (made.summary["observer"] or {}).get("cpu_s"),
+        "steal": host.steal_share if host else None,
+        "observer_cpu_s": observer.cpu_s if observer else None,
     }
 
 

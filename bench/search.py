@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from _common import parser, print_rows
+from inferometer.conduct.search import search
 from inferometer.judge.search import Bounds, Step
 from inferometer.observe.doctor.machine import cpu_times, shares
 from inferometer.plan.reading import plan_from
-from inferometer.search import search
-from inferometer.simulator.erlang import true_rate
-from inferometer.simulator.metronome_process import running_metronome
+from inferometer.simulator.metronome_process import running_metronome, true_rate
 from inferometer.vocabulary import seconds
 
 INTERVAL_S = 0.00001  # of the metronome's slots: no token waits for the next one
@@ -83,10 +82,10 @@ def plan_of(url: str) -> dict[str, Any]:
 
 def alone_s(url: str, folder: Path) -> float:
     """The time to first token of a request that does not wait: the service, and the way through two processes."""
-    from inferometer.run import run
+    from inferometer.conduct.run import run
 
     plan = plan_of(url) | {"load": {"type": "constant", "rate": 100}, "stop": {"duration": "5s"}}
-    records = run(plan_from(plan), store=folder).records()
+    records = run(plan_from(plan), store=folder).records
     assert records is not None
     return float(np.median(records.read_at[records.read_offsets[:-1]] - records.sent_at)) / 1e9
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from _common import compiled_floor, counted, parser, print_rows
 from inferometer.plan.model import Plan, Server
-from inferometer.simulator.rehearsal import rehearse
+from inferometer.simulator.virtual import rehearse
 from inferometer.target.server import running
 
 STEP_S = 0.01  # of every step, so that the event rate is streams / STEP_S

@@ -15,9 +15,8 @@ from random import Random
 from typing import Any
 
 from _common import inferometer, parser, print_rows
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 
 MEASURES = (
     *(

@@ -12,10 +12,16 @@ from typing import Any
 import numpy as np
 
 from _common import Finished, compiled_floor, counted, inferometer, parser, print_rows
-from inferometer.calibrate import ALLOWANCE_NS, curve_of, keep_curve
+from inferometer.conduct.calibrate import ALLOWANCE_NS, curve_of, keep_curve
 from inferometer.record.columns import Records
-from inferometer.simulator.metronome_process import RunningMetronome, running_metronome
-from inferometer.simulator.metronome_truth import Comparison, Truth, compare, quantile_s
+from inferometer.simulator.metronome_process import (
+    Comparison,
+    RunningMetronome,
+    Truth,
+    compare,
+    quantile_s,
+    running_metronome,
+)
 from inferometer.store.folder import load_run
 
 INTERVAL_S = 0.0054  # 512 streams make 95,000 events/s, 1024 make 190,000
@@ -76,7 +82,7 @@ def measured(metronome: RunningMetronome, streams: int, requests: int, folder: P
     words = [str(word) for flag in flags.items() for word in flag]
     client = counted(inferometer("run", *words, "--json"), fine=(0, NOT_VALID))
     (run,) = (store / "runs").iterdir()
-    records = load_run(run).records()
+    records = load_run(run).records
     assert records is not None
     return Measured(client, records, metronome.truth())
 

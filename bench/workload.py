@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from _common import counted, inferometer, parser, print_rows
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.plan.model import Plan
 from inferometer.simulator.metronome_process import RunningMetronome, running_metronome
 from inferometer.store.folder import load_run
@@ -99,7 +99,7 @@ def lateness(plan: dict[str, Any], metronome: RunningMetronome, folder: Path) ->
     keep_curve(curve_of([]), store)
     client = counted(inferometer("run", str(file), "--store", str(store), "--json"), fine=(0, NOT_VALID))
     (kept,) = (store / "runs").iterdir()
-    records = load_run(kept).records()
+    records = load_run(kept).records
     assert records is not None
     begins_at = int(records.scheduled_at.min()) + 1_000_000_000
     inside = (records.scheduled_at >= begins_at) & (records.sent_at > 0)

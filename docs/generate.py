@@ -1,14 +1,20 @@
-"""Writes docs/reference from the code: the commands, the plan's fields and the measures. Run it after a change;
-a test holds the pages against the code."""
+"""Writes docs/reference from the code: the commands, the plan's fields, the measures, and what a run leaves behind.
+Run it after a change; a test holds the pages against the code."""
 
+import functools
 import inspect
+import re
+import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
+import msgspec
+import yaml
 
 REFERENCE = Path(__file__).parent / "reference"
+MEANINGS = Path(__file__).parent / "meanings.yaml"
 MADE = "<!-- made by docs/generate.py from the code: change it there -->\n\n"
 
 
@@ -19,6 +25,7 @@ def pages() -> dict[str, str]:
         "plan.md": MADE + "\n".join(plan_page()) + "\n",
         "experiment.md": MADE + "\n".join(experiment_page()) + "\n",
         "measures.md": MADE + "\n".join(measures_page()) + "\n",
+        "results.md": MADE + "\n".join(results_page()) + "\n",
     }
 
 
@@ -40,7 +47,7 @@ def cli_page() -> Iterator[str]:
 
 
 def _exit_codes() -> Iterator[str]:
-    from inferometer.cli.mistakes import EXIT_CODES
+    from inferometer.cli.errors import EXIT_CODES
 
     yield "## Exit codes\n\n| code | means |\n|---|---|"
     for code, meaning in EXIT_CODES.items():
@@ -91,7 +98,7 @@ def plan_page() -> Iterator[str]:
 def experiment_page() -> Iterator[str]:
     """Every section of an experiment with its fields, and those of work that is no plan."""
     from inferometer.plan.experiment import Experiment
-    from inferometer.plan.offline_case import Latency, Throughput
+    from inferometer.plan.offline import Latency, Throughput
 
     yield "# The experiment\n"
     yield "`inferometer plan schema --experiment` prints the JSON schema for editors.\n"
@@ -153,6 +160,248 @@ def measures_page() -> Iterator[str]:
             f"| `{name}` | {told.title} | {told.unit} | {told.direction or ''} "
             f"| `{_cell(measure.formula)}` | {_cell(measure.sentence)} |"
         )
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+FILES = {
+    "run.json": "when it started, its state and kind: `run` of the document below",
+    "plan.yaml": "the plan with all defaults; `inferometer run plan.yaml` does it again. Secrets are not in it",
+    "environment.json": "machine, versions, target: `environment` of the document below",
+    "summary.json": "the numbers: `summary` of the document below",
+    "verdict.json": "whether they can be trusted: `verdict` of the document below",
+    "records.parquet": "one row per request, see [records.parquet](#recordsparquet)",
+    "samples.parquet": "what was sampled beside the load, see [samples.parquet](#samplesparquet)",
+    "shards.json": "the clock of each worker, and which logs were broken",
+    "manifest.json": "size and SHA-256 of every other file, written last: a run without it was killed",
+    "marks.json": "tags, baselines and the experiment that it is a case of; the one file that may change later",
+    "log-N.bin, log-observer.bin": "records and samples while the load goes on; gone once they are in Parquet files",
+    "server.log": "what a server that we started printed; `prepare-N.log` of the steps before it, `engine.log` of an "
+    "offline engine, `stdout.log` and `stderr.log` of a benchmark of your own, `matched.log` of a startup",
+}
+ENVIRONMENT = {
+    "inferometer": "version of Inferometer",
+    "command": "as it was typed, secrets removed",
+    "machine": "host, CPU, cores, memory and their limits, load before the run",
+    "gpu": "the GPUs of this machine with driver and memory; null: none",
+    "system": "kernel, distribution, container, clock source, limits",
+    "python": "version, and those of the packages that matter",
+    "git": "commit of the working folder, and whether something was changed since",
+    "workers": "processes that send the load",
+    "target": "what answered: URLs, models, server, version, context length",
+    "nonce": "what makes the prompts of this run new to a cache; those of datasets stay as they are",
+    "server": "how the server was started, where we did: command, version, log",
+}
+RUN = {
+    "id": "name of the run and of its folder",
+    "started": "wall clock, ISO 8601 with its zone",
+    "folder": "where it is kept; null: nowhere",
+    "state": "how it ended, as below",
+    "kind": "what was measured, as below",
+    "source": "only of an imported run: the format that it came from",
+}
+SAMPLES = {
+    "source": "what was sampled: the endpoint, the GPU, the host",
+    "name": "of the series",
+    "at": "instant in nanoseconds, on the clock of the records",
+    "value": "in the unit of the series",
+    "labels": "of a series of a metrics endpoint",
+}
+_PLAIN = {int: "whole number", float: "number", str: "text", bool: "true or false", bytes: "bytes", Any: "any"}
+_UNITS = (  # by the end of a name
+    ("_bytes_per_s", "bytes per second"),
+    ("_per_s", "per second"),
+    ("_share", "0 to 1"),
+    ("_bytes", "bytes"),
+    ("_at", "instant in ns"),
+    ("_ns", "nanoseconds"),
+    ("_hz", "hertz"),
+    ("_s", "seconds"),
+    ("_w", "watts"),
+    ("_c", "degrees Celsius"),
+)
+
+
+def results_page() -> Iterator[str]:
+    """What a run leaves behind: its folder, its document, and its tables."""
+    from inferometer.record.run import KINDS, STATES
+    from inferometer.record.schema import schema_of
+    from inferometer.record.summary import Summary
+    from inferometer.record.verdict import Verdict
+
+    yield "# Results\n"
+    yield "A run is kept in a folder, `<store>/runs/<id>`; `inferometer show RUN --json` prints everything but its"
+    yield "tables as one document, and [Python](../guides/python.md) has the same: `run.summary`, `run.verdict`,"
+    yield "`run.plan`, `run.environment`, `run.records`. Times are seconds, sizes bytes, shares 0 to 1. What is unknown"
+    yield "is null, never 0, and so is a section that a run has not. Fields are added without notice; where one changes"
+    yield "its meaning or goes, the number in `schema` grows.\n"
+    yield "## Files\n\n| file | |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(about)} |" for name, about in FILES.items())
+    yield "\n## Document\n"
+    yield "`--json` of `run`, `show`, `simulate` and others.\n\n| field | type | |\n|---|---|---|"
+    yield f"| `schema` | text | `{schema_of('run')}` |"
+    yield "| `run` | [run](#run) | which run it is |"
+    yield "| `verdict` | [Verdict](#verdict) or null | can the numbers be trusted? null: it still runs, or was killed |"
+    yield "| `summary` | [Summary](#summary) | the numbers |"
+    yield "| `plan` | [plan](#plan) | what was to be done |"
+    yield "| `environment` | [environment](#environment) | where it was done |"
+    yield "| `slowest` | list | only with `--slowest N`: the slowest requests |"
+    yield "\n`verdict` and `summary` have a `schema` of their own.\n\n## run\n\n| field | |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(about)} |" for name, about in RUN.items())
+    yield "\n| state | |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(about)} |" for name, about in STATES.items())
+    yield "\n| kind | |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(about)} |" for name, about in KINDS.items())
+    for kind in structs_of(Verdict, Summary):
+        yield from _struct(kind)
+    yield from _plan_and_environment()
+    yield from _tables()
+
+
+def structs_of(*roots: type) -> list[type]:
+    """The typed parts that these are made of, each before its own parts."""
+    found: list[type] = []
+
+    def visit(kind: Any) -> None:
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            if kind in found:
+                return
+            found.append(kind)
+            for base in _bases(kind):
+                visit(base)
+            for part in get_type_hints(kind).values():
+                visit(part)
+        for part in get_args(kind):
+            visit(part)
+
+    for root in roots:
+        visit(root)
+    return found
+
+
+def own_fields(kind: type) -> dict[str, Any]:
+    """Fields that it does not have from its base."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hints[name] for name in kind.__annotations__}
+
+
+def meaning_of(kind: type, field: str) -> str:
+    """The comment behind the field, else what docs/meanings.yaml says, else the unit that its name ends with."""
+    told = _comments(kind).get(field) or _meanings().get(kind.__name__, {}).get(field) or ""
+    return told or next((unit for end, unit in _UNITS if field.endswith(end)), "")
+
+
+@functools.cache
+def _meanings() -> dict[str, dict[str, str]]:
+    read: dict[str, dict[str, str]] = yaml.safe_load(MEANINGS.read_text(encoding="utf-8"))
+    return read
+
+
+@functools.cache
+def _comments(kind: type) -> dict[str, str]:
+    found: dict[str, str] = {}
+    above: list[str] = []
+    for line in inspect.getsource(kind).splitlines():
+        if re.fullmatch(r" {4}# .*", line):
+            above.append(line.strip("# "))
+            continue
+        field = re.match(r" {4}(\w+): [^#]*(?:#\s*(.*))?", line)
+        if field:
+            found[field[1]] = " ".join([*above, field[2] or ""]).strip()
+        above = []
+    return found
+
+
+def _bases(kind: type) -> list[type]:
+    return [base for base in kind.__bases__ if getattr(base, "__struct_fields__", ())]
+
+
+def _struct(kind: type) -> Iterator[str]:
+    from inferometer.record.encoding import _FLAT, _WHERE_KNOWN
+    from inferometer.record.summary import MeasureSummary
+
+    yield f"\n## {kind.__name__}\n"
+    if kind.__doc__ and "__doc__" in vars(kind):
+        yield _cell(kind.__doc__) + "\n"
+    for base in _bases(kind):
+        yield f"All fields of [{base.__name__}](#{base.__name__.lower()}), and:\n"
+    yield "| field | type | |\n|---|---|---|"
+    for name, hint in own_fields(kind).items():
+        meaning = _cell(meaning_of(kind, name))
+        if _FLAT.get(kind) == name:
+            meaning = _beside(
+                f"{meaning}; in JSON not under this name, but each as a field of its own beside the others"
+            )
+        elif kind is MeasureSummary and name in _WHERE_KNOWN:
+            meaning = _beside(f"{meaning}; left out of JSON where it is null")
+        yield f"| `{name}` | {_words_of(hint)} | {meaning} |"
+
+
+def _beside(text: str) -> str:
+    return text.removeprefix("; ")
+
+
+def _words_of(hint: Any) -> str:
+    """A type in plain words; one of our own links to its section."""
+    from inferometer.record.summary import Ends
+
+    if hint == Ends:
+        return "[low, high]"
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _words_of(parts[0])
+    if origin is Literal:
+        return ", ".join(f"`{part}`" for part in parts)
+    if origin in (Union, types.UnionType):
+        return " or ".join("null" if part is types.NoneType else _words_of(part) for part in parts)
+    if origin is list:
+        return f"list of {_words_of(parts[0])}"
+    if origin is dict:
+        return f"by name: {_words_of(parts[1])}"
+    return f"[{hint.__name__}](#{hint.__name__.lower()})"
+
+
+def _plan_and_environment() -> Iterator[str]:
+    from inferometer.plan.model import Plan
+
+    yield "\n## plan\n"
+    yield "As it was run, with all defaults and without secrets; [the plan](plan.md) has every field. An imported run"
+    yield "has what its file tells.\n\n| field | |\n|---|---|"
+    described = Plan.model_json_schema()["properties"]
+    yield from (f"| `{name}` | {_cell(described[name].get('description', ''))} |" for name in Plan.model_fields)
+    yield "\n## environment\n"
+    yield "| field | |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(about)} |" for name, about in ENVIRONMENT.items())
+    yield "\nA simulated run has `model` and `time`, a startup `log`, a benchmark `benchmark` and its tags; an imported"
+    yield "run has what its file tells."
+
+
+def _tables() -> Iterator[str]:
+    from inferometer.measure.frames import measure_columns
+    from inferometer.measure.registry import REGISTRY
+    from inferometer.record.record import OUTCOMES, Record
+
+    yield "\n## records.parquet\n"
+    yield "One row per request. Instants (`*_at`) are nanoseconds on one monotonic clock: only their differences mean"
+    yield "something. `read_*` are lists with an entry per read that carried a token. No derived number is stored.\n"
+    yield "| column | type | |\n|---|---|---|"
+    for name, hint in own_fields(Record).items():
+        words = "list of whole number" if name.startswith("read_") else _words_of(hint)
+        yield f"| `{name}` | {words} | {_cell(meaning_of(Record, name))} |"
+    yield "\n| outcome | |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(about)} |" for name, about in OUTCOMES.items())
+    yield "\n## run.records.to_arrow()\n"
+    yield "`run.records.to_arrow()`, `to_pandas()` and `to_polars()` have all columns of records.parquet in order of"
+    yield "the schedule, and the measures of each request beside them. Null: undefined, or of a request that was not"
+    yield "answered.\n\n| column | unit | formula | |\n|---|---|---|---|"
+    for name in measure_columns():
+        measure = REGISTRY[name]
+        yield f"| `{name}` | {measure.name.unit} | `{_cell(measure.formula)}` | {_cell(measure.sentence)} |"
+    yield "\n## samples.parquet\n"
+    yield "One row per sample: `run.samples`.\n\n| column | |\n|---|---|"
+    yield from (f"| `{name}` | {_cell(about)} |" for name, about in SAMPLES.items())
 
 
 def _cell(text: str) -> str:

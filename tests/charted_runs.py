@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
 from inferometer.measure.facts import Facts
@@ -81,7 +82,7 @@ def charted_run(
     plan = plan | ({"target": PLAN["target"] | {"model": said["model"]}} if "model" in said else {})
     records, typed, facts = records_of(n, **more), plan_from(plan, where="test"), Facts(start_at=START)
     summary = summarize(records, typed, facts)
-    summary["limits"] = judge_plan(typed, summary)
+    summary = structs.replace(summary, limits=judge_plan(typed, summary))
     return Run(
         id=id_,
         started_at="2026-11-01T12:00:00.000+00:00",

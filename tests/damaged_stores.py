@@ -16,25 +16,29 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from msgspec import structs
+
 from charted_runs import records_of, samples_of
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.judge.limits import judge_plan
 from inferometer.measure.facts import Facts
-from inferometer.measure.offline import Case, Pass, latency_summary, throughput_summary
+from inferometer.measure.offline import Case, latency_summary, throughput_summary
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
 from inferometer.record.log import LogWriter
 from inferometer.record.record import Record
+from inferometer.record.summary import Pass, Startup, Summary, Value
+from inferometer.record.verdict import Verdict
 from inferometer.store.experiments import new_experiment
 from inferometer.store.folder import new_run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 
 START = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
 INDEX_FILE = "index.sqlite"
-VALID = {"word": "valid", "reasons": []}
+PASS = Pass(elapsed_s=10.0, requests=100, input_tokens=51200, output_tokens=12800)
+VALID = Verdict(status="valid")
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ def small_store(folder: Path) -> SmallStore:
     """Seven runs that may be damaged, three that must survive, an experiment, a baseline, a calibration, an index."""
     store = open_store(folder)
     keep_curve(curve_of([]), folder)
-    with patch("inferometer.store.keeping.sync"):
+    with patch("inferometer.store.save.sync"):
         serving = [_serving(store, day) for day in range(4)]
         latency = [_latency(store, 4 + at, (size,)) for at, size in enumerate((1, 2))]
         throughput, startup = _throughput(store, 6), _startup(store, 7)
@@ -85,7 +89,7 @@ def _serving(store: Store, day: int) -> str:
     plan, records = plan_from(asked, where="test"), records_of(60, seed=day)
     facts = Facts(start_at=int(records.scheduled_at[0]))
     summary = summarize(records, plan, facts)
-    summary["limits"] = judge_plan(plan, summary)
+    summary = structs.replace(summary, limits=judge_plan(plan, summary))
     target = {"urls": ["http://127.0.0.1:8000"], "model": "m", "server": "vLLM", "version": "0.24.0"}
     return keep(
         store,
@@ -108,16 +112,16 @@ def _latency(store: Store, day: int, sizes: tuple[int, ...]) -> str:
 
 
 def _throughput(store: Store, day: int) -> str:
-    return _kept(store, day, "throughput", {"model": "m"}, throughput_summary([Pass(10.0, 100, 51200, 12800)]))
+    return _kept(store, day, "throughput", {"model": "m"}, throughput_summary([PASS]))
 
 
 def _startup(store: Store, day: int) -> str:
-    ready = {"value": 40.0, "unit": "s", "direction": "lower", "title": "Time to ready"}
-    summary = {"values": {"time_to_ready": ready}, "startup": {"phases": [], "engine": "vllm", "model": "m"}}
+    ready = Value(value=40.0, unit="s", direction="lower", title="Time to ready")
+    summary = Summary(values={"time_to_ready": ready}, startup=Startup(engine="vllm", model="m"))
     return _kept(store, day, "startup", {"server": {"type": "vllm", "model": "m"}}, summary)
 
 
-def _kept(store: Store, day: int, kind: Any, plan: dict[str, Any], summary: dict[str, Any]) -> str:
+def _kept(store: Store, day: int, kind: Any, plan: dict[str, Any], summary: Summary) -> str:
     environment = {"target": {"model": "m", "server": "vLLM", "version": "0.24.0"}}
     started = START + timedelta(days=day)
     kept = keep(store, kind=kind, plan=plan, environment=environment, summary=summary, verdict=VALID, started=started)

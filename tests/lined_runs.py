@@ -5,20 +5,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from inferometer.record.run import Run
+from inferometer.record.summary import MeasureSummary, Rate, Summary
+from inferometer.record.verdict import Reason, Status, judged
 
 START = datetime(2026, 10, 1, 3, 0, tzinfo=UTC)
 PLAN: dict[str, Any] = {"target": {"url": ["http://127.0.0.1:8000"], "model": "m"}, "load": {"concurrency": 8}}
 
 
-def summary_of(tpot: float, **more: float) -> dict[str, Any]:
+def summary_of(tpot: float, **more: float) -> Summary:
     """Milliseconds of TPOT, and what follows from it."""
     measures = {
-        "tpot": {"unit": "s", "mean": tpot / 1e3},
-        "ttft": {"unit": "s", "p50": more.get("ttft", 100.0) / 1e3},
-        "output_tokens": {"unit": "tokens", "mean": more.get("tokens", 64.0)},
+        "tpot": MeasureSummary(unit="s", statistics={"mean": tpot / 1e3}),
+        "ttft": MeasureSummary(unit="s", statistics={"p50": more.get("ttft", 100.0) / 1e3}),
+        "output_tokens": MeasureSummary(unit="tokens", statistics={"mean": more.get("tokens", 64.0)}),
     }
-    rates = {"output_rate": {"unit": "tokens/s", "window": more.get("rate", 8000 / tpot)}}
-    return {"loop": "closed", "measures": measures, "rates": rates}
+    rates = {"output_rate": Rate(unit="tokens/s", window=more.get("rate", 8000 / tpot))}
+    return Summary(loop="closed", measures=measures, rates=rates)
 
 
 def environment_of(version: str = "0.24.0", commit: str = "a" * 40) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def lined_run(
     number: int,
     tpot: float,
     environment: Mapping[str, Any] | None = None,
-    verdict: str = "valid",
+    verdict: Status = "valid",
     **more: float,
 ) -> Run:
     started = START + timedelta(days=number)
@@ -40,7 +42,7 @@ def lined_run(
         plan=PLAN,
         environment=dict(environment or environment_of()),
         summary=summary_of(tpot, **more),
-        verdict={"word": verdict, "reasons": [] if verdict == "valid" else [{"text": "Late."}]},
+        verdict=judged([] if verdict == "valid" else [Reason(status=verdict, code="late", text="Late.")]),
     )
 
 

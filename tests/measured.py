@@ -1,6 +1,6 @@
 """What is asked of a command that really measured, on whatever machine the tests run."""
 
-from inferometer.cli.mistakes import INVALID
+from inferometer.cli.errors import INVALID
 
 
 def assert_ran(code: int | None, told: str) -> None:

@@ -181,8 +181,7 @@ def seeds() -> list[Seed]:
 
 def _is_result(seed: Seed) -> bool:
     from inferometer.errors import DataError
-    from inferometer.exchange.importing.reading import parse
-    from inferometer.exchange.importing.recognise import recognise
+    from inferometer.exchange.importing.recognise import parse, recognise
 
     try:
         return bool(recognise(parse(seed.name, seed.content)))

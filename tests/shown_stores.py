@@ -8,30 +8,38 @@ from unittest.mock import patch
 
 import numpy as np
 
+from inferometer.record.summary import MeasureSummary, Rate, Summary, Value
+from inferometer.record.verdict import Reason, Status, Verdict
 from inferometer.store.experiments import new_experiment
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 
 NASTY = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 START = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
 
 
-def summary_of(ttft: float, tpot: float) -> dict[str, Any]:
+def summary_of(ttft: float, tpot: float) -> Summary:
     """As a closed loop of 8 gives it; seconds."""
-    return {
-        "loop": "closed",
-        "outcomes": {"ok": 500},
-        "measures": {
-            "ttft": {"unit": "s", "mean": ttft * 1.1, "p50": ttft, "p90": ttft * 1.6, "p99": ttft * 2.4},
-            "tpot": {"unit": "s", "mean": tpot, "p50": tpot * 0.98, "p99": tpot * 1.4},
-            "user_speed": {"unit": "tokens/s", "mean": 1 / tpot, "p50": 1 / tpot},
+    ttfts = {"mean": ttft * 1.1, "p50": ttft, "p90": ttft * 1.6, "p99": ttft * 2.4}
+    tpots = {"mean": tpot, "p50": tpot * 0.98, "p99": tpot * 1.4}
+    return Summary(
+        loop="closed",
+        outcomes={"ok": 500},
+        measures={
+            "ttft": MeasureSummary(unit="s", statistics=ttfts),
+            "tpot": MeasureSummary(unit="s", statistics=tpots),
+            "user_speed": MeasureSummary(unit="tokens/s", statistics={"mean": 1 / tpot, "p50": 1 / tpot}),
         },
-        "rates": {
-            "output_rate": {"unit": "tokens/s", "window": 8 / tpot},
-            "total_rate": {"unit": "tokens/s", "window": 40 / tpot},
+        rates={
+            "output_rate": Rate(unit="tokens/s", window=8 / tpot),
+            "total_rate": Rate(unit="tokens/s", window=40 / tpot),
         },
-    }
+    )
+
+
+def verdict_of(status: Status) -> Verdict:
+    late = Reason(status=status, code="late_sends", text="Sends were late.")
+    return Verdict(status=status, doubts=[] if status == "valid" else [late])
 
 
 def plan_of(
@@ -50,7 +58,7 @@ def environment_of(version: str, model: str = "m") -> dict[str, Any]:
     return {"target": target, "git": {"commit": "a" * 40}, "machine": {"cpu": "EPYC", "cores": 8}}
 
 
-def keep_one(store: Store, day: float, ttft: float, tpot: float, *, word: str = "valid", **more: Any) -> str:
+def keep_one(store: Store, day: float, ttft: float, tpot: float, *, status: Status = "valid", **more: Any) -> str:
     """A run of `day` days after the start; `more` is for the plan."""
     plan = plan_of(more.pop("inputs", 300), more.pop("outputs", 100), **more)
     version = "0.24.0" if day < 20 else "0.25.0"
@@ -60,7 +68,7 @@ def keep_one(store: Store, day: float, ttft: float, tpot: float, *, word: str = 
         plan=plan,
         environment=environment_of(version, plan["target"]["model"]),
         summary=summary_of(ttft, tpot),
-        verdict={"word": word, "reasons": [] if word == "valid" else [{"text": "Sends were late."}]},
+        verdict=verdict_of(status),
         started=START + timedelta(days=day),
         files={"server.log": b"INFO started\n"},
     )
@@ -114,7 +122,7 @@ def _cases() -> Iterator[tuple[int, int]]:
 
 def unsynced() -> Any:
     """Without waiting for the disk: 70 runs of 8 files each would take it a minute."""
-    return patch("inferometer.store.keeping.sync")
+    return patch("inferometer.store.save.sync")
 
 
 def shown_store(folder: Path) -> Store:
@@ -122,7 +130,7 @@ def shown_store(folder: Path) -> Store:
     store = open_store(folder)
     with unsynced(), store.batch():
         nightly(store, days=26)
-        keep_one(store, 50, 0.1, 0.01, word="doubtful", name=NASTY, model=NASTY)
+        keep_one(store, 50, 0.1, 0.01, status="doubtful", name=NASTY, model=NASTY)
     with unsynced():
         sweep(store)
     store.tag("latest", ["nightly"])
@@ -135,14 +143,16 @@ def batches(store: Store, days: int = 24) -> list[str]:
     for day in range(days):
         level = (1.25 if day >= 14 else 1.0) * (1 + 0.004 * (day % 3))
         measures = {
-            f"latency_bs{size}": {
-                "unit": "s",
-                "direction": "lower",
-                "title": f"Latency, batch of {size}",
-                "mean": level * (1 + size / 10),
-                "p50": level * (1 + size / 10),
-                "p99": level * (1.2 + size / 10),
-            }
+            f"latency_bs{size}": MeasureSummary(
+                unit="s",
+                direction="lower",
+                title=f"Latency, batch of {size}",
+                statistics={
+                    "mean": level * (1 + size / 10),
+                    "p50": level * (1 + size / 10),
+                    "p99": level * (1.2 + size / 10),
+                },
+            )
             for size in (1, 2, 4, 16)
         }
         kept = keep(
@@ -150,8 +160,8 @@ def batches(store: Store, days: int = 24) -> list[str]:
             kind="latency",
             plan={"model": "m", "batch_sizes": [1, 2, 4, 16], "input_lens": [512], "output_lens": [128]},
             environment=environment_of("0.24.0"),
-            summary={"measures": measures},
-            verdict={"word": "valid", "reasons": []},
+            summary=Summary(measures=measures),
+            verdict=verdict_of("valid"),
             started=START + timedelta(days=day),
         )
         ids.append(kept.id)
@@ -160,15 +170,19 @@ def batches(store: Store, days: int = 24) -> list[str]:
 
 def starts(store: Store, days: int = 3) -> list[str]:
     """A start of a server a night."""
-    said = {"value": 40.0, "unit": "s", "direction": "lower", "title": "Time to ready"}
+
+    def ready_after(seconds: float) -> Summary:
+        value = Value(value=seconds, unit="s", direction="lower", title="Time to ready")
+        return Summary(values={"time_to_ready": value})
+
     return [
         keep(
             store,
             kind="startup",
             plan={"server": {"type": "vllm", "model": "m"}},
             environment=environment_of("0.24.0"),
-            summary={"values": {"time_to_ready": said | {"value": 40.0 + day}}},
-            verdict={"word": "valid", "reasons": []},
+            summary=ready_after(40.0 + day),
+            verdict=verdict_of("valid"),
             started=START + timedelta(days=day),
         ).id
         for day in range(days)

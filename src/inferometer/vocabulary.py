@@ -1,16 +1,31 @@
 """The words everyone shares: names of measures, durations and sizes as people write them, numbers as they are
-shown. What a measure is made of is in `measure.registry`."""
+shown, and `"module:attribute"` as the registries write it. What a measure is made of is in `measure.registry`."""
 
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from functools import reduce
+from importlib import import_module
+from typing import Any, Literal
 
 NANOSECONDS = 1_000_000_000
 
 Direction = Literal["lower", "higher"]
+
+
+def attribute_at(place: str) -> Any:
+    """What `"module:attribute"` names, imported now; the attribute may have dots. An `ImportError` says what is not
+    there; errors of the module's own imports pass as they are."""
+    module, colon, attribute = place.partition(":")
+    if not (module and colon and attribute):
+        raise ImportError(f"{place!r} must be written module:attribute")
+    imported = import_module(module)
+    try:
+        return reduce(getattr, attribute.split("."), imported)
+    except AttributeError as error:
+        raise ImportError(f"{place}: {error}", name=module) from error
 
 
 @dataclass(frozen=True, slots=True)

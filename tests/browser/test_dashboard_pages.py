@@ -12,7 +12,7 @@ from chrome import until
 from pages import DRAWN, check_accessible, check_stays_home
 
 from dashboards import dashboard
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from shown_stores import NASTY, shown_store
 
 ROWS = "document.querySelectorAll('table.runs tbody tr').length"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from charted_runs import charted_run, samples_of
 from inferometer.show.report.content import run_report
-from inferometer.show.report.html import as_html
+from inferometer.show.report.writing import as_html
 
 UNDRAWN = "document.querySelectorAll('figure.chart:not([data-drawn])').length"
 

@@ -3,7 +3,7 @@
 import pytest
 from pages import DRAWN, check_accessible, check_stays_home
 
-from inferometer.site import site
+from inferometer.conduct.dashboard import site
 from shown_stores import NASTY, batches, shown_store, unsynced
 
 ROWS = "document.querySelectorAll('table.runs tbody tr').length"

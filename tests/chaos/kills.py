@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from inferometer.cli.mistakes import EXIT_CODES
+from inferometer.cli.errors import EXIT_CODES
 from inferometer.store.folder import load_run
 
 from .commands import Command, Ended, Ground, StoppedError
@@ -149,7 +149,7 @@ def _judge_run(trial: Trial, ground: Ground, store: Path, truth: dict[str, float
         trial.miss(1, "the run is not listed")
     trial.judge(_shown(ground, store, folders[0]), {0})
     try:
-        records = load_run(folders[0]).records()
+        records = load_run(folders[0]).records
     except Exception as error:
         trial.miss(len(truth), f"its records cannot be read: {type(error).__name__}: {error}"[:300])
         return

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from inferometer.cli.mistakes import INVALID, UNREACHABLE
+from inferometer.cli.errors import INVALID, UNREACHABLE
 from inferometer.record.columns import Records, known
 from inferometer.record.record import CENSORED, OUTCOMES
 from inferometer.store.folder import load_run
@@ -21,7 +21,7 @@ from .hostile import HEALTHY_INPUT, Attack, HostileServer
 from .trial import DOCUMENTED, Attempt, Trial
 
 REQUEST_S = 3.0  # the time limit of a request
-LATE_S = 5.0  # by which a time limit may be overrun: a second is promised, the rest is for a machine that is busy
+LATE_S = 2.0  # by which a time limit may be overrun: a second is promised, the other is for a machine that is busy
 RUN_S = 60.0  # for start, probe, load and summary
 TOO_MANY_FAILED = 0.10
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def _judge_refusal(trial: Trial, ended: Ended) -> None:
 
 def _judge_run(trial: Trial, attack: Attack, server: HostileServer, ended: Ended, folder: Path) -> None:
     try:
-        records = load_run(folder).records()
+        records = load_run(folder).records
     except Exception as error:
         trial.miss(attack.requests, f"its records cannot be read: {type(error).__name__}: {error}"[:300])
         return

@@ -118,13 +118,13 @@ def _judged(name: str, seen: Sequence[Look]) -> bool:
 
 
 def _print_verdict(folder: Path) -> None:
-    for reason in load_run(folder).verdict.get("reasons", []):
-        print(f"    {reason.get('text')}")
+    for reason in load_run(folder).doubts:
+        print(f"    {reason.text}")
 
 
 def _delay_grows(folder: Path) -> bool:
     """Our own delay before a request was sent, early and late in the run."""
-    records = load_run(folder).records()
+    records = load_run(folder).records
     if records is None or len(records) < 8:
         print("delay: too few requests")
         return True

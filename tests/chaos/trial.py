@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from inferometer.cli.mistakes import EXIT_CODES, UNEXPECTED
+from inferometer.cli.errors import EXIT_CODES, UNEXPECTED
 
 from .commands import Ended, Ground
 

@@ -23,7 +23,7 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from inferometer.workload.words import words
+from inferometer.workload.writer import words
 
 BIN = Path(sys.executable).parent
 INFEROMETER = [str(BIN / "inferometer")]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import inferometer
+from inferometer.conduct.run import run
 from inferometer.errors import TargetError
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 from inferometer.target.server import running
 
 pytestmark = pytest.mark.engines
@@ -97,7 +97,7 @@ def test_a_run_against_one(engine, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "verysecret")
     plan = {"server": container(engine), "load": {"concurrency": 4}, "stop": {"requests": 20}}
     kept = run(plan_from(plan), store=tmp_path)
-    assert kept.summary["outcomes"] == {"ok": 20}
+    assert kept.summary.outcomes == {"ok": 20}
     facts = kept.environment["server"]
     assert (facts["engine"], facts["image"]) == (engine, IMAGE)
     assert facts["image_id"] and not there(engine, facts["container"])

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.conduct.offline import offline
 from inferometer.errors import PlanError
-from inferometer.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.target.offline.engine import EngineSettings, open_engine
 from inferometer.target.offline.transformers import TransformersEngine
@@ -50,10 +50,10 @@ def test_a_latency_run(tiny_model, tmp_path):
     plan = LatencyPlan(on, (1, 4), (16,), (8, 32), iters=6, warmup=2)
     run = offline(plan, store=tmp_path / "store")
     assert run.state == "complete"
-    assert [len(case["latencies"]) for case in run.summary["cases"]] == [6] * 4
-    few, many = (run.summary["measures"][f"latency_bs1_in16_out{n}"]["p50"] for n in (8, 32))
+    assert [len(case.latencies) for case in run.summary.cases] == [6] * 4
+    few, many = (run.summary.measures[f"latency_bs1_in16_out{n}"]["p50"] for n in (8, 32))
     assert many > 2 * few  # four times the steps
-    assert [case["output_tokens"] for case in run.summary["cases"]] == [8, 32, 32, 128]
+    assert [case.output_tokens for case in run.summary.cases] == [8, 32, 32, 128]
     traces = list((tmp_path / "traces").glob("*.json.gz"))
     assert len(traces) == 4
     assert run.environment["target"]["dtype"] == "float32"
@@ -63,10 +63,10 @@ def test_a_throughput_run_in_batches(tiny_model, tmp_path):
     workload = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
     plan = ThroughputPlan(choice(tiny_model, batch_size=4), workload, num_prompts=10, warmup=2, repeats=2)
     run = offline(plan, store=tmp_path)
-    assert run.summary["requests"] == 20
-    assert run.summary["output_tokens"] == 120
-    rates = run.summary["rates"]
-    assert rates["total_rate"]["window"] > rates["output_rate"]["window"] > rates["request_rate"]["window"] > 0
+    assert run.summary.requests == 20
+    assert run.summary.output_tokens == 120
+    rates = run.summary.rates
+    assert rates["total_rate"].window > rates["output_rate"].window > rates["request_rate"].window > 0
 
 
 def test_a_context_too_short_is_said_before_the_start(tiny_model, tmp_path):
@@ -88,7 +88,7 @@ def test_a_batch_that_fails_is_a_result(tiny_model, tmp_path):
             return super()._tensor(rows)
 
     run = offline(plan, store=tmp_path, open_engine=lambda _name, settings: Small(settings))
-    states = [case["state"] for case in run.summary["cases"]]
+    states = [case.state for case in run.summary.cases]
     assert states == ["complete", "failed", "complete"]
-    assert run.summary["engine_starts"] == 1
-    assert "out of memory" in run.summary["cases"][1]["error"]
+    assert run.summary.engine_starts == 1
+    assert "out of memory" in run.summary.cases[1].error

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from inferometer.offline import offline
+from inferometer.conduct.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.target.offline.engine import EngineSettings
 from inferometer.target.offline.vllm import VllmEngine
@@ -39,8 +39,8 @@ def test_a_throughput_run_with_a_trace(tiny_model, tmp_path):
     workload = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
     on = choice(tiny_model, n=2, profile=str(tmp_path / "traces"))
     run = offline(ThroughputPlan(on, workload, num_prompts=12, warmup=2), store=tmp_path / "store")
-    assert run.verdict["word"] == "valid"
-    assert run.summary["output_tokens"] == 12 * 6 * 2
+    assert run.status == "valid"
+    assert run.summary.output_tokens == 12 * 6 * 2
     assert any((tmp_path / "traces").iterdir())
     facts = run.environment["target"]
     assert (facts["engine"], facts["dtype"], facts["max_model_len"], facts["vocabulary"]) == (
@@ -69,7 +69,7 @@ def test_an_engine_that_dies_is_started_again_once(tiny_model, tmp_path):
         return Mortal(settings)
 
     run = offline(plan, store=tmp_path, open_engine=mortal, notes=said.append)
-    assert [case["state"] for case in run.summary["cases"]] == ["complete", "failed", "complete", "complete"]
-    assert run.summary["engine_starts"] == 2
+    assert [case.state for case in run.summary.cases] == ["complete", "failed", "complete", "complete"]
+    assert run.summary.engine_starts == 2
     assert "the engine had died and was started again" in said
-    assert [reason["code"] for reason in run.verdict["reasons"]][:2] == ["case_failed", "engine_restarted"]
+    assert [reason.code for reason in run.doubts][:2] == ["case_failed", "engine_restarted"]

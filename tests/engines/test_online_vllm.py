@@ -2,8 +2,8 @@
 
 import pytest
 
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 
 pytestmark = pytest.mark.engines
 
@@ -31,20 +31,20 @@ def measured(vllm_server, vllm_section, model, tmp_path):
 @pytest.mark.parametrize("load", [{"rate": 4}, {"concurrency": 8}], ids=["open", "closed"])
 def test_counts_agree_with_its_own(measured, api, load):
     kept = measured(api, load)
-    assert (kept.state, kept.summary["outcomes"]) == ("complete", {"ok": REQUESTS})
-    agreed = kept.summary["server"]["conservation"]
-    assert all(agreed[name]["agree"] for name in ("requests", "prompt_tokens", "generation_tokens"))
-    assert agreed["generation_tokens"]["server"] == REQUESTS * 16
-    assert kept.summary["tokens"]["output"]["counted_by"] == {"running usage": REQUESTS}
+    assert (kept.state, kept.summary.outcomes) == ("complete", {"ok": REQUESTS})
+    agreed = kept.summary.server.conservation
+    assert agreed.requests.agree and agreed.prompt_tokens.agree and agreed.generation_tokens.agree
+    assert agreed.generation_tokens.server == REQUESTS * 16
+    assert kept.summary.tokens.output.counted_by == {"running usage": REQUESTS}
     assert kept.environment["server"]["version"].startswith("0.")
 
 
 def test_prompts_have_the_asked_length(measured):
-    records = measured().records()
+    records = measured().records
     assert set(records.input_tokens) == {64}
 
 
 def test_turns_of_a_chat(measured):
     kept = measured("chat", {"concurrency": 4}, turns=3)
-    assert kept.summary["outcomes"] == {"ok": REQUESTS}
-    assert kept.summary["server"]["conservation"]["prompt_tokens"]["agree"]
+    assert kept.summary.outcomes == {"ok": REQUESTS}
+    assert kept.summary.server.conservation.prompt_tokens.agree

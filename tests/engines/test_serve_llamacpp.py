@@ -3,8 +3,8 @@ it: the next request must neither fail nor be mistimed. `deploy/install-llama.sh
 
 import pytest
 
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 
 pytestmark = pytest.mark.engines
 
@@ -36,8 +36,8 @@ def test_it_is_started_measured_and_stopped(section, model, tmp_path, api):
         "stop": {"requests": REQUESTS, "drain": "10min"},
     }
     kept = run(plan_from(document), store=tmp_path / "store")
-    assert (kept.state, kept.summary["outcomes"]) == ("complete", {"ok": REQUESTS})
-    records = kept.records()
+    assert (kept.state, kept.summary.outcomes) == ("complete", {"ok": REQUESTS})
+    records = kept.records
     assert records.output_tokens.tolist() == [OUTPUT] * REQUESTS
     assert (records.input_tokens >= 64).all()
     assert (records.sent_at >= records.ready_at).all()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
 
 pytestmark = pytest.mark.engines
 
@@ -35,7 +35,7 @@ def test_answers_are_whole_and_counted(model, tmp_path):
         "stop": {"requests": REQUESTS, "drain": "10min"},  # whatever else the machine does
     }
     kept = run(plan_from(document), store=tmp_path / "store")
-    assert (kept.state, kept.summary["outcomes"]) == ("complete", {"ok": REQUESTS})
-    records = kept.records()
+    assert (kept.state, kept.summary.outcomes) == ("complete", {"ok": REQUESTS})
+    records = kept.records
     assert (records.output_tokens > 0).all()
     assert (records.input_tokens >= 32).all()

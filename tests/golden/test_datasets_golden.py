@@ -5,9 +5,9 @@ import json
 import pytest
 
 from inferometer.plan.reading import plan_from
-from inferometer.workload.context import WorkloadContext
+from inferometer.workload.dataset import statistics_of
 from inferometer.workload.registry import workload_of
-from inferometer.workload.statistics import statistics_of
+from inferometer.workload.session import WorkloadContext
 from inferometer.workload.tokenizers import tokenizer_named
 
 pytestmark = pytest.mark.golden

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from inferometer.exchange.exporting.llmd import report
-from inferometer.exchange.exporting.pieces import Asked
-from inferometer.exchange.exporting.registry import pieces
-from inferometer.exchange.vllm_latency import latency_document
+from inferometer.exchange.exporting.registry import Asked, pieces
+from inferometer.exchange.exporting.vllm import latency_document
 from inferometer.measure.facts import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
@@ -19,6 +18,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary, Value
 
 pytestmark = pytest.mark.golden
 
@@ -99,8 +99,8 @@ def test_sessions_are_told_where_there_are_any(data):
 
 @pytest.mark.parametrize("kind", ["latency", "throughput", "startup", "benchmark"])
 def test_other_kinds_of_runs_are_valid_reports_too(data, kind):
-    values = {"time": {"value": 3.0, "unit": "s", "direction": "lower", "title": "Time"}}
-    run = Run("id", "2026-11-15T03:12:07+00:00", {"model": "m"}, {}, {"values": values}, {}, kind=kind)
+    time = Value(value=3.0, unit="s", direction="lower", title="Time")
+    run = Run("id", "2026-11-15T03:12:07+00:00", {"model": "m"}, {}, Summary(values={"time": time}), kind=kind)
     jsonschema.validate(_plain(run), schema(data, "0_2_1"))
 
 

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import yaml
 
-from inferometer.exchange.importing.conduct import import_file
-from inferometer.exchange.importing.reading import read_source
-from inferometer.exchange.importing.recognise import format_named, recognise
+from inferometer.exchange.importing.importer import import_file
+from inferometer.exchange.importing.recognise import format_named, read_source, recognise
 from inferometer.measure.answers import Answers
 from inferometer.measure.registry import each_of
 from inferometer.measure.values import quantities
@@ -36,7 +35,7 @@ def test_requests_of_vllm_make_its_printed_numbers_again(data: Path, tmp_path: P
     file = data / f"vllm-0.24-h200/vllm_bench_serve_{case}.json"
     said = json.loads(file.read_bytes())
     (run,) = kept(file, tmp_path)
-    records = run.records()
+    records = run.records
     assert records is not None and len(records) == said["completed"]
     answers = Answers.of(records)
     for ours, theirs in (("ttft", "ttft"), ("tpot", "tpot"), ("e2e", "e2el")):
@@ -49,10 +48,10 @@ def test_requests_of_vllm_make_its_printed_numbers_again(data: Path, tmp_path: P
     assert np.percentile(gaps, 99) == pytest.approx(said["p99_itl_ms"], rel=1e-6)
     assert int(records.output_tokens.sum()) == said["total_output_tokens"]
     assert int(records.input_tokens.sum()) == said["total_input_tokens"]
-    reported = run.summary["reported"]
-    assert reported["measures"]["itl"]["p99"] == pytest.approx(said["p99_itl_ms"] / 1000)
-    assert reported["rates"]["output_rate"]["window"] == said["output_throughput"]
-    assert [reason["code"] for reason in run.verdict["reasons"]] == ["imported"]  # nothing in it disagrees
+    reported = run.summary.reported
+    assert reported.measures["itl"]["p99"] == pytest.approx(said["p99_itl_ms"] / 1000)
+    assert reported.rates["output_rate"].window == said["output_throughput"]
+    assert run.verdict.codes == ["imported"]  # nothing in it disagrees
 
 
 @pytest.mark.parametrize("case", SERVE)
@@ -61,7 +60,7 @@ def test_the_means_of_the_file_are_those_of_its_printed_table(data: Path, tmp_pa
     (run,) = kept(data / f"vllm-0.24-h200/vllm_bench_serve_{case}.json", tmp_path)
     printed = {name: float(value) for name, value in re.findall(r"^(\w+ \w+) \(ms\): +([\d.]+)", log, re.MULTILINE)}
     for word, name in (("TTFT", "ttft"), ("TPOT", "tpot"), ("ITL", "itl"), ("E2EL", "e2e")):
-        reported = run.summary["reported"]["measures"][name]
+        reported = run.summary.reported.measures[name]
         for head, statistic in (("Mean", "mean"), ("Median", "p50"), ("P99", "p99")):
             assert reported[statistic] * 1000 == pytest.approx(printed[f"{head} {word}"], abs=0.0051)
 
@@ -145,7 +144,7 @@ def test_newer_reports_of_llm_d(data: Path, tmp_path: Path, version: str) -> Non
     assert found["vllm-svc-0.gpu_memory_usage"] == pytest.approx(62.4 * 2**30)
     assert run.started_at.startswith("2025-11-05T18:00:42")
     assert run.environment["gpus"] == ["NVIDIA-H100-80GB-HBM3"] * 16
-    assert run.summary["window"]["length_s"] == pytest.approx(49.972, abs=0.001)
+    assert run.summary.window.length_s == pytest.approx(49.972, abs=0.001)
 
 
 def test_the_old_report_of_llm_d_is_in_seconds_whatever_it_says(data: Path, tmp_path: Path) -> None:
@@ -156,7 +155,7 @@ def test_the_old_report_of_llm_d_is_in_seconds_whatever_it_says(data: Path, tmp_
     assert found["e2e.p90"] == pytest.approx(5.94717199734878)
     # its parts add up only so: TTFT and 31 more tokens make the request
     assert found["ttft.mean"] + 30.8 * found["tpot.mean"] == pytest.approx(found["e2e.mean"], rel=0.05)
-    assert "read as seconds" in run.summary["notes"][0]
+    assert "read as seconds" in run.summary.notes[0]
 
 
 @pytest.mark.parametrize(

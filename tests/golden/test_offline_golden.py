@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from inferometer.exchange.vllm_latency import latency_document
+from inferometer.exchange.exporting.vllm import latency_document
 
 pytestmark = pytest.mark.golden
 

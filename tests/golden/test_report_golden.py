@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.exchange.importing.conduct import import_file
+from inferometer.conduct.startup import startup_from_log
+from inferometer.exchange.importing.importer import import_file
 from inferometer.record.run import Run
 from inferometer.show.charts import charts_of, charts_of_runs, draw
 from inferometer.show.report.content import run_report
-from inferometer.show.report.html import as_html
 from inferometer.show.report.together import runs_report
-from inferometer.startup import startup_from_log
+from inferometer.show.report.writing import as_html
 
 pytestmark = pytest.mark.golden
 
@@ -29,7 +29,7 @@ def test_requests_of_vllm_on_an_h200_as_charts(runs: list[Run]) -> None:
     names = {chart.name for chart in charts_of(runs[0])}
     assert {"ttft_cdf", "itl_histogram", "tokens_over_time", "requests"} <= names
     rows = draw("ttft_cdf", runs[0]).spec["data"]["values"]
-    said = runs[0].summary["measures"]["ttft"]["p50"] * 1e3
+    said = runs[0].summary.measures["ttft"]["p50"] * 1e3
     assert np.interp(0.5, [row["share"] for row in rows], [row["value"] for row in rows]) == pytest.approx(
         said, rel=0.05
     )

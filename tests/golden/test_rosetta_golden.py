@@ -7,13 +7,13 @@ import re
 import pytest
 
 from inferometer.exchange.exporting.vllm import serve_document
-from inferometer.exchange.importing.found import ImportedRun
-from inferometer.exchange.importing.summing import summary_of, verdict_of
-from inferometer.exchange.importing.vllm_bench import imported
+from inferometer.exchange.importing.importer import summary_of, verdict_of
+from inferometer.exchange.importing.source import ImportedRun
+from inferometer.exchange.importing.vllm import imported
+from inferometer.measure.rosetta.definition import Seen
 from inferometer.measure.rosetta.registry import fields, tool_named
-from inferometer.measure.rosetta.seen import Seen
 from inferometer.record.run import Run
-from inferometer.show.rosetta import rosetta
+from inferometer.show.imported import rosetta
 
 pytestmark = pytest.mark.golden
 NAMES = ("300_100_5", "1000_200_8", "2000_400_inf")

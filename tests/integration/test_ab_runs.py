@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from inferometer.ab import Design, ab
 from inferometer.cli import execute
+from inferometer.conduct.ab import Design, ab
 from inferometer.errors import TargetError
 from inferometer.plan.reading import plan_from
 from inferometer.store.experiments import experiments_of
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from measured import assert_ran
 
 STEPS = {"base": 0.04, "prefill_token": 0, "decode_sequence": 0}  # slow, so that a busy machine's lateness is small

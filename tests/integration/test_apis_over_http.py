@@ -96,9 +96,9 @@ def test_an_api_without_tokens_has_a_latency_and_input_tokens(simulator: str, tm
         assert record.input_tokens == (18 if api == "embeddings" else 18 + 7 * 2)  # the query goes with each document
         assert np.frombuffer(record.read_at, np.int64).tolist() == [record.ended_at]
     columns = Records.of(records)
-    measures = summarize(columns, plan, facts_of(plan, columns, []))["measures"]
-    assert measures["e2e"]["count"] == measures["ttft"]["count"] > 0
-    assert (measures["output_tokens"]["count"], measures["tpot"]["count"]) == (0, 0)
+    measures = summarize(columns, plan, facts_of(plan, columns, [])).measures
+    assert measures["e2e"].count == measures["ttft"].count > 0
+    assert (measures["output_tokens"].count, measures["tpot"].count) == (0, 0)
 
 
 def test_embeddings_of_token_ids(simulator: str, tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_template_with_bare_text_is_estimated_and_marked(tmp_path: Path) -> No
         assert 6 <= np.frombuffer(record.read_tokens, np.int64).sum() <= 9
     columns = Records.of(records)
     summary = summarize(columns, plan, facts_of(plan, columns, []))
-    assert summary["tokens"]["output"]["estimated"] > 0
+    assert summary.tokens.output.estimated > 0
 
 
 def test_a_template_with_events_of_another_api(simulator: str, tmp_path: Path) -> None:

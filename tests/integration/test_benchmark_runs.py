@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from inferometer.benchmark import run_benchmark
 from inferometer.cli import execute
-from inferometer.comparison import check_run, compare_runs, history_of
+from inferometer.conduct.benchmark import run_benchmark
+from inferometer.conduct.compare import check_run, compare_runs, history_of
+from inferometer.conduct.prepare import begin, prepare
+from inferometer.conduct.sweep import sweep
 from inferometer.errors import PlanError, TargetError
-from inferometer.experiment.conduct import sweep
-from inferometer.experiment.prepare import begin, prepare
 from inferometer.measure.values import quantities
 from inferometer.plan.benchmark import Benchmark
-from inferometer.store.opening import open_store
-from inferometer.target.processes import birth
+from inferometer.store.store import open_store
+from inferometer.target.process import birth
 
 ENTRY = {"name": "decode", "value": 8.0, "unit": "ms", "direction": "lower"}
 
@@ -33,7 +33,7 @@ def test_a_command_is_a_run_like_any_other(tmp_path):
         command(code).model_copy(update={"command": [sys.executable, "-c", code, json.dumps(ENTRY)]}), tmp_path
     )
     kept = open_store(tmp_path).load(made.id)
-    assert (kept.kind, kept.state, kept.verdict["word"]) == ("benchmark", "complete", "valid")
+    assert (kept.kind, kept.state, kept.status) == ("benchmark", "complete", "valid")
     assert quantities(kept.summary)["decode"].value == 0.008
     assert kept.environment["benchmark"]["exit_code"] == 0 and kept.environment["machine"]["cores"]
     assert (kept.folder / "stderr.log").read_text() == "about to\n" and "log" in (
@@ -45,9 +45,9 @@ def test_a_command_is_a_run_like_any_other(tmp_path):
 def test_a_file_that_it_writes_and_a_stale_one(tmp_path):
     code = f"import json; json.dump({ENTRY!r}, open('r.json', 'w'))"
     made = run_benchmark(command(code, output="r.json", folder=str(tmp_path)), tmp_path / "store")
-    assert made.verdict["word"] == "valid"
+    assert made.status == "valid"
     stale = run_benchmark(command("pass", output="r.json", folder=str(tmp_path)), tmp_path / "store")
-    assert stale.state == "failed" and "was not written" in stale.verdict["reasons"][0]["text"]
+    assert stale.state == "failed" and "was not written" in stale.doubts[0].text
 
 
 def test_a_function(tmp_path, monkeypatch):
@@ -61,20 +61,20 @@ def test_a_function(tmp_path, monkeypatch):
     made = run_benchmark(Benchmark(python="mybench:decode", args={"batch": 4}, folder=str(tmp_path)), tmp_path / "s")
     assert quantities(made.summary)["decode"].value == 4 and made.plan["name"] == "decode"
     broken = run_benchmark(Benchmark(python="mybench:broken", folder=str(tmp_path)), tmp_path / "s")
-    assert broken.state == "failed" and "RuntimeError: no luck" in broken.verdict["reasons"][0]["text"]
+    assert broken.state == "failed" and "RuntimeError: no luck" in broken.doubts[0].text
     with pytest.raises(PlanError, match="mybench:none: there is no such function"):
         run_benchmark(Benchmark(python="mybench:none", folder=str(tmp_path)), tmp_path / "s")
 
 
 def test_an_exit_code_is_kept_with_what_it_measured(tmp_path):
     made = run_benchmark(printing(ENTRY, then="raise SystemExit(3)"), tmp_path)
-    assert (made.state, made.verdict["word"], made.environment["benchmark"]["exit_code"]) == ("failed", "invalid", 3)
-    assert "exit status 3" in made.verdict["reasons"][0]["text"] and quantities(made.summary)["decode"]
+    assert (made.state, made.status, made.environment["benchmark"]["exit_code"]) == ("failed", "invalid", 3)
+    assert "exit status 3" in made.doubts[0].text and quantities(made.summary)["decode"]
 
 
 def test_bad_output_says_what_was_expected_and_what_was_printed(tmp_path):
     made = run_benchmark(command("print('42 tokens')"), tmp_path)
-    text = made.verdict["reasons"][0]["text"]
+    text = made.doubts[0].text
     assert 'expected JSON such as {"name"' in text and "42 tokens" in text
 
 
@@ -84,7 +84,7 @@ def test_a_time_limit_ends_the_whole_family(tmp_path):
         "print(subprocess.Popen(sleep, start_new_session=True).pid, flush=True); time.sleep(600)"
     )
     made = run_benchmark(command(code, timeout=1.0), tmp_path)
-    assert made.state == "failed" and "took longer than 1 s and was ended" in made.verdict["reasons"][0]["text"]
+    assert made.state == "failed" and "took longer than 1 s and was ended" in made.doubts[0].text
     child = int((made.folder / "stdout.log").read_text())
     assert birth(child) is None
 

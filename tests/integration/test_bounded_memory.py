@@ -12,7 +12,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
 from inferometer.record.log import LogWriter
 from inferometer.record.record import Record
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 REQUESTS, READS = 11_000, 200  # 2.2 million reads, more than are held; in memory all of this took 600 MB
 MOST_MB = 300  # some 120 MB of these are Python, numpy and pyarrow themselves
@@ -21,18 +21,18 @@ FINISH = """
 import sys
 from pathlib import Path
 from inferometer.plan.reading import plan_from
-from inferometer.run import finish, partial_run
+from inferometer.conduct.run import finish, partial_run
 from inferometer.store.folder import RunFolder, load_run
 from inferometer.exchange.exporting.registry import write
 path, out = Path(sys.argv[1]), Path(sys.argv[2])
 kept = load_run(path)
 partial = partial_run(kept, path.parent.parent)
 run = finish(plan_from(kept.plan, where="test"), RunFolder(path, kept.started_at), "complete")
-assert run.summary["measures"]["itl"]["p99"] == partial.summary["measures"]["itl"]["p99"]
+assert run.summary.measures["itl"].p99 == partial.summary.measures["itl"].p99
 write("vllm", [run], out / "vllm", detailed=True)
 status = Path("/proc/self/status").read_text()  # not getrusage: that counts what the parent had before exec
 peak_kb = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
-print(run.summary["measures"]["itl"]["count"], peak_kb // 1024)
+print(run.summary.measures["itl"].count, peak_kb // 1024)
 """
 
 

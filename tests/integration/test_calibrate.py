@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from inferometer import calibrate as module
-from inferometer.calibrate import Point, calibrate, calibration_path, curve_of, keep_curve, load_curve
+from inferometer.conduct import calibrate as module
+from inferometer.conduct.calibrate import Point, calibrate, calibration_path, curve_of, keep_curve, load_curve
 from inferometer.errors import StoreError
-from inferometer.measure.calibration import error_at
+from inferometer.measure.accuracy import with_error
+from inferometer.record.summary import Instrument
 
 SMALL = [
     Point(streams=2, interval_s=0.01, tokens=20, rounds=1),
     Point(streams=32, interval_s=0.005, tokens=40, rounds=1),
 ]
+
+
+def load(streams: int, events_per_s: float) -> Instrument:
+    return Instrument(stamps=None, calibrated=False, workers=1, streams=streams, events_per_s=events_per_s)
 
 
 def test_a_curve_is_measured_kept_and_looked_up(tmp_path: Path) -> None:
@@ -32,8 +37,8 @@ def test_a_curve_is_measured_kept_and_looked_up(tmp_path: Path) -> None:
         assert 0 <= point["ttft_error_p50"] <= point["ttft_error_p99"] < 0.5
         assert point["events_per_s"] > 0 and point["cpu_s_per_million"] > 0
         assert point["stamps"] in {"kernel", "read"}
-    found = error_at(curve, 8, curve["points"][0]["events_per_s"])
-    assert found is not None and found["ttft_error_p99"] is not None
+    found = with_error(load(8, curve["points"][0]["events_per_s"]), curve)
+    assert found.calibrated and found.ttft_error_p99 is not None
 
 
 def test_no_curve_is_none_and_a_damaged_one_too(tmp_path: Path) -> None:
@@ -85,8 +90,8 @@ def test_the_quick_curve_covers_ordinary_runs() -> None:
         for point in module.QUICK
     ]
     for streams, interval_s in ((1, 0.004), (8, 0.0048), (32, 0.0054), (128, 0.0054), (512, 0.0054)):
-        found = error_at({"points": points}, streams, streams / interval_s)
-        assert found is not None and not found["extrapolated"], streams
+        found = with_error(load(streams, streams / interval_s), {"points": points})
+        assert found.calibrated and not found.extrapolated, streams
 
 
 def test_points_fill_their_time() -> None:

@@ -10,10 +10,11 @@ import pytest
 
 from inferometer.cli import main
 from inferometer.errors import StoreError
-from inferometer.show.notify.notebook import Note, notebook
+from inferometer.record.verdict import Verdict
+from inferometer.show.notify.news import Note, notebook
 from inferometer.store.experiments import new_experiment
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 from lined_runs import PLAN, environment_of, summary_of
 from receivers import receiving
 
@@ -28,7 +29,7 @@ def kept(store, number, tpot, **more):
         plan=PLAN | more,
         environment=environment_of(),
         summary=summary_of(tpot * WIGGLE[number % len(WIGGLE)], ttft=100 * WIGGLE[number * 3 % len(WIGGLE)]),
-        verdict={"word": "valid", "reasons": []},
+        verdict=Verdict(status="valid"),
         started=START + timedelta(days=number),
     )
 
@@ -136,7 +137,7 @@ def test_a_case_that_left_no_run_is_found_told_once_and_its_end_once(store, caps
 
 def test_of_a_store_that_is_shared_only_what_was_made_here(store, capsys):
     other = environment_of() | {"machine": {"host": "another"}}
-    keep(store, kind="serving", plan=PLAN, environment=other, summary=summary_of(20.0), verdict={"word": "valid"})
+    keep(store, kind="serving", plan=PLAN, environment=other, summary=summary_of(20.0), verdict=Verdict(status="valid"))
     (store / "runs" / "20261115-000000-broken-one").mkdir()  # has no time at all
     words = ("--check", "none", "--json", "--store", str(store))
     assert called("ci", "--since", "1h", *words) == 0

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from inferometer.calibrate import curve_of, keep_curve
-from inferometer.cli.mistakes import INVALID
+from inferometer.cli.errors import INVALID
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from measured import assert_ran
 
 QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")
@@ -56,7 +56,7 @@ def kept(store: Path) -> dict[str, Any]:
 
 def test_json_has_what_it_promises(kept: dict[str, Any]) -> None:
     assert {"schema", "run", "verdict", "summary", "plan", "environment", "slowest"} <= kept.keys()
-    assert kept["verdict"]["word"] in ("valid", "doubtful", "invalid")
+    assert kept["verdict"]["status"] in ("valid", "doubtful", "invalid")
     summary = kept["summary"]
     wanted = {"unit", "count", "mean", "std", "min", "max", "p50", "p90", "p95", "p99"}
     for name in ("ttft", "ttft_scheduled", "tpot", "itl", "icl", "ntpot", "e2e", "queue_wait", "send_delay"):
@@ -70,7 +70,7 @@ def test_show_list_and_rerun_know_the_run(store: Path, kept: dict[str, Any]) -> 
     id_ = kept["run"]["id"]
     shown = command(store, "show", id_)
     assert shown.returncode == 0
-    assert shown.stdout.startswith(kept["verdict"]["word"].upper())
+    assert shown.stdout.startswith(kept["verdict"]["status"].upper())
     assert str(kept["run"]["folder"]) in shown.stdout
     again = json.loads(command(store, "show", id_.split("-", 2)[2], "--json").stdout)
     assert again == {name: value for name, value in kept.items() if name != "slowest"}

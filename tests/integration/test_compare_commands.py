@@ -7,28 +7,29 @@ from typing import Any
 
 import pytest
 
-from inferometer.calibrate import curve_of, keep_curve
 from inferometer.cli import main
-from inferometer.comparison import accept, check_run, compare_runs, history_of
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.compare import accept, check_run, compare_runs, history_of
+from inferometer.conduct.run import run
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
-from inferometer.run import run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.record.verdict import Status, Verdict
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 from lined_runs import PLAN, environment_of, summary_of
 
 START = datetime(2026, 10, 1, 3, 0, tzinfo=UTC)
 WIGGLE = (1.0, 1.004, 0.996, 1.007, 0.993, 1.002, 0.999, 1.005)
 
 
-def kept(store: Path, number: int, tpot: float, *, version: str = "0.24.0", verdict: str = "valid") -> Run:
+def kept(store: Path, number: int, tpot: float, *, version: str = "0.24.0", verdict: Status = "valid") -> Run:
     return keep(
         store,
         kind="serving",
         plan=PLAN,
         environment=environment_of(version),
         summary=summary_of(tpot * WIGGLE[number % len(WIGGLE)], ttft=100 * WIGGLE[number * 3 % len(WIGGLE)]),
-        verdict={"word": verdict, "reasons": []},
+        verdict=Verdict(status=verdict),
         started=START + timedelta(days=number),
     )
 
@@ -179,7 +180,7 @@ def test_history_is_of_one_identity_and_of_before(store: Path) -> None:
         plan=PLAN | {"load": {"concurrency": 99}},
         environment=environment_of(),
         summary=summary_of(50.0),
-        verdict={"word": "valid"},
+        verdict=Verdict(status="valid"),
         started=START,
     )
     runs = open_store(store).runs()
@@ -200,7 +201,7 @@ def test_history_is_of_before_whatever_the_zone_and_without_invalid_runs(tmp_pat
         plan=PLAN,
         environment=environment_of(),
         summary=summary_of(20.0),
-        verdict={"word": "valid"},
+        verdict=Verdict(status="valid"),
         started=(START + timedelta(days=2, hours=-1)).astimezone(timezone(timedelta(hours=9))),
     )
     assert [old.id for old in history_of(last, tmp_path)] == [first.id, here.id]

@@ -6,11 +6,11 @@ import urllib.request
 
 import orjson
 
-from inferometer.calibrate import curve_of, keep_curve
-from inferometer.exchange.inferx import GPU_COLUMNS, write_folder
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.run import run
+from inferometer.exchange.exporting.inferx import GPU_COLUMNS, write_folder
 from inferometer.plan.reading import plan_from
 from inferometer.record.sample import Sample, Samples
-from inferometer.run import run
 from inferometer.store.folder import load_run
 
 QUICK = {"frontend": 0, "step_time": {"base": 0.001, "prefill_token": 0, "decode_sequence": 0}}
@@ -23,27 +23,31 @@ def measured(url, tmp_path, **plan):
 
 
 def codes(run):
-    return {reason["code"] for reason in run.verdict["reasons"]}
+    return {reason.code for reason in run.doubts}
 
 
 def test_the_server_agrees_with_us_and_a_second_client_does_not(start_simulator, tmp_path):
     with start_simulator(**QUICK) as url:
         alone = measured(url, tmp_path, workers=2, warmup=10)
-        conserved = alone.summary["server"]["conservation"]
-        for name, count in (("requests", 50), ("prompt_tokens", 2500), ("generation_tokens", 400)):
-            assert (conserved[name]["client"], conserved[name]["server"]) == (count, count), name
+        conserved = alone.summary.server.conservation
+        for counted, count in (
+            (conserved.requests, 50),
+            (conserved.prompt_tokens, 2500),
+            (conserved.generation_tokens, 400),
+        ):
+            assert (counted.client, counted.server) == (count, count)
         assert not codes(alone) & {"not_conserved", "target_restarted"}
-        assert conserved["ttft"]["wire"] > -0.001
-        assert alone.summary["host"] is not None and alone.summary["gpu"] is None
+        assert conserved.ttft.wire > -0.001
+        assert alone.summary.host is not None and alone.summary.gpu is None
         kept = load_run(alone.folder)
-        assert {"host", f"{url}/metrics"} <= set(kept.samples().source.words)
+        assert {"host", f"{url}/metrics"} <= set(kept.samples.source.words)
         assert not list(alone.folder.glob("log-*.bin"))
 
         with disturbing(url):
             disturbed = measured(url, tmp_path)
         assert "not_conserved" in codes(disturbed)
-        said = disturbed.summary["server"]["conservation"]["requests"]
-        assert said["client"] == 40 and said["server"] > 40
+        said = disturbed.summary.server.conservation.requests
+        assert said.client == 40 and said.server > 40
 
 
 class disturbing:  # noqa: N801 - reads as a deed
@@ -70,13 +74,13 @@ class disturbing:  # noqa: N801 - reads as a deed
 def test_nothing_is_watched_where_that_is_said(start_simulator, tmp_path):
     with start_simulator(**QUICK) as url:
         quiet = measured(url, tmp_path, observe="off")
-    assert quiet.summary["server"] is None and quiet.summary["host"] is None and quiet.summary["observer"] is None
+    assert quiet.summary.server is None and quiet.summary.host is None and quiet.summary.observer is None
 
 
 def test_gpu_samples_are_written_as_inferx_writes_them(start_simulator, tmp_path):
     with start_simulator(**QUICK) as url:
         made = measured(url, tmp_path, observe="off")
-    start_at = int(made.records().scheduled_at[0])
+    start_at = int(made.records.scheduled_at[0])
     values = {"memory_used_bytes": 2.0**30, "memory_total_bytes": 2.0**34, "utilization_share": 0.37}
     samples = [
         Sample(gpu, name, start_at + second * 10**9 + number, value)

@@ -10,7 +10,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from dashboards import dashboard
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from shown_stores import NASTY, shown_store
 
 

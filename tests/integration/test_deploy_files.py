@@ -13,9 +13,9 @@ import pytest
 import yaml
 from github_stand_in import Runner
 
-from inferometer.calibrate import curve_of, keep_curve
-from inferometer.comparison import history_of
-from inferometer.store.opening import open_store
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.compare import history_of
+from inferometer.store.store import open_store
 from receivers import receiving
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

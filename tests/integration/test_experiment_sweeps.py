@@ -16,14 +16,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from inferometer.calibrate import calibrate
 from inferometer.cli.group import group
+from inferometer.conduct import shared as resources
+from inferometer.conduct.calibrate import calibrate
+from inferometer.conduct.prepare import begin, prepare, resume
+from inferometer.conduct.sweep import sweep
 from inferometer.errors import StoreError
-from inferometer.experiment import begin, prepare, resources, resume, sweep
 from inferometer.plan.ordering import server_starts
 from inferometer.show.experiment import csv_text
 from inferometer.store.experiments import ExperimentFolder, experiments_of, find_experiment, new_experiment, rows_of
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from inferometer.target.offline.engine import open_engine
 from measured import assert_ran
 
@@ -107,7 +109,7 @@ def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path, store):
     assert [case["key"] for case in first.latest] == [case["key"] for case in second.latest]
     for kept in (first, second):
         runs = [open_store(store).load(case["run"]) for case in kept.latest]
-        assert [run.summary["outcomes"] for run in runs] == [{"ok": 20}] * 3
+        assert [run.summary.outcomes for run in runs] == [{"ok": 20}] * 3
         assert kept.result["cases"] == {"complete": 3}
     again = command(file, "--resume", "--store", store)
     assert "no unfinished experiment" in str(again.exception)
@@ -141,7 +143,7 @@ def test_levels_follow_from_what_the_ends_measured_also_when_resumed(tmp_path, s
     assert again.exception is None, again.output
     cases = json.loads(again.stdout)["cases"]
     assert [case["state"] for case in cases] == ["complete"] * 4
-    ends = [open_store(store).load(case["run"]).summary["rates"]["request_rate"]["run"] for case in cases[:2]]
+    ends = [open_store(store).load(case["run"]).summary.rates["request_rate"].run for case in cases[:2]]
     middle, top = (case["parameters"]["load.rate"] for case in cases[2:])
     assert (middle, top) == (pytest.approx(sum(ends) / 2, rel=1e-3), pytest.approx(ends[1], rel=1e-3))
     asked = [open_store(store).load(case["run"]).plan["load"] for case in cases[2:]]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inferometer.calibrate import curve_of, keep_curve
 from inferometer.cli.group import group
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.exchange.exporting.registry import FORMATS
 from inferometer.measure.rosetta.registry import TOOLS
 from measured import assert_ran

@@ -11,7 +11,7 @@ from inferometer.plan.model import Plan
 from inferometer.record.log import read_log
 from inferometer.record.record import Record
 from inferometer.simulator.faults import HEADER, NAMES, ON_THE_WIRE
-from inferometer.simulator.rehearsal import rehearse, simulated_run
+from inferometer.simulator.virtual import rehearse, simulated_run
 
 TOKENS = 8
 
@@ -244,10 +244,10 @@ def test_shares_of_faults_happen_in_virtual_time():
     shares = {"status=503": 0.2, "cut=2": 0.1, "slow-headers=50ms": 0.1}
     args = {"frontend": 0, "faults": {"shares": shares, "seed": 3}}
     made = simulated_run(Plan(server={"type": "simulator", "args": args}, load={"rate": 50}, stop={"requests": 1000}))
-    counts = made.summary["outcomes"]
+    counts = made.summary.outcomes
     assert counts["ok"] + counts["status_503"] + counts["cut"] == 1000
     assert 150 < counts["status_503"] < 250 and 60 < counts["cut"] < 140
-    records = made.records()
+    records = made.records
     slow = (records.headers_at - records.sent_at)[records.outcome.mask("ok")] >= 50e6
     assert 60 < int(slow.sum()) < 140
 
@@ -267,6 +267,6 @@ def test_a_hopeless_plan_is_given_up_in_virtual_time():
     args = {"faults": {"shares": {"status=503": 1.0}}}
     made = simulated_run(Plan(server={"type": "simulator", "args": args}, load={"rate": 50}, stop={"requests": 1000}))
     assert made.state == "failed"
-    assert made.summary["outcomes"]["status_503"] == 100
+    assert made.summary.outcomes["status_503"] == 100
     stopped = simulated_run(Plan(server={"type": "simulator", "args": args}, stop={"requests": 1000, "errors": 7}))
-    assert (stopped.state, stopped.summary["outcomes"]["status_503"]) == ("failed", 7)
+    assert (stopped.state, stopped.summary.outcomes["status_503"]) == ("failed", 7)

@@ -22,8 +22,8 @@ import yaml
 from parrots import headers_of, parrot
 
 from dashboards import dashboard
-from inferometer.calibrate import curve_of, keep_curve
 from inferometer.cli import execute
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.exchange.exporting.registry import FORMATS
 from inferometer.record.parquet import read_parquet
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 PROCESSES, FILES = 10, 14
 IMPORT = """

@@ -6,7 +6,7 @@ import os
 import sys
 
 from inferometer.cli import execute
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 STAND_IN = """\
 #!{python}
@@ -44,7 +44,7 @@ def test_a_sweep_of_their_config(tmp_path, monkeypatch, capsys):
     assert [row["stop.requests"] for row in rows] == ["20", "8"] and {row["state"] for row in rows} == {"complete"}
     started = [json.loads(line) for line in log.read_text().splitlines()]
     assert len(started) == 2 and "--max-model-len" in started[0] and "--tensor-parallel-size" in started[0]
-    outcomes = [open_store(tmp_path / "store").load(row["run"]).summary["outcomes"] for row in rows]
+    outcomes = [open_store(tmp_path / "store").load(row["run"]).summary.outcomes for row in rows]
     assert outcomes == [{"ok": 20}, {"ok": 8}]
     assert "note: their server speaks" in said.err
 

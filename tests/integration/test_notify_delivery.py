@@ -13,17 +13,16 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.handlers import Message
 from aiosmtpd.smtp import AuthResult
 
-from inferometer.calibrate import curve_of, keep_curve
 from inferometer.cli import main
-from inferometer.cli.notifying import tell_findings
+from inferometer.cli.notify import tell_findings
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.show.notify import delivery
 from inferometer.show.notify.channels import channels
 from inferometer.show.notify.delivery import Patience, deliver
 from inferometer.show.notify.event import Event
 from inferometer.show.notify.findings import of_job
-from inferometer.show.notify.news import tell
-from inferometer.show.notify.notebook import notebook
-from inferometer.store.opening import open_store
+from inferometer.show.notify.news import notebook, tell
+from inferometer.store.store import open_store
 from receivers import receiving
 
 QUICK = Patience(attempts=3, first_wait_s=0.01, timeout_s=0.3, deadline_s=3.0)

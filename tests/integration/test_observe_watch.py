@@ -13,11 +13,10 @@ import msgspec
 import pytest
 from endpoints import endpoint, say
 
-from inferometer.measure.gpu import gpu_summary
+from inferometer.measure.hardware import gpu_summary
 from inferometer.measure.server import server_summary
 from inferometer.observe import prometheus
-from inferometer.observe.job import MetricsPlace, ObserverJob
-from inferometer.observe.observing import observing
+from inferometer.observe.observer import MetricsPlace, ObserverJob, observing
 from inferometer.observe.prometheus import Endpoint, Unreadable
 from inferometer.record.log import read_log
 from inferometer.record.sample import Samples
@@ -69,9 +68,9 @@ def test_the_simulators_metrics_before_during_and_after(start_simulator, tmp_pat
     assert said == [] and not log.truncated
     assert {"running", "kv_usage", "requests_ok", "ttft_count", "ttft_bucket"} <= {each.name for each in log.samples}
     found = summary(log)
-    assert found["sources"][0]["engine"] == "vLLM" and found["sources"][0]["scrapes"] >= 2
-    assert found["counters"]["prompt_tokens"]["grown"] == 0
-    assert found["sources"][0]["config"]["block_size"] == "16"
+    assert found.sources[0].engine == "vLLM" and found.sources[0].scrapes >= 2
+    assert found.counters["prompt_tokens"].grown == 0
+    assert found.sources[0].config["block_size"] == "16"
     assert problems(log) == set()
 
 
@@ -148,8 +147,8 @@ def test_a_restart_is_seen_and_counted_over(tmp_path):
     with endpoint(answer) as url:
         log = observe(tmp_path, url, until=lambda: answer.wait(4))
     found = summary(log)
-    assert found["restarted"] and found["sources"][0]["restarts"] == 1
-    assert found["counters"]["prompt_tokens"]["grown"] == 50 + 20 + 20
+    assert found.restarted and found.sources[0].restarts == 1
+    assert found.counters["prompt_tokens"].grown == 50 + 20 + 20
 
 
 def test_replicas_are_pooled(tmp_path):
@@ -158,9 +157,9 @@ def test_replicas_are_pooled(tmp_path):
     with endpoint(first) as one, endpoint(second) as other:
         log = observe(tmp_path, one, other, until=lambda: first.wait(3))
     found = summary(log)
-    by_source = found["counters"]["prompt_tokens"]["by_source"]
+    by_source = found.counters["prompt_tokens"].by_source
     assert by_source[one] >= 20 and by_source[other] == 0
-    assert found["gauges"]["running"]["max"] == 2
+    assert found.gauges["running"].max == 2
 
 
 def test_a_killed_observer_leaves_what_it_sampled(tmp_path):
@@ -233,15 +232,15 @@ def test_every_gpu_through_nvml(tmp_path, nvml, monkeypatch):
     samples = Samples.of(log.samples)
     at, _ = samples.series("power_w", "gpu:0")
     found = gpu_summary(samples, int(at[1]), int(at[-2]))
-    first, second = found["gpus"]
-    assert first["utilization_share"]["mean"] == 0.9 and first["temperature_c"]["max"] == 60
-    assert first["memory_used_bytes"]["max"] == 10 << 30 and first["memory_total_bytes"] == 80 << 30
-    assert first["sm_clock_hz"]["mean"] == 1.98e9 and first["throttled"] == {}
-    assert second["throttled"] == {"power cap": 1.0}
-    span_s = found["window_s"]
-    assert first["energy"]["by"] == "energy counter" and second["energy"]["by"] == "power"
-    assert first["energy"]["j"] == pytest.approx(300 * span_s, rel=0.02)
-    assert second["energy"]["j"] == pytest.approx(700 * span_s, rel=1e-6)
+    first, second = found.gpus
+    assert first.utilization_share.mean == 0.9 and first.temperature_c.max == 60
+    assert first.memory_used_bytes.max == 10 << 30 and first.memory_total_bytes == 80 << 30
+    assert first.sm_clock_hz.mean == 1.98e9 and first.throttled == {}
+    assert second.throttled == {"power cap": 1.0}
+    span_s = found.window_s
+    assert first.energy.by == "energy counter" and second.energy.by == "power"
+    assert first.energy.j == pytest.approx(300 * span_s, rel=0.02)
+    assert second.energy.j == pytest.approx(700 * span_s, rel=1e-6)
 
 
 def test_only_the_gpus_asked_for(tmp_path, nvml, monkeypatch):
@@ -290,8 +289,8 @@ def test_nvidia_smi_where_nvml_cannot_be_called(tmp_path, monkeypatch):
     assert samples.series("memory_used_bytes", "gpu:0")[1][0] == 512 * 2**20
     assert samples.series("throttle_reasons", "gpu:0")[1][0] == 4
     assert not len(samples.series("power_w", "gpu:1")[0])
-    assert gpu_summary(samples, int(at[0]), int(at[-1]))["gpus"][0]["energy"]["by"] == "power"
-    from inferometer.observe.nvidia_smi import gpu_facts
+    assert gpu_summary(samples, int(at[0]), int(at[-1])).gpus[0].energy.by == "power"
+    from inferometer.observe.gpu import nvidia_smi_facts as gpu_facts
 
     assert gpu_facts()["gpus"][0] == {
         "index": 0,

@@ -15,13 +15,13 @@ from zlib import crc32
 import msgspec
 import pytest
 
+from inferometer.conduct.run import partial_run
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.plan.model import Plan
 from inferometer.plan.writing import to_mapping
 from inferometer.record.log import LogWriter, Note, read_log
 from inferometer.record.record import Record
-from inferometer.run import partial_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from mutated_answers import mutated_answer
 
 REQUESTS = 60
@@ -110,8 +110,8 @@ def test_what_cannot_be_read_of_a_log_is_said_and_hides_nothing(tmp_path: Path) 
             log.append(record)
     with folder.log_path(0).open("ab") as file:
         file.write(frame(1, [*odd.values()]) + frame(3, {"what": "ended", "at": at[-1]}))
-    reasons = partial_run(folder.load(), tmp_path).verdict["reasons"]
-    assert "unreadable_entries" in {reason["code"] for reason in reasons}
+    reasons = partial_run(folder.load(), tmp_path).doubts
+    assert "unreadable_entries" in {reason.code for reason in reasons}
     command = [sys.executable, "-m", "inferometer", "show", folder.path.name, "--partial"]
     environ = os.environ | {"INFEROMETER_STORE": str(tmp_path), "NO_COLOR": "1"}
     shown = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from inferometer.conduct.offline import offline
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
-from inferometer.offline import offline
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
 from inferometer.store.folder import load_run
 from inferometer.target.offline.engine import ENGINES, EngineSettings, open_engine
@@ -55,9 +55,9 @@ def test_one_engine_for_all_sizes_and_one_run(tmp_path):
     run, _ = latency(tmp_path, opened=opened)
     assert (engine.starts, engine.closes) == (1, 1)
     kept = load_run(run.folder)
-    assert (kept.kind, kept.state, kept.verdict["word"]) == ("latency", "complete", "valid")
-    assert list(kept.summary["measures"]) == ["latency_bs1", "latency_bs2", "latency_bs4"]
-    assert [len(case["latencies"]) for case in kept.summary["cases"]] == [10, 10, 10]
+    assert (kept.kind, kept.state, kept.status) == ("latency", "complete", "valid")
+    assert list(kept.summary.measures) == ["latency_bs1", "latency_bs2", "latency_bs4"]
+    assert [len(case.latencies) for case in kept.summary.cases] == [10, 10, 10]
     assert kept.environment["target"] | {"version": None} == {
         "engine": "simulator",
         "version": None,
@@ -72,9 +72,9 @@ def test_one_engine_for_all_sizes_and_one_run(tmp_path):
 
 
 def test_the_simulator_is_the_same_every_time(tmp_path):
-    first, second = (latency(tmp_path)[0].summary["cases"] for _ in range(2))
+    first, second = (latency(tmp_path)[0].summary.cases for _ in range(2))
     assert first == second
-    other = latency(tmp_path, on=EngineChoice("simulator", seed=1, args=dict(ON.args)))[0].summary["cases"]
+    other = latency(tmp_path, on=EngineChoice("simulator", seed=1, args=dict(ON.args)))[0].summary.cases
     assert other != first
 
 
@@ -83,7 +83,7 @@ def test_the_simulated_time_is_that_of_its_steps(tmp_path):
     begins with the first prompt that is there, as vLLM's does: the others join its second step."""
     steps = {"base": 0.001, "prefill_token": 0.0001, "decode_sequence": 0, "context_token": 0}
     run, _ = latency(tmp_path, (1, 4), on=EngineChoice("simulator", args={"step_time": steps}))
-    one, four = (case["latencies"] for case in run.summary["cases"])
+    one, four = (case.latencies for case in run.summary.cases)
     assert one == [pytest.approx(16 * 0.001 + 64 * 0.0001)] * 10
     assert four == [pytest.approx(17 * 0.001 + 4 * 64 * 0.0001)] * 10
 
@@ -92,7 +92,7 @@ def test_prompts_are_new_in_each_iteration_so_that_a_prefix_cache_cannot_help(tm
     """With a cache that is on, and a step time of nothing but prefill: no iteration is quicker."""
     steps = {"base": 0, "prefill_token": 0.001, "decode_sequence": 0, "context_token": 0}
     run, _ = latency(tmp_path, (2,), on=EngineChoice("simulator", args={"prefix_caching": True, "step_time": steps}))
-    assert {round(value, 3) for value in run.summary["cases"][0]["latencies"]} == {0.128}
+    assert {round(value, 3) for value in run.summary.cases[0].latencies} == {0.128}
 
 
 def test_random_batches():
@@ -107,18 +107,18 @@ def test_random_batches():
 def test_a_failed_size_is_a_result_and_the_others_go_on(tmp_path):
     engine, opened = troubled(fails=2)
     run, said = latency(tmp_path, opened=opened)
-    assert [case["state"] for case in run.summary["cases"]] == ["complete", "failed", "complete"]
-    assert run.summary["cases"][1]["error"] == "MemoryError: no room for so many"
-    assert list(run.summary["measures"]) == ["latency_bs1", "latency_bs4"]
-    assert (engine.starts, run.state, run.verdict["word"]) == (1, "complete", "doubtful")
+    assert [case.state for case in run.summary.cases] == ["complete", "failed", "complete"]
+    assert run.summary.cases[1].error == "MemoryError: no room for so many"
+    assert list(run.summary.measures) == ["latency_bs1", "latency_bs4"]
+    assert (engine.starts, run.state, run.status) == (1, "complete", "doubtful")
     assert said == ["batch size 2, 64 in, 16 out failed: MemoryError: no room for so many"]
 
 
 def test_an_engine_that_died_is_started_again_once(tmp_path):
     engine, opened = troubled(fails=2, deadly=True)
     run, said = latency(tmp_path, opened=opened)
-    assert [case["state"] for case in run.summary["cases"]] == ["complete", "failed", "complete"]
-    assert (engine.starts, engine.closes, run.summary["engine_starts"]) == (2, 2, 2)
+    assert [case.state for case in run.summary.cases] == ["complete", "failed", "complete"]
+    assert (engine.starts, engine.closes, run.summary.engine_starts) == (2, 2, 2)
     assert "the engine had died and was started again" in said
 
 
@@ -130,14 +130,14 @@ def test_an_engine_that_dies_again_fails_all_that_is_left(tmp_path):
             return super().generate(prompts, output_tokens)
 
     run, _ = latency(tmp_path, (1, 2, 3, 4, 5), opened=lambda _name, asked: Mortal(asked))
-    assert [case["state"] for case in run.summary["cases"]] == ["complete", *["failed"] * 4]
-    assert run.summary["cases"][4]["error"] == "not measured: the engine died 2 times and is not started again"
+    assert [case.state for case in run.summary.cases] == ["complete", *["failed"] * 4]
+    assert run.summary.cases[4].error == "not measured: the engine died 2 times and is not started again"
 
 
 def test_all_failed_is_a_failed_run(tmp_path):
     _, opened = troubled(fails=8)
     run, _ = latency(tmp_path, (8,), opened=opened)
-    assert (run.state, run.verdict["word"], run.summary["measures"]) == ("failed", "invalid", {})
+    assert (run.state, run.status, run.summary.measures) == ("failed", "invalid", {})
 
 
 class Interrupted(SimulatedEngine):
@@ -155,9 +155,9 @@ class Interrupted(SimulatedEngine):
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     run, _ = latency(tmp_path, opened=lambda _name, asked: Interrupted(asked))
     assert run.state == "interrupted"
-    assert [len(case["latencies"]) for case in run.summary["cases"]] == [10, 5]
-    assert run.summary["cases"][1]["error"] == "interrupted after 5 of 10 iterations"
-    assert run.summary["measures"]["latency_bs2"]["count"] == 5
+    assert [len(case.latencies) for case in run.summary.cases] == [10, 5]
+    assert run.summary.cases[1].error == "interrupted after 5 of 10 iterations"
+    assert run.summary.measures["latency_bs2"].count == 5
 
 
 def test_ctrl_c_before_anything_was_measured_keeps_nothing(tmp_path):
@@ -231,8 +231,8 @@ def test_what_the_simulator_cannot_do(tmp_path):
 
 def test_several_answers_to_a_prompt(tmp_path):
     run, _ = latency(tmp_path, (2,), on=EngineChoice("simulator", n=3))
-    assert run.summary["cases"][0]["output_tokens"] == 2 * 16 * 3
-    assert run.verdict["word"] == "valid"
+    assert run.summary.cases[0].output_tokens == 2 * 16 * 3
+    assert run.status == "valid"
 
 
 # -- throughput ----------------------------------------------------------------------------------------------
@@ -243,13 +243,13 @@ SYNTHETIC = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": 100,
 def test_the_throughput_of_made_up_prompts(tmp_path):
     run = offline(ThroughputPlan(ON, SYNTHETIC, num_prompts=50, repeats=3), store=tmp_path)
     summary = load_run(run.folder).summary
-    assert (run.kind, run.state, run.verdict["word"]) == ("throughput", "complete", "valid")
-    assert (summary["requests"], summary["input_tokens"], summary["output_tokens"]) == (150, 15_000, 3_000)
-    elapsed = sum(each["elapsed_s"] for each in summary["passes"])
-    rates = {name: rate["window"] for name, rate in summary["rates"].items()}
+    assert (run.kind, run.state, run.status) == ("throughput", "complete", "valid")
+    assert (summary.requests, summary.input_tokens, summary.output_tokens) == (150, 15_000, 3_000)
+    elapsed = sum(each.elapsed_s for each in summary.passes)
+    rates = {name: rate.window for name, rate in summary.rates.items()}
     assert rates["request_rate"] == pytest.approx(150 / elapsed)
     assert rates["total_rate"] == pytest.approx(rates["input_rate"] + rates["output_rate"])
-    low, high = summary["rates"]["total_rate"]["interval"]
+    low, high = summary.rates["total_rate"].interval
     assert low < rates["total_rate"] < high
 
 
@@ -262,9 +262,9 @@ def test_the_throughput_of_a_file(tmp_path):
     file.write_text(json.dumps(rows))
     plan = ThroughputPlan(ON, {"path": str(file), "output_tokens": 7}, num_prompts=20, warmup=0)
     run = offline(plan, store=tmp_path / "store")
-    assert run.summary["requests"] == 20
-    assert run.summary["output_tokens"] == 140
-    assert run.summary["input_tokens"] == 20 * 4
+    assert run.summary.requests == 20
+    assert run.summary.output_tokens == 140
+    assert run.summary.input_tokens == 20 * 4
     assert run.plan["workload"]["path"] == str(file)
 
 
@@ -288,7 +288,7 @@ def test_answers_need_a_length(tmp_path):
 def test_ctrl_c_keeps_the_passes_that_were_made(tmp_path):
     plan = ThroughputPlan(ON, SYNTHETIC, num_prompts=4, warmup=0, repeats=30)
     run = offline(plan, store=tmp_path, open_engine=lambda _name, asked: Interrupted(asked))
-    assert (run.state, len(run.summary["passes"])) == ("interrupted", 19)
+    assert (run.state, len(run.summary.passes)) == ("interrupted", 19)
 
 
 def test_an_engine_that_fails_keeps_the_passes_that_were_made(tmp_path):
@@ -304,7 +304,7 @@ def test_an_engine_that_fails_keeps_the_passes_that_were_made(tmp_path):
     said = []
     plan = ThroughputPlan(ON, SYNTHETIC, num_prompts=4, warmup=0, repeats=5)
     run = offline(plan, store=tmp_path, notes=said.append, open_engine=lambda _name, asked: Failing(asked))
-    assert (run.state, len(run.summary["passes"])) == ("failed", 2)
+    assert (run.state, len(run.summary.passes)) == ("failed", 2)
     assert said[-1] == "the engine failed after 2 of 5 passes: MemoryError: no room"
     alone = ThroughputPlan(ON, SYNTHETIC, num_prompts=2)
     with pytest.raises(TargetError, match="the engine failed: MemoryError: no room for so many"):

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inferometer.calibrate import curve_of, keep_curve
 from inferometer.cli.group import group
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.errors import InferometerError
 from inferometer.store.experiments import new_experiment
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from measured import assert_ran
 
 QUICK = ("--server", "simulator", "--set", "server.args.speed=20", "--output-tokens", "8", "--input-tokens", "16")

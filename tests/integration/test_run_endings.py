@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from dying_servers import Behaviour, after, always, every, failing_server, mostly
 
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
 
 OURS = {"late_sends", "own_error", "uncertain_reads"}  # what a machine under the load of other tests may add
 VALID, INVALID = {"valid", "doubtful"}, {"invalid"}
@@ -138,8 +138,8 @@ def test_run(store: Path, name: str) -> None:
         done = command(store, "run", "--url", server.url, *load, *wanted.words, "--json", "-q")
     document = json.loads(done.stdout)
     verdict = document["verdict"]
-    found = {reason["code"] for reason in verdict["reasons"]}
-    spoilt = {reason["code"] for reason in verdict["reasons"] if reason["word"] == "invalid"} & OURS
+    found = {reason["code"] for reason in verdict["doubts"]}
+    spoilt = {reason["code"] for reason in verdict["doubts"] if reason["status"] == "invalid"} & OURS
     assert document["run"]["state"] == wanted.state
     assert wanted.codes <= found
     if name == "unfinished":  # what we ended ourselves has not failed
@@ -147,7 +147,7 @@ def test_run(store: Path, name: str) -> None:
         assert document["summary"]["failures"]["failure_rate"] == 0
         return
     if not spoilt:
-        assert verdict["word"] in wanted.statuses, verdict
+        assert verdict["status"] in wanted.statuses, verdict
         assert done.returncode == wanted.code, done.stderr
         assert all(text in done.stderr for text in wanted.says), done.stderr
     assert (done.returncode == 0) <= (document["run"]["state"] == "complete")
@@ -192,7 +192,7 @@ def test_our_own_server_dies(store: Path, tmp_path: Path) -> None:
     (tmp_path / "plan.yaml").write_text(json.dumps(plan))
     done = command(store, "run", str(tmp_path / "plan.yaml"), "--json", "-q")
     document = json.loads(done.stdout)
-    assert (done.returncode, document["run"]["state"], document["verdict"]["word"]) == (4, "failed", "invalid")
+    assert (done.returncode, document["run"]["state"], document["verdict"]["status"]) == (4, "failed", "invalid")
     assert "ended with exit status 3" in done.stderr and "CUDA error" in done.stderr
     again = command(store, "rerun", document["run"]["id"], "--json", "-q")
     assert again.returncode == 4
@@ -228,9 +228,9 @@ def test_a_lost_worker_is_named(store: Path) -> None:
     os.kill(children(process.pid, "inferometer.scale.worker")[-1], signal.SIGKILL)
     out, said = process.communicate(timeout=60)
     document = json.loads(out)
-    assert (process.returncode, document["run"]["state"], document["verdict"]["word"]) == (4, "failed", "invalid")
+    assert (process.returncode, document["run"]["state"], document["verdict"]["status"]) == (4, "failed", "invalid")
     assert "error: Worker 1 of 2: its process ended with SIGKILL" in said
-    assert document["verdict"]["reasons"][0]["code"] == "worker_lost"
+    assert document["verdict"]["doubts"][0]["code"] == "worker_lost"
 
 
 def test_all_workers_lost(store: Path) -> None:
@@ -250,7 +250,7 @@ def test_interrupted(store: Path, workers: int, number: signal.Signals, code: in
     out, said = process.communicate(timeout=60)
     document = json.loads(out)
     assert (process.returncode, document["run"]["state"]) == (code, "interrupted"), said
-    assert "interrupted" in {reason["code"] for reason in document["verdict"]["reasons"]}
+    assert "interrupted" in {reason["code"] for reason in document["verdict"]["doubts"]}
     assert "interrupted; what was measured until then is kept" in said
 
 

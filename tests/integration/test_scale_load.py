@@ -1,16 +1,20 @@
 """The whole load on worker processes against the simulator: the union of the shards is what one would have sent."""
 
+import time
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from inferometer.errors import PlanError
 from inferometer.load.arrivals import Arrivals
 from inferometer.load.shard import ShardJob
 from inferometer.plan.model import Load, Plan, Server
-from inferometer.record.log import LogReader
+from inferometer.record.log import LogReader, clock_here
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
+from inferometer.scale.place import place_named
 from inferometer.scale.processes import run_shards
 from inferometer.scale.shard import observed_shard
 from inferometer.target.server import running
@@ -56,3 +60,20 @@ def test_shards_send_what_one_would(url, tmp_path, shards):
 
 def expected():
     return [at for _, at, _ in islice(Arrivals(Load(type="poisson", rate=75), 0), 60)]
+
+
+def test_a_job_may_name_the_start(url, tmp_path):
+    start_at = time.time_ns() + 400_000_000
+    errands = [
+        msgspec.structs.replace(job, start_at=start_at)
+        for job in jobs(url, tmp_path, 2, load={"type": "constant", "rate": 50}, stop={"requests": 10})
+    ]
+    end = place_named("local")(observed_shard, errands, lambda _: None)
+    expected_at = start_at - clock_here().real_minus_monotonic_ns
+    assert [report.start_at for report in end.reports] == [pytest.approx(expected_at, abs=1_000_000)] * 2
+
+
+def test_an_unknown_place_lists_those_there_are():
+    with pytest.raises(PlanError, match="no place 'moon' to run shards at") as error:
+        place_named("moon")
+    assert error.value.hint == "there are local"

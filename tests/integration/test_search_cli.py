@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from inferometer.cli.group import group
 from inferometer.store.experiments import experiments_of, load_experiment
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 SLOW = ["--set", "server.args.step_time.base=20ms", "--server", "simulator", "--output-tokens", "8"]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from small_engines import ENGINE, alive, engine, eventually
 
-from inferometer.ab import Design, ab
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.ab import Design, ab
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.conduct.run import run
+from inferometer.conduct.search import search
 from inferometer.errors import TargetError
 from inferometer.judge.search import Bounds
 from inferometer.plan.reading import plan_from
-from inferometer.run import run
-from inferometer.search import search
 from inferometer.target.lock import endpoint_claims, held
 from inferometer.target.server import running
 
@@ -35,7 +35,7 @@ def store(tmp_path, monkeypatch):
 
 
 def cached(made):
-    tokens = made.records().cached_tokens
+    tokens = made.records.cached_tokens
     return int(tokens[tokens > 0].sum())  # a missing count is negative
 
 
@@ -100,7 +100,7 @@ def test_a_server_for_many_runs_is_started_with_a_way_to_reset_its_cache(vllm_pl
 def test_a_warm_up_does_not_prime_the_prefix_cache(store):
     plan = plan_from({"server": SERVER, "warmup": 10, **WORK})
     made = run(plan, store=store)
-    assert len(made.records()) == 16
+    assert len(made.records) == 16
     assert cached(made) == 0
 
 
@@ -133,10 +133,10 @@ def test_a_server_that_dies_during_the_load_fails_the_run(store):
     made = run(plan, store=store)
     assert made.state == "failed"
     assert made.environment["server"]["ended"] == "with exit status 3"
-    [reason, *_] = made.verdict["reasons"]  # with a verdict of its own it is named also where no notes are wanted
-    assert (made.verdict["word"], reason["code"]) == ("invalid", "server_lost")
-    assert "ended with exit status 3 during the load" in reason["text"] and "illegal memory access" in reason["text"]
-    assert len(made.records()) > 5  # what was answered is kept
+    [reason, *_] = made.doubts  # with a verdict of its own it is named also where no notes are wanted
+    assert (made.status, reason.code) == ("invalid", "server_lost")
+    assert "ended with exit status 3 during the load" in reason.text and "illegal memory access" in reason.text
+    assert len(made.records) > 5  # what was answered is kept
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_a_server_is_started_measured_and_ended(command, vllm):
     assert 0 < values["time_to_ready"]["value"] < 60  # ours, not that of the log
     assert startup["ready_in_log_s"] == 118.0 and values["compile_time"]["value"] == 24.11
     assert (values["sleep_time"]["value"], values["wake_time"]["value"]) == (2.5, 0.5)
-    assert 0 < startup["asked_sleep"]["sleep_s"] < 60
+    assert 0 < startup["requested_sleep"]["sleep_s"] < 60
     assert run["environment"]["target"]["model"] == "tiny" and run["environment"]["server"]["version"] == "0.24.0"
     assert (Path(run["run"]["folder"]) / "server.log").stat().st_size > 10_000
     shown = command("show").out

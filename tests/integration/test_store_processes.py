@@ -10,14 +10,14 @@ import pytest
 
 from inferometer.record.gather import read_logs
 from inferometer.store.folder import load_partial, load_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 KEEP_RUNS = """
 import sys
 from pathlib import Path
 from datetime import UTC, datetime
 from inferometer.store.folder import new_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 store = Path(sys.argv[1])
 print("ready", flush=True)
@@ -63,7 +63,7 @@ except StoreError as error:
 LIST_WITH_NO_ROOM = """
 import resource, sys
 from pathlib import Path
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 print([entry.state for entry in open_store(Path(sys.argv[1])).runs()])
@@ -73,15 +73,17 @@ print([entry.state for entry in open_store(Path(sys.argv[1])).runs()])
 KILLED_WHILE_ENTERING = """
 import os, signal, sys
 from pathlib import Path
+from inferometer.record.summary import Rate, Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store import index
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-summary = {"rates": {"output_rate": {"window": 1}}}
-made = dict(kind="benchmark", plan={"a": 1}, environment={}, summary=summary, verdict={})
+summary = Summary(rates={"output_rate": Rate(window=1)})
+made = dict(kind="benchmark", plan={"a": 1}, environment={}, summary=summary, verdict=Verdict(status="valid"))
 keep(Path(sys.argv[1]), **made)
 index._enter_details = die  # the row of the run is written, its numbers are not, and nothing is committed
 keep(Path(sys.argv[1]), **made)

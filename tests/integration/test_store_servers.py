@@ -18,25 +18,26 @@ import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 
-from inferometer.calibrate import Point, calibrate
 from inferometer.cli.group import group
+from inferometer.conduct.calibrate import Point, calibrate
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.record.run import Run
-from inferometer.store import migrations
+from inferometer.record.summary import MeasureSummary, Rate, Summary
+from inferometer.record.verdict import Verdict
+from inferometer.store import tables as migrations
 from inferometer.store.databases import PostgresIndex
 from inferometer.store.folder import new_run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 from measured import assert_ran
 
-SUMMARY = {
-    "measures": {"ttft": {"p50": 0.1, "p99": 0.4, "count": 9}},
-    "rates": {"output_rate": {"window": 120.5}},
-    "outcomes": {"ok": 9},
-}
+SUMMARY = Summary(
+    measures={"ttft": MeasureSummary(statistics={"p50": 0.1, "p99": 0.4}, count=9)},
+    rates={"output_rate": Rate(window=120.5)},
+    outcomes={"ok": 9},
+)
 
 
 def kept(store: Store, second: int = 0, *, records: bool = False, **plan: Any) -> Run:
@@ -47,7 +48,7 @@ def kept(store: Store, second: int = 0, *, records: bool = False, **plan: Any) -
         plan={"name": "n", "target": {"url": ["http://a"], "model": "llama-8b"}, "load": {"rate": second}, **plan},
         environment={"target": {"server": "vllm", "version": "0.24.0"}},
         summary=SUMMARY,
-        verdict={"word": "valid", "reasons": []},
+        verdict=Verdict(status="valid"),
         records=Records.of([Record(session=7, scheduled_at=1)]) if records else None,
     )
 
@@ -163,7 +164,7 @@ def test_writers_at_once_in_postgresql(postgres: str, tmp_path: Path) -> None:
     code = """
 import sys
 from datetime import UTC, datetime
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 store = open_store(sys.argv[1], sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -245,7 +246,7 @@ def test_runs_go_to_s3_and_come_back_lazily(
     again = store.load(run.id)
     assert again.summary == SUMMARY
     assert not (store.home / "cache" / run.id / "records.parquet").exists()
-    records = again.records()
+    records = again.records
     assert records is not None and records.session.tolist() == [7]
     assert (store.find(run.id) / "records.parquet").exists()
 
@@ -286,7 +287,7 @@ def test_a_changed_object_is_refused(bucket: str, tmp_path: Path) -> None:
     boto3.client("s3").put_object(Bucket=bucket, Key=f"x/runs/{run.id}/records.parquet", Body=b"PAR1 something else")
     (store.home / "cache" / run.id / "records.parquet").unlink()
     with pytest.raises(StoreError, match=r"records.parquet: not what its manifest says"):
-        store.load(run.id).records()
+        _ = store.load(run.id).records
     assert store.load(run.id).summary == SUMMARY
 
 
@@ -294,10 +295,10 @@ def test_a_killed_upload_leaves_the_run_where_it_is(bucket: str, tmp_path: Path)
     """The process dies after the first object."""
     code = """
 import os, signal, sys
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 store = open_store(sys.argv[1], sys.argv[2])
 folder = store.new_run()
-folder.write_plan({"name": "killed"}); folder.write_summary({}); folder.write_state("complete")
+folder.write_plan({"name": "killed"}); folder.write_state("complete")
 put, done = store.objects._fs.put_file, []
 def once(*args):
     put(*args)
@@ -318,7 +319,7 @@ def test_wrong_credentials_are_named_before_the_run(strict_s3: str, tmp_path: Pa
     code = """
 import sys
 from inferometer.errors import StoreError
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 try:
     open_store(sys.argv[1], sys.argv[2]).new_run()
 except StoreError as error:

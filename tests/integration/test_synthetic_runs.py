@@ -16,8 +16,7 @@ from inferometer.plan.text import parse_yaml
 from inferometer.record.log import read_log
 from inferometer.target.server import running
 from inferometer.wire.origin import origin_of
-from inferometer.workload.context import WorkloadContext
-from inferometer.workload.session import Request
+from inferometer.workload.session import Request, WorkloadContext
 from inferometer.workload.writer import writer_of
 
 ROOT = Path(__file__).parents[2]

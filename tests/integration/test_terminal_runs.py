@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from inferometer.calibrate import curve_of, keep_curve
+from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.load.progress import PHASES, Phase, Progress
-from inferometer.show.counts import merged
+from inferometer.show.progress import merged
 
 
 def on_terminal(store: Path, *arguments: str) -> tuple[int, str]:

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.calibrate import ALLOWANCE_NS, FIRST_S, Point, drive
+from inferometer.conduct.calibrate import ALLOWANCE_NS, FIRST_S, Point, drive
 from inferometer.record.columns import Records
-from inferometer.simulator.metronome_process import running_metronome
-from inferometer.simulator.metronome_truth import Comparison, Truth, compare
-from inferometer.wire.stamps import kernel_stamps
+from inferometer.simulator.metronome_process import Comparison, Truth, compare, running_metronome
+from inferometer.wire.sockets import kernel_stamps
 
 LIGHT = Point(streams=8, interval_s=0.01, tokens=60, rounds=2)
 SATURATED = Point(streams=400, interval_s=0.002, tokens=100, rounds=1)  # 200,000 events/s asked of two busy cores
@@ -32,7 +31,7 @@ def stamps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "kernel" and not kernel_stamps():
         pytest.skip("no kernel receive stamps on this machine")
     if request.param == "read":
-        for place in ("inferometer.wire.stamps", "inferometer.load.shard"):
+        for place in ("inferometer.wire.sockets", "inferometer.load.shard"):
             monkeypatch.setattr(f"{place}.kernel_stamps", lambda: False)
     return str(request.param)
 

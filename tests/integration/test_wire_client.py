@@ -10,9 +10,9 @@ from inferometer.load.answer import kernel_stamped, read_answer, read_ends_of, s
 from inferometer.record.record import Record
 from inferometer.wire.api import api_of
 from inferometer.wire.clocks import read_offset
+from inferometer.wire.origin import READ_SIZE
 from inferometer.wire.reactor import now
-from inferometer.wire.stamps import MARK, SO_TIMESTAMPNS, kernel_stamps
-from inferometer.wire.tls import READ_SIZE
+from inferometer.wire.sockets import MARK, SO_TIMESTAMPNS, kernel_stamps
 
 
 def test_answers_are_kept_byte_for_byte(loop):

@@ -8,11 +8,9 @@ from array import array
 
 import pytest
 
-from inferometer.wire.acks import ALWAYS, NEVER, ONCE
 from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import COMPLETE, LOOK, READ, SURPLUS, TOO_LARGE
-from inferometer.wire.sending import send_at_once
-from inferometer.wire.stamps import MARK, ask_for_stamps
+from inferometer.wire.sockets import ALWAYS, MARK, NEVER, ONCE, ask_for_stamps, send_at_once
 
 pytestmark = pytest.mark.skipif(compiled() is None, reason="the compiled reader was not built here")
 

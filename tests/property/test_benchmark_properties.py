@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.errors import DataError
-from inferometer.measure.said import documents_in, measures_in, summary_of
+from inferometer.measure.custom import documents_in, measures_in, summary_of
 from inferometer.measure.values import quantities
 
 names = st.from_regex(r"[a-z][a-z0-9_]{0,10}x", fullmatch=True)

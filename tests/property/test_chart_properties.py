@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from inferometer.show.charts.thinning import quantile_grid, sampled, thinned
+from inferometer.show.charts.distributions import quantile_grid, sampled, thinned
 from inferometer.show.charts.trade_offs import front
-from inferometer.show.report.markdown import plain
 from inferometer.show.report.page import json_script
+from inferometer.show.report.writing import plain
 
 VALUES = arrays(np.float64, st.integers(1, 400), elements=st.floats(-1e6, 1e6))
 POINTS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=30)

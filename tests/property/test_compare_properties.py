@@ -5,11 +5,9 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.judge.baseline import baseline
 from inferometer.judge.changes import change_points, regimes
-from inferometer.judge.effect import Sides
-from inferometer.judge.judgement import Change, changes
-from inferometer.judge.multiplicity import holm
+from inferometer.judge.check import baseline
+from inferometer.judge.effect import Change, Sides, changes, holm
 
 VALUES = st.lists(st.floats(0.001, 1000), min_size=1, max_size=6).map(tuple)
 SHARES = st.floats(0, 1)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from inferometer.plan.reading import plan_from
 from inferometer.wire.dialogue import as_text
-from inferometer.workload import scan
-from inferometer.workload.context import WorkloadContext
+from inferometer.workload import rows as scan
 from inferometer.workload.conversation import Conversation, joined
 from inferometer.workload.dataset import dataset, shuffled
 from inferometer.workload.draws import Draws
 from inferometer.workload.formats import READERS, reader_of
 from inferometer.workload.rows import RowError
+from inferometer.workload.session import WorkloadContext
 from inferometer.workload.survey import parts_of
 
 values = st.recursive(

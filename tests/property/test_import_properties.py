@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.reading import parse
-from inferometer.exchange.importing.recognise import format_named, recognise
+from inferometer.exchange.importing.importer import summary_of
+from inferometer.exchange.importing.recognise import format_named, parse, recognise
 from inferometer.exchange.importing.requests import Told, records_of
-from inferometer.exchange.importing.summing import summary_of
 from inferometer.exchange.importing.units import SECONDS, nearest_unit, statistic, statistics
 
 times = st.floats(1e-6, 1e5)
@@ -32,7 +31,7 @@ def test_a_time_is_the_same_in_every_unit(time_s: float, unit: str) -> None:
     metric = {"unit": unit, "avg": time_s / SECONDS[unit]}
     said = {"request_latency": metric, "time_to_first_token": metric}
     (run,) = format_named("aiperf").read(parse("a.json", json.dumps(said).encode())).runs
-    assert math.isclose(run.measures["ttft"]["mean"], time_s, rel_tol=1e-9)
+    assert math.isclose(run.measures["ttft"].mean, time_s, rel_tol=1e-9)
 
 
 @given(st.floats(0.1, 99.9).map(lambda share: round(share, 1)))
@@ -85,6 +84,6 @@ def test_a_summary_has_no_numbers_but_those_of_the_file(values: list[float]) -> 
     said = {f"p{at}_ttft_ms": each for at, each in enumerate(values, 1)}
     base = {"model_id": "m", "completed": 3, "duration": 1.0, "request_throughput": 3.0}
     (run,) = format_named("vllm-bench-serve").read(parse("r.json", json.dumps(base | said).encode())).runs
-    measures = summary_of(run)["measures"]
+    measures = summary_of(run).measures
     assert set(measures) == {"ttft"}
-    assert set(measures["ttft"]) - {"unit", "count"} == {f"p{at}" for at in range(1, len(values) + 1)}
+    assert set(measures["ttft"].statistics) == {f"p{at}" for at in range(1, len(values) + 1)}

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
-from inferometer.plan.workloads.lengths import Lengths
-from inferometer.plan.workloads.pauses import Pause
+from inferometer.plan.workloads.lengths import Lengths, Pause
 from inferometer.plan.workloads.synthetic import Synthetic
-from inferometer.workload.draws import Draws, Purpose
-from inferometer.workload.lengths import longest_of, pause_quantile, picker, quantile_of, zipf_picker
+from inferometer.workload.draws import Draws, Purpose, longest_of, pause_quantile, picker, quantile_of, zipf_picker
 from inferometer.workload.registry import workload_of
 
 bounds = st.tuples(st.integers(1, 500), st.integers(0, 500)).map(lambda pair: (pair[0], sum(pair)))

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 from inferometer.measure import quantiles
 from inferometer.measure.answers import Answers
 from inferometer.measure.facts import Facts
-from inferometer.measure.inflight import InFlight
 from inferometer.measure.registry import each_of
 from inferometer.measure.summary import summarize
+from inferometer.measure.window import InFlight
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
+from inferometer.record.encoding import summary_document, summary_from
 from inferometer.record.record import OUTCOMES, Record
+from inferometer.record.summary import Summary
 
 MS = 1_000_000
 OPEN = Plan.model_validate({"load": {"type": "poisson", "rate": 10}, "limits": ["ttft < 200ms", "tpot p90 < 9ms"]})
@@ -59,10 +61,11 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
     return [draw(requests(number)) for number in range(draw(st.integers(0, max_size)))]
 
 
-def plain(records: list[Record] | Records, plan: Plan = OPEN) -> dict[str, Any]:
+def plain(records: list[Record] | Records, plan: Plan = OPEN) -> Summary:
     """Through JSON, which refuses NaN and infinity."""
     columns = records if isinstance(records, Records) else Records.of(records)
-    return json.loads(json.dumps(summarize(columns, plan, START), allow_nan=False))
+    document = summary_document(summarize(columns, plan, START))
+    return summary_from(json.loads(json.dumps(document, allow_nan=False)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -84,42 +87,42 @@ def test_shards_merge_to_the_whole(log: list[Record]) -> None:
 @given(logs(), st.sampled_from([OPEN, CLOSED]))
 def test_totals_are_sums(log: list[Record], plan: Plan) -> None:
     summary = plain(log, plan)
-    assert sum(summary["outcomes"].values()) == len(log)
+    assert sum(summary.outcomes.values()) == len(log)
     counted = sum(int(np.frombuffer(r.read_tokens, "<i8").sum()) for r in log)
-    run_s = summary["window"]["run_s"]
+    run_s = summary.window.run_s
     if run_s:
-        rates = {name: rate["run"] or 0.0 for name, rate in summary["rates"].items()}
+        rates = {name: rate.run or 0.0 for name, rate in summary.rates.items()}
         assert math.isclose(rates["output_rate"] * run_s, counted, abs_tol=1e-6)
         assert math.isclose(rates["total_rate"], rates["input_rate"] + rates["output_rate"], abs_tol=1e-6)
         assert math.isclose(rates["offered_rate"] * run_s, len(log), abs_tol=1e-6)
-    if summary["slices"]:
-        width = summary["slices"]["width_s"]
-        assert math.isclose(sum(r["tokens_per_s"] for r in summary["slices"]["rows"]) * width, counted, abs_tol=1e-6)
-        assert len(summary["slices"]["rows"]) <= 120
+    if summary.slices:
+        width = summary.slices.width_s
+        assert math.isclose(sum(r.tokens_per_s for r in summary.slices.rows) * width, counted, abs_tol=1e-6)
+        assert len(summary.slices.rows) <= 120
 
 
 @settings(max_examples=30, deadline=None)
 @given(logs())
 def test_goodput_and_failures_count_every_request_once(log: list[Record]) -> None:
     summary = plain(log)
-    good, asked = summary["goodput"], summary["window"]["requests"]
-    assert sum(good[name] for name in ("met", "missed", "undefined", "censored")) == asked
-    failures = summary["failures"]
-    assert good["censored"] == failures["censored"] and good["missed"] >= failures["failed"]
+    good, planned = summary.goodput, summary.window.requests
+    assert good.met + good.missed + good.undefined + good.censored == planned
+    failures = summary.failures
+    assert good.censored == failures.censored and good.missed >= failures.failed
 
 
 @settings(max_examples=30, deadline=None)
 @given(logs(), st.sampled_from([OPEN, CLOSED, STAGED]))
 def test_statistics_are_in_order(log: list[Record], plan: Plan) -> None:
-    for described in plain(log, plan)["measures"].values():
-        if not described["count"]:
-            assert described["mean"] is described["min"] is described["p50"] is None
+    for described in plain(log, plan).measures.values():
+        if not described.count:
+            assert described.mean is described.min is described.p50 is None
             continue
-        known = [described[q] for q in ("min", "p50", "p90", "p95", "p99", "max") if described.get(q) is not None]
+        known = [described[q] for q in ("min", "p50", "p90", "p95", "p99", "max") if described[q] is not None]
         assert known == sorted(known)
-        slack = 1e-9 * max(1.0, abs(described["max"]))
-        assert described["min"] - slack <= described["mean"] <= described["max"] + slack
-        for quantile, (low, high) in described["intervals"].items():
+        slack = 1e-9 * max(1.0, abs(described.max))
+        assert described.min - slack <= described.mean <= described.max + slack
+        for quantile, (low, high) in described.intervals.items():
             value = described[quantile]
             if value is not None and low is not None and high is not None:
                 assert low - slack <= value <= high + slack
@@ -129,10 +132,10 @@ def test_statistics_are_in_order(log: list[Record], plan: Plan) -> None:
 @given(logs())
 def test_stages_partition_the_window(log: list[Record]) -> None:
     summary = plain(log, STAGED)
-    stages = summary["stages"]
+    stages = summary.stages
     if stages:
-        assert sum(stage["window"]["requests"] for stage in stages) == summary["window"]["requests"]
-        assert math.isclose(sum(s["window"]["length_s"] for s in stages), summary["window"]["length_s"], rel_tol=1e-9)
+        assert sum(stage.window.requests for stage in stages) == summary.window.requests
+        assert math.isclose(sum(s.window.length_s for s in stages), summary.window.length_s, rel_tol=1e-9)
 
 
 @settings(max_examples=30, deadline=None)

@@ -20,7 +20,7 @@ from inferometer.wire import api, skeleton, sse
 from inferometer.wire.api import APIS, api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
-from inferometer.wire.stamps import MARK, STAMP
+from inferometer.wire.sockets import MARK, STAMP
 from mutated_answers import DIALECTS, MutatedAnswer, mutated_answer
 
 MUTATIONS = int(os.environ.get("INFEROMETER_MUTATIONS", "200"))

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inferometer.measure.deltas import all_series, growth, histogram, pooled
-from inferometer.observe.names import KEPT_LABELS, MEANINGS
-from inferometer.observe.prometheus import read_exposition
+from inferometer.measure.server import all_series, growth, histogram, pooled
+from inferometer.observe.prometheus import KEPT_LABELS, MEANINGS, read_exposition
 from inferometer.record.sample import Sample, Samples
 
 label_text = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=8)

@@ -34,12 +34,16 @@ def test_batches_have_their_shape_and_differ(size, length, seed, vocabulary):
 
 
 passes = st.builds(
-    Pass, st.floats(0.001, 1000), st.integers(1, 10_000), st.integers(0, 10_000_000), st.integers(0, 10_000_000)
+    Pass,
+    elapsed_s=st.floats(0.001, 1000),
+    requests=st.integers(1, 10_000),
+    input_tokens=st.integers(0, 10_000_000),
+    output_tokens=st.integers(0, 10_000_000),
 )
 
 
 @given(st.lists(passes, min_size=1, max_size=8))
 def test_rates_lie_between_those_of_the_passes(made):
-    rate = throughput_summary(made)["rates"]["total_rate"]["window"]
+    rate = throughput_summary(made).rates["total_rate"].window
     each = [(one.input_tokens + one.output_tokens) / one.elapsed_s for one in made]
     assert min(each) * (1 - 1e-9) <= rate <= max(each) * (1 + 1e-9)

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferometer.exchange.exporting.vllm import serve_document
-from inferometer.exchange.importing.vllm_bench import imported
+from inferometer.exchange.importing.vllm import imported
+from inferometer.measure.rosetta.definition import Seen
 from inferometer.measure.rosetta.registry import TOOLS, fields, statistics, tool_named
-from inferometer.measure.rosetta.seen import Seen
 from inferometer.record.columns import Records
 from inferometer.record.record import OUTCOMES, Record
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 
 INSTANT = st.integers(0, 10**11)
 SPAN = st.integers(1, 10**10)
@@ -79,7 +80,7 @@ def test_what_is_exported_to_vllm_comes_back(rows):
     for row in rows:
         row.connect_ns = 0
     records = Records.of(rows)
-    run = Run("x", "2026-11-15T03:12:07+00:00", {}, {}, {}, {}, source="test", read_records=lambda: records)
+    run = Run("x", "2026-11-15T03:12:07+00:00", {}, {}, Summary(), source="test", read_records=lambda: records)
     said = json.loads(json.dumps(serve_document(run, detailed=True)))
     again, length_s = imported(said, "x.json").records, said["duration"]
     before, after = (fields(tool_named("vllm"), Seen.of(each, duration_s=length_s)) for each in (records, again))

@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.load.virtual import VirtualClock
+from inferometer.load.clock import VirtualClock
 from inferometer.simulator.blocks import BlockPool, Run
-from inferometer.simulator.engine import Engine
+from inferometer.simulator.engine import Engine, Sequence
 from inferometer.simulator.loop import EngineLoop
-from inferometer.simulator.sequence import Sequence
-from inferometer.simulator.steptime import StepTime
+from inferometer.simulator.settings import StepTime
 from inferometer.simulator.tokens import Tokens
 
 engines = st.fixed_dictionaries(

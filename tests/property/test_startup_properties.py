@@ -19,7 +19,7 @@ def values_of(text: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "server.log"
         file.write_bytes(text.encode())
-        return {name: said["value"] for name, said in startup_of(file)["values"].items()}
+        return {name: value.value for name, value in startup_of(file).values.items()}
 
 
 WHOLE = values_of("\n".join(LINES))

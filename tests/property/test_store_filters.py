@@ -8,10 +8,12 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferometer.record.summary import MeasureSummary, Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store.entry import number_of
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.where import condition
+from inferometer.store.query import condition
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 
 VALUES = st.one_of(st.none(), st.floats(0, 100, allow_nan=False), st.sampled_from([0.25, 0.5, 1.0]))
 COMPARE = {
@@ -34,9 +36,16 @@ def test_a_filter_and_an_order_by_a_measure(values: list[float | None], operator
         ids = {}
         for second, value in enumerate(values):
             started = datetime(2026, 11, 15, 0, 0, second, tzinfo=UTC)
-            summary = {"measures": {"ttft": {"p50": value}}}
+            summary = Summary(measures={"ttft": MeasureSummary(statistics={"p50": value})})
             run = keep(
-                store, kind="serving", source="x", started=started, plan={}, environment={}, summary=summary, verdict={}
+                store,
+                kind="serving",
+                source="x",
+                started=started,
+                plan={},
+                environment={},
+                summary=summary,
+                verdict=Verdict(status="valid"),
             )
             ids[run.id] = value
         found = {entry.id for entry in store.runs(where=[f"ttft.p50 {operator} {limit}"])}

@@ -13,22 +13,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferometer.exchange.exporting import vllm
-from inferometer.exchange.exporting.pieces import Asked, Rows, json_piece, long_json_piece
-from inferometer.exchange.exporting.registry import FORMATS, pieces
+from inferometer.exchange.exporting.registry import FORMATS, Asked, Rows, json_piece, long_json_piece, pieces
 from inferometer.measure import quantiles
-from inferometer.measure.rosetta.definition import linear, mean, population_std
-from inferometer.measure.rosetta.seen import Series
+from inferometer.measure.rosetta.definition import Series, linear, mean, population_std
 from inferometer.measure.summary import slowest, summarize
 from inferometer.measure.tally import Tally, Values, condensed
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record import columns, gather, parquet
 from inferometer.record.columns import READS, Records
+from inferometer.record.encoding import document_of
 from inferometer.record.gather import read_logs
 from inferometer.record.log import LogWriter
 from inferometer.record.parquet import read_parquet, write_batches
 from inferometer.record.record import Record
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Verdict
 from inferometer.show.charts.subject import Subject
 
 ROUNDING = 1e-11
@@ -137,7 +138,7 @@ def test_a_summary_is_the_same(
     for plan in plans():
         expected = summarize(held, plan)
         for other in others:
-            assert alike(summarize(other, plan), expected), "differs by more than rounding"
+            assert alike(document_of(summarize(other, plan)), document_of(expected)), "differs by more than rounding"
     assert [slowest(other, 3) for other in others] == [slowest(held, 3)] * 2
 
 
@@ -152,7 +153,7 @@ def test_an_export_is_the_same(
     summary = summarize(held, plan)
     run = Run(
         id="r", started_at="2026-01-01T00:00:00+00:00", plan=plan.model_dump(mode="json"), environment={},
-        summary=summary | {"limits": []}, verdict={"word": "valid", "reasons": []}, read_records=lambda: held,
+        summary=summary, verdict=Verdict(status="valid"), read_records=lambda: held,
     )  # fmt: skip
     ours = made_files(name, run)
     theirs = made_files(name, replace(run, read_records=lambda: in_file))
@@ -175,7 +176,7 @@ def test_details_are_the_same_bytes_as_the_whole_document(
 ) -> None:
     held, in_file, _ = streamed(made, tmp_path, monkeypatch)
     for found in (held, in_file):
-        run = Run("r", "2026-01-01T00:00:00+00:00", {}, {}, {}, {}, read_records=lambda found=found: found)
+        run = Run("r", "2026-01-01T00:00:00+00:00", {}, {}, Summary(), read_records=lambda found=found: found)
         (piece,) = vllm.export(Asked([run], detailed=True))
         assert piece.content == json_piece("", vllm.serve_document(run, detailed=True)).content
         assert piece.content.count(b"\n") > len(made)
@@ -271,7 +272,9 @@ def test_a_chart_has_the_same_requests(
     made: list[Record], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_batches: None
 ) -> None:
     held, in_file, _ = streamed(made, tmp_path, monkeypatch)
-    subjects = [Subject(Run("r", "", {}, {}, {}, {}, read_records=lambda each=each: each)) for each in (held, in_file)]
+    subjects = [
+        Subject(Run("r", "", {}, {}, Summary(), read_records=lambda each=each: each)) for each in (held, in_file)
+    ]
     assert subjects[0].end_at == subjects[1].end_at
     if (subjects[0].answers.records.read_counts()[subjects[0].chosen] > 1).any():
         weight = [subject.values("icl") for subject in subjects]

@@ -16,8 +16,8 @@ from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import Chunks
 from inferometer.wire.reactor import COMPLETE, LOOK, READ
 from inferometer.wire.skeleton import Skeleton
+from inferometer.wire.sockets import STAMP
 from inferometer.wire.sse import Spans, _one_event_per_chunk, spans_of_chunks
-from inferometer.wire.stamps import STAMP
 
 pytestmark = pytest.mark.skipif(compiled() is None, reason="the compiled reader was not built here")
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from made_runs import made_run
 
-from inferometer.exchange.exporting.pieces import Asked
-from inferometer.exchange.exporting.registry import pieces
-from inferometer.exchange.importing.reading import read_source
-from inferometer.exchange.importing.recognise import format_named, recognise
-from inferometer.measure.offline import Case, Pass, latency_summary, throughput_summary
+from inferometer.exchange.exporting.registry import Asked, pieces
+from inferometer.exchange.importing.recognise import format_named, read_source, recognise
+from inferometer.measure.offline import Case, latency_summary, throughput_summary
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 from inferometer.record.sample import Sample, Samples
+from inferometer.record.summary import Pass
+from inferometer.record.verdict import Verdict
 
 URL = "http://localhost:8000/metrics"
 
@@ -37,12 +37,13 @@ def latency_run() -> Run:
 
 
 def throughput_run() -> Run:
-    return bare_run("throughput", throughput_summary([Pass(10.0, 100, 51200, 12800)]), {"model": "m"})
+    passed = Pass(elapsed_s=10.0, requests=100, input_tokens=51200, output_tokens=12800)
+    return bare_run("throughput", throughput_summary([passed]), {"model": "m"})
 
 
 def bare_run(kind, summary, plan) -> Run:
-    word = {"word": "valid", "reasons": []}
-    return Run(f"20261115-031207-{kind}", "2026-11-15T03:12:07+00:00", plan, {}, summary, word, kind=kind)
+    verdict = Verdict(status="valid")
+    return Run(f"20261115-031207-{kind}", "2026-11-15T03:12:07+00:00", plan, {}, summary, verdict, kind=kind)
 
 
 def made(name, *runs, **asked) -> dict[str, bytes]:

@@ -3,9 +3,8 @@
 import json
 from typing import Any
 
-from inferometer.exchange.importing.found import Found, ImportedRun, Source
-from inferometer.exchange.importing.reading import parse
-from inferometer.exchange.importing.recognise import format_named, recognise
+from inferometer.exchange.importing.recognise import format_named, parse, recognise
+from inferometer.exchange.importing.source import Found, ImportedRun, Source
 
 
 def source(name: str, content: Any, **beside: Any) -> Source:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
 from inferometer.measure.facts import Facts
@@ -31,7 +32,7 @@ def made_run(
     records = Records.of(list(_records(requests, failed, error)))
     facts = Facts(interrupted=state == "interrupted")
     summary = summarize(records, effective, facts)
-    summary["limits"] = judge_plan(effective, summary)
+    summary = structs.replace(summary, limits=judge_plan(effective, summary))
     return Run(
         id="20261115-031207-plum-otter",
         started_at="2026-11-15T03:12:07.000+00:00",

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from inferometer.ab import Block, Design, block_plan, check, in_turns, judged, order, paired_changes
+from inferometer.conduct.ab import Block, Design, block_plan, check, in_turns, judged, order, paired_changes
 from inferometer.errors import PlanError, TargetError
 from inferometer.measure.values import quantities
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
-from inferometer.simulator.rehearsal import simulated_run
+from inferometer.record.summary import MeasureSummary, Summary
+from inferometer.record.verdict import Reason, Verdict
+from inferometer.simulator.virtual import simulated_run
 
 PAIRS = 5
 
@@ -35,9 +37,13 @@ def virtual():
 
 
 def made(value, pair, side, **more):
-    summary = {"measures": {"tpot": {"mean": value}}, "rates": {}, "loop": "closed"}
-    run = Run(f"{side}{pair}", "2026-11-15T03:00:00", {}, {}, summary, {"word": "valid", "reasons": []})
+    summary = Summary(measures={"tpot": MeasureSummary(statistics={"mean": value})}, loop="closed")
+    run = Run(f"{side}{pair}", "2026-11-15T03:00:00", {}, {}, summary, Verdict(status="valid"))
     return Block(pair, side, replace(run, **more))
+
+
+def invalid(code, text):
+    return Verdict(status="invalid", doubts=[Reason(status="invalid", code=code, text=text)])
 
 
 def both(a, b):
@@ -87,8 +93,8 @@ def test_a_linear_drift_cancels():
 
 def test_pairs_that_tell_of_us_or_were_cut_short_are_left_out():
     blocks = both(lambda at: 1.0 + at % 3 / 100, lambda at: 2.0 + at % 3 / 100)
-    late = {"word": "invalid", "reasons": [{"word": "invalid", "code": "late_sends", "text": "We sent late."}]}
-    queue = {"word": "invalid", "reasons": [{"word": "invalid", "code": "unbounded_queue", "text": "It grew."}]}
+    late = invalid("late_sends", "We sent late.")
+    queue = invalid("unbounded_queue", "It grew.")
     blocks[0] = replace(blocks[0], run=replace(blocks[0].run, verdict=late))
     blocks[4] = replace(blocks[4], run=replace(blocks[4].run, verdict=queue))
     blocks[-1] = replace(blocks[-1], run=replace(blocks[-1].run, state="interrupted"))
@@ -99,7 +105,7 @@ def test_pairs_that_tell_of_us_or_were_cut_short_are_left_out():
 
 
 def test_where_lateness_would_leave_too_few_all_are_compared_and_called_invalid():
-    late = {"word": "invalid", "reasons": [{"word": "invalid", "code": "late_sends", "text": "We sent late."}]}
+    late = invalid("late_sends", "We sent late.")
     blocks = [replace(each, run=replace(each.run, verdict=late)) for each in both(lambda _: 1.0, lambda _: 2.0)]
     found = judged(blocks, Design(8))
     assert not found.left_out and len(found.comparison.before) == 8 and found.comparison.refused

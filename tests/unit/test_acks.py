@@ -1,6 +1,6 @@
 """A server is only made to wait for acknowledgements where it does not wait for them anyway."""
 
-from inferometer.wire.acks import ALWAYS, MANY, NEVER, ONCE, TRIES, Acknowledging
+from inferometer.wire.sockets import ALWAYS, MANY, NEVER, ONCE, TRIES, Acknowledging
 
 
 def test_few_streams_are_left_alone():

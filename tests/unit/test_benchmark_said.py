@@ -3,7 +3,7 @@
 import pytest
 
 from inferometer.errors import DataError, PlanError
-from inferometer.measure.said import documents_in, measures_in, summary_of
+from inferometer.measure.custom import documents_in, measures_in, summary_of
 from inferometer.measure.values import quantities
 from inferometer.plan.benchmark import Benchmark, benchmark_from, written
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from inferometer.judge.baseline import SETTLED
 from inferometer.judge.changes import ChangePoint, _best_split, _prefix_sums, change_points, regimes, student_p
+from inferometer.judge.check import SETTLED
 from inferometer.measure.quantiles import Floats
 from shapes import AT, POINTS, shaped
 

@@ -8,7 +8,7 @@ import pytest
 from charted_runs import charted_run
 from inferometer.errors import MissingExtra
 from inferometer.show.charts import Chart, draw, render_png, render_svg, rendering, vega_bundle
-from inferometer.show.charts.sheet import contact_sheet, size_of
+from inferometer.show.charts.rendering import contact_sheet, size_of
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

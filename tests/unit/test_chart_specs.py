@@ -6,49 +6,36 @@ from typing import Any
 import altair
 import numpy as np
 import pytest
+from msgspec import structs
 
 from charted_runs import charted_run, samples_of
 from inferometer.errors import PlanError
 from inferometer.judge.compare import compare
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import BatchCase, MeasureSummary, Phase, Startup, Summary, Value
 from inferometer.show.charts import CHARTS, Cannot, Chart, charts_of, charts_of_runs, draw, gallery
+from inferometer.show.charts.chart import MOST, SERIES, legend_columns
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
 from inferometer.show.charts.history import MOST_SERIES, History, Point, history_of
 from inferometer.show.charts.rendering import SCHEMA
-from inferometer.show.charts.spec import MOST, legend_columns
 from inferometer.show.charts.subject import Subject
-from inferometer.show.charts.theme import SERIES
 from inferometer.store.experiments import KeptExperiment
 from lined_runs import line_of
 
-STARTUP = {
-    "startup": {
-        "phases": [
-            {
-                "name": "weights",
-                "title": "load weights",
-                "inside": None,
-                "process": "core",
-                "began_s": 1.0,
-                "seconds": 4.0,
-            },
-            {"name": "read", "title": "read", "inside": "weights", "process": "core", "began_s": 1.5, "seconds": 2.0},
-            {
-                "name": "weights",
-                "title": "load weights",
-                "inside": None,
-                "process": "w",
-                "began_s": 1.0,
-                "seconds": 5.0,
-            },
+STARTUP = Summary(
+    startup=Startup(
+        phases=[
+            Phase(name="weights", title="load weights", process="core", began_s=1.0, seconds=4.0),
+            Phase(name="read", title="read", inside="weights", process="core", began_s=1.5, seconds=2.0),
+            Phase(name="weights", title="load weights", process="w", began_s=1.0, seconds=5.0),
         ]
+    ),
+    values={
+        "time_to_ready": Value(value=9.0, unit="s", direction="lower", title="time to ready"),
+        "weights_time": Value(value=5.0, unit="s", direction="lower", title="load weights"),
     },
-    "values": {
-        "time_to_ready": {"value": 9.0, "unit": "s", "direction": "lower", "title": "time to ready"},
-        "weights_time": {"value": 5.0, "unit": "s", "direction": "lower", "title": "load weights"},
-    },
-}
+)
 
 
 def rows_of(spec: dict[str, Any]) -> list[dict[str, Any]]:
@@ -118,7 +105,7 @@ def test_quantiles_of_the_cdf_are_those_of_the_summary(run: Run) -> None:
 
 def test_a_histogram_counts_every_answer_or_says_how_many_it_does_not_show(run: Run) -> None:
     spec = draw("ttft_histogram", run).spec
-    assert sum(row["count"] for row in spec["data"]["values"]) == run.summary["measures"]["ttft"]["count"]
+    assert sum(row["count"] for row in spec["data"]["values"]) == run.summary.measures["ttft"].count
     late = run.read_records()  # type: ignore[misc]
     far = late.read_at.copy()
     far[late.read_offsets[5] : late.read_offsets[6]] += 60 * 10**9
@@ -160,11 +147,11 @@ def test_runs_as_points(runs: list[Run]) -> None:
 
 def test_cost_and_throughput_are_those_that_the_runs_tell(runs: list[Run]) -> None:
     told = {
-        "throughput_per_gpu": {"value": 50.0, "unit": "tokens/s", "direction": "higher", "title": "t"},
-        "tokens_per_s_user": {"value": 9.0, "unit": "tokens/s", "direction": "higher", "title": "u"},
-        "cost_per_million_tokens": {"value": 2.5, "unit": "$", "direction": "lower", "title": "c"},
+        "throughput_per_gpu": Value(value=50.0, unit="tokens/s", direction="higher", title="t"),
+        "tokens_per_s_user": Value(value=9.0, unit="tokens/s", direction="higher", title="u"),
+        "cost_per_million_tokens": Value(value=2.5, unit="$", direction="lower", title="c"),
     }
-    priced = [replace(each, summary=each.summary | {"values": told}) for each in runs]
+    priced = [replace(each, summary=structs.replace(each.summary, values=told)) for each in runs]
     row = checked(draw("cost_by_user_speed", priced)).spec["data"]["values"][0]
     assert (row["cost"], row["speed"], row["throughput"]) == (2.5, 9.0, 50.0)
     assert draw("throughput_by_user_speed", priced).title.startswith("Tokens per second and GPU")
@@ -248,9 +235,9 @@ def test_phases_of_a_start(run: Run) -> None:
 
 
 def test_latency_of_batches(run: Run) -> None:
-    cases = [{"name": f"bs{n}", "batch_size": n, "input_len": 32, "output_len": 128} for n in (1, 8)]
-    measures = {f"bs{n}": {"unit": "s", "mean": 1.0 * n, "p99": 1.1 * n} for n in (1, 8)}
-    offline = bare(run, kind="latency", summary={"cases": cases, "measures": measures})
+    cases = [BatchCase(name=f"bs{n}", batch_size=n, input_len=32, output_len=128, iters=1) for n in (1, 8)]
+    measures = {f"bs{n}": MeasureSummary(unit="s", statistics={"mean": 1.0 * n, "p99": 1.1 * n}) for n in (1, 8)}
+    offline = bare(run, kind="latency", summary=Summary(cases=cases, measures=measures))
     (chart,) = map(checked, charts_of(offline))
     assert chart.subtitle == "32 input, 128 output tokens" and len(chart.spec["data"]["values"]) == 4
 

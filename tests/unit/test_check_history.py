@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from inferometer.judge.baseline import baseline
-from inferometer.judge.check import check, confirm
-from inferometer.judge.checked import CheckResult
+from inferometer.judge.check import baseline, check, confirm
+from inferometer.judge.check_result import CheckResult
 from inferometer.record.run import Run
 from lined_runs import environment_of, line_of, lined_run
 from shapes import AT, POINTS, shaped

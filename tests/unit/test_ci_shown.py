@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from made_runs import made_run
+from msgspec import structs
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from inferometer.judge.check import check
-from inferometer.record.harmless import harmless
 from inferometer.record.run import Run
+from inferometer.record.sanitize import harmless
+from inferometer.record.summary import LimitResult, Summary, Value
 from inferometer.show.ci import github, gitlab
 from inferometer.show.ci.junit import junit
 from inferometer.show.ci.markdown import fitting, plain, summary
@@ -47,7 +49,7 @@ def test_a_worse_run_is_said_to_be_worse(worse):
 def test_exit_codes_follow_the_worst():
     fine, limited = outcome(made_run()), outcome(made_run(limits=["ttft p99 < 1ms"]))
     invalid = outcome(lined_run(1, 20.0, verdict="invalid"))
-    nothing = outcome(replace(lined_run(1, 20.0), summary={}, state="failed"))
+    nothing = outcome(replace(lined_run(1, 20.0), summary=Summary(), state="failed"))
     codes = [Report(each).exit_code for each in ((fine,), (fine, limited), (limited, invalid), (invalid, nothing))]
     assert codes == [0, 1, 4, 3]
     assert Report((nothing,)).word == "failed"
@@ -71,7 +73,9 @@ def test_names_are_shown_as_names():
 def test_names_of_parameters_and_of_measures_are_names_too():
     """Both are columns where there are several runs."""
     run = made_run()
-    own = replace(run, kind="serving", summary=run.summary | {"values": {"x": {"value": 1.0, "title": HOSTILE}}})
+    own = replace(
+        run, kind="serving", summary=structs.replace(run.summary, values={"x": Value(value=1.0, title=HOSTILE)})
+    )
     text = summary(Report(tuple(outcome(own, label=name, parameters={HOSTILE: HOSTILE}) for name in "ab")))
     assert "<script" not in text and "@all" not in text
     lines = text.splitlines()
@@ -146,7 +150,7 @@ def test_outputs_of_very_many_runs_are_the_first_numbers_of_each():
 
 
 def test_a_case_without_a_run_has_no_id():
-    failed = outcome(Run("", "2026", {}, {}, {}, {"word": "failed"}, state="failed"), label="b")
+    failed = outcome(Run("", "2026", {}, {}, Summary(), state="failed"), label="b")
     report = Report((outcome(made_run()), failed))
     assert github.outputs(report)["runs"] == made_run().id and github.outputs(report)["ok"] == "false"
     assert [each["run"] for each in report.document()["runs"]] == [made_run().id, None]
@@ -169,7 +173,7 @@ def test_junit_is_xml_and_counts(worse):
     root = ElementTree.fromstring(junit(Report((worse, hostile()), HOSTILE)))
     suites = root.findall("testsuite")
     assert len(suites) == 2
-    assert float(suites[1].get("time")) == pytest.approx(hostile().run.summary["window"]["run_s"], abs=0.001)
+    assert float(suites[1].get("time")) == pytest.approx(hostile().run.summary.window.run_s, abs=0.001)
     failed = [case.get("name") for case in suites[0].iter("testcase") if case.find("failure") is not None]
     assert "check tpot.mean" in failed and suites[0].get("failures") == str(len(failed))
     assert [case.get("name") for case in suites[1] if case.find("failure") is not None] == ["limit ttft p99 < 1ms"]
@@ -177,8 +181,8 @@ def test_junit_is_xml_and_counts(worse):
 
 def test_junit_fails_where_the_command_does():
     run = lined_run(1, 20.0)
-    limits = [{"limit": "ttft p99 < 1s", "value": None, "met": None, "text": "ttft p99 < 1s: cannot be told"}]
-    untold = outcome(replace(run, summary=run.summary | {"limits": limits}))
+    limit = LimitResult(limit="ttft p99 < 1s", value=None, met=None, text="ttft p99 < 1s: cannot be told")
+    untold = outcome(replace(run, summary=structs.replace(run.summary, limits=[limit])))
     unclear = [outcome(run, check([], run).document(), strict=strict) for strict in (False, True)]
     for each in (untold, *unclear):
         suite = ElementTree.fromstring(junit(Report((each,)))).find("testsuite")

@@ -1,49 +1,51 @@
 """What a run means for a script: its exit code, and what is said on stderr."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from made_runs import made_run
+from msgspec import structs
 
 from inferometer.cli.printing import exit_code
 from inferometer.record.run import Run
+from inferometer.record.verdict import Reason, Status, Verdict
 
 
-def judged(run: Run, word: str, *reasons: str) -> Run:
-    told: list[dict[str, Any]] = [{"word": word, "code": "x", "text": text} for text in reasons]
-    return replace(run, verdict={"word": word, "reasons": told})
+def judged(run: Run, status: Status, *texts: str) -> Run:
+    doubts = [Reason(status=status, code="x", text=text) for text in texts]
+    return replace(run, verdict=Verdict(status=status, doubts=doubts))
 
 
 VALID = judged(made_run(limits=["ttft p50 < 1s"]), "valid")
 MISSED = judged(made_run(limits=["ttft p50 < 1us", "failure_rate < 1%"]), "valid")
 UNTOLD = judged(made_run(requests=100, limits=["ttft p99.9 < 1s", "ttft p50 < 1s"]), "valid")
 
-NEEDED = UNTOLD.summary["limits"][0]["needed"]
+NEEDED = UNTOLD.summary.limits[0].needed
 DECIDES = f"hint: about {NEEDED:,} requests in the window decide it: --requests or --duration"
 BROKEN_AND_INVALID = "error: a limit failed: ttft p50 < 1us\nerror: not valid as a measurement: Why.\n"
 KEPT = "warning: interrupted; what was measured until then is kept\n"
 
 
 def coded(run: Run, code: str, text: str = "Why.") -> Run:
-    return replace(run, verdict={"word": "invalid", "reasons": [{"word": "invalid", "code": code, "text": text}]})
+    doubt = Reason(status="invalid", code=code, text=text)
+    return replace(run, verdict=Verdict(status="invalid", doubts=[doubt]))
 
 
 def ended(run: Run, **outcomes: int) -> Run:
-    summary = run.summary | {"outcomes": {"ok": 0, **outcomes}, "errors": []}
+    summary = structs.replace(run.summary, outcomes={"ok": 0, **outcomes}, errors=[])
     return coded(replace(run, summary=summary), "nothing_answered")
 
 
 def interrupted_by(name: str) -> Run:
-    reason = {"word": "doubtful", "code": "interrupted", "text": "x", "signal": name}
-    return replace(MISSED, state="interrupted", verdict={"word": "doubtful", "reasons": [reason]})
+    doubt = Reason(status="doubtful", code="interrupted", text="x", signal=name)
+    return replace(MISSED, state="interrupted", verdict=Verdict(status="doubtful", doubts=[doubt]))
 
 
 CASES = [
     (VALID, 0, ""),
     (judged(VALID, "doubtful", "Not steady."), 0, "warning: doubtful as a measurement: Not steady.\n"),
     (MISSED, 1, "error: a limit failed: ttft p50 < 1us\n"),
-    (UNTOLD, 4, f"error: not valid as a measurement of a limit: {UNTOLD.summary['limits'][0]['text']}\n{DECIDES}\n"),
+    (UNTOLD, 4, f"error: not valid as a measurement of a limit: {UNTOLD.summary.limits[0].text}\n{DECIDES}\n"),
     (judged(MISSED, "invalid", "Late.", "Short."), 4, "error: not valid as a measurement: Late. Short.\n"),
     (coded(VALID, "failed_requests"), 4, "error: not valid as a measurement: Why.\n"),
     # a limit that is broken by what the target did is broken, also where that makes the numbers invalid

@@ -9,8 +9,8 @@ import pytest
 
 from inferometer import errors
 from inferometer.cli import execute
+from inferometer.cli.errors import report
 from inferometer.cli.group import COMMANDS, group
-from inferometer.cli.mistakes import report
 
 
 def test_help_imports_nothing_but_click_and_answers_at_once() -> None:

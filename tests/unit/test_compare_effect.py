@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from inferometer.judge.effect import Sides, effect
-from inferometer.judge.judgement import Change, changes
-from inferometer.judge.multiplicity import holm
+from inferometer.judge.effect import Change, Sides, changes, effect, holm
 from inferometer.measure.quantiles import Floats
 
 PAIRS, RUNS, REQUESTS = 1000, 5, 500

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from made_runs import made_run
+from msgspec import structs
 
 from inferometer.errors import PlanError
 from inferometer.judge.compare import compare
@@ -15,6 +16,8 @@ from inferometer.measure.values import quantities
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary, Value
+from inferometer.record.verdict import Verdict
 from lined_runs import line_of, lined_run
 
 MADE = made_run(requests=400)
@@ -22,7 +25,7 @@ MADE = made_run(requests=400)
 
 def slower(run: Run, times: float, name: str, seed: int = 0) -> Run:
     """The same requests, each answered so many times slower, and its own small noise."""
-    records = run.records()
+    records = run.records
     assert records is not None
     draw = np.random.default_rng(seed)
     made = Records.of([_stretched(records.record(i), times * draw.normal(1, 0.01)) for i in range(len(records))])
@@ -103,7 +106,7 @@ def test_other_requests_are_not_called_the_same_tape() -> None:
 
 
 def replace_asked(run: Run, asked: int) -> Run:
-    records = run.records()
+    records = run.records
     assert records is not None
     changed = [records.record(i) for i in range(len(records))]
     for record in changed:
@@ -124,8 +127,8 @@ def test_runs_without_records_are_compared_by_their_values() -> None:
 
 def test_intervals_that_runs_came_with_stand_in_for_records() -> None:
     def imported(name: str, value: float) -> Run:
-        said = {"value": value, "unit": "s", "direction": "lower", "interval": [value * 0.95, value * 1.05]}
-        return Run(name, "", {}, {}, {"values": {"avg_latency": said}}, {}, kind="latency", source="vllm")
+        latency = Value(value=value, unit="s", direction="lower", interval=(value * 0.95, value * 1.05))
+        return Run(name, "", {}, {}, Summary(values={"avg_latency": latency}), kind="latency", source="vllm")
 
     (change,) = compare([imported("a", 1.0)], [imported("b", 2.0)]).changes
     assert (change.word, change.within_only) == ("unclear", True)
@@ -133,8 +136,8 @@ def test_intervals_that_runs_came_with_stand_in_for_records() -> None:
 
 
 def valued(name: str, unit: str, kind: Any = "benchmark") -> Run:
-    said = {"value": 1.0, "unit": unit, "direction": "lower"}
-    return Run(name, "", {"name": "own"}, {}, {"values": {"step": said}}, {"word": "valid"}, kind=kind)
+    step = Value(value=1.0, unit=unit, direction="lower")
+    return Run(name, "", {"name": "own"}, {}, Summary(values={"step": step}), Verdict(status="valid"), kind=kind)
 
 
 def codes(before: Sequence[Run], after: Sequence[Run]) -> dict[str, str]:
@@ -147,7 +150,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
     assert compare([valued("a", "s")], [valued("b", "ms")]).changes == ()
     assert codes(BEFORE[:1], BEFORE[:1]) == {"same_run": "refuse"}
     assert codes(line_of([20.0]), [lined_run(1, 20.0, verdict="invalid")])["invalid"] == "refuse"
-    empty = replace(valued("b", "s"), summary={}, state="failed")
+    empty = replace(valued("b", "s"), summary=Summary(), state="failed")
     assert codes([valued("a", "s")], [empty])["no_numbers"] == "refuse"
 
 
@@ -182,8 +185,8 @@ def test_open_loops_without_due_times_are_compared_from_when_they_sent() -> None
 
 
 def _undue(run: Run) -> Run:
-    measures = {name: each for name, each in run.summary["measures"].items() if not name.endswith("_scheduled")}
-    return replace(run, summary=run.summary | {"measures": measures})
+    measures = {name: each for name, each in run.summary.measures.items() if not name.endswith("_scheduled")}
+    return replace(run, summary=structs.replace(run.summary, measures=measures))
 
 
 def test_versions_that_changed_are_told() -> None:

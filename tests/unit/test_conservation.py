@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from made_runs import TOKENS, made_run
+from msgspec import structs
 
 from inferometer.measure.facts import Facts
 from inferometer.measure.observed import observed
@@ -12,6 +13,7 @@ from inferometer.measure.verdict import verdict
 from inferometer.plan.model import Plan
 from inferometer.record.log import Note
 from inferometer.record.sample import Sample, Samples
+from inferometer.record.summary import HostSummary, Lateness
 from inferometer.show.console import console
 from inferometer.show.summary import print_summary
 
@@ -22,7 +24,7 @@ REQUESTS = 100
 def told(run, requests=REQUESTS, prompt=REQUESTS * 256, output=REQUESTS * TOKENS, ttft=None, engine="vLLM"):
     """What a server that counted so much would have been scraped for, before and after."""
     first_at, last_at = 0, 1 << 61
-    mean = run.summary["measures"]["ttft"]["mean"] if ttft is None else ttft
+    mean = run.summary.measures["ttft"]["mean"] if ttft is None else ttft
     grown = {
         "requests_ok": requests,
         "prompt_tokens": prompt,
@@ -39,14 +41,14 @@ def told(run, requests=REQUESTS, prompt=REQUESTS * 256, output=REQUESTS * TOKENS
 def judged(samples, notes, run, **changed):
     """The run with what was sampled beside it, and its verdict."""
     plan = Plan.model_validate(run.plan)
-    summary = dict(run.summary)
-    start_at = int(run.records().scheduled_at.min())
-    summary |= observed(Samples.of(samples), notes, run.records(), plan, summary, start_at) | changed
+    start_at = int(run.records.scheduled_at.min())
+    seen = observed(Samples.of(samples), notes, run.records, plan, run.summary, start_at)
+    summary = structs.replace(seen, **changed)
     return replace(run, summary=summary, verdict=verdict(summary, Facts(), plan))
 
 
 def reasons(run):
-    return {reason["code"]: reason["text"] for reason in run.verdict["reasons"]}
+    return {reason.code: reason.text for reason in run.verdict.doubts}
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +61,15 @@ def test_nothing_is_compared_where_the_first_reading_came_late(run):
     samples, notes = told(run, requests=REQUESTS // 2)
     late = [Sample(each.source, each.name, each.at or 1 << 60, each.value) for each in samples]
     found = judged(late, notes, run)
-    assert not found.summary["server"]["complete"] and "conservation" not in found.summary["server"]
+    assert not found.summary.server.complete and found.summary.server.conservation is None
     assert "not_conserved" in reasons(judged(samples, notes, run)) and "not_conserved" not in reasons(found)
 
 
 def test_they_agree(run):
     found = judged(*told(run), run)
-    conserved = found.summary["server"]["conservation"]
-    assert [conserved[name]["agree"] for name in ("requests", "prompt_tokens", "generation_tokens")] == [True] * 3
-    assert conserved["ttft"]["agree"] and conserved["ttft"]["wire"] == pytest.approx(0, abs=1e-9)
+    conserved = found.summary.server.conservation
+    assert conserved.requests.agree and conserved.prompt_tokens.agree and conserved.generation_tokens.agree
+    assert conserved.ttft.agree and conserved.ttft.wire == pytest.approx(0, abs=1e-9)
     assert not {"not_conserved", "ttft_disagrees", "target_restarted"} & set(reasons(found))
 
 
@@ -91,7 +93,7 @@ def test_a_small_difference_is_tolerated(run):
 
 @pytest.mark.parametrize(("offset_s", "agree"), [(-0.0005, True), (0.0045, True), (0.02, False), (-0.03, False)])
 def test_the_wire_may_have_its_share_of_ttft(run, offset_s, agree):
-    mean = run.summary["measures"]["ttft"]["mean"]
+    mean = run.summary.measures["ttft"]["mean"]
     found = judged(*told(run, ttft=mean - offset_s), run)
     assert ("ttft_disagrees" not in reasons(found)) == agree
     if not agree:
@@ -112,7 +114,7 @@ def test_what_was_sent_to_prime_caches_counts(run):
     primed = Note("primed", 1, {"requests": 10, "failed": 0, "tokens": 5000})
     found = judged(samples, [*notes, primed], run)
     assert "not_conserved" not in reasons(found)
-    assert found.summary["server"]["conservation"]["ttft"] is None  # theirs has the primes in it
+    assert found.summary.server.conservation.ttft is None  # theirs has the primes in it
     assert "not_conserved" in reasons(judged(samples, notes, run))
 
 
@@ -121,7 +123,7 @@ def test_aborted_requests_are_no_answers(run):
     samples += [Sample(URL, "requests_ok", at, 50.0 * (at > 0), {"finished_reason": "abort"}) for at in (0, 1 << 61)]
     found = judged(samples, notes, run)
     assert "not_conserved" not in reasons(found)
-    assert found.summary["server"]["finished"] == {"abort": 50}
+    assert found.summary.server.finished == {"abort": 50}
 
 
 def test_a_restart_is_told_instead_of_its_consequences(run):
@@ -138,13 +140,14 @@ def test_the_servers_numbers_are_quantities_of_the_run(run):
 
 def test_without_samples_nothing_is_claimed(run):
     found = judged([], [], run)
-    assert found.summary["server"] is None and found.summary["gpu"] is None and found.summary["host"] is None
-    assert reasons(found).keys() == {reason["code"] for reason in run.verdict["reasons"]}
+    assert found.summary.server is None and found.summary.gpu is None and found.summary.host is None
+    assert reasons(found).keys() == {reason.code for reason in run.verdict.doubts}
 
 
 def test_stolen_cores_are_named_where_they_did_harm(run):
-    late = {"delivery": run.summary["delivery"] | {"lateness": {"p50": 0.001, "p99": 0.5, "max": 1.0}}}
-    stolen = {"host": {"cpu_share": 0.5, "steal_share": 0.041}}
+    lateness = Lateness(p50=0.001, p99=0.5, max=1.0)
+    late = {"delivery": structs.replace(run.summary.delivery, lateness=lateness)}
+    stolen = {"host": HostSummary(cpu_share=0.5, steal_share=0.041)}
     found = reasons(judged([], [], run, **late, **stolen))
     assert "This machine's hypervisor took the cores away for 4.1% of the time" in found["stolen_cores"]
     assert "more workers are no help" in found["stolen_cores"]

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from inferometer.observe.doctor import asked, devices, machine, network, software
-from inferometer.observe.doctor.asked import Tried
+from inferometer.observe.doctor import check as software
+from inferometer.observe.doctor import devices, machine, network
+from inferometer.observe.doctor import named as asked
 from inferometer.observe.doctor.check import Check, worst
 from inferometer.observe.doctor.devices import DeviceFacts, Gpu, device_facts
 from inferometer.observe.doctor.machine import MachineFacts, MachineLook
+from inferometer.observe.doctor.named import Tried
 from inferometer.observe.doctor.network import NetworkFacts, network_facts
 
 GIB = 2**30

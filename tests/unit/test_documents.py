@@ -9,8 +9,7 @@ import pytest
 
 from inferometer.documents import files
 from inferometer.documents.files import file_bytes, text_in
-from inferometer.documents.json_text import json_value
-from inferometer.documents.refused import RefusedError
+from inferometer.documents.json_text import RefusedError, json_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError, PlanError
 from inferometer.plan.fields import MOST_TOKENS

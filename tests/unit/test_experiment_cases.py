@@ -5,13 +5,14 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from inferometer.conduct.prepare import prepare
 from inferometer.errors import PlanError
-from inferometer.experiment.prepare import prepare
-from inferometer.measure.cost import shared_among
+from inferometer.measure.values import shared_among
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from, json_schema, read_experiment
 from inferometer.plan.ordering import expected_s, ordered, server_starts
 from inferometer.plan.text import parse_yaml
+from inferometer.record.summary import MeasureSummary, Rate, Summary
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -165,11 +166,12 @@ def test_secrets_are_not_kept():
 
 def test_what_tokens_cost():
     """S1: cost = price * 1e6 / (tokens/s * 3600), user = 1000 / mean TPOT in ms."""
-    summary = {"rates": {"total_rate": {"window": 5000.0}}, "measures": {"tpot": {"mean": 0.02}}}
-    found = {name: each["value"] for name, each in shared_among(summary, 1, 2.0).items()}
+    tpot = MeasureSummary(statistics={"mean": 0.02})
+    summary = Summary(rates={"total_rate": Rate(window=5000.0)}, measures={"tpot": tpot})
+    found = {name: each.value for name, each in shared_among(summary, 1, 2.0).items()}
     assert found == pytest.approx(
         {"throughput_per_gpu": 5000, "tokens_per_s_user": 50, "cost_per_million_tokens": 2e6 / (5000 * 3600)}
     )
-    two = {name: each["value"] for name, each in shared_among(summary, 2, None).items()}
+    two = {name: each.value for name, each in shared_among(summary, 2, None).items()}
     assert two == {"throughput_per_gpu": 2500, "tokens_per_s_user": 50}
-    assert shared_among({}, 1, 2.0) == {}
+    assert shared_among(Summary(), 1, 2.0) == {}

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferometer.conduct.shared import NotFound, drain_rate, found_between, in_flight, sessions_per_s
 from inferometer.errors import PlanError
-from inferometer.experiment.levels import NotFound, drain_rate, found_between, in_flight, sessions_per_s
 from inferometer.plan.cases import cases_of
-from inferometer.plan.experiment import experiment_from, to_yaml
-from inferometer.plan.levels import Levels, values_between
+from inferometer.plan.experiment import Levels, experiment_from, to_yaml, values_between
 from inferometer.plan.ordering import expected_s, ordered, server_starts
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import parse_yaml
 from inferometer.record.run import Run
-from inferometer.simulator.rehearsal import simulated_run
+from inferometer.simulator.virtual import simulated_run
 from inferometer.store.experiments import CaseRow
 
 ENDS = {"low": {"load": {"concurrency": 1}}, "high": {"load": {"concurrency": 64}}}
@@ -169,18 +168,18 @@ def rows_of(experiment_cases, **runs):
 
 def test_what_an_end_measured(runs):
     closed, turns = runs["closed"], runs["turns"]
-    length_s = 400 / closed.summary["rates"]["request_rate"]["run"]
-    records = closed.records()
+    length_s = 400 / closed.summary.rates["request_rate"].run
+    records = closed.records
     assert length_s == pytest.approx((records.ended_at.max() - records.sent_at.min()) / 1e9, rel=0.01)
     assert sessions_per_s(closed) == pytest.approx(400 / length_s)
     assert in_flight(closed) == pytest.approx(8, rel=0.05)
-    assert sessions_per_s(turns) == pytest.approx(turns.summary["rates"]["request_rate"]["run"] / 2)
+    assert sessions_per_s(turns) == pytest.approx(turns.summary.rates["request_rate"].run / 2)
 
 
 def test_a_burst_drains_as_fast_as_the_server_answers(runs):
     """All of 2000 a second, eight at a time: what is in flight falls as fast as answers come."""
     burst = runs["burst"]
-    assert drain_rate(burst, 50) == pytest.approx(burst.summary["rates"]["request_rate"]["run"], rel=0.1)
+    assert drain_rate(burst, 50) == pytest.approx(burst.summary.rates["request_rate"].run, rel=0.1)
     assert drain_rate(burst, 99) >= drain_rate(burst, 50)
 
 

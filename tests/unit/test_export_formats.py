@@ -11,12 +11,14 @@ import pytest
 import yaml
 from exported_runs import back, bare_run, made, only, value
 from made_runs import made_run
+from msgspec import structs
 
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.llmd import STATISTICS, report
 from inferometer.exchange.exporting.registry import FORMATS
 from inferometer.exchange.exporting.vllm import serve_document
 from inferometer.record.columns import Records
+from inferometer.record.summary import MeasureSummary
 
 NEED_RECORDS = {"csv", "parquet", "ray-sweep", "opentelemetry", "inferx"}
 
@@ -137,20 +139,21 @@ def test_llmd_is_yaml_or_json_and_comes_back(run, tmp_path):
     for name in ("ttft", "tpot", "itl", "ntpot", "e2e"):
         assert imported.measures[name]["mean"] == value(run, f"{name}.mean")
         assert imported.measures[name]["p99"] == value(run, f"{name}.p99")
-    assert imported.rates["output_rate"] == value(run, "output_rate")
+    assert imported.rates["output_rate"].window == value(run, "output_rate")
     assert (imported.answered, imported.failed) == (475, 25)
 
 
 def test_llmd_numbers_stay_numbers_in_yaml(run):
     """YAML 1.1 reads 5e-05 as a text: what is small must be written with a point."""
-    tiny = replace(run, summary=run.summary | {"values": {}, "measures": {"ttft": {"mean": 5e-05, "p50": 1e-7}}})
+    ttft = MeasureSummary(unit="s", statistics={"mean": 5e-05, "p50": 1e-7})
+    tiny = replace(run, summary=structs.replace(run.summary, values={}, measures={"ttft": ttft}))
     said = yaml.safe_load(only("llm-d", replace(tiny, read_records=None)))
     assert said["results"]["request_performance"]["aggregate"]["latency"]["time_to_first_token"]["mean"] == 5e-05
 
 
 def test_llmd_tells_censored_from_failed(run):
     outcomes = {"ok": 97, "unfinished": 1, "cancelled": 1, "timeout": 1}
-    changed = replace(run, summary=run.summary | {"outcomes": outcomes})
+    changed = replace(run, summary=structs.replace(run.summary, outcomes=outcomes))
     requests = report(changed)["results"]["request_performance"]["aggregate"]["requests"]
     assert (requests["total"], requests["failures"], requests["incomplete"]) == (100, 1, 2)
 
@@ -160,7 +163,7 @@ def test_llmd_tells_censored_from_failed(run):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_run_of_which_little_is_known_is_no_trouble(name):
-    bare = replace(made_run(20), environment={}, verdict={}, started_at="")
+    bare = replace(made_run(20), environment={}, verdict=None, started_at="")
     for content in made(name, bare).values():
         assert content
 
@@ -194,7 +197,7 @@ def test_inferx_comes_back(run, tmp_path):
 def test_throughput_comes_back(throughput, tmp_path):
     (imported,) = back(tmp_path, "throughput.json", only("vllm", throughput))
     assert imported.kind == "throughput"
-    assert imported.rates["request_rate"] == 10.0
+    assert imported.rates["request_rate"].window == 10.0
 
 
 def test_parquet_and_csv_hold_every_record(run, tmp_path):

@@ -21,7 +21,7 @@ def test_openmetrics_is_read_by_its_own_parser(run, throughput):
     assert families["inferometer_output_rate_tokens_per_second"].samples[0].value == value(run, "output_rate")
     assert families["inferometer_failure_rate_ratio"].unit == "ratio"
     info = families["inferometer_run"].samples[0]
-    assert (info.labels["verdict"], info.labels["gpu"]) == (run.verdict["word"], "NVIDIA H200 x 1")
+    assert (info.labels["verdict"], info.labels["gpu"]) == (run.status, "NVIDIA H200 x 1")
 
 
 def test_opentelemetry_has_the_names_units_and_buckets(run):

@@ -19,9 +19,9 @@ from exported_runs import (
 from made_runs import made_run
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.pieces import Asked
-from inferometer.exchange.exporting.registry import pieces
+from inferometer.exchange.exporting.registry import Asked, pieces
 from inferometer.exchange.exporting.vllm import serve_document
+from inferometer.record.summary import Summary, Value
 
 # -- github-action-benchmark ---------------------------------------------------------------------------------
 
@@ -61,11 +61,11 @@ def entries_of(run):
 
 
 def test_action_benchmark_leaves_out_a_file_without_entries():
-    speed = {"speed": {"value": 2.0, "unit": "widgets/s", "direction": "higher", "title": "Speed"}}
-    (name,) = made("github-action-benchmark", bare_run("benchmark", {"values": speed}, {}))
+    speed = Value(value=2.0, unit="widgets/s", direction="higher", title="Speed")
+    (name,) = made("github-action-benchmark", bare_run("benchmark", Summary(values={"speed": speed}), {}))
     assert name == "bigger.json"
     with pytest.raises(StoreError, match="no number"):
-        made("github-action-benchmark", bare_run("benchmark", {"values": {}}, {}))
+        made("github-action-benchmark", bare_run("benchmark", Summary(), {}))
 
 
 # -- CI benchmark --------------------------------------------------------------------------------------------

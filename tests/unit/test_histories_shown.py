@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from inferometer.dashboard import answers_of
+from inferometer.conduct.dashboard import answers_of
 from inferometer.show.charts.history import History, Point, history
 from inferometer.show.dashboard.families import labels_of, points_of
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 from shown_stores import batches, keep_one, starts, unsynced
 
 
@@ -19,7 +19,7 @@ def answers(tmp_path_factory):
         starts(store)
         for day in range(12):
             keep_one(store, day, 0.1, 0.01)
-        keep_one(store, 12, 9.0, 0.01, word="invalid")
+        keep_one(store, 12, 9.0, 0.01, status="invalid")
     return answers_of(store)
 
 

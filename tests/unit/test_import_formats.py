@@ -37,7 +37,7 @@ from imported_results import (
     TREATMENTS,
 )
 
-from inferometer.exchange.importing.summing import summary_of, verdict_of
+from inferometer.exchange.importing.importer import summary_of, verdict_of
 from inferometer.measure.values import quantities
 from inferometer.plan.model import Plan
 
@@ -109,13 +109,13 @@ def test_requests_of_vllm_are_rebuilt_with_every_instant() -> None:
     run = only("r.json", VLLM_DETAILED)
     assert run.records is not None
     summary = summary_of(run)
-    assert summary["measures"]["ttft"]["mean"] == pytest.approx(0.15)
-    assert summary["measures"]["tpot"]["mean"] == pytest.approx(0.02)
-    assert summary["measures"]["e2e"]["mean"] == pytest.approx(0.19)
-    assert summary["measures"]["output_tokens"]["mean"] == 3
-    assert "ttft_scheduled" not in summary["measures"]  # nobody kept when they were due
-    assert summary["reported"]["measures"]["ttft"]["p99.9"] == pytest.approx(0.1999)
-    assert verdict_of(run, summary, "x")["word"] == "doubtful"
+    assert summary.measures["ttft"]["mean"] == pytest.approx(0.15)
+    assert summary.measures["tpot"]["mean"] == pytest.approx(0.02)
+    assert summary.measures["e2e"]["mean"] == pytest.approx(0.19)
+    assert summary.measures["output_tokens"]["mean"] == 3
+    assert "ttft_scheduled" not in summary.measures  # nobody kept when they were due
+    assert summary.reported.measures["ttft"]["p99.9"] == pytest.approx(0.1999)
+    assert verdict_of(run, summary, "x").status == "doubtful"
 
 
 def test_a_failed_request_is_data_and_its_asked_length_is_not_its_length() -> None:
@@ -123,9 +123,9 @@ def test_a_failed_request_is_data_and_its_asked_length_is_not_its_length() -> No
     run = only("r.json", said)
     assert run.records is not None
     summary = summary_of(run)
-    assert summary["outcomes"] == {"ok": 1, "status_503": 1}
-    assert summary["measures"]["output_tokens"]["count"] == 1
-    assert summary["errors"][0]["message"] == "HTTP 503: busy"
+    assert summary.outcomes == {"ok": 1, "status_503": 1}
+    assert summary.measures["output_tokens"].count == 1
+    assert summary.errors[0].message == "HTTP 503: busy"
 
 
 def test_chunks_with_several_tokens_share_them_out_and_keep_every_gap() -> None:
@@ -191,9 +191,9 @@ def test_fmperf_has_seconds_and_no_gaps() -> None:
     _, found = found_in("qps_output_2.5.csv", FMPERF)
     (run,) = found.runs
     summary = summary_of(run)
-    assert summary["measures"]["ttft"]["mean"] == pytest.approx(0.15)
-    assert summary["measures"]["tpot"]["mean"] == pytest.approx((0.5 / 10 + 1.0 / 20) / 2)
-    assert not {"itl", "icl", "stall"} & summary["measures"].keys()
+    assert summary.measures["ttft"]["mean"] == pytest.approx(0.15)
+    assert summary.measures["tpot"]["mean"] == pytest.approx((0.5 / 10 + 1.0 / 20) / 2)
+    assert not {"itl", "icl", "stall"} & summary.measures.keys()
     assert len(found.broken) == 1 and found.broken[0].startswith("line 4: ttft must be a number")
 
 
@@ -202,12 +202,12 @@ def test_responses_of_llmperf_have_intervals_of_ours() -> None:
     run = only("m_individual_responses.json", [*rows, {"ttft_s": 0, "end_to_end_latency_s": 0, "error_code": 500}])
     assert (run.answered, run.failed) == (100, 1)
     assert run.measures["ttft"]["mean"] == pytest.approx(0.1495)
-    assert run.measures["ttft"]["intervals"]["p50"][0] is not None
+    assert run.measures["ttft"].interval("p50")[0] is not None
 
 
 def test_a_result_that_loadgen_calls_invalid_is_invalid() -> None:
     run = only("s.txt", LOADGEN)
-    assert verdict_of(run, summary_of(run), "x")["word"] == "invalid"
+    assert verdict_of(run, summary_of(run), "x").status == "invalid"
 
 
 def test_requests_of_inference_perf_share_the_instant_of_their_chunk() -> None:
@@ -217,8 +217,8 @@ def test_requests_of_inference_perf_share_the_instant_of_their_chunk() -> None:
     assert records is not None
     assert records.read_tokens[records.reads(0)].tolist() == [1, 2, 1]
     summary = summary_of(found.runs[0])
-    assert summary["outcomes"] == {"ok": 1, "status_503": 1}
-    assert summary["measures"]["tpot"]["mean"] == pytest.approx(0.1)
+    assert summary.outcomes == {"ok": 1, "status_503": 1}
+    assert summary.measures["tpot"]["mean"] == pytest.approx(0.1)
 
 
 def test_configuration_and_server_side_of_inference_perf_stand_beside_it() -> None:
@@ -242,9 +242,9 @@ def test_requests_of_aiperf_keep_their_chunks_and_cancellations() -> None:
     name, found = found_in("profile_export.jsonl", f"{json.dumps(AIPERF_REQUEST)}\n{json.dumps(gone)}\n")
     assert name == "aiperf-requests"
     summary = summary_of(found.runs[0])
-    assert summary["measures"]["ttft"]["mean"] == pytest.approx(0.255, abs=1e-6)
-    assert summary["measures"]["icl"]["max"] == pytest.approx(0.006, abs=1e-6)
-    assert summary["outcomes"] == {"ok": 1, "cancelled": 1}
+    assert summary.measures["ttft"]["mean"] == pytest.approx(0.255, abs=1e-6)
+    assert summary.measures["icl"]["max"] == pytest.approx(0.006, abs=1e-6)
+    assert summary.outcomes == {"ok": 1, "cancelled": 1}
 
 
 def test_points_of_a_history_are_runs_at_their_times() -> None:
@@ -286,7 +286,8 @@ def test_offline_results_are_runs_of_their_kind() -> None:
     assert run.measures["latency_bs8"]["p99"] == 0.69
     said = {"elapsed_time": 10.0, "num_requests": 100, "total_num_tokens": 5000, "requests_per_second": 10.0}
     run = only("throughput.json", said | {"tokens_per_second": 500.0})
-    assert (run.kind, run.rates) == ("throughput", {"request_rate": 10.0, "total_rate": 500.0})
+    rates = {name: rate.window for name, rate in run.rates.items()}
+    assert (run.kind, rates) == ("throughput", {"request_rate": 10.0, "total_rate": 500.0})
     run = only("startup.json", {"avg_cold_startup_time": 60.0, "cold_startup_percentiles": {"50": 59.0}})
     assert run.measures["startup_cold"]["p50"] == 59.0
     assert only("t.json", benchmark_result(script="benchmark_throughput")).kind == "throughput"
@@ -295,11 +296,11 @@ def test_offline_results_are_runs_of_their_kind() -> None:
 def test_inferx_without_token_counts_says_nothing_per_token() -> None:
     run = only("metrics.csv", INFERX, gpu_memory__csv=GPU)
     summary = summary_of(run)
-    assert summary["measures"]["ttft"]["mean"] == pytest.approx(0.2)
-    assert summary["measures"]["queue_wait"]["max"] == pytest.approx(0.1, abs=1e-6)
-    assert not {"tpot", "output_tokens"} & summary["measures"].keys()
-    assert "output_rate" not in summary["rates"]
-    assert summary["outcomes"] == {"ok": 2, "status_503": 1}
+    assert summary.measures["ttft"]["mean"] == pytest.approx(0.2)
+    assert summary.measures["queue_wait"]["max"] == pytest.approx(0.1, abs=1e-6)
+    assert not {"tpot", "output_tokens"} & summary.measures.keys()
+    assert "output_rate" not in summary.rates
+    assert summary.outcomes == {"ok": 2, "status_503": 1}
     assert run.samples is not None
     at, values = run.samples.series("memory_used_bytes")
     assert (at.tolist(), values.tolist()) == ([500_000_000], [2.0**30])

@@ -10,10 +10,10 @@ from test_import_formats import CI_LATENCY, LIFECYCLE, LOADGEN
 
 from inferometer.cli import execute
 from inferometer.errors import DataError
-from inferometer.exchange.importing.conduct import import_file
+from inferometer.exchange.importing.importer import import_file
 from inferometer.exchange.importing.recognise import FORMATS, format_named
 from inferometer.store.folder import load_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 
 def write(folder: Path, name: str, content: Any) -> Path:
@@ -33,7 +33,7 @@ def test_a_result_becomes_a_run_with_its_file_beside_it(tmp_path: Path) -> None:
         *("vllm-bench-serve", "serving", "2025-09-04T23:28:30.000+00:00"),
     )
     assert (run.folder / "source.json").read_bytes() == file.read_bytes()
-    records = again.records()
+    records = again.records
     assert records is not None and len(records) == 2
     entry = open_store(tmp_path / "store").entry(run.id)
     assert (entry.source, entry.verdict, entry.model, entry.tags) == (
@@ -71,7 +71,7 @@ def test_every_point_of_a_history_keeps_its_part_and_the_file_is_kept_once(tmp_p
 
 
 def test_of_a_file_that_is_imported_half_way_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from inferometer.exchange.importing import conduct
+    from inferometer.exchange.importing import importer as conduct
 
     kept = []
 

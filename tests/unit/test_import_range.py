@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.conduct import import_file
-from inferometer.store.opening import open_store
+from inferometer.exchange.importing.importer import import_file
+from inferometer.store.store import open_store
 
 RESULT: dict[str, Any] = {
     "backend": "vllm",
@@ -52,7 +52,7 @@ def test_what_is_kept_can_be_listed_and_loaded(tmp_path: Path, value: float) -> 
     store = open_store(tmp_path / "store")
     store.reindex()
     assert store.entry(kept).damage is None
-    assert store.load(kept).summary["outcomes"] == {"ok": 10}
+    assert store.load(kept).summary.outcomes == {"ok": 10}
 
 
 @pytest.mark.parametrize(

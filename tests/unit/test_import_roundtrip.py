@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 from made_runs import made_run
 
-from inferometer.exchange.exporting.pieces import Asked
-from inferometer.exchange.exporting.registry import pieces
-from inferometer.exchange.importing.reading import parse
-from inferometer.exchange.importing.recognise import format_named, recognise
-from inferometer.exchange.importing.summing import summary_of
+from inferometer.exchange.exporting.registry import Asked, pieces
+from inferometer.exchange.importing.importer import summary_of
+from inferometer.exchange.importing.recognise import format_named, parse, recognise
 from inferometer.measure.values import quantities
 
 

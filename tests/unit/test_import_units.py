@@ -7,8 +7,9 @@ from imported_files import SGLANG, SWEEP_HEADER, SWEEP_POW2, VLLM, found_in, onl
 from test_import_formats import AIPERF, TREATMENTS
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.summing import summary_of, verdict_of
+from inferometer.exchange.importing.importer import summary_of, verdict_of
 from inferometer.exchange.importing.units import contradictions, factor, number, statistic, statistics
+from inferometer.record.summary import MeasureSummary
 
 
 @pytest.mark.parametrize("tool", ["inference-perf", "fmperf"])
@@ -44,13 +45,13 @@ def test_percentiles_that_others_drop_are_kept() -> None:
     assert run.measures["ttft"]["p99.9"] == pytest.approx(0.2)
     every = {f"p{p}_ttft_ms": p for p in ("0.1", "1", "5", "10", "25", "75", "90", "95", "99", "99.9")}
     found = only("r.json", VLLM | {name: float(p) for name, p in every.items()}).measures["ttft"]
-    assert {name for name in found if name[0] == "p"} == {f"p{p}" for p in every.values()} | {"p50"}
+    assert {name for name in found.statistics if name[0] == "p"} == {f"p{p}" for p in every.values()} | {"p50"}
 
 
 def test_served_lengths_are_taken_not_those_that_were_asked() -> None:
     run = only("r.jsonl", SGLANG)
     assert run.measures["output_tokens"]["mean"] == 10  # 1000 came, 2000 were asked
-    assert run.rates["output_rate"] == 100
+    assert run.rates["output_rate"].window == 100
     assert [code for code, _ in run.doubts] == ["asked_lengths"]
     same = only("r.jsonl", SGLANG | {"total_output_tokens_retokenized": 1999})
     assert same.doubts == ()
@@ -82,12 +83,16 @@ def test_guidellm_mixes_both_in_one_row() -> None:
 
 def test_answers_that_end_before_they_begin_are_doubted() -> None:
     run = only("r.json", VLLM | {"mean_e2el_ms": 0.82})
-    reasons = verdict_of(run, summary_of(run), "x")["reasons"]
-    assert [reason["code"] for reason in reasons] == ["imported", "units"]
-    assert "before its first token" in reasons[1]["text"]
-    parts = {"ttft": {"mean": 0.2}, "tpot": {"mean": 0.02}, "output_tokens": {"mean": 101}}
-    assert contradictions({**parts, "e2e": {"mean": 2.2}}) == []
-    assert contradictions({**parts, "e2e": {"mean": 2200.0}})[0][0] == "units"
+    reasons = verdict_of(run, summary_of(run), "x").doubts
+    assert [reason.code for reason in reasons] == ["imported", "units"]
+    assert "before its first token" in reasons[1].text
+    parts = {"ttft": of_mean(0.2), "tpot": of_mean(0.02), "output_tokens": of_mean(101)}
+    assert contradictions({**parts, "e2e": of_mean(2.2)}) == []
+    assert contradictions({**parts, "e2e": of_mean(2200.0)})[0][0] == "units"
+
+
+def of_mean(value: float) -> MeasureSummary:
+    return MeasureSummary(statistics={"mean": value})
 
 
 def test_a_unit_that_is_not_known_is_refused() -> None:

@@ -10,14 +10,15 @@ from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
+from inferometer.record.summary import LimitResult
 
 START = Facts(start_at=0)
 
 
-def judged(rows: list[Record], limit: str, closed: bool = False) -> dict:
+def judged(rows: list[Record], limit: str, closed: bool = False) -> LimitResult:
     plan = (closed_plan(1, limits=[limit])) if closed else open_plan(limits=[limit])
-    (judgement,) = judge_plan(plan, summarize(many(rows), plan, START))
-    return judgement
+    (result,) = judge_plan(plan, summarize(many(rows), plan, START))
+    return result
 
 
 @pytest.mark.parametrize(
@@ -39,55 +40,55 @@ def judged(rows: list[Record], limit: str, closed: bool = False) -> dict:
     ],
 )
 def test_by_hand(limit: str, met: bool, value: float | None) -> None:
-    judgement = judged(steady_load(n=401), limit)
-    assert judgement["met"] is met, judgement
-    assert value is None or judgement["value"] == pytest.approx(value)
-    assert judgement["limit"] in judgement["text"]
+    result = judged(steady_load(n=401), limit)
+    assert result.met is met, result
+    assert value is None or result.value == pytest.approx(value)
+    assert result.limit in result.text
 
 
 def test_time_outs_cannot_pass() -> None:
     rows = [failure(i * 100) if i % 20 == 0 else row(i * 100) for i in range(600)]
-    judgement = judged(rows, "ttft p99 < 500ms")
-    assert judgement["met"] is False and judgement["value"] is None
-    assert "30 failed requests counted as infinitely late" in judgement["text"]
-    assert judged(rows, "ttft p50 < 500ms")["met"] is True
-    assert judged(rows, "ttft mean < 500ms")["met"] is False
-    assert judged(rows, "ttft < 500ms")["met"] is False
-    assert judged(rows, "user_speed mean > 1/s")["met"] is False
+    result = judged(rows, "ttft p99 < 500ms")
+    assert result.met is False and result.value is None
+    assert "30 failed requests counted as infinitely late" in result.text
+    assert judged(rows, "ttft p50 < 500ms").met is True
+    assert judged(rows, "ttft mean < 500ms").met is False
+    assert judged(rows, "ttft < 500ms").met is False
+    assert judged(rows, "user_speed mean > 1/s").met is False
 
 
 def test_a_failure_is_a_speed_of_zero() -> None:
     rows = [failure(i * 100) if i % 2 else record for i, record in enumerate(steady_load(n=100))]
-    assert judged(rows, "user_speed mean > 49/s")["value"] == pytest.approx(50.0)
-    assert judged(rows, "user_speed min > 1/s")["met"] is False
+    assert judged(rows, "user_speed mean > 49/s").value == pytest.approx(50.0)
+    assert judged(rows, "user_speed min > 1/s").met is False
 
 
 def test_an_open_loop_is_judged_by_schedule() -> None:
     late = [row(i * 100, sent=i * 100 + 70, reads=[i * 100 + 100]) for i in range(60)]
-    judgement = judged(late, "ttft p90 < 50ms")
-    assert judgement["met"] is False and judgement["value"] == pytest.approx(0.1)
-    assert "since the request was due" in judgement["text"]
-    assert judged(late, "ttft p90 < 50ms", closed=True)["met"] is True
+    result = judged(late, "ttft p90 < 50ms")
+    assert result.met is False and result.value == pytest.approx(0.1)
+    assert "since the request was due" in result.text
+    assert judged(late, "ttft p90 < 50ms", closed=True).met is True
 
 
 def test_an_unknown_quantile_is_not_passed_but_may_fail() -> None:
     few = steady_load(n=50)
-    judgement = judged(few, "ttft p99 < 60ms")
-    assert judgement["met"] is None and "needed" in judgement["text"]
-    assert judged(few, "ttft p99 < 40ms")["met"] is False
+    result = judged(few, "ttft p99 < 60ms")
+    assert result.met is None and "needed" in result.text
+    assert judged(few, "ttft p99 < 40ms").met is False
 
 
 def test_a_close_call_is_said() -> None:
     rows = [row(i * 100, reads=[i * 100 + 50 + (i * 37) % 100]) for i in range(200)]
-    judgement = judged(rows, "ttft p50 < 100ms")
-    assert judgement["met"] is True and "both sides" in judgement["text"]
+    result = judged(rows, "ttft p50 < 100ms")
+    assert result.met is True and "both sides" in result.text
 
 
 @pytest.mark.parametrize(
     "limit", ["ttft p99 < 1s", "goodput_share > 90%", "session_time p50 < 1s", "request_rate > 1/s"]
 )
 def test_what_was_not_measured_cannot_be_told(limit: str) -> None:
-    assert judged([], limit)["met"] is None
+    assert judged([], limit).met is None
 
 
 def test_sessions_and_goodput() -> None:
@@ -96,7 +97,7 @@ def test_sessions_and_goodput() -> None:
         record.session = i // 2
     plan = open_plan(limits=["session_time p50 < 1s", "ttft < 200ms", "goodput_share > 90%"])
     found = judge_plan(plan, summarize(Records.of(rows), plan, START))
-    assert [(j["met"], j["value"]) for j in found] == [(True, pytest.approx(0.6)), (True, 0.1), (True, 1.0)]
+    assert [(result.met, result.value) for result in found] == [(True, pytest.approx(0.6)), (True, 0.1), (True, 1.0)]
 
 
 def test_each_class_by_its_own_limits() -> None:
@@ -107,7 +108,7 @@ def test_each_class_by_its_own_limits() -> None:
     plan = Plan.model_validate({"traffic": classes})
     rows = [row(i * 100, traffic=name) for i in range(20) for name in "ab"]
     found = judge_plan(plan, summarize(many(rows), plan, START))
-    assert [(j["traffic"], j["met"]) for j in found] == [("a", True), ("b", False)]
+    assert [(result.traffic, result.met) for result in found] == [("a", True), ("b", False)]
 
 
 def test_a_stage_can_be_judged_alone() -> None:
@@ -115,6 +116,6 @@ def test_a_stage_can_be_judged_alone() -> None:
         {"load": {"type": "stages", "stages": [{"duration": 1, "rate": 10}, {"duration": 9, "rate": 10}]}}
     )
     rows = [row(i * 100, reads=[i * 100 + (10 if i < 10 else 90)]) for i in range(30)]
-    stages = summarize(many(rows), plan, START)["stages"]
-    met = [judge_limits([Limit.model_validate("ttft p50 < 50ms")], stage)[0]["met"] for stage in stages]
+    stages = summarize(many(rows), plan, START).stages
+    met = [judge_limits([Limit.model_validate("ttft p50 < 50ms")], stage)[0].met for stage in stages]
     assert met == [True, False]

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from inferometer.record.run import document
+from inferometer.record.summary import Summary, Value
+from inferometer.record.verdict import Verdict
 from inferometer.store.folder import load_run
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 
 
 def test_a_run_in_one_piece_is_kept_with_its_kind_source_and_files(tmp_path: Path) -> None:
@@ -15,13 +17,13 @@ def test_a_run_in_one_piece_is_kept_with_its_kind_source_and_files(tmp_path: Pat
         source="vllm-bench-latency",
         plan={"name": "batch"},
         environment={},
-        summary={"values": {"avg": {"value": 1.0, "unit": "s", "direction": "lower"}}},
-        verdict={"word": "valid", "reasons": []},
+        summary=Summary(values={"avg": Value(value=1.0, unit="s", direction="lower")}),
+        verdict=Verdict(status="valid"),
         files={"source.json": b"{}"},
     )
     assert kept.folder is not None
     again = load_run(kept.folder)
-    assert (again.kind, again.source, again.state, again.records()) == (
+    assert (again.kind, again.source, again.state, again.records) == (
         *("latency", "vllm-bench-latency", "complete"),
         None,
     )

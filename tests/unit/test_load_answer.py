@@ -11,7 +11,7 @@ from inferometer.record.record import Record
 from inferometer.wire.api import APIS, api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
-from inferometer.wire.stamps import STAMP
+from inferometer.wire.sockets import STAMP
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"

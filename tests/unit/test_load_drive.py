@@ -6,10 +6,10 @@ from itertools import accumulate, count
 import pytest
 
 from inferometer.load.answer import new_record
+from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
 from inferometer.load.facts import facts_of
 from inferometer.load.pace import Pace, pace_of
-from inferometer.load.virtual import VirtualClock
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.log import Note

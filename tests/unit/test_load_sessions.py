@@ -5,12 +5,13 @@ from itertools import count
 import pytest
 from test_load_drive import Fixed, Run
 
+from inferometer.load.clock import VirtualClock
 from inferometer.load.pace import Pace
 from inferometer.load.prime import Primer, primes_of
-from inferometer.load.virtual import VirtualClock
-from inferometer.measure.cache import hit_rate_finding
+from inferometer.measure.verdict import hit_rate_finding
 from inferometer.plan.model import Plan
-from inferometer.simulator.rehearsal import rehearse, simulated_run
+from inferometer.record.summary import CachedTokens
+from inferometer.simulator.virtual import rehearse, simulated_run
 from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session
 
@@ -86,8 +87,8 @@ def test_a_tape_is_sent_twice_and_the_second_time_counts():
 
 def test_a_tape_that_was_warmed_is_not_cached_by_accident():
     run = simulated_run(Plan(warmup={"tape": True}, stop={"requests": 400}, load={"concurrency": 4}))
-    assert "cached" not in {reason["code"] for reason in run.verdict["reasons"]}
-    assert run.summary["tokens"]["cached"]["share"] > 0.9
+    assert "cached" not in {reason.code for reason in run.verdict.doubts}
+    assert run.summary.tokens.cached.share > 0.9
 
 
 @pytest.mark.parametrize(
@@ -204,21 +205,21 @@ def prefix_plan(**fields):
 
 def test_an_asked_hit_rate_is_met_by_an_engine_that_caches():
     run = simulated_run(prefix_plan())
-    assert run.summary["tokens"]["cached"]["share"] == pytest.approx(0.6, abs=0.01)
-    assert "hit_rate_off" not in {reason["code"] for reason in run.verdict["reasons"]}
+    assert run.summary.tokens.cached.share == pytest.approx(0.6, abs=0.01)
+    assert "hit_rate_off" not in {reason.code for reason in run.verdict.doubts}
 
 
 def test_a_hit_rate_that_is_off_fails_the_verdict():
     plan = prefix_plan().model_copy(update={"server": Plan(server={"args": {"prefix_caching": False}}).server})
     run = simulated_run(plan)
-    assert run.verdict["word"] == "invalid"
-    (reason,) = (each for each in run.verdict["reasons"] if each["code"] == "hit_rate_off")
-    assert "0.0% of prompt tokens came from the prefix cache, 60.0% were asked for" in reason["text"]
+    assert run.verdict.status == "invalid"
+    (reason,) = (each for each in run.verdict.doubts if each.code == "hit_rate_off")
+    assert "0.0% of prompt tokens came from the prefix cache, 60.0% were asked for" in reason.text
 
 
 def test_a_hit_rate_that_cannot_be_checked_is_a_doubt():
     (traffic,) = prefix_plan().classes
-    word, text = hit_rate_finding(traffic, {"share": None, "reported": None})
+    word, text = hit_rate_finding(traffic, CachedTokens(share=None, reported=None))
     assert word == "doubtful" and "does not report cached tokens" in text
-    assert hit_rate_finding(traffic, {"share": 0.9, "reported": 1})[0] == "invalid"
-    assert hit_rate_finding(Plan().classes[0], {"share": 0.9, "reported": 1}) is None
+    assert hit_rate_finding(traffic, CachedTokens(share=0.9, reported=1))[0] == "invalid"
+    assert hit_rate_finding(Plan().classes[0], CachedTokens(share=0.9, reported=1)) is None

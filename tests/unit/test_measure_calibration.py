@@ -2,7 +2,13 @@
 
 import pytest
 
-from inferometer.measure.calibration import error_at
+from inferometer.measure.accuracy import with_error
+from inferometer.record.summary import Instrument
+
+
+def error_at(curve: dict, streams: int, events: float, stamps: str | None = None) -> Instrument:
+    load = Instrument(stamps=stamps, calibrated=False, workers=1, streams=streams, events_per_s=events)
+    return with_error(load, curve)
 
 
 def point(streams: int, events: float, error: float, stamps: str = "kernel") -> dict:
@@ -30,34 +36,34 @@ CURVE = {
 )
 def test_lookup(streams: int, events: float, error: float, extrapolated: bool) -> None:
     found = error_at(CURVE, streams, events)
-    assert found["ttft_error_p99"] == pytest.approx(error)
-    assert found["extrapolated"] is extrapolated
-    assert found["ceiling_share"] == events / 200_000
+    assert found.ttft_error_p99 == pytest.approx(error)
+    assert found.extrapolated is extrapolated
+    assert found.ceiling_share == events / 200_000
 
 
 def test_fewer_streams_than_one_that_bore_the_rate_are_not_beyond_the_curve() -> None:
     quick = {"points": [point(8, 1600, 1e-5), point(128, 23_700, 1e-4)]}
-    assert not error_at(quick, 32, 6400)["extrapolated"]
-    assert error_at(quick, 32, 30_000)["extrapolated"]
+    assert not error_at(quick, 32, 6400).extrapolated
+    assert error_at(quick, 32, 30_000).extrapolated
 
 
 def test_a_ceiling_that_is_only_a_lower_bound_has_no_share() -> None:
-    assert error_at(CURVE | {"ceiling_is_at_least": True}, 32, 1000)["ceiling_share"] is None
+    assert error_at(CURVE | {"ceiling_is_at_least": True}, 32, 1000).ceiling_share is None
 
 
 def test_points_of_the_same_stamps_are_preferred() -> None:
     curve = {"points": [point(8, 100, 1e-5), point(8, 100, 1e-2, "read")]}
-    assert error_at(curve, 8, 100, "read")["ttft_error_p99"] == 1e-2
-    assert error_at(curve, 8, 100, "kernel")["ttft_error_p99"] == 1e-5
-    assert error_at({"points": [point(8, 100, 1e-5)]}, 8, 100, "read")["ttft_error_p99"] == 1e-5
+    assert error_at(curve, 8, 100, "read").ttft_error_p99 == 1e-2
+    assert error_at(curve, 8, 100, "kernel").ttft_error_p99 == 1e-5
+    assert error_at({"points": [point(8, 100, 1e-5)]}, 8, 100, "read").ttft_error_p99 == 1e-5
 
 
 def test_no_points_no_error() -> None:
-    assert error_at({"points": []}, 8, 100) is None
+    assert not error_at({"points": []}, 8, 100).calibrated
     found = error_at(CURVE, 32, 1000)
-    assert found["read_error_p99"] is None
+    assert found.calibrated and found.read_error_p99 is None
 
 
 def test_an_error_of_zero_has_a_logarithm() -> None:
     curve = {"points": [point(8, 100, 0.0), point(8, 10_000, 1e-3)]}
-    assert 0 < error_at(curve, 8, 1000)["ttft_error_p99"] < 1e-3
+    assert 0 < error_at(curve, 8, 1000).ttft_error_p99 < 1e-3

@@ -12,6 +12,7 @@ from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import RULES, verdict
 from inferometer.plan.model import Plan
 from inferometer.record.record import Record
+from inferometer.record.verdict import STATUSES, Status, Verdict
 
 START = Facts(start_at=0)
 RATE = 20.0
@@ -27,21 +28,17 @@ def sound(n: int = 800, **changes: Any) -> list[Record]:
     return [row(t, sent=t + 0.05, reads=[t + 60 + 10 * j for j in range(5)], **told) for t in arrivals(n)]
 
 
-def judged(rows: list[Record], plan: Plan | None = None, facts: Facts = START) -> dict[str, Any]:
+def judged(rows: list[Record], plan: Plan | None = None, facts: Facts = START) -> Verdict:
     plan = plan or open_plan(RATE)
     return verdict(summarize(many(rows), plan, facts), facts, plan)
 
 
-def codes(found: dict[str, Any]) -> set[str]:
-    return {reason["code"] for reason in found["reasons"]}
+def codes(found: Verdict) -> set[str]:
+    return {reason.code for reason in found.doubts}
 
 
 def test_a_sound_run_is_valid() -> None:
-    assert judged(sound(), open_plan(RATE, limits=["ttft p99 < 1s"])) == {
-        "schema": "inferometer/verdict/1",
-        "word": "valid",
-        "reasons": [],
-    }
+    assert judged(sound(), open_plan(RATE, limits=["ttft p99 < 1s"])) == Verdict(status="valid")
 
 
 def changed(change: Callable[[int, Record], object], n: int = 800) -> list[Record]:
@@ -60,11 +57,11 @@ def late(by: float, every: int = 1) -> Callable[[int, Record], object]:
     return change
 
 
-@pytest.mark.parametrize(("by", "word"), [(0.5, "valid"), (10, "doubtful"), (45, "invalid")])
-def test_late_sends(by: float, word: str) -> None:
+@pytest.mark.parametrize(("by", "status"), [(0.5, "valid"), (10, "doubtful"), (45, "invalid")])
+def test_late_sends(by: float, status: Status) -> None:
     found = judged(changed(late(by, every=10)))
-    assert found["word"] == word
-    assert codes(found) == (set() if word == "valid" else {"late_sends"})
+    assert found.status == status
+    assert codes(found) == (set() if status == "valid" else {"late_sends"})
 
 
 def test_the_wait_under_a_cap_is_not_our_lateness() -> None:
@@ -81,9 +78,9 @@ def test_not_the_process_named() -> None:
     assert codes(judged(sound(), open_plan(RATE, load={"type": "constant"}))) == {"not_the_process"}
 
 
-@pytest.mark.parametrize(("planned", "word"), [(800, "valid"), (820, "doubtful"), (1000, "invalid")])
-def test_shortfall(planned: int, word: str) -> None:
-    assert judged(sound(), facts=Facts(start_at=0, planned={"default": planned}))["word"] == word
+@pytest.mark.parametrize(("planned", "status"), [(800, "valid"), (820, "doubtful"), (1000, "invalid")])
+def test_shortfall(planned: int, status: Status) -> None:
+    assert judged(sound(), facts=Facts(start_at=0, planned={"default": planned})).status == status
 
 
 def slack(position: int, by: float, every: int) -> Callable[[int, Record], object]:
@@ -110,10 +107,10 @@ def test_last_reads_come_with_the_end_and_are_told_apart() -> None:
     """Every last token came with the usage and [DONE], so it may have come a gap of 10 ms earlier."""
     rows = changed(slack(4, 10, 1))
     assert codes(judged(rows)) == set()
-    found = summarize(many(rows), open_plan(RATE), START)["uncertainty"]
-    assert found["read"]["large"] == 0 and found["last_read"]["p50"] == pytest.approx(0.010)
+    found = summarize(many(rows), open_plan(RATE), START).uncertainty
+    assert found.read.large == 0 and found.last_read.p50 == pytest.approx(0.010)
     ends = judged(changed(slack(4, 30, 1)))
-    assert codes(ends) == {"uncertain_ends"} and "longer answers" in ends["reasons"][0]["text"]
+    assert codes(ends) == {"uncertain_ends"} and "longer answers" in ends.doubts[0].text
 
 
 def curve(ttft: float, read: float, ceiling: float = 1e6) -> Facts:
@@ -126,7 +123,7 @@ def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
 
 
 @pytest.mark.parametrize(
-    ("facts", "word", "code"),
+    ("facts", "status", "code"),
     [
         (curve(0.001, 0.001), "valid", set()),
         (curve(0.010, 0.001), "doubtful", {"own_error"}),
@@ -148,9 +145,9 @@ def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
         (Facts(start_at=0, unreadable=1), "doubtful", {"unreadable_entries"}),
     ],
 )
-def test_what_is_known_beside_the_records(facts: Facts, word: str, code: set[str]) -> None:
+def test_what_is_known_beside_the_records(facts: Facts, status: Status, code: set[str]) -> None:
     found = judged(sound(), facts=facts)
-    assert found["word"] == word and codes(found) == code, found
+    assert found.status == status and codes(found) == code, found
 
 
 def test_a_queue_without_bound() -> None:
@@ -160,15 +157,15 @@ def test_a_queue_without_bound() -> None:
         free = max(free, t) + 1000 / 15
         rows.append(row(t, sent=t + 0.05, reads=[free - 5, free]))
     found = judged(rows)
-    assert found["word"] == "invalid" and "unbounded_queue" in codes(found)
-    assert any("lower the rate" in reason["text"] for reason in found["reasons"])
+    assert found.status == "invalid" and "unbounded_queue" in codes(found)
+    assert any("lower the rate" in reason.text for reason in found.doubts)
 
 
 def test_a_queue_of_which_nothing_left_is_not_known_to_be_without_bound() -> None:
     """All still in flight at the drain deadline: slower than the run is long, which is not overload."""
     rows = [row(t, reads=[], ended=45_000, outcome="unfinished") for t in arrivals()]
     found = judged(rows)
-    assert found["word"] == "invalid" and codes(found) == {"nothing_answered"}
+    assert found.status == "invalid" and codes(found) == {"nothing_answered"}
 
 
 def test_a_busy_queue_with_a_bound_is_not() -> None:
@@ -191,7 +188,7 @@ def test_too_few_binds_only_what_is_named() -> None:
     assert codes(judged(sound(100))) == set()
     assert codes(judged(sound(20))) == {"too_few_samples"}
     found = judged(sound(100), open_plan(RATE, limits=["ttft p99 < 1s"]))
-    assert codes(found) == {"too_few_samples"} and "368" in found["reasons"][0]["text"]
+    assert codes(found) == {"too_few_samples"} and "368" in found.doubts[0].text
 
 
 def test_output_that_is_not_as_asked() -> None:
@@ -213,9 +210,9 @@ def test_tokens_that_do_not_add_up() -> None:
 
 def test_nothing_answered() -> None:
     found = judged([failure(t, outcome="connect", error="refused") for t in arrivals(50)])
-    assert found["word"] == "invalid" and found["reasons"][0]["code"] == "nothing_answered"
-    assert "50 connect" in found["reasons"][0]["text"] and "refused" in found["reasons"][0]["text"]
-    assert judged([])["word"] == "invalid"
+    assert found.status == "invalid" and found.doubts[0].code == "nothing_answered"
+    assert "50 connect" in found.doubts[0].text and "refused" in found.doubts[0].text
+    assert judged([]).status == "invalid"
 
 
 def test_concurrency_that_was_not_held() -> None:
@@ -232,21 +229,21 @@ def test_each_class_is_judged_and_named() -> None:
     rows = [row(t, reads=[t + 50, t + 60], traffic="a") for t in arrivals()]
     rows += [row(t, sent=t + 30, reads=[t + 80, t + 90], traffic="b") for t in arrivals(seed=1)]
     found = judged(rows, Plan.model_validate({"traffic": classes}))
-    assert found["traffic"] == {"a": "valid", "b": found["word"]} and found["word"] != "valid"
-    assert codes(found) == {"late_sends"} and found["reasons"][0]["text"].startswith("b: ")
+    assert found.traffic == {"a": "valid", "b": found.status} and found.status != "valid"
+    assert codes(found) == {"late_sends"} and found.doubts[0].text.startswith("b: ")
 
 
 def test_worst_reasons_come_first_and_read_as_sentences() -> None:
     facts = Facts(start_at=0, interrupted=True, core_use=used(1.0), clock_steps_s=(1.0,), stamps="kernel")
     found = judged([failure(t) for t in arrivals(10)], facts=facts)
-    words = [reason["word"] for reason in found["reasons"]]
-    assert words == sorted(words, key=["invalid", "doubtful"].index) and len(words) >= 3
-    for reason in found["reasons"]:
-        assert reason["text"][0].isupper() and reason["text"].endswith(".")
+    statuses = [reason.status for reason in found.doubts]
+    assert statuses == sorted(statuses, key=["invalid", "doubtful"].index) and len(statuses) >= 3
+    for reason in found.doubts:
+        assert reason.text[0].isupper() and reason.text.endswith(".")
 
 
 def test_no_rule_breaks_on_an_odd_run() -> None:
     for rows in ([], [row(0)], [failure(0)], [row(0), row(0)]):
         for plan in (open_plan(), closed_plan()):
-            assert judged([*rows], plan, Facts())["word"] in ("valid", "doubtful", "invalid")
+            assert judged([*rows], plan, Facts()).status in STATUSES
     assert len(RULES) == len(set(RULES))

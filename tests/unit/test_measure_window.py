@@ -7,10 +7,8 @@ from scipy import stats
 
 from inferometer.measure.answers import Answers
 from inferometer.measure.facts import Facts
-from inferometer.measure.inflight import InFlight
 from inferometer.measure.rates import busiest_second, concurrency
-from inferometer.measure.steadiness import trend
-from inferometer.measure.window import Window, class_window, stage_windows, whole_window
+from inferometer.measure.window import InFlight, Window, class_window, stage_windows, trend, whole_window
 from inferometer.plan.model import Plan
 
 
@@ -146,9 +144,9 @@ def test_little() -> None:
     """20 requests a second of 100 ms each: 2 in flight."""
     answers = Answers.of(many([row(i * 50, reads=[i * 50 + 100]) for i in range(400)]))
     found = concurrency(answers, Window(1000 * MS, 19_000 * MS, ""), None)
-    assert found["mean"] == pytest.approx(2.0) and found["max"] == 2
-    assert found["little"]["r_s"] == pytest.approx(0.1)
-    assert found["little"]["ratio"] == pytest.approx(1.0, abs=0.01)
+    assert found.mean == pytest.approx(2.0) and found.max == 2
+    assert found.little.r_s == pytest.approx(0.1)
+    assert found.little.ratio == pytest.approx(1.0, abs=0.01)
 
 
 def test_busiest_second_slides() -> None:
@@ -160,11 +158,11 @@ def test_busiest_second_slides() -> None:
 
 def test_trend_is_found_and_chance_is_not() -> None:
     noise = np.random.default_rng(0).standard_normal(20) * 0.02
-    assert trend(1 + noise).word == "steady"
+    assert trend(1 + noise).status == "steady"
     rising = trend(1 + noise + np.linspace(0, 0.5, 20))
-    assert rising.word == "drifting" and rising.drift == pytest.approx(0.5 / 1.25 * 20 / 19, rel=0.1)
+    assert rising.status == "drifting" and rising.drift == pytest.approx(0.5 / 1.25 * 20 / 19, rel=0.1)
     assert trend(np.full(20, 4.0)) == trend(np.full(20, 4.0)) and trend(np.full(20, 4.0)).p == 1.0
-    assert trend(np.array([1.0, np.nan] * 5)).word == "unknown"
+    assert trend(np.array([1.0, np.nan] * 5)).status == "unknown"
 
 
 def test_trend_against_scipy_when_blocks_are_independent() -> None:
@@ -178,10 +176,10 @@ def test_trend_rarely_cries_wolf_on_a_wandering_series() -> None:
     for _ in range(300):
         series = np.cumsum(rng.standard_normal(2000) * 0.02)
         series -= np.convolve(series, np.ones(200) / 200, "same")  # wanders, and comes back
-        alarms += trend(1 + series.reshape(20, 100).mean(axis=1)).word == "drifting"
+        alarms += trend(1 + series.reshape(20, 100).mean(axis=1)).status == "drifting"
     assert alarms <= 6
 
 
 def test_failures_take_their_time_in_flight() -> None:
     answers = Answers.of(many([failure(0, ended=100), row(0, reads=[50])]))
-    assert concurrency(answers, Window(0, 100 * MS, ""), 2)["mean"] == pytest.approx(1.5)
+    assert concurrency(answers, Window(0, 100 * MS, ""), 2).mean == pytest.approx(1.5)

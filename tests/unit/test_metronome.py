@@ -14,7 +14,7 @@ from inferometer.record.record import Record
 from inferometer.simulator import metronome as module
 from inferometer.simulator.metronome import Beat, Metronome
 from inferometer.simulator.metronome_events import Asked, chunk, score
-from inferometer.simulator.metronome_truth import Truth, compare, quantile_s
+from inferometer.simulator.metronome_process import Truth, compare, quantile_s
 from inferometer.wire.server import HttpRequest
 
 

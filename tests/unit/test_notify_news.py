@@ -12,13 +12,11 @@ from inferometer.errors import PlanError
 from inferometer.judge.check import check
 from inferometer.show.notify import mail, slack, teams
 from inferometer.show.notify.channels import Channel, channels
-from inferometer.show.notify.delivery import Delivered
+from inferometer.show.notify.delivery import Delivered, hidden
 from inferometer.show.notify.event import Event
 from inferometer.show.notify.findings import job_link, of_check, of_error, of_job, of_run
-from inferometer.show.notify.hiding import hidden
-from inferometer.show.notify.news import tell
-from inferometer.show.notify.notebook import NOTEBOOK, notebook
-from inferometer.store.opening import open_store
+from inferometer.show.notify.news import NOTEBOOK, notebook, tell
+from inferometer.store.store import open_store
 from lined_runs import PLAN, line_of, lined_run
 
 SLACK, MAIL = (Channel(name, lambda *_: None, {}) for name in ("slack", "email"))

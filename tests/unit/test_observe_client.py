@@ -2,7 +2,7 @@
 
 import time
 
-from inferometer.observe.client import ClientSampler, memory_bytes
+from inferometer.observe.host import ClientSampler, memory_bytes
 
 
 def by_name(samples):

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from inferometer.measure.host import host_summary, scarcity
+from inferometer.measure.hardware import host_summary, scarcity
 from inferometer.observe.host import HostSampler
 from inferometer.record.sample import Sample, Samples
 

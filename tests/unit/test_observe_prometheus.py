@@ -3,8 +3,7 @@
 import pytest
 
 from inferometer.measure.telemetry import SERVER
-from inferometer.observe.names import MEANINGS
-from inferometer.observe.prometheus import Unreadable, read_exposition
+from inferometer.observe.prometheus import MEANINGS, Unreadable, read_exposition
 
 VLLM = """
 # HELP vllm:num_requests_running Number of requests in model execution batches.

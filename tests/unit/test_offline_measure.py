@@ -3,16 +3,17 @@
 import numpy as np
 import pytest
 
-from inferometer.exchange.vllm_latency import latency_document, throughput_document, write_latency_files
+from inferometer.exchange.exporting.vllm import latency_document, throughput_document, write_latency_files
 from inferometer.measure.offline import (
     Case,
-    Pass,
     latency_summary,
     latency_verdict,
     throughput_summary,
     throughput_verdict,
 )
 from inferometer.measure.values import quantities
+from inferometer.record.summary import Pass
+from inferometer.record.verdict import Verdict
 
 
 def case(size=8, latencies=(), **more):
@@ -24,7 +25,7 @@ def steady(n, level=0.6):
 
 
 def codes(summary):
-    return [reason["code"] for reason in latency_verdict(summary)["reasons"]]
+    return [reason.code for reason in latency_verdict(summary).doubts]
 
 
 def test_each_size_is_a_measure_with_every_number_under_one_name():
@@ -37,46 +38,43 @@ def test_each_size_is_a_measure_with_every_number_under_one_name():
 
 
 def test_a_quantile_that_so_few_iterations_cannot_tell_is_missing():
-    measure = latency_summary([case(8, steady(30))])["measures"]["latency_bs8"]
+    measure = latency_summary([case(8, steady(30))]).measures["latency_bs8"]
     assert measure["p50"] is not None
     assert measure["p99"] is None
-    assert measure["unknown"]["p99"] >= 368
-    many = latency_summary([case(8, steady(400))])["measures"]["latency_bs8"]
+    assert measure.unknown["p99"] >= 368
+    many = latency_summary([case(8, steady(400))]).measures["latency_bs8"]
     assert many["p99"] == pytest.approx(0.604)
 
 
 def test_output_tokens_per_second_of_a_case():
-    (said,) = latency_summary([case(8, [0.5] * 10)])["cases"]
-    assert said["output_rate"] == pytest.approx(8 * 128 / 0.5)
+    (said,) = latency_summary([case(8, [0.5] * 10)]).cases
+    assert said.output_rate == pytest.approx(8 * 128 / 0.5)
 
 
 def test_equal_latencies_have_no_spread():
-    measure = latency_summary([case(8, [0.1 + 0.2] * 30)])["measures"]["latency_bs8"]
-    assert measure["intervals"]["mean"] == [0.1 + 0.2] * 2
+    measure = latency_summary([case(8, [0.1 + 0.2] * 30)]).measures["latency_bs8"]
+    assert measure.interval("mean") == (0.1 + 0.2, 0.1 + 0.2)
     assert measure["mean"] == 0.1 + 0.2
 
 
 def test_a_sound_run_is_valid():
-    assert latency_verdict(latency_summary([case(1, steady(30)), case(8, steady(30))])) == {
-        "word": "valid",
-        "reasons": [],
-    }
+    assert latency_verdict(latency_summary([case(1, steady(30)), case(8, steady(30))])) == Verdict(status="valid")
 
 
 def test_a_failed_case_is_a_result_and_no_measure():
     failed = case(64, [0.7, 0.8], error="OutOfMemoryError: no room", state="failed")
     summary = latency_summary([case(1, steady(30)), failed])
-    assert list(summary["measures"]) == ["latency_bs1"]
-    assert summary["cases"][1]["error"] == "OutOfMemoryError: no room"
-    assert summary["cases"][1]["output_rate"] is None
+    assert list(summary.measures) == ["latency_bs1"]
+    assert summary.cases[1].error == "OutOfMemoryError: no room"
+    assert summary.cases[1].output_rate is None
     assert codes(summary) == ["case_failed"]
-    assert latency_verdict(summary)["word"] == "doubtful"
-    assert latency_verdict(latency_summary([failed]))["word"] == "invalid"
+    assert latency_verdict(summary).status == "doubtful"
+    assert latency_verdict(latency_summary([failed])).status == "invalid"
 
 
 def test_what_was_interrupted_counts():
     cut = case(4, steady(7), error="interrupted after 7 of 30 iterations", state="interrupted")
-    assert latency_summary([cut])["measures"]["latency_bs4"]["count"] == 7
+    assert latency_summary([cut]).measures["latency_bs4"].count == 7
 
 
 def test_doubts():
@@ -85,28 +83,32 @@ def test_doubts():
     assert codes(latency_summary([case(8, steady(30))], starts=2)) == ["engine_restarted"]
     short = case(8, steady(30))
     short.output_tokens = 1000
-    assert latency_verdict(latency_summary([short]))["word"] == "invalid"
+    assert latency_verdict(latency_summary([short])).status == "invalid"
+
+
+def one_pass(elapsed_s):
+    return Pass(elapsed_s=elapsed_s, requests=10, input_tokens=1000, output_tokens=500)
 
 
 def test_throughput_is_over_the_elapsed_time():
-    summary = throughput_summary([Pass(2.0, 10, 1000, 500), Pass(3.0, 10, 1000, 500)])
-    rates = {name: rate["window"] for name, rate in summary["rates"].items()}
+    summary = throughput_summary([one_pass(2.0), one_pass(3.0)])
+    rates = {name: rate.window for name, rate in summary.rates.items()}
     assert rates == {"request_rate": 4.0, "input_rate": 400.0, "output_rate": 200.0, "total_rate": 600.0}
-    low, high = summary["rates"]["output_rate"]["interval"]
+    low, high = summary.rates["output_rate"].interval
     assert low < 200 < high
     assert quantities(summary)["output_rate"].value == 200.0
-    assert throughput_verdict(summary, 1000)["word"] == "valid"
-    assert throughput_verdict(summary, 1001)["word"] == "invalid"
+    assert throughput_verdict(summary, 1000).status == "valid"
+    assert throughput_verdict(summary, 1001).status == "invalid"
 
 
 def test_one_pass_has_no_interval():
-    assert throughput_summary([Pass(2.0, 10, 1000, 500)])["rates"]["request_rate"]["interval"] == [None, None]
+    assert throughput_summary([one_pass(2.0)]).rates["request_rate"].interval == (None, None)
 
 
 def test_no_pass_is_no_measurement():
     summary = throughput_summary([])
-    assert summary["rates"]["request_rate"]["window"] is None
-    assert throughput_verdict(summary, 0)["word"] == "invalid"
+    assert summary.rates["request_rate"].window is None
+    assert throughput_verdict(summary, 0).status == "invalid"
 
 
 def test_files_as_vllm_writes_them(tmp_path):
@@ -116,7 +118,7 @@ def test_files_as_vllm_writes_them(tmp_path):
 
 
 def test_the_throughput_document():
-    summary = throughput_summary([Pass(2.0, 10, 1000, 500)])
+    summary = throughput_summary([one_pass(2.0)])
     assert throughput_document(summary) == {
         "elapsed_time": 2.0,
         "num_requests": 10,

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.errors import PlanError
-from inferometer.exchange.inferx import COLUMNS, write_folder
+from inferometer.exchange.exporting.inferx import COLUMNS, write_folder
 from inferometer.plan.foreign import guidellm, inferx, ray_bench, vllm_bench
 from inferometer.plan.foreign.found import Foreign
 from inferometer.plan.foreign.recognise import from_command
 from inferometer.plan.opening import open_plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
-from inferometer.simulator.rehearsal import simulated_run
+from inferometer.simulator.virtual import simulated_run
 
 ONLINE = (
     "vllm bench serve --backend vllm --model meta-llama/Llama-3.1-8B-Instruct --endpoint /v1/completions "
@@ -24,7 +24,7 @@ ONLINE = (
     "--save-result --disable-tqdm --result-filename in_300_out_100.json --metric-percentiles 25,50,75,90,99,99.9"
 )
 RAY = (
-    "python benchmark.py --backend vllm --model Qwen/Qwen2.5-1.5B-Instruct --host localhost --port 8000 "
+    "python conduct/benchmark.py --backend vllm --model Qwen/Qwen2.5-1.5B-Instruct --host localhost --port 8000 "
     "--dataset-name sharegpt --dataset-link https://host/sharegpt.json --output-file benchmark_results.jsonl "
     "--min-output-len 10 --max-output-len 200 --max-concurrency 40 --request-rate 100 --with-warmup {warm} "
     "--disable-ignore-eos false --disable-stream false --max-conversations 10000 --num-prompts 1000"

@@ -114,7 +114,9 @@ def test_two_parts_drawn_together():
 
 
 def test_all_of_generated_prefixes_are_sent():
-    found = read("benchmark.py --dataset-name generated-shared-prefix --gen-num-groups 8 --gen-prompts-per-group 4")
+    found = read(
+        "conduct/benchmark.py --dataset-name generated-shared-prefix --gen-num-groups 8 --gen-prompts-per-group 4"
+    )
     assert (found.plan["stop"], found.plan["load"]["concurrency"]) == ({"requests": 32}, 32)
     told = read("bench_serving --dataset-name generated-shared-prefix --num-prompts 10")
     assert told.plan["stop"] == {"requests": 1024}
@@ -149,8 +151,8 @@ def test_several_prefix_buckets_are_a_mistake():
     ("line", "note"),
     [
         ("vllm bench serve --save-result", "--save-result: the file has our own schema"),
-        ("benchmark.py --dataset-path a --output-file x.jsonl", "--output-file: the file has our own schema"),
-        ("benchmark.py --dataset-path a", "lengths are estimated"),
+        ("conduct/benchmark.py --dataset-path a --output-file x.jsonl", "--output-file: the file has our own schema"),
+        ("conduct/benchmark.py --dataset-path a", "lengths are estimated"),
         ("inferx_benchmark_framework.py --endpoint http://h", "throughput_latency.png: is drawn where"),
         (
             "guidellm benchmark --target http://h --data prompt_tokens=5 --profile synchronous --outputs json",
@@ -171,7 +173,8 @@ def test_lengths_by_a_tokenizer_that_is_not_here_are_said_to_be_estimated():
     }
     assert any(each.startswith("lengths are estimated") for each in inference_perf.from_mapping(said).notes)
     assert not any(
-        each.startswith("lengths are estimated") for each in read("benchmark.py --dataset-path a --tokenizer t").notes
+        each.startswith("lengths are estimated")
+        for each in read("conduct/benchmark.py --dataset-path a --tokenizer t").notes
     )
 
 
@@ -264,7 +267,7 @@ def test_show_says_what_the_command_line_said_also_where_it_is_our_default():
 @pytest.mark.parametrize(
     ("words", "tool"),
     [
-        ("--backend vllm --dataset-link x --max-conversations 5", "benchmark.py"),
+        ("--backend vllm --dataset-link x --max-conversations 5", "conduct/benchmark.py"),
         ("--target http://h --rate-type sweep", "guidellm benchmark run"),
     ],
 )

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.plan.flags import Flags, with_flags
-from inferometer.plan.overrides import parse_override
+from inferometer.plan.overrides import Flags, parse_override, with_flags
 from inferometer.plan.reading import plan_from
 
 STAGES = {"stages": [{"duration": "1s", "rate": 1}, {"duration": "2s", "rate": 2}]}

@@ -10,8 +10,8 @@ from inferometer.errors import PlanError
 from inferometer.plan.opening import open_plan
 from inferometer.plan.profiles import OURS, find_profile, folders, profiles
 from inferometer.plan.reading import read_plan
-from inferometer.simulator.rehearsal import rehearse
-from inferometer.workload.lengths import quantile_of
+from inferometer.simulator.virtual import rehearse
+from inferometer.workload.draws import quantile_of
 from inferometer.workload.registry import workload_of
 
 NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}

@@ -59,7 +59,6 @@ def mistakes_of(tmp_path: Path, text: str, name: str = "plan.yaml") -> list[str]
             "target.api must be one of completions, chat, responses, embeddings, rerank, anthropic, tgi or template, "
             "got chatt; did you mean chat?",
         ),
-        ({"target": "localhost:8000"}, "target.url must start with http:// or https://, got localhost:8000"),
         ({"target": "http://"}, "target.url must be a URL such as http://localhost:8000, got http://"),
         (
             {"target": "http://h:99999"},

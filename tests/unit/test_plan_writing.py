@@ -13,10 +13,9 @@ from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.paths import known_paths, section_at
 from inferometer.plan.reading import plan_from
-from inferometer.plan.schema import json_schema
 from inferometer.plan.secrets import is_secret, redacted, redacted_fields, redacted_url, resolve_headers
 from inferometer.plan.text import parse_yaml
-from inferometer.plan.writing import to_yaml
+from inferometer.plan.writing import json_schema, to_yaml
 
 SECRET = {
     "target": {

@@ -5,8 +5,8 @@ import pytest
 from pydantic import ValidationError
 
 from inferometer.errors import PlanError
-from inferometer.measure.warmup import BATCH, settled_from
-from inferometer.plan.precision import Precision
+from inferometer.measure.precision import BATCH, settled_from
+from inferometer.plan.limit import Precision
 from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
 

@@ -10,7 +10,7 @@ import pytest
 from inferometer.errors import StoreError
 from inferometer.record import log as log_room
 from inferometer.record.gather import read_logs
-from inferometer.record.log import MAGIC, Header, LogReader, LogWriter, Note, read_log
+from inferometer.record.log import MAGIC, Header, HostClock, LogReader, LogWriter, Note, read_log
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
 
@@ -21,14 +21,14 @@ def record(session: int, **fields: object) -> Record:
 
 def test_all_kinds_of_entries_share_a_log(tmp_path: Path) -> None:
     path = tmp_path / "log-3.bin"
-    with LogWriter(path, shard=3, clock={"monotonic_at": 5, "wall_at": 1700}) as log:
+    with LogWriter(path, shard=3, clock=HostClock("there", "boot", 1700)) as log:
         log.append(record(1, answer="ä"))
         log.add(Sample("gpu:0", "power_w", 12, 300.5, {"uuid": "x"}))
         log.add(Note("clock stepped", at=13, facts={"by_ns": -4}))
         log.append(record(2))
         assert log.records == 2
     read = read_log(path)
-    assert read.header == Header(shard=3, clock={"monotonic_at": 5, "wall_at": 1700})
+    assert read.header == Header(shard=3, clock=HostClock("there", "boot", 1700))
     assert read.records == [record(1, answer="ä"), record(2)]
     assert read.samples == [Sample("gpu:0", "power_w", 12, 300.5, {"uuid": "x"})]
     assert read.notes == [Note("clock stepped", 13, {"by_ns": -4})]

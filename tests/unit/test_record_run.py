@@ -10,6 +10,7 @@ import pytest
 from inferometer.errors import StoreError
 from inferometer.record import gather, parquet
 from inferometer.record.columns import Records
+from inferometer.record.encoding import verdict_from
 from inferometer.record.files import replacing
 from inferometer.record.gather import logs_to_parquet
 from inferometer.record.log import LogWriter, Note
@@ -18,6 +19,8 @@ from inferometer.record.record import Record
 from inferometer.record.run import Run, document
 from inferometer.record.sample import Sample, Samples
 from inferometer.record.schema import check_schema
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Verdict
 
 SAMPLES = [
     Sample("gpu:1", "power_w", 20, 410.0),
@@ -25,9 +28,11 @@ SAMPLES = [
     Sample("host", "load", 15, 0.5),
 ]
 
+VALID = Verdict(status="valid")
+
 
 def a_run(**fields: object) -> Run:
-    plain = {"plan": {"seed": 1}, "environment": {"cpu": "x"}, "summary": {"rates": {}}, "verdict": {"word": "valid"}}
+    plain = {"plan": {"seed": 1}, "environment": {"cpu": "x"}, "summary": Summary(), "verdict": VALID}
     return Run(**{"id": "r", "started_at": "2026-11-15T03:12:07+00:00", **plain, **fields})
 
 
@@ -35,7 +40,7 @@ def test_the_document_is_what_json_prints(tmp_path: Path) -> None:
     printed = document(a_run(folder=tmp_path, state="interrupted"))
     assert json.loads(json.dumps(printed)) == printed
     assert [*printed] == ["schema", "run", "verdict", "summary", "plan", "environment"]
-    assert printed["schema"] == "inferometer/run/1"
+    assert printed["schema"] == "inferometer/run/2"
     assert printed["run"] == {
         "id": "r",
         "started": "2026-11-15T03:12:07+00:00",
@@ -46,16 +51,17 @@ def test_the_document_is_what_json_prints(tmp_path: Path) -> None:
 
 
 def test_the_verdict_has_one_shape_whether_it_was_kept_or_just_made() -> None:
-    made = a_run(verdict={"schema": "inferometer/verdict/1", "word": "valid", "reasons": []})
-    kept = a_run(verdict={"word": "valid", "reasons": []})
-    assert document(made)["verdict"] == document(kept)["verdict"] == {"word": "valid", "reasons": []}
+    shape = {"schema": "inferometer/verdict/2", "status": "valid", "doubts": [], "notes": [], "traffic": {}}
+    kept = a_run(verdict=verdict_from({"schema": "inferometer/verdict/1", "word": "valid", "reasons": []}))
+    assert document(a_run())["verdict"] == document(kept)["verdict"] == shape
+    assert document(a_run(verdict=None))["verdict"] is None  # it still runs, or it was killed
 
 
 def test_a_run_without_records_says_so_and_one_with_reads_them_when_asked() -> None:
-    assert a_run().records() is None
-    assert a_run().samples() is None
+    assert a_run().records is None
+    assert a_run().samples is None
     empty = Records.of([])
-    assert a_run(read_records=lambda: empty).records() is empty
+    assert a_run(read_records=lambda: empty).records is empty
 
 
 def test_samples_are_kept_in_order_of_time(tmp_path: Path) -> None:

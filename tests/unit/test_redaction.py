@@ -18,7 +18,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.redactor import PIECE, Redactor
 from inferometer.plan.secrets import key_of, redacted, redacted_line, redacted_words
-from inferometer.record.harmless import cell, file_word, harmless, is_harmless, json_text, one_line
+from inferometer.record.sanitize import cell, file_word, harmless, is_harmless, json_text, one_line
 from inferometer.target import logkeeper
 from inferometer.target.logkeeper import Stars
 

@@ -14,14 +14,15 @@ from charted_runs import charted_run, samples_of
 from inferometer.errors import MissingExtra, PlanError
 from inferometer.judge.compare import compare
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary, Value
+from inferometer.record.verdict import Verdict
 from inferometer.show.charts import rendering
-from inferometer.show.report import html, numbers
+from inferometer.show.report import writing as html
+from inferometer.show.report import writing as numbers
 from inferometer.show.report.content import run_report
-from inferometer.show.report.html import as_html
-from inferometer.show.report.markdown import as_markdown
-from inferometer.show.report.tables import side_by_side
+from inferometer.show.report.document import side_by_side
 from inferometer.show.report.together import experiment_report, runs_report
-from inferometer.show.report.writing import Told, write_report
+from inferometer.show.report.writing import Told, as_html, as_markdown, write_report
 from inferometer.store.experiments import KeptExperiment
 from lined_runs import line_of
 
@@ -78,10 +79,9 @@ def test_html_in_names_is_shown_and_not_run(no_bundle: None) -> None:
     ("kind", "source"), [("serving", "vllm"), ("startup", None), ("latency", None), ("benchmark", None)]
 )
 def test_a_run_without_records_says_what_it_cannot_show(kind: Any, source: str | None, no_bundle: None) -> None:
-    value = {"value": 2.0, "unit": "s", "direction": "lower", "title": "Time of <it>", "interval": [1.5, 2.5]}
-    bare = Run(
-        "a", "2026-11-01T12:00:00+00:00", {"name": "n"}, {}, {"values": {"it": value}}, {"word": "valid"}, kind=kind
-    )
+    value = Value(value=2.0, unit="s", direction="lower", title="Time of <it>", interval=(1.5, 2.5))
+    summary = Summary(values={"it": value})
+    bare = Run("a", "2026-11-01T12:00:00+00:00", {"name": "n"}, {}, summary, Verdict(status="valid"), kind=kind)
     page = as_html(run_report(replace(bare, source=source)))
     assert "this run has no records of its requests" in page
     assert "Time of &lt;it&gt;" in page and "1.50 s .. 2.50 s" in page
@@ -94,7 +94,7 @@ def test_a_plan_of_another_version_is_told_word_by_word(run: Run, no_bundle: Non
 
 
 def test_a_run_in_which_nothing_was_measured(no_bundle: None) -> None:
-    empty = Run("a", "2026-11-01T12:00:00+00:00", {}, {}, {}, {}, state="failed", kind="startup")
+    empty = Run("a", "2026-11-01T12:00:00+00:00", {}, {}, Summary(), state="failed", kind="startup")
     page = as_html(run_report(empty))
     assert "NOT JUDGED" in page and "ended by an error" in page and "Nothing was measured." in page
 
@@ -109,9 +109,9 @@ def test_two_runs_are_compared_and_more_are_shown_side_by_side(no_bundle: None) 
 
 def test_the_best_of_a_row_is_marked_where_intervals_do_not_touch() -> None:
     def told(value: float, around: float | None) -> Run:
-        interval = None if around is None else [value - around, value + around]
-        said = {"value": value, "unit": "s", "direction": "lower", "title": "T", "interval": interval}
-        return Run(str(value), "2026", {}, {}, {"values": {"t": said}}, {})
+        interval = None if around is None else (value - around, value + around)
+        time = Value(value=value, unit="s", direction="lower", title="T", interval=interval)
+        return Run(str(value), "2026", {}, {}, Summary(values={"t": time}))
 
     def tones(*runs: Run) -> list[str]:
         return [cell.tone for cell in side_by_side(runs, ["t"]).rows[0][1:]]
@@ -137,7 +137,7 @@ def test_an_experiment_as_a_report(no_bundle: None) -> None:
 def test_csv_has_every_number_and_no_formula(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(numbers.as_csv([replace(run, plan=run.plan | {"name": "=cmd()"})]))))
     (p50,) = [row for row in rows if row["key"] == "ttft.p50"]
-    assert float(p50["value"]) == run.summary["measures"]["ttft"]["p50"] and p50["unit"] == "s"
+    assert float(p50["value"]) == run.summary.measures["ttft"].p50 and p50["unit"] == "s"
     assert float(p50["low"]) <= float(p50["value"]) <= float(p50["high"])
     assert {row["name"] for row in rows} == {"'=cmd()"}
 

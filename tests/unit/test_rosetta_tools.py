@@ -8,12 +8,11 @@ from made_runs import made_run
 from measure_rows import failure, many, row
 
 from inferometer.errors import PlanError, StoreError
-from inferometer.measure.rosetta.definition import by_index, by_weight, linear
+from inferometer.measure.rosetta.definition import Seen, Series, by_index, by_weight, linear
 from inferometer.measure.rosetta.registry import TOOLS, fields, our_word, tool_named, translated
-from inferometer.measure.rosetta.seen import Seen, Series
 from inferometer.measure.values import quantities
 from inferometer.show.console import console
-from inferometer.show.rosetta import print_rosetta, rosetta
+from inferometer.show.imported import print_rosetta, rosetta
 
 MS = 1_000_000
 
@@ -233,5 +232,5 @@ def test_translated_is_plain_data():
     import orjson
 
     run = made_run(100)
-    said = translated(tool_named("guidellm"), Seen.of(run.records()), run.summary)
+    said = translated(tool_named("guidellm"), Seen.of(run.records), run.summary)
     assert orjson.loads(orjson.dumps(said)) == said

@@ -7,7 +7,9 @@ from itertools import count
 
 import numpy as np
 import pytest
+from msgspec import structs
 
+from inferometer.conduct.search import plan_at
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import (
     Attained,
@@ -26,9 +28,8 @@ from inferometer.measure.summary import summarize
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.scale.goal import FEWEST, LOST_CONFIDENCE, lost
-from inferometer.search import plan_at
-from inferometer.simulator.erlang import true_rate
-from inferometer.simulator.rehearsal import rehearse
+from inferometer.simulator.metronome_process import true_rate
+from inferometer.simulator.virtual import rehearse
 
 RATES = Bounds(start=1, least=0.01, most=10_000)
 
@@ -153,7 +154,7 @@ def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: f
         plan = queue_plan(wanted.load, limit, STEP_S * wanted.longer).model_copy(update={"seed": next(seeds)})
         records, facts = rehearse(plan)
         summary = summarize(records, plan, facts)
-        summary["limits"] = judge_plan(plan, summary)
+        summary = structs.replace(summary, limits=judge_plan(plan, summary))
         return Step(wanted.load, attained_of(summary), STEP_S * wanted.longer)
 
     steps, found = find(try_load, Bounds(start=5, least=0.1, most=1000))

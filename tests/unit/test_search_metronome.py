@@ -8,25 +8,26 @@ import math
 from itertools import count
 
 import pytest
+from msgspec import structs
 
 from inferometer.judge.limits import judge_plan
 from inferometer.judge.search import Bounds, Step, Try, attained_of, find
 from inferometer.load.answer import new_record, read_answer
+from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
 from inferometer.load.facts import facts_of
 from inferometer.load.pace import pace_of
-from inferometer.load.virtual import VirtualClock
 from inferometer.measure.summary import summarize
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
 from inferometer.record.log import Note
 from inferometer.simulator import metronome as module
-from inferometer.simulator.erlang import true_rate
 from inferometer.simulator.metronome import Beat, Metronome
+from inferometer.simulator.metronome_process import true_rate
 from inferometer.wire.api import api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.server import HttpRequest
-from inferometer.wire.stamps import STAMP
+from inferometer.wire.sockets import STAMP
 from inferometer.workload.registry import workload_of
 
 SERVICE_NS = 10_000_000
@@ -97,8 +98,7 @@ def measured(plan):
     made = Records.of(records)
     notes = [Note("start", START_AT), Note("ended", clock.now(), {"stamps": "kernel"})]
     summary = summarize(made, plan, facts_of(plan, made, notes))
-    summary["limits"] = judge_plan(plan, summary)
-    return summary
+    return structs.replace(summary, limits=judge_plan(plan, summary))
 
 
 @pytest.mark.parametrize(("share", "services"), [(0.75, 1.2), (0.9, 3.0)])

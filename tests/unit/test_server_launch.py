@@ -8,8 +8,7 @@ import pytest
 
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server, Target
-from inferometer.target.arguments import Spelling, flags_of
-from inferometer.target.launch import Place, launch_of, model_of
+from inferometer.target.launch import Place, Spelling, flags_of, launch_of, model_of
 from inferometer.target.ready import matching
 from inferometer.wire.child import SAFE_PATH
 

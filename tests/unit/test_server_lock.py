@@ -8,8 +8,7 @@ import pytest
 
 from inferometer.errors import InferometerError, TargetError
 from inferometer.plan.model import Server
-from inferometer.target.lock import endpoint_claims, gpu_claims, held
-from inferometer.target.ports import reserved_port
+from inferometer.target.lock import endpoint_claims, gpu_claims, held, reserved_port
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.target.diagnosis import meaning
 from inferometer.target.logkeeper import CappedLog
+from inferometer.target.ready import meaning
 
 
 def logged(chunks, limit, path):

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from inferometer.load.progress import Progress
-from inferometer.show.counts import merged
-from inferometer.show.progress import ProgressLine, line
+from inferometer.show.progress import ProgressLine, line, merged
 from inferometer.vocabulary import NANOSECONDS
 
 

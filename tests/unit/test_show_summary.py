@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from made_runs import made_run
+from msgspec import structs
 
+from inferometer.record.encoding import summary_document, summary_from
 from inferometer.record.run import Run
 from inferometer.show.console import console
 from inferometer.show.summary import print_summary
@@ -65,8 +67,10 @@ def test_failures_are_counted_and_shown_as_endlessly_late() -> None:
 
 def test_what_was_sent_again_is_said() -> None:
     run = made_run()
-    run.summary["delivery"]["resent"] = 16
-    assert "16 sent again: the kept-alive connection was dead" in shown(run)
+    assert run.summary.delivery is not None
+    delivery = structs.replace(run.summary.delivery, resent=16)
+    again = replace(run, summary=structs.replace(run.summary, delivery=delivery))
+    assert "16 sent again: the kept-alive connection was dead" in shown(again)
     assert "sent again" not in shown(made_run())
 
 
@@ -96,7 +100,7 @@ def test_asked_for_more() -> None:
 
 def test_shows_a_run_that_came_back_from_json() -> None:
     run = made_run(failed=0.1)
-    again = Run(**{**vars(run), "summary": json.loads(json.dumps(run.summary))})
+    again = replace(run, summary=summary_from(json.loads(json.dumps(summary_document(run.summary)))))
     assert shown(again) == shown(run)
 
 

@@ -9,8 +9,8 @@ from rich.table import Table
 
 from inferometer.plan.reading import plan_from
 from inferometer.show.console import console, emit
-from inferometer.show.curve import ceiling_text, curve_table
-from inferometer.show.deeds import load_text, traffic_text, warmup_text, workload_text
+from inferometer.show.instrument import ceiling_text, curve_table
+from inferometer.show.plan_text import load_text, traffic_text, warmup_text, workload_text
 from inferometer.show.runs import grid_lines, runs_grid, runs_table, when_text
 from inferometer.store.entry import Entry
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.show.values import count_text, interval_text, percent_text, spread_text, value_text
+from inferometer.show.numbers import count_text, interval_text, percent_text, spread_text, value_text
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The clock that jumps."""
 
-from inferometer.load.virtual import VirtualClock
+from inferometer.load.clock import VirtualClock
 
 
 def test_jumps_in_order_and_keeps_ties_in_the_order_asked() -> None:

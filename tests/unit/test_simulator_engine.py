@@ -5,12 +5,10 @@ from functools import partial
 
 import pytest
 
-from inferometer.load.virtual import VirtualClock, VirtualTimer
-from inferometer.simulator.engine import Engine
+from inferometer.load.clock import VirtualClock, VirtualTimer
+from inferometer.simulator.engine import Engine, Sequence
 from inferometer.simulator.loop import EngineLoop
-from inferometer.simulator.sequence import Sequence
-from inferometer.simulator.settings import SimulatorSettings
-from inferometer.simulator.steptime import Noise, StepTime
+from inferometer.simulator.settings import Noise, SimulatorSettings, StepTime
 from inferometer.simulator.tokens import Tokens
 
 

@@ -10,11 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from inferometer.errors import PlanError
-from inferometer.simulator.asked import Asked, sequence_for
 from inferometer.simulator.bodies import Answering, TokenFrames, chunk
 from inferometer.simulator.faults import NAMES, Faults, FaultShares, parse_faults
 from inferometer.simulator.metrics import Histogram
-from inferometer.simulator.questions import RefusalError, read_question
+from inferometer.simulator.requests import Asked, RefusalError, read_question, sequence_for
 from inferometer.simulator.settings import SimulatorSettings, settings_from
 from inferometer.simulator.tokens import answer_text, answer_words, fingerprint, natural_length, tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest

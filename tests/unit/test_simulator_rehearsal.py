@@ -4,15 +4,15 @@ import pytest
 
 from inferometer.errors import PlanError
 from inferometer.plan.reading import plan_from
-from inferometer.simulator.rehearsal import rehearse, settings_of, simulated_run
+from inferometer.simulator.virtual import rehearse, settings_of, simulated_run
 
 
 def test_the_same_plan_gives_the_same_run() -> None:
     plan = plan_from({"load": {"rate": 20}, "stop": 50, "workload": {"input_tokens": 32, "output_tokens": 8}})
     one, two = simulated_run(plan), simulated_run(plan)
     assert one.summary == two.summary
-    assert one.summary["outcomes"] == {"ok": 50}
-    assert one.verdict["word"] in ("valid", "doubtful") and one.folder is None
+    assert one.summary.outcomes == {"ok": 50}
+    assert one.status in ("valid", "doubtful") and one.folder is None
 
 
 def test_every_class_is_driven_to_its_end() -> None:

@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from inferometer.load.clock import Ticket
-from inferometer.load.virtual import VirtualClock
+from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.record.record import Record
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import VirtualTransport

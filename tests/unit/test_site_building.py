@@ -5,12 +5,13 @@ import re
 
 import pytest
 
+from inferometer.conduct.dashboard import site
 from inferometer.errors import StoreError
-from inferometer.show.site.data import file_of
-from inferometer.show.site.neighbours import neighbours
-from inferometer.site import site
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
+from inferometer.record.summary import MeasureSummary, Summary
+from inferometer.record.verdict import Verdict
+from inferometer.show.site.building import file_of, neighbours
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
 from shown_stores import keep_one, shown_store, unsynced
 
 
@@ -109,7 +110,7 @@ def test_a_run_is_judged_against_the_one_before_it(tmp_path):
 def test_no_run_is_judged_against_an_invalid_one(tmp_path):
     store = open_store(tmp_path / "store")
     with unsynced():
-        ids = [keep_one(store, day, 0.1, 0.01, word="invalid" if day == 1 else "valid") for day in range(3)]
+        ids = [keep_one(store, day, 0.1, 0.01, status="invalid" if day == 1 else "valid") for day in range(3)]
     before = neighbours(store.runs())
     assert {id_: entry.id for id_, entry in before.items()} == {ids[1]: ids[0], ids[2]: ids[0]}
 
@@ -160,14 +161,14 @@ def test_offline_runs_of_different_batch_sizes_are_one_history(tmp_path):
     """One has a p90 that the other, of fewer passes, has not: that is no column of it."""
     store = open_store(tmp_path / "store")
     for size, statistics in ((1, {"mean": 0.6, "p90": 0.7}), (2, {"mean": 0.9})):
-        summary = {"measures": {f"latency_bs{size}": {"unit": "s", "direction": "lower", **statistics}}}
+        measure = MeasureSummary(unit="s", direction="lower", statistics=statistics)
         keep(
             store,
             kind="latency",
             plan={"model": "m", "batch_sizes": [size]},
             environment={},
-            summary=summary,
-            verdict={"word": "valid", "reasons": []},
+            summary=Summary(measures={f"latency_bs{size}": measure}),
+            verdict=Verdict(status="valid"),
         )
     built = site(tmp_path / "public", store)
     assert (built.runs, built.unreadable) == (2, [])

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from inferometer.errors import DataError
-from inferometer.target.startup import physical, read_startup, startup_of
-from inferometer.target.startup.clock import LogClock
-from inferometer.target.startup.lines import messages
+from inferometer.record.summary import Sleep
+from inferometer.target.startup import log as physical
+from inferometer.target.startup import read_startup, startup_of
+from inferometer.target.startup.log import LogClock, messages
 from inferometer.target.startup.wordings import WORDINGS, reading
 
 GIB = 2**30
@@ -73,12 +74,12 @@ def log_of(folder, text, name="server.log", changed=None):
 
 
 def values_of(log):
-    return {name: said["value"] for name, said in read_startup(log).report["values"].items()}
+    return {name: value.value for name, value in read_startup(log).report.values.items()}
 
 
 def test_the_old_wording_with_two_workers(tmp_path):
     read = read_startup(log_of(tmp_path, OLD))
-    startup, values = read.report["startup"], {name: each["value"] for name, each in read.report["values"].items()}
+    startup, values = read.report.startup, {name: each.value for name, each in read.report.values.items()}
     assert values["time_to_ready"] == pytest.approx(81.1)  # the API says no time: that of the line before it
     assert values["platform_time"] == pytest.approx(2.5) and values["imports_time"] == pytest.approx(8.0)
     assert values["config_time"] == pytest.approx(10.0)
@@ -91,28 +92,26 @@ def test_the_old_wording_with_two_workers(tmp_path):
     assert (values["graph_capture_time"], values["engine_init_time"]) == (19.0, 40.0)
     assert (values["sleep_time"], values["wake_time"]) == (2.5, 0.75)
     assert (values["sleep_freed"], values["sleep_in_use"]) == (121 * GIB, 2.5 * GIB)
-    assert startup["sleeps"] == [
-        {"seconds": 2.5, "freed_bytes": 121 * GIB, "in_use_bytes": 2.5 * GIB, "wake_seconds": 0.75}
-    ]
-    assert [each["name"] for each in startup["unmatched"]] == ["profiling"]  # it is not in this log
-    assert "Memory profiling takes {seconds:s} seconds (0.6-)" in startup["unmatched"][0]["looked_for"]
+    assert startup.sleeps == [Sleep(seconds=2.5, freed_bytes=121 * GIB, in_use_bytes=2.5 * GIB, wake_seconds=0.75)]
+    assert [each.name for each in startup.unmatched] == ["profiling"]  # it is not in this log
+    assert "Memory profiling takes {seconds:s} seconds (0.6-)" in startup.unmatched[0].looked_for
     assert "profiling_time" not in values
-    assert (startup["version"], startup["load_format"]) == ("0.10.0", "tensorizer")
-    assert startup["parallel"] == {"tensor": 2} and startup["resolution_s"] == pytest.approx(1e-3)
-    workers = [phase["process"] for phase in startup["phases"] if phase["name"] == "weights"]
+    assert (startup.version, startup.load_format) == ("0.10.0", "tensorizer")
+    assert startup.parallel == {"tensor": 2} and startup.resolution_s == pytest.approx(1e-3)
+    workers = [phase.process for phase in startup.phases if phase.name == "weights"]
     assert workers == ["VllmWorker rank=0", "VllmWorker rank=1"]
-    assert startup["arguments"]["enable_sleep_mode"] is True and startup["arguments"]["api_key"] == "***"
+    assert startup.arguments["enable_sleep_mode"] is True and startup.arguments["api_key"] == "***"
     assert "sk-abcdefgh" not in read.matched
 
 
 def test_a_log_that_was_cut_off_gives_what_it_has(tmp_path):
     cut = OLD[: OLD.index("Compiling a graph") + 40]
     read = read_startup(log_of(tmp_path, cut))
-    startup, values = read.report["startup"], read.report["values"]
-    assert startup["state"] == "partial" and startup["ready_at"] is None
+    startup, values = read.report.startup, read.report.values
+    assert startup.state == "partial" and startup.ready_at is None
     assert "time_to_ready" not in values and "compile_time" not in values and "inductor_time" not in values
-    assert values["dynamo_time"]["value"] == 6.0
-    missing = [each["name"] for each in startup["unmatched"]]
+    assert values["dynamo_time"].value == 6.0
+    missing = [each.name for each in startup.unmatched]
     assert missing == ["engine_init", "profiling", "compile", "graph_capture", "api_start"]
 
 
@@ -157,9 +156,9 @@ def test_stamps_of_docker_are_used_where_there_are_any(tmp_path):
 def test_progress_bars_tell_of_graphs_where_nothing_else_does(tmp_path, end):
     text = SERVER.read_bytes().decode().replace("\r", end)
     without = "\n".join(line for line in text.split("\n") if "Graph capturing finished" not in line)
-    startup = read_startup(log_of(tmp_path, without)).report["startup"]
-    (capture,) = [phase for phase in startup["phases"] if phase["name"] == "graph_capture"]
-    assert (capture["seconds"], capture["by"], capture["process"]) == (6.0, "stamps", "EngineCore")
+    startup = read_startup(log_of(tmp_path, without)).report.startup
+    (capture,) = [phase for phase in startup.phases if phase.name == "graph_capture"]
+    assert (capture.seconds, capture.by, capture.process) == (6.0, "stamps", "EngineCore")
 
 
 def test_midnight_and_new_year(tmp_path):
@@ -167,9 +166,9 @@ def test_midnight_and_new_year(tmp_path):
     night = night.replace("08-21 10:05:", "01-01 00:05:").replace("08-21 10:06:", "01-01 00:06:")
     changed = datetime(2027, 1, 1, 0, 7, tzinfo=UTC).timestamp()
     read = read_startup(log_of(tmp_path, night, changed=changed))
-    assert read.report["values"]["time_to_ready"]["value"] == pytest.approx(81.1)
-    assert read.report["startup"]["started_at"].startswith("2026-12-31T23:59:00")
-    assert read.report["startup"]["ready_at"].startswith("2027-01-01T00:00:21")
+    assert read.report.values["time_to_ready"].value == pytest.approx(81.1)
+    assert read.report.startup.started_at.startswith("2026-12-31T23:59:00")
+    assert read.report.startup.ready_at.startswith("2027-01-01T00:00:21")
 
 
 def test_the_year_of_a_clock():
@@ -193,9 +192,9 @@ def test_the_last_of_several_starts_counts(tmp_path):
     )
     read = read_startup(log_of(tmp_path, OLD + again))
     assert read.starts == 2
-    assert read.report["values"]["weights_size"]["value"] == 17 * GIB
-    assert read.report["values"]["time_to_ready"]["value"] == pytest.approx(81.1)
-    assert [each["pid"] for each in read.report["startup"]["processes"]] == [9, 272, 300, 301]
+    assert read.report.values["weights_size"].value == 17 * GIB
+    assert read.report.values["time_to_ready"].value == pytest.approx(81.1)
+    assert [each.pid for each in read.report.startup.processes] == [9, 272, 300, 301]
 
 
 def test_a_start_after_a_crash_is_another(tmp_path):
@@ -203,8 +202,8 @@ def test_a_start_after_a_crash_is_another(tmp_path):
     again = OLD.replace("08-21 10:", "08-21 11:").replace("pid=1)", "pid=9)")
     read = read_startup(log_of(tmp_path, crashed + again))
     assert read.starts == 2
-    assert read.report["values"]["time_to_ready"]["value"] == pytest.approx(81.1)
-    assert read.report["values"]["imports_time"]["value"] == pytest.approx(8.0)
+    assert read.report.values["time_to_ready"].value == pytest.approx(81.1)
+    assert read.report.values["imports_time"].value == pytest.approx(8.0)
 
 
 def test_what_was_before_the_serialization_is_left_out(tmp_path):
@@ -216,11 +215,9 @@ def test_eager_engines_neither_compile_nor_capture(tmp_path):
     eager = "\n".join(
         line for line in OLD.splitlines() if "ompil" not in line and "raph cap" not in line and "Dynamo" not in line
     )
-    startup = read_startup(log_of(tmp_path, eager.replace("enforce_eager=False", "enforce_eager=True"))).report[
-        "startup"
-    ]
-    assert startup["not_run"] == ["compile", "dynamo", "graph_capture"]
-    assert [each["name"] for each in startup["unmatched"]] == ["profiling"]
+    startup = read_startup(log_of(tmp_path, eager.replace("enforce_eager=False", "enforce_eager=True"))).report.startup
+    assert startup.not_run == ["compile", "dynamo", "graph_capture"]
+    assert [each.name for each in startup.unmatched] == ["profiling"]
 
 
 def test_quoted_words_are_not_taken_for_the_real_ones(tmp_path):
@@ -239,9 +236,9 @@ def test_a_large_log_is_skimmed_and_still_found_in(tmp_path, monkeypatch):
     at = OLD.index("(VllmWorker rank=0 pid=300) INFO 08-21 10:05")
     log = log_of(tmp_path, OLD[:at] + noise + OLD[at:] + noise + SERVER.read_text())
     read = read_startup(log)
-    assert read.starts == 2 and read.report["values"]["compile_time"]["value"] == 24.11
-    (weights,) = [phase for phase in read.report["startup"]["phases"] if phase["name"] == "weights"]
-    assert "Model loading took 13.5" in log.read_bytes().decode().split("\n")[weights["lines"][0] - 1]
+    assert read.starts == 2 and read.report.values["compile_time"].value == 24.11
+    (weights,) = [phase for phase in read.report.startup.phases if phase.name == "weights"]
+    assert "Model loading took 13.5" in log.read_bytes().decode().split("\n")[weights.lines[0] - 1]
     first = log_of(tmp_path, OLD[:at] + noise + OLD[at:], "one.log")
     assert values_of(first) == values_of(log_of(tmp_path, OLD, "plain.log"))
 
@@ -270,12 +267,12 @@ def test_a_foreign_log_is_told(tmp_path, text, says):
 
 def test_the_startup_of_a_server_of_ours_never_fails(tmp_path):
     made = startup_of(log_of(tmp_path, '{"url": "http://x"}\n'), 1.5)
-    assert made["values"]["time_to_ready"]["value"] == 1.5
-    assert made["startup"]["state"] == "complete" and len(made["startup"]["unmatched"]) > 8
-    assert startup_of(tmp_path / "none.log", None)["values"] == {}
+    assert made.values["time_to_ready"].value == 1.5
+    assert made.startup.state == "complete" and len(made.startup.unmatched) > 8
+    assert startup_of(tmp_path / "none.log", None).values == {}
     measured = startup_of(log_of(tmp_path, OLD, "ours.log"), 90.0)
-    assert measured["values"]["time_to_ready"]["value"] == 90.0
-    assert measured["startup"]["ready_in_log_s"] == pytest.approx(81.1)
+    assert measured.values["time_to_ready"].value == 90.0
+    assert measured.startup.ready_in_log_s == pytest.approx(81.1)
 
 
 @pytest.mark.parametrize(

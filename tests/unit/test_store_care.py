@@ -19,15 +19,18 @@ from inferometer.errors import MissingExtra, PlanError, StoreError
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
 from inferometer.record.run import Run
-from inferometer.store import databases, migrations
-from inferometer.store.care import verify
+from inferometer.record.summary import Rate, Summary
+from inferometer.record.verdict import Verdict
+from inferometer.store import databases
+from inferometer.store import tables as migrations
 from inferometer.store.databases import INDEX
 from inferometer.store.entry import Entry, flat
 from inferometer.store.folder import load_run
-from inferometer.store.keeping import keep
 from inferometer.store.marks import MARKS, Marks, marks_bytes
-from inferometer.store.opening import open_store
 from inferometer.store.retention import Rule, chosen
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
+from inferometer.store.verify import verify
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
@@ -38,8 +41,8 @@ def kept(store: Path, day: int = 1, **fields: Any) -> Run:
         "started": datetime(2026, 11, day, tzinfo=UTC),
         "plan": {"name": "n"},
         "environment": {},
-        "summary": {"rates": {"output_rate": {"window": 1.5}}, "outcomes": {"ok": 1}},
-        "verdict": {"word": "valid", "reasons": []},
+        "summary": Summary(rates={"output_rate": Rate(window=1.5)}, outcomes={"ok": 1}),
+        "verdict": Verdict(status="valid"),
         "records": Records.of([Record(session=1, scheduled_at=1)]),
     }
     return keep(store, **usual | fields)
@@ -207,9 +210,9 @@ def test_a_corrupted_parquet_file_is_named_and_the_rest_of_the_run_is_there(tmp_
     file = run.folder / "records.parquet"
     file.write_bytes(b"\0" * file.stat().st_size)
     again = open_store(tmp_path).load(run.id)
-    assert again.summary["outcomes"] == {"ok": 1}
+    assert again.summary.outcomes == {"ok": 1}
     with pytest.raises(StoreError, match=r"records.parquet"):
-        again.records()
+        _ = again.records
     faults = dict(verify(open_store(tmp_path)))
     assert faults[fine.id] == []
     assert faults[run.id] == ["records.parquet was changed: its checksum is another one"]
@@ -265,7 +268,7 @@ def test_what_a_store_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_run_folders_beside_another_index(tmp_path: Path) -> None:
     store = open_store(tmp_path / "index", tmp_path / "disk")
     (tmp_path / "index").mkdir()
-    run = keep(store, kind="benchmark", plan={}, environment={}, summary={}, verdict={})
+    run = keep(store, kind="benchmark", plan={}, environment={}, summary=Summary(), verdict=Verdict(status="valid"))
     assert run.folder is not None and run.folder.parent == tmp_path / "disk" / "runs"
     assert store.find(run.id) == run.folder
     assert (tmp_path / "index" / INDEX).exists()

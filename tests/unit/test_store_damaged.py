@@ -14,10 +14,10 @@ import pytest
 
 from damaged_stores import INDEX_FILE, Damage, SmallStore, damages, small_store
 from inferometer.cli import execute
-from inferometer.cli.mistakes import UNEXPECTED, WRONG_USE
+from inferometer.cli.errors import UNEXPECTED, WRONG_USE
 from inferometer.store.damage import Damaged
 from inferometer.store.folder import load_run, read_run
-from inferometer.store.opening import _opened, open_store
+from inferometer.store.store import _opened, open_store
 
 FUZZED = int(os.environ.get("INFEROMETER_DAMAGES", "200"))
 
@@ -94,14 +94,14 @@ def test_a_run_that_was_damaged_after_it_was_listed_is_listed_as_that_once_someb
     assert entry.state == "damaged" and entry.damage is not None and "run.json" in entry.damage and entry.remedy
 
 
-def test_what_was_changed_deep_inside_is_blamed_on_the_run_and_not_on_us(store: SmallStore) -> None:
+def test_what_was_changed_deep_inside_is_named(store: SmallStore) -> None:
     file = store.folder / "runs" / store.victims[0] / "summary.json"
     summary = json.loads(file.read_text())
     summary["delivery"] = {"lateness": [1, 2], "why": "x" * 1000}
     summary["tokens"] = {"output": 3}
     file.write_text(json.dumps(summary, indent=2) + " " * 40_000)
     code, _, err = command(store, "show", store.victims[0])
-    assert code == WRONG_USE and "damaged: summary.json has" in err
+    assert code == WRONG_USE and "damaged: summary.json: tokens" in err
 
 
 def test_a_folder_that_may_not_be_read_is_damaged_with_the_right_remedy(store: SmallStore) -> None:

@@ -11,9 +11,12 @@ import pytest
 import yaml
 
 from inferometer.errors import PlanError, StoreError, TargetError
-from inferometer.record.log import LogWriter, Note
+from inferometer.record.log import HostClock, LogWriter, Note
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
+from inferometer.record.schema import schema_of
+from inferometer.record.summary import MeasureSummary, Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store import folder as folder_room
 from inferometer.store.folder import (
     RunFolder,
@@ -22,14 +25,14 @@ from inferometer.store.folder import (
     load_run,
     new_run,
 )
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
 PLAN = {"name": "übung", "target": {"url": ["http://h:1"]}, "load": {"type": "poisson", "rate": 2.5}}
 
 
 def with_logs(folder: RunFolder, shards: int = 2) -> RunFolder:
     for shard in range(shards):
-        with LogWriter(folder.log_path(shard), shard=shard, clock={"wall_at": 7}) as log:
+        with LogWriter(folder.log_path(shard), shard=shard, clock=HostClock(host="there")) as log:
             log.append(Record(session=shard, scheduled_at=100 - shard, shard=shard))
             log.add(Sample("host", "load", shard, 0.5))
             log.add(Note("ended"))
@@ -55,17 +58,18 @@ def test_a_complete_run_comes_back(tmp_path: Path) -> None:
     folder.write_plan(PLAN)
     folder.write_environment({"cpu": "x"})
     _, gathered = folder.gather()
-    folder.write_summary({"measures": {"ttft": {"p50": np.float64(0.5), "p99": float("nan")}}})
-    folder.write_verdict({"word": "valid", "reasons": []})
+    statistics = {"p50": np.float64(0.5), "p99": float("nan")}
+    folder.write_summary(Summary(measures={"ttft": MeasureSummary(statistics=statistics)}))
+    folder.write_verdict(Verdict(status="valid"))
     folder.write_state("complete")
     assert len(gathered.samples) == 2
 
     run = folder.load()
     assert (run.id, run.state, run.folder, run.started_at) == (folder.id, "complete", folder.path, folder.started_at)
     assert (run.plan, run.environment) == (PLAN, {"cpu": "x"})
-    assert run.summary == {"measures": {"ttft": {"p50": 0.5, "p99": None}}}
-    assert run.verdict == {"word": "valid", "reasons": []}
-    records, samples = run.records(), run.samples()
+    assert run.summary == Summary(measures={"ttft": MeasureSummary(statistics={"p50": 0.5, "p99": None})})
+    assert run.verdict == Verdict(status="valid")
+    records, samples = run.records, run.samples
     assert records is not None and samples is not None
     assert records.session.tolist() == [1, 0]
     assert len(samples) == 2
@@ -84,10 +88,10 @@ def test_a_complete_run_comes_back(tmp_path: Path) -> None:
 def test_every_file_carries_its_schema_and_the_plan_stays_a_plan(tmp_path: Path) -> None:
     folder = with_logs(new_run(tmp_path))
     folder.write_plan(PLAN)
-    folder.write_summary({})
+    folder.write_summary(Summary())
     folder.gather()
     for file in folder.path.glob("*.json"):
-        assert json.loads(file.read_text())["schema"] == f"inferometer/{file.stem}/1"
+        assert json.loads(file.read_text())["schema"] == schema_of(file.stem)
     text = (folder.path / "plan.yaml").read_text(encoding="utf-8")
     assert text.startswith("# schema: inferometer/plan/1\nname: übung\n")
     assert yaml.safe_load(text) == PLAN
@@ -103,7 +107,7 @@ def gathered_shards(folder: RunFolder) -> dict[str, Any]:
 def test_what_the_logs_said_beside_records_is_kept(tmp_path: Path) -> None:
     folder = with_logs(new_run(tmp_path))
     said = gathered_shards(folder)
-    assert said["shards"] == [{"shard": 0, "clock": {"wall_at": 7}}, {"shard": 1, "clock": {"wall_at": 7}}]
+    assert said["shards"] == [{"shard": 0, "clock": {"host": "there"}}, {"shard": 1, "clock": {"host": "there"}}]
     assert [note["what"] for note in said["notes"]] == ["ended", "ended"]
     assert said["truncated"] == []
 
@@ -118,16 +122,16 @@ def test_a_run_that_was_killed_has_its_logs(tmp_path: Path) -> None:
     log = folder.log_path(1)
     log.write_bytes(log.read_bytes()[:-3])
     run = load_run(folder.path)
-    assert (run.state, run.summary, run.plan) == ("partial", {}, {})
+    assert (run.state, run.summary, run.verdict, run.plan) == ("partial", Summary(), None, {})
     assert load_partial(folder.path).session.tolist() == [1, 0]
-    records = run.records()
+    records = run.records
     assert records is not None and len(records) == 2
     assert gathered_shards(folder)["truncated"] == ["log-1.bin"]
 
 
 def test_a_run_without_records_has_none(tmp_path: Path) -> None:
     folder = new_run(tmp_path)
-    assert folder.load().records() is None
+    assert folder.load().records is None
     with pytest.raises(StoreError, match="no logs"):
         load_partial(folder.path)
 

@@ -9,22 +9,27 @@ from pathlib import Path
 import pytest
 
 from inferometer.errors import StoreError
+from inferometer.record.summary import MeasureSummary, Rate, Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store.databases import INDEX
 from inferometer.store.folder import RunFolder, new_run
-from inferometer.store.opening import open_store
+from inferometer.store.store import open_store
 
-SUMMARY = {
-    "measures": {"ttft": {"p50": 0.1, "p99": 0.4, "count": 9}, "tpot": {"p50": None}},
-    "rates": {"output_rate": {"unit": "tok/s", "window": 120.5, "run": 99.0}, "request_rate": {"window": None}},
-    "outcomes": {"ok": 7, "timeout": 2},
-}
+SUMMARY = Summary(
+    measures={
+        "ttft": MeasureSummary(statistics={"p50": 0.1, "p99": 0.4}, count=9),
+        "tpot": MeasureSummary(statistics={"p50": None}),
+    },
+    rates={"output_rate": Rate(unit="tok/s", window=120.5, run=99.0), "request_rate": Rate()},
+    outcomes={"ok": 7, "timeout": 2},
+)
 
 
 def kept(store: Path, second: int = 0, **plan: object) -> RunFolder:
     folder = new_run(store, datetime(2026, 11, 15, 3, 12, second, tzinfo=UTC))
     folder.write_plan({"name": "n", "target": {"url": ["http://a", "http://b"], "model": "m"}, **plan})
     folder.write_summary(SUMMARY)
-    folder.write_verdict({"word": "valid", "reasons": []})
+    folder.write_verdict(Verdict(status="valid"))
     folder.write_state("complete")
     open_store(store).add(folder.load())
     return folder

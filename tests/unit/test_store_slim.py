@@ -6,20 +6,23 @@ from inferometer.cli import main
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
 from inferometer.record.record import Record
-from inferometer.store.care import slim, verify
+from inferometer.record.summary import MeasureSummary, Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store.folder import RECORDS
-from inferometer.store.keeping import keep
 from inferometer.store.manifest import measured
-from inferometer.store.opening import open_store
+from inferometer.store.save import keep
+from inferometer.store.store import open_store
+from inferometer.store.verify import slim, verify
 
-SUMMARY = {"measures": {"ttft": {"p50": 0.1, "count": 9}}, "outcomes": {"ok": 9}}
+SUMMARY = Summary(measures={"ttft": MeasureSummary(statistics={"p50": 0.1}, count=9)}, outcomes={"ok": 9})
+VALID = Verdict(status="valid")
 
 
 @pytest.fixture
 def run(tmp_path):
     records = Records.of([Record(session=7, scheduled_at=1)])
     return keep(
-        tmp_path, kind="serving", plan={"name": "n"}, environment={}, summary=SUMMARY, verdict={}, records=records
+        tmp_path, kind="serving", plan={"name": "n"}, environment={}, summary=SUMMARY, verdict=VALID, records=records
     )
 
 
@@ -28,7 +31,7 @@ def test_the_numbers_stay_and_the_folder_is_whole(tmp_path, run):
     before, size = measured(run.folder), (run.folder / RECORDS).stat().st_size
     assert list(slim(store)) == [(run.id, size)] and not (run.folder / RECORDS).exists()
     kept = open_store(tmp_path).load(run.id)
-    assert kept.summary["measures"] == SUMMARY["measures"] and kept.records() is None
+    assert kept.summary.measures == SUMMARY.measures and kept.records is None
     assert [entry.state for entry in store.runs()] == ["complete"] and list(verify(store)) == [(run.id, [])]
     assert measured(run.folder) == before  # pages that were made from it are still of this run
     assert list(slim(store)) == []

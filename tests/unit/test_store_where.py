@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from inferometer.errors import PlanError
-from inferometer.store.keeping import keep
-from inferometer.store.opening import open_store
-from inferometer.store.store import Store
-from inferometer.store.versions import version_of
-from inferometer.store.where import Condition, condition
+from inferometer.record.summary import MeasureSummary, Rate, Summary, Value
+from inferometer.record.verdict import Verdict
+from inferometer.store.query import Condition, condition, version_of
+from inferometer.store.save import keep
+from inferometer.store.store import Store, open_store
 
 
 def kept(store: Path, second: int, ttft: float | None, **plan: Any) -> str:
-    measures = {} if ttft is None else {"ttft": {"p50": ttft / 2, "p99": ttft}}
+    measures = {} if ttft is None else {"ttft": MeasureSummary(statistics={"p50": ttft / 2, "p99": ttft})}
     return keep(
         store,
         kind="serving" if ttft is not None else "startup",
@@ -23,13 +23,13 @@ def kept(store: Path, second: int, ttft: float | None, **plan: Any) -> str:
         started=datetime(2026, 11, 15, 3, 12, second, tzinfo=UTC),
         plan={"target": {"url": ["http://a:1"], "model": "meta-llama/Llama-3"}, **plan},
         environment={"target": {"server": "vllm", "version": f"0.{second}"}},
-        summary={
-            "measures": measures,
-            "rates": {"output_rate": {"window": 1000.0 - second}},
-            "values": {"boot": {"value": 2.5, "unit": "s", "direction": "lower", "title": "Boot"}},
-            "outcomes": {"ok": 10 * second},
-        },
-        verdict={"word": "valid" if second % 2 else "doubtful", "reasons": []},
+        summary=Summary(
+            measures=measures,
+            rates={"output_rate": Rate(window=1000.0 - second)},
+            values={"boot": Value(value=2.5, unit="s", direction="lower", title="Boot")},
+            outcomes={"ok": 10 * second},
+        ),
+        verdict=Verdict(status="valid" if second % 2 else "doubtful"),
     ).id
 
 
@@ -152,7 +152,7 @@ def test_conditions_as_they_are_written() -> None:
 
 def with_version(store: Path, version: str | None) -> None:
     environment = {"target": {"server": "vllm"} | ({"version": version} if version else {})}
-    keep(store, kind="serving", plan={}, environment=environment, summary={}, verdict={"word": "valid", "reasons": []})
+    keep(store, kind="serving", plan={}, environment=environment, summary=Summary(), verdict=Verdict(status="valid"))
 
 
 def test_versions_are_compared_as_versions(tmp_path: Path) -> None:

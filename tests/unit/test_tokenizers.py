@@ -8,12 +8,10 @@ import pytest
 
 from inferometer.errors import MissingExtra, PlanError, TargetError
 from inferometer.workload import tokenizers
-from inferometer.workload.context import NOWHERE, WorkloadContext
 from inferometer.workload.draws import numbers
-from inferometer.workload.served import ServerTokenizer
-from inferometer.workload.tokenizers import count_tokens, tokenizer_named
-from inferometer.workload.words import lexicon_for, words
-from inferometer.workload.writer import writer_of
+from inferometer.workload.session import NOWHERE, WorkloadContext
+from inferometer.workload.tokenizers import ServerTokenizer, count_tokens, tokenizer_named
+from inferometer.workload.writer import lexicon_for, words, writer_of
 from receivers import receiving
 
 

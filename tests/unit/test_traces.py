@@ -16,12 +16,11 @@ from inferometer.measure.answers import Answers
 from inferometer.measure.window import class_window
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
-from inferometer.simulator.rehearsal import rehearse
+from inferometer.simulator.virtual import rehearse
 from inferometer.workload import recording
-from inferometer.workload.context import WorkloadContext
 from inferometer.workload.recording import recording_of
 from inferometer.workload.registry import workload_of
-from inferometer.workload.session import Session
+from inferometer.workload.session import Session, WorkloadContext
 
 AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens
 2023-11-16 18:17:03.9799600,48,10

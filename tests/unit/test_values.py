@@ -1,18 +1,23 @@
 """Every number of a summary by one name."""
 
 from inferometer.measure.values import canonical, quantities, quantity
+from inferometer.record.encoding import summary_from
+from inferometer.record.summary import Summary
 
-SUMMARY = {
-    "measures": {
-        "ttft": {"unit": "s", "count": 9, "p50": 0.1, "p99": None, "intervals": {"p50": [0.09, None]}},
-        "tokens_wasted": {"unit": "tokens", "direction": "lower", "title": "Wasted", "mean": 3, "std": 1.0},
-    },
-    "rates": {"output_rate": {"unit": "tokens/s", "window": 100.0, "run": 90.0}},
-    "concurrency": {"mean": 4.0},
-    "goodput": {"window": 2.0, "share": 0.5},
-    "failures": {"failure_rate": 0.0},
-    "values": {"energy": {"value": 0.5, "unit": "J/token", "direction": "lower", "interval": [0.4, 0.6]}},
-}
+COUNTS = {"met": 2, "missed": 2, "undefined": 0, "censored": 0}
+SUMMARY = summary_from(
+    {
+        "measures": {
+            "ttft": {"unit": "s", "count": 9, "p50": 0.1, "p99": None, "intervals": {"p50": [0.09, None]}},
+            "tokens_wasted": {"unit": "tokens", "direction": "lower", "title": "Wasted", "mean": 3, "std": 1.0},
+        },
+        "rates": {"output_rate": {"unit": "tokens/s", "window": 100.0, "run": 90.0}},
+        "concurrency": {"mean": 4.0},
+        "goodput": {"unit": "1/s", "window": 2.0, "share": 0.5, **COUNTS, "limits": []},
+        "failures": {"failure_rate": 0.0},
+        "values": {"energy": {"value": 0.5, "unit": "J/token", "direction": "lower", "interval": [0.4, 0.6]}},
+    }
+)
 
 
 def test_every_number_has_a_key_and_what_is_unknown_has_none() -> None:
@@ -40,4 +45,4 @@ def test_people_write_keys_in_many_ways() -> None:
     assert canonical("itl p99.9") == "itl.p99.9"
     assert quantity(SUMMARY, "ttft p50") == quantities(SUMMARY)["ttft.p50"]
     assert quantity(SUMMARY, "ttft p99") is None
-    assert quantities({}) == {}
+    assert quantities(Summary()) == {}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer import vocabulary
-from inferometer.vocabulary import MEASURES
+from inferometer.vocabulary import MEASURES, MeasureName, attribute_at, seconds
 
 
 @pytest.mark.parametrize(
@@ -149,3 +149,22 @@ def test_importing_the_words_stays_light() -> None:
     )
     printed = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "set()"
+
+
+def test_an_attribute_is_imported_by_its_place():
+    assert attribute_at("inferometer.vocabulary:seconds") is seconds
+    assert attribute_at("inferometer.vocabulary:MeasureName.name") is MeasureName.name
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("inferometer.vocabulary", "'inferometer.vocabulary' must be written module:attribute"),
+        (":seconds", "':seconds' must be written module:attribute"),
+        ("inferometer.nowhere:seconds", "No module named 'inferometer.nowhere'"),
+        ("inferometer.vocabulary:nothing", "inferometer.vocabulary:nothing: module .* has no attribute 'nothing'"),
+    ],
+)
+def test_a_place_without_an_attribute_says_so(place, text):
+    with pytest.raises(ImportError, match=text):
+        attribute_at(place)

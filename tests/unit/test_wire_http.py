@@ -15,7 +15,7 @@ from inferometer.wire.http1 import body_of, parse_head
 from inferometer.wire.origin import origin_of, tls_context, trusted_origin
 from inferometer.wire.server import head
 from inferometer.wire.skeleton import learn
-from inferometer.wire.stamps import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns
+from inferometer.wire.sockets import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns
 
 
 def answer(fields="", version="1.1", status="200 OK"):
@@ -136,7 +136,7 @@ def test_the_kernel_stamps_what_comes_when_it_comes():
 
 
 def test_no_stamps_on_another_platform(monkeypatch):
-    monkeypatch.setattr("inferometer.wire.stamps.sys.platform", "darwin")
+    monkeypatch.setattr("inferometer.wire.sockets.sys.platform", "darwin")
     kernel_stamps.cache_clear()
     try:
         assert not kernel_stamps()

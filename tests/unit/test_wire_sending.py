@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from inferometer.wire.sending import send_at_once
+from inferometer.wire.sockets import send_at_once
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux lets a socket choose")
 

@@ -11,11 +11,11 @@ import pytest
 
 from inferometer.errors import DataError, MissingExtra, PlanError
 from inferometer.plan.reading import plan_from
-from inferometer.simulator.rehearsal import simulated_run
+from inferometer.simulator.virtual import simulated_run
 from inferometer.workload import rows as rows_module
-from inferometer.workload.context import WorkloadContext
+from inferometer.workload.dataset import statistics_of, statistics_text
 from inferometer.workload.registry import workload_of
-from inferometer.workload.statistics import statistics_of, statistics_text
+from inferometer.workload.session import WorkloadContext
 
 
 @pytest.fixture(autouse=True)

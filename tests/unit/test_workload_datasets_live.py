@@ -6,12 +6,12 @@ from itertools import count
 import pytest
 
 from inferometer.load.answer import new_record
+from inferometer.load.clock import VirtualClock
 from inferometer.load.drive import Drive
 from inferometer.load.pace import Pace
-from inferometer.load.virtual import VirtualClock
 from inferometer.plan.reading import plan_from
-from inferometer.workload.context import WorkloadContext
 from inferometer.workload.registry import workload_of
+from inferometer.workload.session import WorkloadContext
 
 
 class Echo:

@@ -11,9 +11,9 @@ import pytest
 from inferometer.errors import PlanError
 from inferometer.plan.model import Plan
 from inferometer.plan.workloads.synthetic import Images, Synthetic
-from inferometer.workload.context import WorkloadContext
 from inferometer.workload.images import jpeg, pixels, png
 from inferometer.workload.registry import workload_of
+from inferometer.workload.session import WorkloadContext
 
 
 def tape_of(seed=0, nonce="nonce", context=None, **fields):

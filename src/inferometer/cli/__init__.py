@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import click
 
-from inferometer.cli.group import ReaderGoneError, group
-from inferometer.cli.mistakes import BROKEN_PIPE, TERMINATED, end_on_term, interrupted_code, report, say
+from inferometer.cli.errors import BROKEN_PIPE, TERMINATED, end_on_term, interrupted_code, report, say
+from inferometer.cli.group import ReaderGoneError, group, unknown_option
 from inferometer.errors import InferometerError, Terminated
 
 
@@ -43,6 +43,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("warning", "interrupted")
         return interrupted_code()
+    except click.NoSuchOption as mistake:
+        return report(unknown_option(mistake, sys.argv[1:] if arguments is None else arguments))
     except Exception as mistake:
         return report(_blamed(mistake))
     return code if isinstance(code, int) else 0

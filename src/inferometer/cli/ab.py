@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.flags import plan_argument, work_flags
-from inferometer.cli.mistakes import INVALID, LIMIT_FAILED, notes_once, say
-from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+from inferometer.cli.errors import INVALID, LIMIT_FAILED, notes_once, say
+from inferometer.cli.options import json_option, plan_argument, quiet_option, store_of, store_option, work_flags
 
 if TYPE_CHECKING:
-    from inferometer.ab import Compared, Design
+    from inferometer.conduct.ab import Compared, Design
     from inferometer.plan.model import Plan
 
 EXAMPLES = """\b
@@ -68,8 +67,8 @@ def ab(
     Both blocks of a pair send the same requests at the same times, so that a pair differs only by its targets, and a
     drift of the machine hits both. The differences of the pairs give the interval of each measure.
     """
-    from inferometer.ab import ab as compare_in_turns
-    from inferometer.show.ab import print_block
+    from inferometer.conduct.ab import ab as compare_in_turns
+    from inferometer.show.comparison import print_block
 
     if flags.get("duration") or flags.get("requests"):
         raise click.UsageError("--duration and --requests: a block ends after its time, --block")
@@ -89,7 +88,7 @@ def ab(
 
 
 def _design(blocks: int, block: str, measures: tuple[str, ...], every: bool, margin: str) -> "Design":
-    from inferometer.ab import Design
+    from inferometer.conduct.ab import Design
     from inferometer.errors import PlanError
     from inferometer.vocabulary import percent, seconds
 
@@ -104,7 +103,7 @@ def _design(blocks: int, block: str, measures: tuple[str, ...], every: bool, mar
 
 def _print(found: "Compared", names: dict[str, str], blocks: int, as_json: bool) -> None:
     from inferometer.cli.printing import print_json
-    from inferometer.show.ab import print_ab
+    from inferometer.show.comparison import print_ab
     from inferometer.show.console import console
 
     if as_json:
@@ -140,7 +139,7 @@ def _named(said: str, only: tuple[str, ...]) -> str:
 
 def _side(words: tuple[str, ...], said: str, only: tuple[str, ...], quiet: bool, flags: dict[str, Any]) -> "Plan":
     """The plan of a side: what both are asked, its own target and server, its own settings last."""
-    from inferometer.cli.flags import plan_of
+    from inferometer.cli.options import plan_of
     from inferometer.plan.reading import plan_from
     from inferometer.plan.writing import to_mapping
 

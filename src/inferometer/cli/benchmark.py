@@ -9,7 +9,7 @@ from inferometer.cli.options import json_option, quiet_option, store_of, store_o
 
 if TYPE_CHECKING:
     from inferometer.plan.benchmark import Benchmark
-    from inferometer.store.opening import Place
+    from inferometer.store.store import Place
 
 EXAMPLES = """\b
 Examples:
@@ -72,17 +72,17 @@ def benchmark(
 
 def conduct(made: "Benchmark", store: "Place", *, as_json: bool, quiet: bool) -> int:
     """Run it, print the run, and give its exit code."""
-    from inferometer.benchmark import run_benchmark
-    from inferometer.cli.mistakes import INVALID, interrupted_code, say
+    from inferometer.cli.errors import INVALID, interrupted_code, say
     from inferometer.cli.printing import print_run
+    from inferometer.conduct.benchmark import run_benchmark
 
     kept = run_benchmark(made, store, echo=not quiet)
     print_run(kept, as_json=as_json, slowest=0)
     if kept.state == "interrupted":
         say("warning", "interrupted; what it printed until then is kept")
         return interrupted_code()
-    if kept.verdict["word"] == "invalid" or kept.state == "failed":
-        reasons = [reason["text"] for reason in kept.verdict["reasons"]] if as_json else ["the reason is above"]
+    if kept.status == "invalid" or kept.state == "failed":
+        reasons = [reason.text for reason in kept.doubts] if as_json else ["the reason is above"]
         say("error", f"not valid as a measurement: {'; '.join(reasons)}")
         say("hint", f"its whole output is kept in {kept.folder}")
         return INVALID

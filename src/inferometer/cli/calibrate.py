@@ -18,11 +18,11 @@ def calibrate(quick: bool, as_json: bool, quiet: bool, store: Path | None) -> No
     Our client reads from a server that logs when it sent each token. Every run looks its own load up afterwards and
     says the error beside the result. Let nothing else be busy meanwhile.
     """
-    from inferometer.calibrate import calibrate as measure_curve
-    from inferometer.calibrate import calibration_path
     from inferometer.cli.printing import print_json
+    from inferometer.conduct.calibrate import calibrate as measure_curve
+    from inferometer.conduct.calibrate import calibration_path
     from inferometer.show.console import console, emit
-    from inferometer.show.curve import ceiling_text, curve_table
+    from inferometer.show.instrument import ceiling_text, curve_table
     from inferometer.show.progress import ProgressLine
 
     place, line = store_of(store).home, ProgressLine()

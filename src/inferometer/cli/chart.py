@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.echo import echo
+from inferometer.cli.errors import echo
 from inferometer.cli.options import quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def chart(
 
 
 def _drawn(said: str, name: str, measures: Sequence[str], store: "Store") -> "Chart":
+    from inferometer.conduct.report import chart_of
     from inferometer.errors import StoreError
-    from inferometer.report import chart_of
     from inferometer.show.charts.chart import Cannot
 
     try:

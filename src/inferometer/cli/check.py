@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.echo import echo
-from inferometer.cli.notifying import channels_of, tell_of_check
+from inferometer.cli.errors import echo
+from inferometer.cli.notify import channels_of, tell_of_check
 from inferometer.cli.options import json_option, notify_option, quiet_option, run_argument, store_of, store_option
 
 if TYPE_CHECKING:
-    from inferometer.comparison import Measure
-    from inferometer.judge.checked import CheckResult
+    from inferometer.conduct.compare import Measure
+    from inferometer.judge.check_result import CheckResult
     from inferometer.plan.model import Plan
     from inferometer.record.run import Run
     from inferometer.store.store import Store
@@ -83,7 +83,7 @@ def check(
 
     Exit code 1 when it is worse, 0 when not; 4 when the run is not valid as a measurement.
     """
-    from inferometer.comparison import accept, check_run
+    from inferometer.conduct.compare import accept, check_run
 
     channels, place, wanted = channels_of(notify), store_of(store), run or "latest"
     if accepts:
@@ -115,8 +115,8 @@ def _plan(said: str | None) -> "Plan | None":
 
 def _again(store: "Store", quiet: bool) -> "Measure":
     """How a confirming run is made: with progress on the terminal, kept like any other."""
-    from inferometer.cli.mistakes import say
-    from inferometer.run import run
+    from inferometer.cli.errors import say
+    from inferometer.conduct.run import run
     from inferometer.show.progress import ProgressLine
 
     def again(plan: "Plan") -> "Run":
@@ -133,9 +133,9 @@ def _again(store: "Store", quiet: bool) -> "Measure":
 
 def _told(found: "CheckResult", *, as_json: bool, every: bool, strict: bool) -> int:
     """On stdout what was found, on stderr what a script's log should not miss."""
-    from inferometer.cli.mistakes import say
+    from inferometer.cli.errors import say
     from inferometer.cli.printing import print_json
-    from inferometer.show.check import print_check
+    from inferometer.show.comparison import print_check
     from inferometer.show.console import console
 
     if as_json:

@@ -58,9 +58,9 @@ def compare(
     A side is a run (an id, the beginning of one, a folder, `latest`), several with commas between them, a tag (all runs
     that have it), or `baseline:NAME`.
     """
-    from inferometer.cli.mistakes import LIMIT_FAILED, WRONG_USE, say
+    from inferometer.cli.errors import LIMIT_FAILED, WRONG_USE, say
     from inferometer.cli.printing import print_json
-    from inferometer.comparison import compare_runs
+    from inferometer.conduct.compare import compare_runs
     from inferometer.show.comparison import print_comparison
     from inferometer.show.console import console
 

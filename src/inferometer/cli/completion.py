@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from inferometer.cli.echo import echo
+from inferometer.cli.errors import echo
 
 _WHERE = {
     "bash": 'eval "$(inferometer completion bash)" in ~/.bashrc',

@@ -5,7 +5,7 @@ import socket
 
 import click
 
-from inferometer.cli.echo import echo
+from inferometer.cli.errors import echo
 from inferometer.cli.options import store_of, store_option
 
 EVERYWHERE = ("0.0.0.0", "::")
@@ -34,8 +34,8 @@ def dashboard(host: str, port: int, asks_token: bool, write: bool, opens: bool, 
 
     The address is printed on stdout. A token is taken from $INFEROMETER_TOKEN, or made anew each time.
     """
-    from inferometer.cli.mistakes import say
-    from inferometer.dashboard import new_token, serve_dashboard
+    from inferometer.cli.errors import say
+    from inferometer.conduct.dashboard import new_token, serve_dashboard
     from inferometer.show.dashboard.access import is_loopback
 
     kept_in = store_of(store)

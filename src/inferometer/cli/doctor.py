@@ -41,8 +41,8 @@ def doctor(as_json: bool, store: Path | None, **asked: Any) -> int:
 
     Exit code 1 where there is an error: a run would fail, or measure something else. Warnings cost accuracy.
     """
-    from inferometer.cli.mistakes import LIMIT_FAILED
-    from inferometer.doctor import Asked, document, examine, has_error
+    from inferometer.cli.errors import LIMIT_FAILED
+    from inferometer.conduct.doctor import Asked, document, examine, has_error
 
     _check_server(asked["server"])
     groups = examine(Asked(**asked), store_of(store))
@@ -52,7 +52,7 @@ def doctor(as_json: bool, store: Path | None, **asked: Any) -> int:
         print_json(document(groups), "doctor")
     else:
         from inferometer.show.console import console
-        from inferometer.show.doctor import print_checks
+        from inferometer.show.instrument import print_checks
 
         print_checks(groups, console())
     return LIMIT_FAILED if has_error(groups) else 0

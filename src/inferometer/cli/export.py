@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from inferometer.cli.echo import echo
-from inferometer.cli.mistakes import say
+from inferometer.cli.errors import echo, say
 from inferometer.cli.options import quiet_option, store_of, store_option
 
 EXAMPLES = """\b
@@ -85,7 +84,7 @@ def _kept(runs: tuple[str, ...], store: Any) -> list[Any]:
     kept_in = store_of(store)
     found = [kept_in.load(each) for each in runs]
     for run in found:
-        if not run.summary:
+        if run.verdict is None:
             raise StoreError(f"{run.id}: {STATES[run.state]}", f"inferometer show {run.id} --partial")
     return found
 

@@ -1,14 +1,18 @@
-"""The list of commands: a name, what it is for, and where its code is. Importing this costs only click."""
+"""The list of commands: a name, what it is for, and where its code is. Importing this costs little more than click."""
 
-import importlib
+import difflib
 import os
+from collections.abc import Sequence
 
 import click
 
 from inferometer import __version__
+from inferometer.errors import InferometerError
+from inferometer.vocabulary import attribute_at
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("inferometer.cli.run:run", "Measure a server: drive a plan at it and keep the run."),
+    "init": ("inferometer.cli.init:init", "Write a plan with comments, to begin with."),
     "rerun": ("inferometer.cli.rerun:rerun", "Do a kept run once more: same plan, same seed."),
     "sweep": ("inferometer.cli.sweep:sweep", "Do an experiment: many cases of one plan, each a run."),
     "search": ("inferometer.cli.search:search", "Find the most load that keeps the limits."),
@@ -27,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("inferometer.cli.export:export", "Write runs in another tool's format."),
     "dashboard": ("inferometer.cli.dashboard:dashboard", "Show the store as a web page."),
     "site": ("inferometer.cli.site:site", "Write the store as a static site, for GitHub Pages."),
-    "profiles": ("inferometer.cli.profiles:list_profiles", "List ready plans by name, or print one."),
+    "profiles": ("inferometer.cli.plan:list_profiles", "List ready plans by name, or print one."),
     "plan": ("inferometer.cli.plan:plan", "Check plans, show them complete, print their schema."),
     "offline": (
         "inferometer.cli.offline:offline",
@@ -45,6 +49,7 @@ EPILOG = """\b
 Examples:
   inferometer run                                    try it: measures the built-in simulator
   inferometer run --url http://localhost:8000 --rate 10 --duration 60s
+  inferometer init                                   write a plan with comments
   inferometer run plan.yaml --limit 'ttft p99 < 500ms'
   inferometer show                                   the latest run again
 """
@@ -69,6 +74,145 @@ class ReaderGoneError(Exception):
     """Whoever read our output, `| head`, has seen enough."""
 
 
+# -- what other tools call it ----------------------------------------------------------------------------------------
+
+_OTHER_OPTIONS: dict[str, str] = {  # ours, to the names that it has elsewhere
+    "--rate": "--rps --qps --request-rate --requests-per-second --arrival-rate --rate-limit -r",
+    "--concurrency": "--max-concurrency --users --num-users --vus --clients --connections --parallel "
+    "--num-concurrent-requests --parallelism -c",
+    "--requests": "--num-prompts --num-requests --request-count --max-requests --total-requests --limit-requests "
+    "--max-num-completed-requests --n-requests --prompts -n",
+    "--duration": "--max-seconds --test-duration --benchmark-duration --run-time --time --max-time-per-run -d -t",
+    "--url": "--endpoint --base-url --target --address --server-url --api-base --endpoint-url -u",
+    "--api": "--endpoint-type --backend --api-type --request-type --llm-api",
+    "--model": "--served-model-name --model-name --model-names -m",
+    "--input-tokens": "--input-len --random-input-len --isl --prompt-tokens --prompt-len --random-input "
+    "--synthetic-input-tokens-mean --mean-input-tokens",
+    "--output-tokens": "--output-len --random-output-len --osl --max-tokens --max-new-tokens --random-output "
+    "--output-tokens-mean --mean-output-tokens",
+    "--dataset": "--dataset-path --dataset-name --input-file --data --prompts-file --data-path",
+    "--tokenizer": "--tokenizer-path --processor --tokenizer-name",
+    "--seed": "--random-seed",
+    "--limit": "--goodput --slo --threshold --thresholds --max-error-rate",
+    "--warmup": "--num-warmups --warmup-requests --warmup-request-count --warmup-time --ramp-up",
+    "--workers": "--num-workers --processes --max-workers --threads",
+    "--output": "--output-path --output-file --result-filename --results-file --save-result --result-dir --export "
+    "--output-dir --artifact-dir --profile-export-file",
+    "--name": "--label --experiment-name --benchmark-name --run-name",
+    "--tag": "--tags --metadata --labels",
+    "--header": "--headers --extra-header",
+    "--quiet": "--disable-tqdm --silent --no-progress --disable-progress",
+    "--json": "--format --output-format",
+    "--store": "--results-dir --db",
+    "--server": "--engine --start-server",
+}
+_OTHER_SETTINGS: dict[str, str] = {  # what --set does here
+    "--temperature": "sampling.temperature=0",
+    "--top-p": "sampling.top_p=0.9",
+    "--ignore-eos": "sampling.ignore_eos=true",
+    "--extra-body": "sampling.extra.NAME=VALUE",
+    "--extra-request-body": "sampling.extra.NAME=VALUE",
+    "--extra-inputs": "sampling.extra.NAME=VALUE",
+    "--burstiness": "load.cv=2",
+    "--no-stream": "target.stream=false",
+    "--insecure": "target.tls.verify=false",
+    "--request-timeout": "target.timeout.request=60s",
+    "--timeout": "target.timeout.request=60s",
+    "--random-prefix-len": "workload.prefix.tokens=128",
+    "--shared-prefix-len": "workload.prefix.tokens=128",
+    "--ready-check-timeout-sec": "server.ready.timeout=60s",
+}
+_OTHER_WAYS: dict[str, str] = {  # what is done in another way
+    "--api-key": "put the key into the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
+    "--key": "put the key into the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
+    "--host": "inferometer run --url http://HOST:PORT",
+    "--port": "inferometer run --url http://HOST:PORT",
+    "--config": "inferometer run plan.yaml",
+    "--config-file": "inferometer run plan.yaml",
+    "--plan": "inferometer run plan.yaml",
+    "--profile": "inferometer run NAME; inferometer profiles lists them",
+    "--streaming": "answers are streamed anyway; --set target.stream=false turns it off",
+    "--stream": "answers are streamed anyway; --set target.stream=false turns it off",
+    "--percentile-metrics": "all measures are shown: inferometer show --measures",
+    "--metric-percentiles": "all percentiles are shown: inferometer show --measures",
+    "--verbose": "inferometer show latest --measures --slices tells more of a run, --traceback of an error",
+}
+_OTHER_COMMANDS: dict[str, str] = {
+    "run": "bench load loadtest load-test attack test profile measure start",
+    "list": "ls history runs",
+    "show": "view summary results result",
+    "compare": "diff",
+    "report": "analyze analyse plot",
+    "dashboard": "ui web",
+    "init": "new create generate",
+    "plan check": "validate lint verify",
+    "store": "rm delete remove prune",
+    "simulate": "mock sim simulator",
+    "sweep": "experiment matrix",
+    "--help": "help",
+    "--version": "version",
+}
+_OTHER_TOOLS = {"vllm", "sglang", "guidellm", "genai-perf", "aiperf", "inference-perf", "python", "python3", "llmperf"}
+
+
+class WrongUseError(InferometerError):
+    """A command line that means nothing here, with what was probably meant."""
+
+
+def unknown_option(mistake: click.NoSuchOption, arguments: Sequence[str]) -> InferometerError:
+    """What an option of another tool is called here, or the one of ours that is closest."""
+    context = mistake.ctx
+    path = context.command_path if context else "inferometer"
+    options = {name: each for each in context.command.params for name in each.opts} if context else {}
+    name, value = mistake.option_name.replace("_", "-"), _value_of(mistake.option_name, arguments)
+    text = f"no such option {mistake.option_name}"
+    ours = next((ours for ours, others in _OTHER_OPTIONS.items() if name in others.split()), None)
+    if name == "--endpoint" and value.startswith("/"):  # a path, as vllm bench takes it
+        ours, value = "--api", "chat" if "chat" in value else "completions"
+    if ours in options:
+        return WrongUseError(f"{text}; here it is {ours}", f"{path} {ours}{_shown(value, options[ours])}")
+    if name in _OTHER_SETTINGS and "--set" in options:
+        return WrongUseError(f"{text}; here it is a setting of the plan", f"{path} --set {_OTHER_SETTINGS[name]}")
+    if name in _OTHER_WAYS and "--set" in options:
+        return WrongUseError(text, _OTHER_WAYS[name])
+    close = difflib.get_close_matches(name, [each for each in options if each.startswith("--")], n=2, cutoff=0.7)
+    return WrongUseError(f"{text}; did you mean {' or '.join(close)}?" if close else text, f"{path} --help")
+
+
+def _shown(value: str, option: click.Parameter) -> str:
+    """The typed value behind our option; not where it may hold a secret."""
+    if isinstance(option, click.Option) and option.is_flag:
+        return ""
+    return f" {value}" if value and "@" not in value and option.name != "header" else f" {option.metavar or 'VALUE'}"
+
+
+def _value_of(option: str, arguments: Sequence[str]) -> str:
+    """What was typed behind an option, empty where nothing was."""
+    for at, word in enumerate(arguments):
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+        if word == option and at + 1 < len(arguments) and not arguments[at + 1].startswith("-"):
+            return arguments[at + 1]
+    return ""
+
+
+def unknown_command(word: str, path: str) -> InferometerError:
+    """The command that was probably meant."""
+    text = f"no command {word!r}; there are {', '.join(COMMANDS)}"
+    if word in _OTHER_TOOLS:
+        return WrongUseError(text, f"{path} run -- {word} ... does what its command line means")
+    if "://" in word or word.startswith("localhost"):
+        return WrongUseError(text, f"{path} run --url {'URL' if '@' in word else word}")
+    if word.endswith((".yaml", ".yml", ".json")):
+        return WrongUseError(text, f"{path} run {word}")
+    ours = next((ours for ours, others in _OTHER_COMMANDS.items() if word in others.split()), None)
+    close = [ours] if ours else difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    return WrongUseError(text, f"{path} {close[0]}, if that is what you meant" if close else f"{path} --help")
+
+
+# -- the group -------------------------------------------------------------------------------------------------------
+
+
 class LazyGroup(click.Group):
     """Imports a command's file when the command is called, not when it is listed."""
 
@@ -85,8 +229,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[cmd_name][0].split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = attribute_at(COMMANDS[cmd_name][0])
         if TRACEBACK not in command.params:
             command.params.append(TRACEBACK)
         return command
@@ -98,8 +241,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no command {args[0]!r}; there are {', '.join(COMMANDS)}")
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise unknown_command(args[0], ctx.command_path)
         return super().resolve_command(ctx, args)
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.echo import echo
-from inferometer.cli.mistakes import WRONG_USE, say
+from inferometer.cli.errors import WRONG_USE, echo, say
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
-    from inferometer.exchange.importing.conduct import Imported, Options
+    from inferometer.exchange.importing.importer import Imported, Options
     from inferometer.store.store import Store
 
 EXAMPLES = """\b
@@ -60,7 +59,7 @@ def import_(
         return _print_formats(as_json)
     if not files:
         raise click.UsageError("no FILE given: name a result, or a folder with results")
-    from inferometer.exchange.importing.conduct import Options
+    from inferometer.exchange.importing.importer import Options
     from inferometer.exchange.importing.recognise import format_named
 
     if name is not None:
@@ -83,7 +82,7 @@ class Attempts:
 
     def attempt(self, path: Path, named: bool, store: "Store", options: "Options") -> None:
         from inferometer.errors import DataError
-        from inferometer.exchange.importing.conduct import import_one
+        from inferometer.exchange.importing.importer import import_one
         from inferometer.exchange.importing.recognise import BesideError
 
         try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.echo import echo
+from inferometer.cli.errors import echo
 from inferometer.cli.options import json_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _print_table(entries: "Sequence[Entry]", columns: list[str]) -> None:
 
 def _warn_of_damaged(entries: "Sequence[Entry]") -> None:
     """Why they have no numbers, and what to do."""
-    from inferometer.cli.mistakes import say
+    from inferometer.cli.errors import say
 
     damaged = [entry for entry in entries if entry.damage]
     for entry in damaged[:MOST_DAMAGED]:
@@ -100,7 +100,7 @@ def list_runs(
     elif as_csv:
         from csv import writer
 
-        from inferometer.record.harmless import cell
+        from inferometer.record.sanitize import cell
 
         writer(sys.stdout, lineterminator="\n").writerows(map(cell, row) for row in csv_rows(entries, named))
     elif entries:

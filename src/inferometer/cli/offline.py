@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.mistakes import INVALID, UNREACHABLE, interrupted_code, say
+from inferometer.cli.errors import INVALID, UNREACHABLE, interrupted_code, say
 from inferometer.cli.options import (
     json_option,
     quiet_option,
@@ -114,7 +114,7 @@ def latency(
     )
     made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
-        from inferometer.exchange.vllm_latency import write_latency_files
+        from inferometer.exchange.exporting.vllm import write_latency_files
 
         written = write_latency_files(made.summary, output_json)
         if written and not quiet:
@@ -155,7 +155,7 @@ def throughput(
     )
     made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
-        from inferometer.exchange.vllm_latency import throughput_document, write_document
+        from inferometer.exchange.exporting.vllm import throughput_document, write_document
 
         write_document(throughput_document(made.summary), Path(output_json))
     return _printed(made, as_json)
@@ -203,7 +203,7 @@ def _check_dataset(dataset: str | None, workload: Any) -> None:
 
 def _conducted(plan: "LatencyPlan | ThroughputPlan", store: str | Path | None, quiet: bool, wait_s: float) -> "Run":
     """With progress on a terminal; notes on stderr."""
-    from inferometer.offline import offline as conduct
+    from inferometer.conduct.offline import offline as conduct
     from inferometer.show.offline import progress_text
     from inferometer.show.progress import ProgressLine
 
@@ -248,8 +248,8 @@ def _printed(run: "Run", as_json: bool) -> int:
     from inferometer.cli.printing import print_run
 
     print_run(run, as_json=as_json, slowest=0)
-    cases = run.summary.get("cases", [])
-    failed = [case for case in cases if case["state"] == "failed"]
+    cases = run.summary.cases
+    failed = [case for case in cases if case.state == "failed"]
     if run.state == "interrupted":
         say("warning", "interrupted; what was measured until then is kept")
         return interrupted_code()
@@ -257,9 +257,9 @@ def _printed(run: "Run", as_json: bool) -> int:
         say("error", "the engine failed before the last pass; what was measured until then is kept")
         return INVALID
     if failed:
-        say("error", f"{len(failed)} of {len(cases)} cases failed: {failed[0]['error']}")
+        say("error", f"{len(failed)} of {len(cases)} cases failed: {failed[0].error}")
         return UNREACHABLE if len(failed) == len(cases) else INVALID
-    if run.verdict["word"] != "valid":
-        kind = "error" if run.verdict["word"] == "invalid" else "warning"
-        say(kind, f"{run.verdict['word']} as a measurement: {run.verdict['reasons'][0]['text']}")
-    return INVALID if run.verdict["word"] == "invalid" or run.state == "failed" else 0
+    if run.status != "valid":
+        kind = "error" if run.status == "invalid" else "warning"
+        say(kind, f"{run.status} as a measurement: {run.doubts[0].text}")
+    return INVALID if run.status == "invalid" or run.state == "failed" else 0

@@ -1,11 +1,18 @@
-"""Options that several commands share, and what completes them."""
+"""Options that several commands share, what completes them, and the flags that make a plan."""
 
-from collections.abc import Callable
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+
+from inferometer.cli.errors import say
+from inferometer.wire.api import APIS
+
+# -- options ---------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     from inferometer.store.store import Store
@@ -15,7 +22,7 @@ _RECORDS = "inferometer.records"
 
 
 def _runs_of(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from inferometer.store.opening import open_store
+    from inferometer.store.store import open_store
 
     store = open_store(context.params.get("store"), context.meta.get(_RECORDS))
     runs = sorted((path.name for path in (store.home / "runs").glob(f"{incomplete}*")), reverse=True)
@@ -101,11 +108,171 @@ def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Co
 
 def store_of(chosen: "str | Path | None") -> "Store":
     """The store that was chosen, or the usual one; what there is to warn of is said once."""
-    from inferometer.cli.mistakes import say
-    from inferometer.store.opening import open_store
+    from inferometer.cli.errors import say
+    from inferometer.store.store import open_store
 
     context = click.get_current_context(silent=True)
     store = open_store(chosen, context.meta.get(_RECORDS) if context else None)
     while store.warnings:
         say("warning", store.warnings.pop())
     return store
+
+
+# -- flags -----------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from inferometer.plan.model import Plan
+    from inferometer.plan.opening import Opened
+
+
+change_option = click.option(
+    "-o", "changes", multiple=True, metavar="KEY=VALUE", help="In another tool's file: by its own keys. Repeatable."
+)
+_TARGET = (
+    click.option("--name", metavar="TEXT", help="What people call the plan: shown in lists and reports."),
+    click.option(
+        "--url",
+        multiple=True,
+        metavar="URL",
+        help="Server to measure; several take turns. localhost:8000 means http://localhost:8000, and a URL that ends "
+        "in /v1/chat/completions sets --api too. [default: $INFEROMETER_URL]",
+    ),
+    click.option("--server", metavar="KIND", help="Start a server for the run: simulator, vllm, sglang, ..."),
+    click.option(
+        "--model",
+        metavar="NAME",
+        help="Model to ask for. [default: $INFEROMETER_MODEL, else what the server offers]",
+    ),
+    click.option(
+        "--api",
+        metavar="API",
+        help=f"{', '.join(APIS)}. [default: completions]",
+    ),
+    click.option(
+        "--header",
+        "-H",
+        multiple=True,
+        metavar="'NAME: VALUE'",
+        help="Send it with each request; ${NAME} in a value is read from the environment. Repeatable.",
+    ),
+)
+_WORK = (
+    click.option("--rate", metavar="N", help="Open loop: requests per second, Poisson arrivals."),
+    click.option("--concurrency", metavar="N", help="Closed loop: requests in flight; with --rate: a cap."),
+    click.option("--requests", metavar="N", help="Send so many."),
+    click.option("--duration", metavar="TIME", help="Send for so long: 60s, 5min."),
+    click.option("--warmup", metavar="N|TIME", help="Leave out the first requests or seconds."),
+    click.option("--input-tokens", metavar="N", help="Length of each prompt."),
+    click.option("--output-tokens", metavar="N", help="Length of each answer."),
+    click.option(
+        "--dataset",
+        metavar="[TYPE=]FILE",
+        help="Send what a file holds, here or at a URL, or owner/name on the Hugging Face hub: sharegpt=data.json.",
+    ),
+    click.option(
+        "--tokenizer", metavar="NAME", help="What counts tokens: a model's name, a folder, or `server` for its own."
+    ),
+    click.option("--seed", metavar="N", help="The same seed sends the same requests at the same times."),
+    click.option("--limit", multiple=True, metavar="LIMIT", help="Fail unless met: 'ttft p99 < 500ms'. Repeatable."),
+    click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Any setting of the plan. Repeatable."
+    ),
+    change_option,
+)
+_SENDING = (
+    click.option("--workers", metavar="N", help="Processes that share the load."),
+    click.option("--save-prompts", is_flag=True, help="Keep what was sent."),
+    click.option("--save-answers", is_flag=True, help="Keep what came back."),
+)
+
+plan_argument = click.argument("plan_words", metavar="[PLAN]", nargs=-1, type=click.Path())
+
+
+def work_flags(command: Command) -> Command:
+    """What is sent, and when."""
+    return _with(command, _WORK)
+
+
+def all_flags(command: Command) -> Command:
+    """What is sent, when, and where to."""
+    return _with(command, (*_TARGET, *_WORK, *_SENDING))
+
+
+def _with(command: Command, options: Iterable[Callable[[Command], Command]]) -> Command:
+    for option in reversed(list(options)):
+        command = option(command)
+    return command
+
+
+def plan_of(plan_words: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Plan":
+    """The plan that a command line means; what there is to know about it is said, unless `quiet`."""
+    return opened_plan(plan_words, quiet=quiet, **flags).plan
+
+
+def opened_plan(plan_words: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Opened":
+    """The same, with the settings that somebody made: in the plan, by a flag, or in the environment."""
+    opened = changed_plan(plan_words, **flags)
+    for note in opened.notes if not quiet else ():
+        say("note", note)
+    return opened
+
+
+def changed_plan(
+    plan_words: tuple[str, ...],
+    overrides: tuple[str, ...],
+    changes: tuple[str, ...] = (),
+    warmup: str | None = None,
+    save_prompts: bool = False,
+    save_answers: bool = False,
+    start: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    **flags: Any,
+) -> "Opened":
+    """What the words name (`start` where there are none), changed by flags, then by `--set`."""
+    from inferometer.plan.opening import Opened, open_plan
+    from inferometer.plan.overrides import Defaults, Flags, defaults_in, override, with_flags
+    from inferometer.plan.reading import plan_from
+    from inferometer.plan.secrets import redacted_url
+
+    _refuse_address(plan_words)
+    usual = defaults_in(environ) if "url" in flags and not _aims(overrides) else Defaults()
+    typed = Flags(**flags, defaults=usual)
+    more = [f"warmup={warmup}"] if warmup is not None else []
+    more += ["save.prompts=true"] if save_prompts else []
+    more += ["save.answers=true"] if save_answers else []
+    settings = [*more, *overrides]
+    if start is not None and not plan_words:
+        opened = Opened(plan_from(start, settings, "command line", typed), None, [], dict(start))
+    else:
+        opened = open_plan(plan_words, settings, typed, changes)
+    target, server = opened.said.get("target"), opened.said.get("server")
+    is_usual = usual.url and not typed.url and not typed.server and not server
+    if is_usual and not (isinstance(target, Mapping) and target.get("url")) and not isinstance(target, str | list):
+        addresses = ", ".join(redacted_url(url) for url in opened.plan.target.url)
+        opened.notes.append(f"measuring {addresses}, as INFEROMETER_URL says")
+    said = override(with_flags(opened.said, typed), settings)
+    return Opened(opened.plan, opened.tool, opened.notes, said)
+
+
+def _aims(overrides: tuple[str, ...]) -> bool:
+    """Whether `--set` says what is measured, so that the environment does not."""
+    return any(re.match(r"\s*(target\s*=|target\.url\b|server\b)", text) for text in overrides)
+
+
+def _refuse_address(plan_words: tuple[str, ...]) -> None:
+    from inferometer.errors import PlanError
+
+    if len(plan_words) == 1 and re.match(r"https?://|localhost(:\d|$)|[\d.]+:\d", plan_words[0]):
+        from inferometer.plan.secrets import redacted_url
+
+        address = redacted_url(plan_words[0])
+        raise PlanError(f"{address}: is an address, not a plan", f"inferometer run --url {address}")
+
+
+def aimed(plan: "Plan") -> "Plan":
+    """With neither URL nor server, the simulator is what is measured."""
+    from inferometer.plan.model import Server
+
+    if plan.target.url or plan.server is not None:
+        return plan
+    return plan.model_copy(update={"server": Server(type="simulator")})

@@ -1,12 +1,14 @@
-"""`inferometer plan`: check plans, show them complete, print their schema."""
+"""`inferometer plan` and `inferometer profiles`: check plans, show them complete, print their schema; the ready plans
+by name."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from inferometer.cli.echo import echo
-from inferometer.cli.flags import change_option
-from inferometer.cli.options import set_option
+from inferometer.cli.errors import echo
+from inferometer.cli.options import change_option, set_option
+
+# -- plan ------------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
     from inferometer.plan.foreign.experiments import OpenedExperiment
@@ -67,7 +69,7 @@ def show_plan(words: tuple[str, ...], changes: tuple[str, ...], overrides: tuple
     that a person would write, with what has no counterpart in comments. What is several runs is printed as the
     experiment that it is.
     """
-    from inferometer.plan.foreign import shown
+    from inferometer.plan.foreign import shapes as shown
     from inferometer.plan.foreign.experiments import OpenedExperiment
     from inferometer.plan.writing import to_yaml
 
@@ -114,6 +116,47 @@ def schema(experiment: bool) -> None:
     """Print the JSON schema of a plan, for editors."""
     from inferometer.cli.printing import print_json
     from inferometer.plan.experiment import json_schema as experiment_schema
-    from inferometer.plan.schema import json_schema
+    from inferometer.plan.writing import json_schema
 
     print_json(experiment_schema() if experiment else json_schema())
+
+
+# -- profiles --------------------------------------------------------------------------------------------------------
+
+EXAMPLES = """\b
+Examples:
+  inferometer profiles
+      all of them, with the folders they come from
+  inferometer profiles chat > chat.yaml
+      one of them, to change it
+  inferometer run chat --url http://localhost:8000
+      one of them, run
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("name", required=False)
+def list_profiles(name: str | None) -> None:
+    """List ready plans, or print the one called NAME.
+
+    Folders of one's own are searched first: those in $INFEROMETER_PROFILES, ./profiles, and
+    ~/.config/inferometer/profiles. A file there replaces ours of the same name.
+    """
+    from inferometer.plan.profiles import find_profile
+
+    if name is not None:
+        echo(find_profile(name).path.read_text(encoding="utf-8"), nl=False)
+        return
+    _print_all()
+
+
+def _print_all() -> None:
+    from inferometer.plan.profiles import OURS, profiles
+    from inferometer.show.console import console, emit, plain_table
+
+    table = plain_table("profile", "what it is", wrap="what it is")
+    for profile in profiles():
+        sentence = profile.about.partition(". ")[0].rstrip(".")
+        origin = "" if profile.origin == OURS else f"({profile.origin})"
+        table.add_row(profile.name, " ".join(filter(None, [sentence, origin])))
+    emit(table, console())

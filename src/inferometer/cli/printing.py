@@ -1,22 +1,16 @@
 """What commands print: a run as a summary or as one JSON document, and the exit code it means."""
 
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from inferometer.cli.mistakes import LIMIT_FAILED, UNREACHABLE, say
+from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, say
 from inferometer.judge import ending
-from inferometer.record.harmless import json_text
 from inferometer.record.run import Run, document
+from inferometer.record.sanitize import json_text
 from inferometer.record.schema import schema_of
-
-VIEWS = {  # of runs without requests: who prints them
-    "latency": "inferometer.show.offline:print_offline",
-    "throughput": "inferometer.show.offline:print_offline",
-    "startup": "inferometer.show.startup:print_startup",
-    "benchmark": "inferometer.show.benchmark:print_benchmark",
-}
+from inferometer.record.summary import LimitResult
 
 
 def print_json(content: dict[str, Any], kind: str | None = None) -> None:
@@ -36,24 +30,14 @@ def print_run(run: Run, *, as_json: bool, slowest: int, measures: bool = False, 
         print_json(document(run) | _slowest(run, slowest))
         return
     from inferometer.show.console import console
+    from inferometer.show.view import print_view
 
-    if run.source is not None:
-        from inferometer.show.imported import print_imported
-
-        print_imported(run, console(), measures=measures, slices=slices, slow=slowest)
-        return
-    if run.kind in VIEWS:
-        module, _, attribute = VIEWS[run.kind].partition(":")
-        getattr(import_module(module), attribute)(run, console())
-        return
-    from inferometer.show.summary import print_summary
-
-    print_summary(run, console(), measures=measures, slices=slices, slow=slowest)
+    print_view(run, console(), measures=measures, slices=slices, slow=slowest)
 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     """The run by another tool's definitions, ours beside them."""
-    from inferometer.show.rosetta import print_rosetta, rosetta
+    from inferometer.show.imported import print_rosetta, rosetta
 
     found = rosetta(run, tool)
     if as_json:
@@ -67,7 +51,7 @@ def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
 def _slowest(run: Run, most: int) -> dict[str, Any]:
     from inferometer.measure.summary import slowest
 
-    records = run.records() if most else None
+    records = run.records if most else None
     return {} if records is None else {"slowest": slowest(records, most)}
 
 
@@ -83,7 +67,7 @@ def exit_code(run: Run, *, shown: bool) -> int:
     if code == UNREACHABLE:
         say("error", f"no request was answered{_first_error(run)}")
         return code
-    word, limits = run.verdict["word"], run.summary.get("limits") or []
+    word, limits = run.status, run.summary.limits
     if code == LIMIT_FAILED:
         _say_failed(limits)
     if word == "invalid":
@@ -97,30 +81,30 @@ def exit_code(run: Run, *, shown: bool) -> int:
     return code
 
 
-def _say_failed(limits: list[dict[str, Any]]) -> None:
-    failed = [limit["limit"] for limit in limits if limit["met"] is False]
+def _say_failed(limits: Sequence[LimitResult]) -> None:
+    failed = [limit.limit for limit in limits if limit.met is False]
     say("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
 
 
-def _say_undecided(limits: list[dict[str, Any]]) -> None:
+def _say_undecided(limits: Sequence[LimitResult]) -> None:
     """A limit that can neither be shown met nor broken, and what would decide it."""
-    open_ = [limit for limit in limits if limit["met"] is None]
+    open_ = [limit for limit in limits if limit.met is None]
     if not open_:
         return
     what = "a limit" if len(open_) == 1 else "limits"
-    say("error", f"not valid as a measurement of {what}: {'; '.join(limit['text'] for limit in open_)}")
-    needed = max((limit.get("needed") or 0 for limit in open_), default=0)
+    say("error", f"not valid as a measurement of {what}: {'; '.join(limit.text for limit in open_)}")
+    needed = max((limit.needed or 0 for limit in open_), default=0)
     enough = f"about {needed:,} requests in the window decide it" if needed else "a longer run may decide it"
     say("hint", f"{enough}: --requests or --duration")
 
 
 def _reasons(run: Run, shown: bool) -> str:
-    reasons = run.verdict["reasons"]
+    reasons = run.doubts
     if shown:
         return "the reason is above" if len(reasons) == 1 else f"the {len(reasons)} reasons are above"
-    return " ".join(reason["text"] for reason in reasons)
+    return " ".join(reason.text for reason in reasons)
 
 
 def _first_error(run: Run) -> str:
-    errors = run.summary.get("errors", [])
-    return f": {errors[0]['message']}" if errors else ""
+    errors = run.summary.errors
+    return f": {errors[0].message}" if errors else ""

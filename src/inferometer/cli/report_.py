@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from inferometer.cli.echo import echo
+from inferometer.cli.errors import echo
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 EXAMPLES = """\b
@@ -51,7 +51,7 @@ def report(runs: tuple[str, ...], output: str | None, form: str | None, quiet: b
     compared, more are shown side by side. EXPERIMENT is the id of one. A report is one file and needs no network: its
     data is aggregated, so it stays small.
     """
-    from inferometer.report import name_of, told_of
+    from inferometer.conduct.report import name_of, told_of
     from inferometer.show.report.writing import write_report
 
     kept_in = store_of(store)

@@ -38,7 +38,7 @@ def rerun(
 
     RUN is an id, the beginning of one, a folder, `latest`, a tag or a baseline.
     """
-    from inferometer.cli.conduct import conduct
+    from inferometer.cli.running import conduct
     from inferometer.plan.reading import plan_from
 
     wait_s = wait_of(wait_for_target)

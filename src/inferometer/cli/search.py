@@ -5,13 +5,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.flags import aimed, all_flags, plan_argument, plan_of
-from inferometer.cli.mistakes import INTERRUPTED, INVALID, LIMIT_FAILED, TERMINATED, notes_once, say
-from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+from inferometer.cli.errors import INTERRUPTED, INVALID, LIMIT_FAILED, TERMINATED, notes_once, say
+from inferometer.cli.options import (
+    aimed,
+    all_flags,
+    json_option,
+    plan_argument,
+    plan_of,
+    quiet_option,
+    store_of,
+    store_option,
+)
 
 if TYPE_CHECKING:
+    from inferometer.conduct.search import Searched
     from inferometer.judge.search import Bounds
-    from inferometer.search import Searched
 
 EXAMPLES = """\b
 Examples:
@@ -57,8 +65,8 @@ def search(
     """
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
     plan = plan_of(plan_words, quiet=quiet, **flags)
-    from inferometer.search import search as find_most
-    from inferometer.show.search import print_progress
+    from inferometer.conduct.search import search as find_most
+    from inferometer.show.experiment import print_progress
 
     start = float((plan.load.rate or 1.0) if over == "rate" else (plan.load.concurrency or 8))
     bounds, step_s = _bounds(start, over, step, **bounded)
@@ -125,7 +133,7 @@ def _wrong(bounds: "Bounds", step_s: float) -> list[str]:
 def _print(searched: "Searched", over: Any, as_json: bool) -> None:
     from inferometer.cli.printing import print_json
     from inferometer.show.console import console
-    from inferometer.show.search import print_searched
+    from inferometer.show.experiment import print_searched
 
     if as_json:
         print_json(searched.document(), "search")

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.echo import echo
-from inferometer.cli.mistakes import TERMINATED, say
+from inferometer.cli.errors import TERMINATED, echo, say
 from inferometer.cli.options import json_option, quiet_option, set_option, wait_of, wait_option
 from inferometer.errors import Terminated
 
@@ -157,7 +156,7 @@ def _announce(server: "StartedServer", as_json: bool) -> None:
     if as_json:
         import orjson
 
-        from inferometer.record.harmless import json_text
+        from inferometer.record.sanitize import json_text
 
         echo(json_text(server.facts, orjson.OPT_INDENT_2))
     else:

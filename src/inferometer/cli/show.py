@@ -42,10 +42,10 @@ def show(
     kept_in = store_of(store)
     kept = kept_in.load(run or "latest")
     if partial:
-        from inferometer.run import partial_run
+        from inferometer.conduct.run import partial_run
 
         kept = partial_run(kept, kept_in)
-    elif not kept.summary:
+    elif kept.verdict is None:
         hint = f"inferometer show {kept.id} --partial computes what its logs hold"
         raise StoreError(f"{kept.id}: {STATES[kept.state]}", hint)
     if tool is not None:

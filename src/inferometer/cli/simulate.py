@@ -4,9 +4,8 @@ from typing import Any
 
 import click
 
-from inferometer.cli.flags import plan_argument, plan_of, work_flags
-from inferometer.cli.mistakes import say
-from inferometer.cli.options import json_option, slowest_option
+from inferometer.cli.errors import say
+from inferometer.cli.options import json_option, plan_argument, plan_of, slowest_option, work_flags
 
 EXAMPLES = """\b
 Examples:
@@ -36,13 +35,13 @@ def simulate(
     """
     plan = plan_of(plan_words, **flags)
     if serve:
-        from inferometer.simulator.rehearsal import settings_of
         from inferometer.simulator.server import run_server
+        from inferometer.simulator.virtual import settings_of
 
         run_server(settings_of(plan), host, port, on_ready=lambda server: _say_ready(host, server.port))
         return 0
     from inferometer.cli.printing import exit_code, print_run
-    from inferometer.simulator.rehearsal import simulated_run
+    from inferometer.simulator.virtual import simulated_run
 
     if plan.target.url:
         say("note", f"{', '.join(plan.target.url)} is not asked: this is a simulation")

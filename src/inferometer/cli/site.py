@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.echo import echo
+from inferometer.cli.errors import echo
 from inferometer.cli.options import json_option, quiet_option, store_of, store_option
 
 EXAMPLES = """\b
@@ -37,9 +37,9 @@ def site(output: str, conditions: tuple[str, ...], charts: int, as_json: bool, q
 
     Addresses, host names, commands and environment variables are left out of it: it is made to be published.
     """
-    from inferometer.cli.mistakes import say
+    from inferometer.cli.errors import say
     from inferometer.cli.printing import print_json
-    from inferometer.site import site as write_site
+    from inferometer.conduct.dashboard import site as write_site
 
     built = write_site(Path(output).expanduser(), store_of(store), where=conditions, charts=charts)
     if as_json:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.mistakes import UNREACHABLE, WRONG_USE, report, say
+from inferometer.cli.errors import UNREACHABLE, WRONG_USE, report, say
 from inferometer.cli.options import json_option, quiet_option, set_option, store_of, store_option, wait_of, wait_option
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def startup(
 
 def _from_logs(files: tuple[str, ...], store: Path | None, quiet: bool) -> tuple[list["Run"], int]:
     """A log that cannot be read is said, and the others are shown."""
+    from inferometer.conduct.startup import startup_from_log
     from inferometer.errors import InferometerError
-    from inferometer.startup import startup_from_log
 
     made, code, kept_in = [], 0, store_of(store)
     for file in files:
@@ -82,8 +82,8 @@ def _from_servers(
     plans: list["Plan"], store: Path | None, quiet: bool, asked: dict[str, Any]
 ) -> tuple[list["Run"], int]:
     """One that does not start is said, and the others are tried."""
+    from inferometer.conduct.startup import startup_of_server
     from inferometer.errors import TargetError
-    from inferometer.startup import startup_of_server
 
     made, code, kept_in = [], 0, store_of(store)
     settings = {"sleep": asked["sleep"], "wait_s": wait_of(asked["wait_for_target"])}

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import click
 
-from inferometer.cli.echo import echo
+from inferometer.cli.errors import echo
 from inferometer.cli.options import json_option, run_argument, store_of, store_option
 
 PRUNE_EXAMPLES = """\b
@@ -39,7 +39,7 @@ def info(as_json: bool, store: str | None) -> None:
     """Say where runs are kept, how many there are, and what is wrong with any."""
     from inferometer.cli.printing import print_json
     from inferometer.show.console import console, emit, facts_table
-    from inferometer.store.care import facts_of
+    from inferometer.store.verify import facts_of
 
     facts = facts_of(store_of(store))
     if as_json:
@@ -55,7 +55,7 @@ def info(as_json: bool, store: str | None) -> None:
 @store_option
 def reindex(store: str | None) -> None:
     """Make the index anew from the run folders; upload finished runs that wait for it."""
-    from inferometer.cli.mistakes import say
+    from inferometer.cli.errors import say
 
     found = store_of(store).reindex()
     echo(f"{_count(found.runs)} in the index" + (f", {found.uploaded} uploaded now" if found.uploaded else ""))
@@ -73,8 +73,8 @@ def verify(runs: tuple[str, ...], store: str | None) -> int:
 
     Exit code 1 if a run is not as it was written.
     """
-    from inferometer.cli.mistakes import LIMIT_FAILED, say
-    from inferometer.store.care import verify as verified
+    from inferometer.cli.errors import LIMIT_FAILED, say
+    from inferometer.store.verify import verify as verified
 
     checked = wrong = 0
     for id_, faults in verified(store_of(store), runs):
@@ -96,7 +96,7 @@ def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
     What needs single requests, such as new limits on them, is not possible any more; comparing, checking and charts of
     numbers are.
     """
-    from inferometer.store.care import slim as slimmed
+    from inferometer.store.verify import slim as slimmed
 
     if bool(runs) == all_runs:
         raise click.UsageError("which runs? Name them, or say --all")

@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.echo import echo
-from inferometer.cli.flags import change_option
-from inferometer.cli.mistakes import INVALID, LIMIT_FAILED, TERMINATED, UNREACHABLE, interrupted_code, notes_once, say
-from inferometer.cli.notifying import channels_of, tell_of_experiment
-from inferometer.cli.options import json_option, notify_option, quiet_option, store_of, store_option
+from inferometer.cli.errors import (
+    INVALID,
+    LIMIT_FAILED,
+    TERMINATED,
+    UNREACHABLE,
+    echo,
+    interrupted_code,
+    notes_once,
+    say,
+)
+from inferometer.cli.notify import channels_of, tell_of_experiment
+from inferometer.cli.options import change_option, json_option, notify_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
-    from inferometer.experiment import Prepared, Swept
+    from inferometer.conduct.prepare import Prepared
+    from inferometer.conduct.sweep import Swept
     from inferometer.plan.cases import Case
     from inferometer.store.experiments import KeptExperiment
     from inferometer.store.store import Store
@@ -131,7 +139,7 @@ class _Asked:
     switch_off: bool
 
     def prepared(self) -> "Prepared":
-        from inferometer.experiment.prepare import prepare
+        from inferometer.conduct.prepare import prepare
 
         if self.switch_off and len(self.words) > 1:
             raise click.UsageError("--switch-off takes one plan")
@@ -141,8 +149,8 @@ class _Asked:
 
 def _prepared(asked: _Asked, wanted: str | None, store: "Store") -> "tuple[Prepared, KeptExperiment | None]":
     """The experiment, and the one that is resumed where that was asked."""
+    from inferometer.conduct.prepare import kept_experiment, prepare_kept, unfinished
     from inferometer.errors import StoreError
-    from inferometer.experiment.prepare import kept_experiment, prepare_kept, unfinished
 
     if not asked.words:
         assert wanted
@@ -177,8 +185,9 @@ def _conducted(
     quiet: bool,
     fresh: bool,
 ) -> "Swept":
-    from inferometer.experiment import begin, resume, sweep, unfinished
-    from inferometer.show.live_table import LiveTable
+    from inferometer.conduct.prepare import begin, resume, unfinished
+    from inferometer.conduct.sweep import sweep
+    from inferometer.show.progress import LiveTable
 
     left = None if quiet or fresh or kept else unfinished(prepared, store)
     if left is not None:
@@ -201,7 +210,7 @@ def _conducted(
 
 
 def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json: bool) -> None:
-    from inferometer.experiment.prepare import done_cases, expectations
+    from inferometer.conduct.prepare import done_cases, expectations
     from inferometer.plan.ordering import server_starts
     from inferometer.show.console import console
     from inferometer.show.experiment import dry_run_document, print_dry_run
@@ -251,7 +260,7 @@ def _write_csv(swept: "Swept", file: str | None) -> None:
 
 
 def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool) -> None:
-    from inferometer.experiment.switching import comparisons
+    from inferometer.conduct.sweep import comparisons
     from inferometer.show.experiment import experiment_document, print_cases
 
     if as_json:
@@ -264,7 +273,7 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
     to = console()
     print_cases(swept.rows, to)
     if prepared.experiment.classes and not swept.left:
-        from inferometer.show.switching import print_effects
+        from inferometer.show.comparison import print_effects
 
         print_effects(comparisons(swept.rows, store), to)
     to.print()

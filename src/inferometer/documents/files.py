@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from inferometer.documents.refused import RefusedError
+from inferometer.documents.json_text import RefusedError
 
 MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traffic classes have 4 MB
 SILENCE_S = 30.0  # a pipe into which nobody writes for so long is given up

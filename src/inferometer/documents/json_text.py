@@ -1,5 +1,5 @@
-"""JSON within bounds: depth, numbers of 64 bits, and keys given twice. `NaN` and `Infinity` are read, as Python and
-other tools write them; whether they mean something is for the reader to say."""
+"""JSON within bounds (depth, numbers of 64 bits, keys given twice), and why a document cannot be read and where in it;
+whoever reads it adds the name of the file."""
 
 import json
 import re
@@ -7,7 +7,58 @@ from collections import Counter
 from itertools import accumulate
 from typing import Any
 
-from inferometer.documents.refused import MOST_DEPTH, NumberError, RefusedError, bounded_int
+# -- refused ---------------------------------------------------------------------------------------------------------
+
+MOST_DEPTH = 100  # levels of lists and mappings: real files have up to 20, and readers behind us recurse
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # what databases, Parquet files and other languages can hold
+
+
+class RefusedError(ValueError):
+    """The text goes on where `file:3:7: ` stopped; line and column count from 1 and may be unknown."""
+
+    def __init__(self, text: str, line: int | None = None, column: int | None = None, hint: str | None = None) -> None:
+        super().__init__(text)
+        self.text, self.line, self.column, self.hint = text, line, column, hint
+
+    def at(self, text: str, position: int) -> "RefusedError":
+        """Itself with the line and column of a position in the text."""
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        return RefusedError(self.text, line, column, self.hint)
+
+    @property
+    def position(self) -> str:
+        """`:3:7`, as compilers write it; empty where it is unknown."""
+        return "".join(f":{number}" for number in (self.line, self.column) if number is not None)
+
+    @property
+    def sentence(self) -> str:
+        """`line 3 column 7: what is wrong`."""
+        named = (("line", self.line), ("column", self.column))
+        place = " ".join(f"{name} {number}" for name, number in named if number is not None)
+        return f"{place}: {self.text}" if place else self.text
+
+
+class NumberError(RefusedError):
+    """A number that cannot be kept, as it was written."""
+
+    def __init__(self, text: str, written: str) -> None:
+        super().__init__(text)
+        self.written = written
+
+
+def bounded_int(text: str) -> int:
+    """A whole number that 64 bits can hold; Python itself would go on to millions of digits."""
+    if len(text) > 20 + text.count("_"):
+        digits = text.lstrip("+-").lstrip("0_")
+        if len(digits) > 24:
+            raise NumberError(f"a number of {len(digits):,} digits is beyond 64 bits", text)
+    value = int(text)
+    if not LEAST_INT <= value <= MOST_INT:
+        raise NumberError(f"{value} is beyond 64 bits", text)
+    return value
+
+
+# -- json text -------------------------------------------------------------------------------------------------------
 
 _STRINGS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _BRACKETS = re.compile(r"[\[\]{}]")

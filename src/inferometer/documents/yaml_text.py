@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from inferometer.documents.refused import MOST_DEPTH, RefusedError, bounded_int
+from inferometer.documents.json_text import MOST_DEPTH, RefusedError, bounded_int
 
 MOST_VALUES = 4_000_000  # with every alias written out: ten lines of aliases of aliases are a billion
 INT = re.compile(r"[-+]?(?:[0-9][0-9_]*|0o[0-7]+|0x[0-9a-fA-F]+)")

@@ -1,26 +1,231 @@
-"""`check`: is this run worse than those before it? For CI: a word, what changed when, and what it came with.
-
-A run is held against the rolling baseline of its own identity (`judge.baseline`), each measure by Student's t for one
-new value, corrected for how many measures alert (Holm). What is too small to see in one run is seen when several have
-come together: then the history has a change point, and the run is worse with the others since then. Both at the level
-of Otava's change points, 0.001, so that a thousand checks of nothing raise one alarm.
-"""
+"""`check`: is this run worse than those before it? For CI: a status, what changed when, and what it came with."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
 
 from inferometer.errors import PlanError
-from inferometer.judge.asked import alerts, headline, named, observed
-from inferometer.judge.changes import MAGNITUDE, MAX_P
-from inferometer.judge.checked import Checked, CheckResult, Verdict
-from inferometer.judge.compare import Comparison
-from inferometer.judge.identity import identity
-from inferometer.judge.judgement import Change, changes
-from inferometer.judge.line import Line
-from inferometer.judge.sentences import quiet_sentence, sentences, warnings
-from inferometer.judge.telling import is_text
+from inferometer.judge.changes import MAGNITUDE, MAX_P, WINDOW, ChangePoint, change_points, student_p
+from inferometer.judge.check_result import Checked, CheckResult, Step, Verdict
+from inferometer.judge.compare import Comparison, alerts, headline, named, observed
+from inferometer.judge.effect import Change, Sides, changes
+from inferometer.judge.evidence import from_intervals
+from inferometer.judge.identity import axes_text, identity
+from inferometer.judge.wording import is_text, quiet_sentence, sentences, warnings
+from inferometer.measure.quantiles import Floats
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
+from inferometer.vocabulary import Direction
+
+# -- baseline --------------------------------------------------------------------------------------------------------
+
+SETTLED = 4  # runs on a side without which a step is not told: two or three may be a bad day
+OUTLIER = 5.0  # robust standard deviations: a spike says nothing of how much runs differ
+FEWEST_TO_TRIM = 8
+MAD_TO_SD = 1.4826
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Indices into the history: what is in the baseline, what was left out as worse, and where the newest stretch
+    that is worse and not accepted began, if it has not ended."""
+
+    kept: tuple[int, ...]
+    left_out: tuple[int, ...]
+    worse_since: int | None
+    steps: tuple[ChangePoint, ...]
+    drifts: bool
+
+
+def baseline(
+    values: Sequence[float],
+    direction: Direction | None,
+    accepted: Collection[int] = (),
+    *,
+    max_p: float = MAX_P,
+    magnitude: float = MAGNITUDE,
+    window: int = WINDOW,
+) -> Baseline:
+    """Of values in order of time; `accepted` are indices from which on what is measured was said to be all right."""
+    series = np.asarray(values, np.float64)
+    points = change_points(series.tolist(), window=window, max_p=max_p, magnitude=magnitude)
+    steps = _baseline_text(points, series, max_p)
+    kept: list[int] = []
+    left_out: list[int] = []
+    worse_since: int | None = None
+    for start, end in pairwise(sorted({0, len(series), *(point.index for point in steps), *accepted})):
+        regime = list(range(start, end))
+        word = "better" if not kept or start in accepted else _word(series[kept], series[regime], direction, max_p)
+        if word == "worse":
+            left_out += regime
+            worse_since = start if worse_since is None else worse_since
+            continue
+        worse_since = None
+        left_out = [] if start in accepted else left_out  # what led there is accepted with it
+        kept = regime if word == "better" else kept + regime
+    return Baseline(
+        kept=tuple(_without_spikes(series, kept)[-window:]),
+        left_out=tuple(left_out),
+        worse_since=worse_since,
+        steps=tuple(steps),
+        drifts=any(point.is_drift for point in points),
+    )
+
+
+def _baseline_text(points: Sequence[ChangePoint], series: Floats, max_p: float) -> list[ChangePoint]:
+    """Steps with enough runs before them, and behind them too unless they are the newest, that no single run makes."""
+    steps = [point for point in points if not point.is_drift and point.index >= SETTLED]
+    edges = [0, *(point.index for point in steps), len(series)]
+    stretches = zip(steps, edges, edges[2:], strict=False)
+    return [point for point, start, end in stretches if _holds(series, start, point.index, end, max_p)]
+
+
+def _holds(series: Floats, start: int, index: int, end: int, max_p: float) -> bool:
+    """Of a step at `index` between those beside it."""
+    if end - index < SETTLED:
+        return end == len(series)
+    return not _is_spike(series[start:index], series[index:end], max_p)
+
+
+def _is_spike(before: Floats, after: Floats, max_p: float) -> bool:
+    """Whether one run makes the step: without the run that is farthest from those before, there is none."""
+    farthest = int(np.argmax(np.abs(after - before.mean())))
+    return student_p(before, np.delete(after, farthest)) >= max_p
+
+
+def _word(before: Floats, after: Floats, direction: Direction | None, max_p: float) -> str:
+    """At the level of change points, divided by the places where this one could have been: the place was chosen."""
+    if direction is None:
+        return "better"
+    if student_p(before, after) >= max_p / (len(before) + len(after)):
+        return "same"
+    return "worse" if (after.mean() > before.mean()) == (direction == "lower") else "better"
+
+
+def _without_spikes(series: Floats, kept: list[int]) -> list[int]:
+    """Far from the median of all by the median distance from it; with few runs none is far."""
+    if len(kept) < FEWEST_TO_TRIM:
+        return kept
+    distance = np.abs(series[kept] - np.median(series[kept]))
+    spread = MAD_TO_SD * float(np.median(distance))
+    return [at for at, far in zip(kept, distance, strict=True) if not spread or far <= OUTLIER * spread]
+
+
+# -- line ------------------------------------------------------------------------------------------------------------
+
+LEAST_SPREAD = 0.0005  # relative: no number of a run is known better, however alike earlier ones were
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Line:
+    """The history of one measure, this run at its end."""
+
+    now: Quantity
+    runs: list[Run]
+    values: list[float]
+    accepted: frozenset[int]
+    past: Baseline  # of the runs before this one
+    whole: Baseline  # with it
+
+    @classmethod
+    def of(
+        cls, key: str, past: Sequence[Run], run: Run, accepted: Collection[str], p_value: float, magnitude: float
+    ) -> "Line":
+        known = [(old, each) for old in (*past, run) if (each := quantities(old.summary).get(key)) is not None]
+        values = [each.value for _, each in known]
+        now, runs = known[-1][1], [old for old, _ in known]
+        marks = frozenset(at for at, old in enumerate(runs) if old.id in accepted)
+        found = [
+            baseline(values[:end], now.direction, [at for at in marks if at < end], max_p=p_value, magnitude=magnitude)
+            for end in (len(values) - 1, len(values))
+        ]
+        return cls(now, runs, values, marks, *found)
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The baseline as the whole history shows it: a run that turned out to be worse is not in it."""
+        last = len(self.values) - 1
+        gone = {*self.whole.left_out, last}
+        start = max((at for at in self.accepted if at <= last), default=0)
+        return tuple(at for at in self.past.kept if at not in gone and at >= start)
+
+    @property
+    def known(self) -> int:
+        """Earlier runs that tell how much runs differ; 0 where none is in the baseline."""
+        return len(self.kept) + sum(len(part) for part in self._others()) if self.kept else 0
+
+    def sides(self) -> Sides:
+        quantity, before = self.now, tuple(self.values[at] for at in self.kept)
+        return Sides(
+            key=quantity.key,
+            title=self.title,
+            unit=quantity.unit,
+            direction=quantity.direction,
+            before=before,
+            after=(quantity.value,),
+            noise=self._least(before),
+            history=self._others(),
+        )
+
+    @property
+    def title(self) -> str:
+        return self.now.title if self.now.statistic is None else f"{self.now.title} {self.now.statistic}"
+
+    def _others(self) -> tuple[tuple[float, ...], ...]:
+        """Regimes that are not the baseline: they tell nothing of its level, but how much runs differ."""
+        last, kept = len(self.values) - 1, set(self.kept)
+        edges = sorted({0, last, *(point.index for point in self.whole.steps), *self.accepted})
+        parts = [[at for at in range(start, end) if at not in kept] for start, end in pairwise(edges) if end <= last]
+        return tuple(tuple(self.values[at] for at in part) for part in parts if len(part) > 1)
+
+    def _least(self, before: tuple[float, ...]) -> float:
+        """Variance below which the spread of runs is not believed, in the scale of `Sides`: that of the requests, as
+        the runs' intervals tell it, where the baseline is so new that other regimes have to tell its spread."""
+        ratio = self.now.unit != "share" and all(value > 0 for value in (*before, self.now.value))
+        middle = 1.0 if ratio else sum(before) / max(len(before), 1)
+        least = 2 * (LEAST_SPREAD * middle) ** 2
+        if len(before) >= SETTLED:
+            return least
+        old = [quantities(self.runs[at].summary)[self.now.key] for at in self.kept]
+        return max(least, from_intervals(old, [self.now], ratio) or 0.0)
+
+    def steps(self) -> list[Step]:
+        return [self._step(point.index, point.before, point.after, point.p) for point in self.whole.steps]
+
+    def _step(self, index: int, before: float, after: float, p: float) -> Step:
+        run, last = self.runs[index], self.runs[index - 1]
+        better = (after < before) == (self.now.direction == "lower")
+        word = "changed" if self.now.direction is None else "better" if better else "worse"
+        return Step(
+            key=self.now.key,
+            title=self.title,
+            word=word,
+            run=run.id,
+            at=run.started_at,
+            before=before,
+            after=after,
+            change=after / before - 1 if before else None,
+            p=p,
+            accepted=any(at >= index for at in self.accepted),
+            came_with=axes_text(identity(last), identity(run)),
+        )
+
+    def since(self) -> Step | None:
+        """The step behind which this run stands too, worse than the baseline and not accepted."""
+        start = self.whole.worse_since
+        if start is None or len(self.values) - start < SETTLED:
+            return None
+        point = next((each for each in self.whole.steps if each.index == start), None)
+        return None if point is None else self._step(point.index, point.before, point.after, point.p)
+
+    def ids(self, indices: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.runs[at].id for at in indices)
+
+
+# -- check -----------------------------------------------------------------------------------------------------------
 
 COULD_SEE = 0.2  # a measure is called same where a change of this size would have been seen
 FEWEST = 3  # earlier runs without which nothing is known of how much they differ
@@ -38,7 +243,7 @@ def check(
 ) -> CheckResult:
     """A run against the earlier runs of its identity, oldest first. `accepted` are ids of runs from which on things
     are as they should be. `first_look` is the level for this run alone where a second one will have to agree."""
-    if run.verdict.get("word") == "invalid":
+    if run.status == "invalid":
         return _invalid(run)
     past = usable(history, run)
     now = quantities(run.summary)
@@ -65,7 +270,7 @@ def check(
 
 def check_against(comparison: Comparison, run: Run, against: str, magnitude: float = MAGNITUDE) -> CheckResult:
     """A run against one that was named, or pinned as a baseline: a comparison, read as a check."""
-    if run.verdict.get("word") == "invalid":
+    if run.status == "invalid":
         return replace(_invalid(run), against=against)
     if refused := [each.text for each in comparison.objections if each.word == "refuse"]:
         raise PlanError(f"{run.id} cannot be checked against {against}: {' '.join(refused)}")
@@ -113,7 +318,7 @@ def _doubted(found: Checked) -> Checked:
 
 def usable(history: Sequence[Run], run: Run) -> list[Run]:
     """Earlier runs that were measurements."""
-    return [old for old in history if old.id != run.id and old.verdict.get("word") != "invalid" and old.summary]
+    return [old for old in history if old.id != run.id and old.status != "invalid" and old.summary != Summary()]
 
 
 def _checked(lines: Sequence[Line], level: float, magnitude: float) -> list[Checked]:
@@ -122,11 +327,11 @@ def _checked(lines: Sequence[Line], level: float, magnitude: float) -> list[Chec
     for alert in (True, False):
         part = [line for line in lines if alerts(line.now) == alert and line.known >= FEWEST]
         told = changes([line.sides() for line in part], level)
-        found += [_one(line, _told(change, magnitude), alert) for line, change in zip(part, told, strict=True)]
+        found += [_one(line, _result_text(change, magnitude), alert) for line, change in zip(part, told, strict=True)]
     return found
 
 
-def _told(change: Change, magnitude: float) -> Change:
+def _result_text(change: Change, magnitude: float) -> Change:
     """A change that was not found is none where it could have been."""
     seen = change.smallest is not None and change.smallest <= COULD_SEE
     return replace(change, word="same", why=None) if seen and change.word == "unclear" else _large(change, magnitude)
@@ -164,10 +369,10 @@ def _alerts(change: Change) -> bool:
 
 
 def _is_open(run: Run) -> bool:
-    return run.summary.get("loop") in ("open", "mixed")
+    return run.summary.loop in ("open", "mixed")
 
 
 def _invalid(run: Run) -> CheckResult:
-    reasons = [str(reason.get("text", "")) for reason in run.verdict.get("reasons", [])]
+    reasons = [reason.text for reason in run.doubts]
     text = f"{run.id} is not valid as a measurement: {' '.join(reasons)}".rstrip()
     return CheckResult(run.id, "history", "invalid", (text,), axes=identity(run).axes)

@@ -9,7 +9,9 @@ luck too often: with ten of them on the way, the lowest that missed by chance wo
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from inferometer.record.summary import Attainment, LimitResult, Section, Summary
 
 Word = Literal["meets", "misses", "unclear"]
 Outcome = Literal["found", "unresolved", "all meet", "none meets"]
@@ -262,25 +264,25 @@ def _number(load: float | None) -> str:
     return "-" if load is None else f"{load:.4g}"
 
 
-def attained_of(summary: Mapping[str, Any]) -> tuple[Attained, ...]:
+def attained_of(summary: Summary) -> tuple[Attained, ...]:
     """What a summary says of its limits, of several classes each on its own: a share of requests where that can be,
     else met or not."""
     return tuple(
-        _attained(judged, _share(summary["traffic"][judged["traffic"]] if "traffic" in judged else summary, judged))
-        for judged in summary.get("limits") or ()
+        _attained(result, _attainment(summary.traffic[result.traffic] if result.traffic else summary, result))
+        for result in summary.limits
     )
 
 
-def _share(part: Mapping[str, Any], judged: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return next((each for each in part.get("attainment") or () if each["limit"] == judged["limit"]), None)
+def _attainment(part: Section, result: LimitResult) -> Attainment | None:
+    return next((attainment for attainment in part.attainment if attainment.limit == result.limit), None)
 
 
-def _attained(judged: Mapping[str, Any], share: Mapping[str, Any] | None) -> Attained:
-    if share is None:
-        return Attained(judged["limit"], None, None, None, None, judged["met"])
-    low, high = share["interval"]
-    met = None if share["share"] is None else share["share"] >= share["required"]
-    return Attained(judged["limit"], share["share"], low, high, share["required"], met)
+def _attained(result: LimitResult, attainment: Attainment | None) -> Attained:
+    if attainment is None:
+        return Attained(result.limit, None, None, None, None, result.met)
+    low, high = attainment.interval
+    met = None if attainment.share is None else attainment.share >= attainment.required
+    return Attained(result.limit, attainment.share, low, high, attainment.required, met)
 
 
 def find(

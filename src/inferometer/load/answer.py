@@ -14,8 +14,8 @@ from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
 from inferometer.wire.pieces import read_pieces
+from inferometer.wire.sockets import MARK, stamp_ns
 from inferometer.wire.sse import events_of
-from inferometer.wire.stamps import MARK, stamp_ns
 
 Ints = NDArray[np.int64]
 Placed = tuple[bytes, bytes, bytes, int | None]

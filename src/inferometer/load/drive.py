@@ -1,23 +1,61 @@
-"""The drive loop of one traffic class: starts sessions when their time comes or a slot is free, turn by turn.
-
-It knows neither bytes nor real time: clock and transport come in as arguments, so that the same loop drives a real
-server and, on a jumping clock, the simulator. No arrival is dropped or moved: under a cap it waits, and the wait shows.
-"""
+"""The drive loop of one traffic class: starts sessions when their time comes or a slot is free, turn by turn."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from inferometer.load.answer import new_record
 from inferometer.load.arrivals import Arrival
 from inferometer.load.clock import Clock, Ticket, Timer, Transport
 from inferometer.load.pace import Pace
-from inferometer.load.visit import Counts, Visit, answer_in_history
 from inferometer.plan.model import Traffic
 from inferometer.record.record import CENSORED, Outcome, Record
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.ahead import Ahead
 from inferometer.workload.session import Request, Session, Workload
+
+# -- visit -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened so far."""
+
+    scheduled: int = 0
+    sent: int = 0
+    done: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    output_tokens: int = 0
+
+
+class Visit:
+    """A session under way: which turn is next, and since when it is wanted."""
+
+    __slots__ = ("answer", "index", "scheduled_at", "session", "stage", "turn")
+
+    def __init__(self, index: int, session: Session, stage: int, scheduled_at: int) -> None:
+        self.index = index
+        self.session = session
+        self.stage = stage
+        self.turn = 0
+        self.scheduled_at = scheduled_at
+        self.answer = ""
+
+
+def answer_in_history(messages: list[Any], answer: str) -> None:
+    """Put the live answer where the recorded one stands: in the last assistant message. The turns of a session share
+    their messages, so that it is in all later turns. A recorded tool call stays: what the tool said answers that."""
+    for message in reversed(messages):
+        if isinstance(message, dict) and message.get("role") == "assistant":
+            if not message.get("tool_calls"):
+                message["content"] = answer
+            return
+
+
+# -- drive -----------------------------------------------------------------------------------------------------------
 
 FILL_AT_ONCE = 32  # slots, of many that are free
 HOPELESS = 100  # when this many requests were answered and every one of them failed, the run is given up

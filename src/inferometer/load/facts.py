@@ -16,6 +16,7 @@ from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Records
 from inferometer.record.log import UNREADABLE, Note
 from inferometer.record.sample import Sample
+from inferometer.record.summary import Goal
 from inferometer.vocabulary import NANOSECONDS
 
 
@@ -32,7 +33,7 @@ def facts_of(
     stops = [note for note in notes if note.what == "interrupted"]
     lost = [note for note in notes if note.what == "lost worker"]
     start_at = min(starts, default=None)
-    goals = {str(note.facts["traffic"]): {**note.facts, "at": note.at} for note in notes if note.what == "goal"}
+    goals = {str(note.facts["traffic"]): goal_of(note) for note in notes if note.what == "goal"}
     kernel = bool(ends) and all(end.get("stamps") == "kernel" for end in ends)
     stamps: Literal["kernel", "read"] = "kernel" if kernel else "read"
     return Facts(
@@ -93,7 +94,16 @@ def _stage_ends_at(traffic: Traffic, start_at: int) -> tuple[int, ...]:
     return tuple(start_at + round(float(after_s) * NANOSECONDS) for after_s in np.cumsum(lengths))
 
 
-def _planned(plan: Plan, start_at: int | None, goals: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def goal_of(note: Note) -> Goal:
+    return Goal(
+        traffic=str(note.facts["traffic"]),
+        why=note.facts["why"],
+        status=note.facts.get("status", note.facts.get("word")),
+        at=note.at,
+    )
+
+
+def _planned(plan: Plan, start_at: int | None, goals: Mapping[str, Goal]) -> dict[str, int]:
     """Sessions that each open-loop class was to start, where that can be known beforehand."""
     planned = {}
     for number, traffic in enumerate(plan.classes):
@@ -101,7 +111,8 @@ def _planned(plan: Plan, start_at: int | None, goals: Mapping[str, Mapping[str, 
             continue
         asked = traffic.stop.sessions or traffic.stop.requests
         counts = [asked + warmup_sessions(plan, number)] if asked else []
-        ended_at = goals.get(traffic.name, {}).get("at")
+        goal = goals.get(traffic.name)
+        ended_at = goal.at if goal else None
         if ended_at is not None and start_at is not None:
             counts.append(_arrived(arrivals_of(plan, number), ended_at - start_at))
         elif length_s(traffic.load, traffic.stop, plan.warmup) is not None or traffic.load.type == "replay":

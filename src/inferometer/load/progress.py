@@ -1,8 +1,15 @@
-"""What a shard tells while it runs: small, cheap, a few times a second."""
+"""What a shard reports while it runs, and the file by which it learns that a goal is reached: small, cheap, a few times
+a second."""
 
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import msgspec
+import orjson
+
+from inferometer.record.files import replacing
+
+# -- progress --------------------------------------------------------------------------------------------------------
 
 Phase = Literal["connect", "prime", "load", "drain", "done"]
 PHASES: tuple[Phase, ...] = get_args(Phase)  # in the order a shard goes through them
@@ -25,3 +32,26 @@ class Progress(msgspec.Struct, array_like=True):
     ttft_s: list[float] = []  # of requests finished since the last message
     ends_at: int | None = None  # when the load ends by the clock, where it does
     phase: Phase = "load"
+
+
+# -- goals -----------------------------------------------------------------------------------------------------------
+
+GOALS = "goals.json"
+
+Goals = dict[str, dict[str, Any]]  # by traffic class: {"why", ...}
+
+
+def read_goals(file: str | None) -> Goals:
+    """None yet where there is no file; it is written in one piece."""
+    if file is None:
+        return {}
+    try:
+        found: Goals = orjson.loads(Path(file).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return found
+
+
+def write_goals(file: Path, goals: Goals) -> None:
+    with replacing(file) as draft:
+        draft.write_bytes(orjson.dumps(goals))

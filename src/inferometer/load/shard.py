@@ -15,21 +15,20 @@ import msgspec
 import numpy as np
 
 from inferometer.load.drive import HOPELESS, Drive, is_failure, why_give_up
-from inferometer.load.goals import read_goals
 from inferometer.load.pace import pace_of, replay_starts
 from inferometer.load.prime import Primed, Primer, primes_of
-from inferometer.load.progress import Phase, Progress
+from inferometer.load.progress import Phase, Progress, read_goals
 from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
-from inferometer.record.log import LogWriter, Note
+from inferometer.record.log import LogWriter, Note, clock_here
 from inferometer.record.record import Outcome, Record
 from inferometer.record.sample import Sample
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import Reactor, now
-from inferometer.wire.stamps import kernel_stamps
-from inferometer.workload.context import context_of
+from inferometer.wire.sockets import kernel_stamps
 from inferometer.workload.registry import workload_of
+from inferometer.workload.session import context_of
 
 PROGRESS_NS = NANOSECONDS // 4
 HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost
@@ -53,6 +52,7 @@ class ShardJob(msgspec.Struct, frozen=True):
     max_model_len: int | None = None
     models: list[str] = []
     goals: str | None = None  # file that names the classes whose goal is reached, once there are any
+    start_at: int | None = None  # on the real-time clock, which all hosts share; None: once all shards are ready
 
 
 class ShardReport(msgspec.Struct):
@@ -77,7 +77,8 @@ def run_shard(
     await_start: Callable[[], int] | None = None,
     sampler: Sampler | None = None,
 ) -> ShardReport:
-    """Drive this shard's share to its end. `await_start` is called when all is ready and says when to begin."""
+    """Drive this shard's share to its end. `await_start` is called when all is ready and says when to begin, but where
+    the job names the instant, that is it: who is late by then sends late, and the send delay shows it."""
     shard = _Shard(job, watch or (lambda _progress: None), sampler)
     try:
         return shard.run(await_start or (lambda: now() + LEAD_NS))
@@ -96,7 +97,7 @@ class _Shard:
         self.reactor = Reactor(
             nap_s=NAP_S if kernel_stamps() else 0.0, most_at_once=bounds.poll, most_held=bounds.memory
         )
-        clock = {"real_minus_monotonic_ns": self.clocks.offset_ns}
+        clock = clock_here(self.clocks.offset_ns)
         self.log = LogWriter(Path(job.log), job.shard, clock, in_background=True)
         self.transport = HttpTransport(self.reactor, self.plan, job.model, self.clocks)
         self.reactor.idle = self._quiet
@@ -197,7 +198,8 @@ class _Shard:
         gc.freeze()
         gc.disable()  # nothing here makes cycles; a collection would hold up every stream
         try:
-            self._begin(await_start())
+            start_at = await_start()
+            self._begin(start_at if self.job.start_at is None else self.clocks.monotonic(self.job.start_at))
             if self._phase != "done":  # a shard may have nothing to send
                 self.reactor.run()
         finally:

@@ -6,9 +6,9 @@ constant rate, of a ramp and of stages all have mean 1, so that one test serves 
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from inferometer.measure.answers import Answers
 from inferometer.measure.distributions import gamma_cdf, kolmogorov_p, ks_statistic
@@ -18,6 +18,7 @@ from inferometer.measure.registry import each_of
 from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import known
+from inferometer.record.summary import Delivery, Kolmogorov, Lateness
 from inferometer.vocabulary import NANOSECONDS
 
 FEWEST_GAPS = 20
@@ -43,50 +44,48 @@ class Piece:
         return self.rate * t + slope * t * t / 2
 
 
-def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> dict[str, Any]:
+def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> Delivery:
     """Of one traffic class. `lateness` is the send delay of everything that was sent, warm-up included."""
     records = answers.records
     arrivals = int((records.turn == 0).sum())
     sent = int(known(records.sent_at).sum())
     planned = facts.planned.get(traffic.name)
-    result: dict[str, Any] = {
-        "planned": planned,
-        "arrivals": arrivals,
-        "sent": sent,
-        "unsent": len(records) - sent,
-        "resent": int((records.retry_ns > 0).sum()),  # the kept-alive connection turned out dead
-        "shortfall": max(0, planned - arrivals) if planned is not None else None,
-        "lateness": _lateness(answers),
-    }
-    return result | (_process(answers, plan, traffic, facts) if traffic.load.open_loop else {})
+    result = Delivery(
+        planned=planned,
+        arrivals=arrivals,
+        sent=sent,
+        unsent=len(records) - sent,
+        resent=int((records.retry_ns > 0).sum()),  # the kept-alive connection turned out dead
+        shortfall=max(0, planned - arrivals) if planned is not None else None,
+        lateness=_lateness(answers),
+    )
+    return _with_process(result, answers, plan, traffic, facts) if traffic.load.open_loop else result
 
 
-def _lateness(answers: Answers) -> dict[str, float | None]:
+def _lateness(answers: Answers) -> Lateness:
     delays = each_of("send_delay", answers)
     of = sample(delays[~np.isnan(delays)])
     largest = float(of.ordered[-1]) if len(of) else None
-    return {"p50": quantile(of, 0.5), "p99": quantile(of, 0.99), "max": largest}
+    return Lateness(p50=quantile(of, 0.5), p99=quantile(of, 0.99), max=largest)
 
 
-def _process(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> dict[str, Any]:
+def _with_process(of: Delivery, answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> Delivery:
     """How the gaps between arrivals compare with the process named: as sent, or as scheduled under a cap."""
     capped = traffic.load.max_concurrency is not None
     pieces = planned_pieces(traffic, plan)
     gaps, stage = _rescaled_gaps(answers, pieces, start_of(answers.records, facts), capped)
-    head: dict[str, Any] = {"process": _name(pieces), "gaps_of": "scheduled_at" if capped else "sent_at"}
+    named = replace(of, process=_name(pieces), gaps_of="scheduled_at" if capped else "sent_at", gaps=len(gaps))
     if len(gaps) < FEWEST_GAPS or traffic.load.type == "replay":  # a recording is no process: its times are the plan
-        return {**head, "gaps": len(gaps), "gap_mean": None, "gap_cv": None, "gap_cv_named": None,
-                "dispersion": None, "ks": None}  # fmt: skip
+        return named
     middle = float(gaps.mean())
-    return {
-        **head,
-        "gaps": len(gaps),
-        "gap_mean": middle,  # in planned gaps: 1 is as planned
-        "gap_cv": float(gaps.std()) / middle if middle > 0 else None,
-        "gap_cv_named": _named_cv(pieces),
-        "dispersion": _dispersion(gaps),
-        "ks": _ks(gaps, stage, pieces),
-    }
+    return replace(
+        named,
+        gap_mean=middle,
+        gap_cv=float(gaps.std()) / middle if middle > 0 else None,
+        gap_cv_named=_named_cv(pieces),
+        dispersion=_dispersion(gaps),
+        ks=_ks(gaps, stage, pieces),
+    )
 
 
 def planned_pieces(traffic: Traffic, plan: Plan) -> list[Piece]:
@@ -153,7 +152,7 @@ def _dispersion(gaps: Floats) -> float | None:
     return float(squares / (bins - 1) / mean) if mean else None
 
 
-def _ks(gaps: Floats, stage: Ints, pieces: list[Piece]) -> dict[str, Any] | None:
+def _ks(gaps: Floats, stage: Ints, pieces: list[Piece]) -> Kolmogorov | None:
     """Kolmogorov-Smirnov: each gap through its own named distribution gives uniform numbers, if it is the one."""
     uniform = [
         gamma_cdf(piece.cv**-2, gaps[stage == number] * piece.cv**-2)  # Poisson is the gamma of cv 1
@@ -164,4 +163,4 @@ def _ks(gaps: Floats, stage: Ints, pieces: list[Piece]) -> dict[str, Any] | None
     if len(values) < FEWEST_GAPS:
         return None
     statistic = ks_statistic(values)
-    return {"statistic": statistic, "p": kolmogorov_p(statistic, len(values))}
+    return Kolmogorov(statistic=statistic, p=kolmogorov_p(statistic, len(values)))

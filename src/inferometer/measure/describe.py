@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Iterable
-from copy import deepcopy
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from inferometer.measure import quantiles
 from inferometer.measure.answers import Answers
-from inferometer.measure.gaps import gap_values
 from inferometer.measure.quantiles import Distribution, Floats
 from inferometer.measure.registry import REGISTRY, Measure
-from inferometer.measure.tally import Tally
+from inferometer.measure.tally import Tally, gap_values
 from inferometer.plan.limit import Limit
 from inferometer.record.columns import Mask
+from inferometer.record.summary import Adjusted, Ends, MeasureSummary
 
 ALWAYS = ("p50", "p90", "p95", "p99")
 WHEN_KNOWN = ("p99.9",)
@@ -32,15 +32,15 @@ def named_quantiles(limits: Iterable[Limit], measure: str) -> tuple[str, ...]:
     return tuple(sorted((stat for stat in named if stat[0] == "p"), key=share_of))
 
 
-def describe_all(answers: Answers, chosen: Mask, limits: list[Limit], confidence: float) -> dict[str, Any]:
+def describe_all(answers: Answers, chosen: Mask, limits: list[Limit], confidence: float) -> dict[str, MeasureSummary]:
     """Every measure of a set of requests, by its name."""
-    said: dict[str, Any] = {}
+    found: dict[str, MeasureSummary] = {}
     for name in per_request_names():
-        if name == "icl" and "itl" in said and _alike(answers, limits):
-            said[name] = {key: deepcopy(value) for key, value in said["itl"].items() if key != "tokens"}
+        if name == "icl" and "itl" in found and _alike(answers, limits):
+            found[name] = replace(found["itl"], tokens=None)
         else:
-            said[name] = describe(answers, chosen, REGISTRY[name], limits, confidence)
-    return said
+            found[name] = describe(answers, chosen, REGISTRY[name], limits, confidence)
+    return found
 
 
 def _alike(answers: Answers, limits: list[Limit]) -> bool:
@@ -50,7 +50,7 @@ def _alike(answers: Answers, limits: list[Limit]) -> bool:
 
 def describe(
     answers: Answers, chosen: Mask, measure: Measure, limits: list[Limit], confidence: float
-) -> dict[str, Any]:
+) -> MeasureSummary:
     """The measure over the chosen requests: of the answered ones, or of all sent where it concerns our sending."""
     asked = tuple(dict.fromkeys((*ALWAYS, *named_quantiles(limits, measure.name.name))))
     if measure.gaps is not None:
@@ -62,44 +62,63 @@ def describe(
     failed = chosen & answers.failed
     if measure.failure_value is not None and failed.any():
         late = np.where(failed, measure.failure_value, values)[of | failed]
-        result["adjusted"] = _adjusted(late, int(failed.sum()), asked, confidence)
+        return replace(result, adjusted=_adjusted(late, int(failed.sum()), asked, confidence))
     return result
 
 
-def described(values: Floats, measure: Measure, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
+def described(values: Floats, measure: Measure, asked: tuple[str, ...], confidence: float) -> MeasureSummary:
     """Of values in time order, NaN where undefined."""
     defined = values[~np.isnan(values)]
-    head = {"unit": measure.name.unit, "count": len(defined), "undefined": len(values) - len(defined)}
-    return {**head, **_statistics(quantiles.sample(defined), asked, confidence)}
+    missing = len(values) - len(defined)
+    return _measured(quantiles.sample(defined), measure, len(defined), missing, asked, confidence)
 
 
 def _described_gaps(
     answers: Answers, chosen: Mask, measure: Measure, asked: tuple[str, ...], confidence: float
-) -> dict[str, Any]:
+) -> MeasureSummary:
     of = chosen & answers.ok
     values = gap_values(answers, of, measure)
     without = int((of & (answers.records.read_counts() < 2)).sum())
-    head = {"unit": measure.name.unit, "count": len(values), "undefined": without}
-    if values.tokens is not None:
-        head["tokens"] = values.tokens
-    return {**head, **_statistics(values.sample, asked, confidence)}
+    return _measured(values.sample, measure, len(values), without, asked, confidence, values.tokens)
 
 
-def _statistics(of: Distribution, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
+def _measured(
+    of: Distribution,
+    measure: Measure,
+    count: int,
+    undefined: int,
+    asked: tuple[str, ...],
+    confidence: float,
+    tokens: int | None = None,
+) -> MeasureSummary:
     some = len(of) > 0
-    result: dict[str, Any] = {
+    whole = {
         "mean": quantiles.mean(of),
         "std": quantiles.std(of),
         "min": of.least if some else None,
         "max": of.largest if some else None,
     }
     found = _quantiles(of, asked, confidence)
-    means = {"mean": list(quantiles.mean_interval(of, confidence))}
-    return {**result, **found["values"], "intervals": means | found["intervals"], "unknown": found["unknown"]}
+    return MeasureSummary(
+        unit=measure.name.unit,
+        count=count,
+        undefined=undefined,
+        tokens=tokens,
+        statistics=whole | found.values,
+        intervals={"mean": quantiles.mean_interval(of, confidence)} | found.intervals,
+        unknown=found.unknown,
+    )
 
 
-def _quantiles(of: Distribution, asked: tuple[str, ...], confidence: float) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {"values": {}, "intervals": {}, "unknown": {}}
+@dataclass(frozen=True, slots=True)
+class _Quantiles:
+    values: dict[str, float | None] = field(default_factory=dict)
+    intervals: dict[str, Ends] = field(default_factory=dict)
+    unknown: dict[str, int] = field(default_factory=dict)  # to the number of samples that would tell
+
+
+def _quantiles(of: Distribution, asked: tuple[str, ...], confidence: float) -> _Quantiles:
+    found = _Quantiles()
     rare = [name for name in WHEN_KNOWN if len(of) >= quantiles.needed_for(share_of(name), confidence)]
     names = sorted({*asked, *rare}, key=share_of)
     if isinstance(of, Tally):
@@ -108,19 +127,21 @@ def _quantiles(of: Distribution, asked: tuple[str, ...], confidence: float) -> d
         estimate = quantiles.estimate(of, share_of(name), confidence)
         if estimate.value is None and name not in asked:
             continue
-        found["values"][name] = _finite(estimate.value)
-        found["intervals"][name] = [_finite(end) for end in estimate.interval]
-        if estimate.value is None:
-            found["unknown"][name] = estimate.needed
+        low, high = estimate.interval
+        found.values[name] = _finite(estimate.value)
+        found.intervals[name] = _finite(low), _finite(high)
+        if estimate.value is None and estimate.needed is not None:
+            found.unknown[name] = estimate.needed
     return found
 
 
-def _adjusted(late: Floats, failed: int, asked: tuple[str, ...], confidence: float) -> dict[str, Any]:
+def _adjusted(late: Floats, failed: int, asked: tuple[str, ...], confidence: float) -> Adjusted:
     """Quantiles with failures as infinitely late. None that is not under `unknown` means infinitely late."""
     late = late[~np.isnan(late)]
     found = _quantiles(quantiles.sample(late), asked, confidence)
-    head = {"count": len(late), "failed": failed}
-    return {**head, **found["values"], "intervals": found["intervals"], "unknown": found["unknown"]}
+    return Adjusted(
+        count=len(late), failed=failed, statistics=found.values, intervals=found.intervals, unknown=found.unknown
+    )
 
 
 def _finite(value: float | None) -> float | None:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from inferometer.record.summary import Goal
+
 
 class CoreUse(NamedTuple):
     """A sample of a load process: the CPU seconds it used per second, over how many seconds."""
@@ -26,9 +28,7 @@ class Facts:
     interrupted_by: str | None = None  # the name of the signal
     lost_workers: tuple[str, ...] = ()  # which, and how they ended
     lost_server: str | None = None  # how it is known that the server did not outlive the load
-    goals: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # classes that ended because theirs was reached
+    goals: Mapping[str, Goal] = field(default_factory=dict)  # classes that ended because theirs was reached
     gave_up: str | None = None  # why the run ended itself early: stop.errors, or nothing but failures
     core_use: tuple[CoreUse, ...] = ()  # of all load processes
     unreadable: int = 0  # entries of the logs that could not be read and are missing here

@@ -1,7 +1,5 @@
 """Goodput: requests scheduled in the window that met every limit, and stalls: answers with a gap over the limit."""
 
-from typing import Any
-
 import numpy as np
 
 from inferometer.measure.answers import Answers
@@ -10,6 +8,7 @@ from inferometer.measure.registry import REGISTRY, each_of
 from inferometer.measure.window import Window
 from inferometer.plan.limit import Limit
 from inferometer.record.columns import Mask
+from inferometer.record.summary import Attainment, Goodput, Stalls
 from inferometer.vocabulary import MEASURES
 
 STALL_S = 1.0  # a pause that every reader notices, where the plan names no limit on icl or stall
@@ -39,9 +38,7 @@ def _width(limit: Limit) -> float:
     return limit.value if limit.op[0] == "<" else -limit.value
 
 
-def goodput(
-    answers: Answers, chosen: Mask, window: Window, limits: list[Limit], open_loop: bool
-) -> dict[str, Any] | None:
+def goodput(answers: Answers, chosen: Mask, window: Window, limits: list[Limit], open_loop: bool) -> Goodput | None:
     """None without a limit that a request can keep. A failure is a miss; an undefined measure is counted apart."""
     used = request_limits(limits)
     if not used:
@@ -52,27 +49,22 @@ def goodput(
         undefined |= np.isnan(values)
         missed |= ~np.isnan(values) & ~_meets(limit, values)
     judged = chosen & ~answers.censored
-    counts = {
-        "met": int((judged & ~missed & ~undefined).sum()),
-        "missed": int((judged & missed).sum()),
-        "undefined": int((judged & ~missed & undefined).sum()),
-        "censored": int((chosen & answers.censored).sum()),
-    }
-    return {**_goodput_values(counts, window), **counts, "limits": [str(limit) for limit in used]}
-
-
-def _goodput_values(counts: dict[str, int], window: Window) -> dict[str, Any]:
-    decided = counts["met"] + counts["missed"]
-    return {
-        "unit": MEASURES["goodput"].unit,
-        "window": counts["met"] / window.length_s if window.length_s > 0 else None,
-        "share": counts["met"] / decided if decided else None,
-    }
+    met, lost = int((judged & ~missed & ~undefined).sum()), int((judged & missed).sum())
+    return Goodput(
+        unit=MEASURES["goodput"].unit,
+        window=met / window.length_s if window.length_s > 0 else None,
+        share=met / (met + lost) if met + lost else None,
+        met=met,
+        missed=lost,
+        undefined=int((judged & ~missed & undefined).sum()),
+        censored=int((chosen & answers.censored).sum()),
+        limits=[str(limit) for limit in used],
+    )
 
 
 def attainments(
     answers: Answers, chosen: Mask, limits: list[Limit], open_loop: bool, confidence: float
-) -> list[dict[str, Any]]:
+) -> list[Attainment]:
     """For each limit that a request can keep: the share of requests that did, with its interval, and the share that
     the limit asks for. A failure is a miss."""
     return [
@@ -82,12 +74,12 @@ def attainments(
     ]
 
 
-def _attainment(answers: Answers, judged: Mask, limit: Limit, open_loop: bool, confidence: float) -> dict[str, Any]:
+def _attainment(answers: Answers, judged: Mask, limit: Limit, open_loop: bool, confidence: float) -> Attainment:
     values = each_of(judged_measure(limit.measure, open_loop), answers)
     defined = ~np.isnan(values)
     kept = (defined & _meets(limit, values) & ~answers.failed)[judged & (defined | answers.failed)]
     share, interval = share_interval(kept.astype(np.float64), confidence)
-    return {"limit": str(limit), "share": share, "interval": list(interval), "required": _required(limit)}
+    return Attainment(limit=str(limit), share=share, interval=interval, required=_required(limit))
 
 
 def _required(limit: Limit) -> float:
@@ -104,9 +96,9 @@ def _meets(limit: Limit, values: Floats) -> Mask:
     return met
 
 
-def stalls(answers: Answers, chosen: Mask, limits: list[Limit]) -> dict[str, Any]:
+def stalls(answers: Answers, chosen: Mask, limits: list[Limit]) -> Stalls:
     over_s = max((limit.value for limit in limits if limit.measure in ("icl", "stall")), default=STALL_S)
     longest = each_of("stall", answers)[chosen & answers.ok]
     longest = longest[~np.isnan(longest)]
     share = float((longest > over_s).mean()) if len(longest) else None
-    return {"over_s": over_s, "share": share}
+    return Stalls(over_s=over_s, share=share)

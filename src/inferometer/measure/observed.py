@@ -1,42 +1,192 @@
-"""What was sampled beside the load, as parts of a run's summary: server, gpu, host, and values made of them."""
+"""What was sampled during the load, as parts of a run's summary, and whether client and server agree on what passed
+between them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from msgspec.structs import replace
 
 from inferometer.measure.answers import Answers
-from inferometer.measure.conservation import conservation
-from inferometer.measure.gpu import gpu_summary, gpu_values
-from inferometer.measure.host import host_summary
+from inferometer.measure.hardware import gpu_summary, gpu_values, host_summary
+from inferometer.measure.registry import each_of
 from inferometer.measure.server import server_summary, server_values
 from inferometer.plan.model import Plan
-from inferometer.record.columns import Records
+from inferometer.record.columns import Ints, Mask, Records, known
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.record.summary import (
+    Conservation,
+    CountAgreement,
+    ObserverSummary,
+    ServerSummary,
+    SourceProblem,
+    Summary,
+    TtftAgreement,
+)
+from inferometer.vocabulary import NANOSECONDS, duration_text
+
+# -- conservation ----------------------------------------------------------------------------------------------------
+
+TOLERATED = 0.01  # of the client's count
+WIRE_S, WIRE_SHARE = 0.005, 0.10  # by which a client may see a first token later than the server says
+LEAST_ERROR_S = 0.001  # of a client that sees it earlier, which cannot be
+NAMES = {"requests": "requests", "prompt_tokens": "prompt tokens", "generation_tokens": "generated tokens"}
+
+
+def conservation(
+    answers: Answers, notes: Sequence[Note], server: ServerSummary, plan: Plan, error_s: float | None
+) -> Conservation:
+    """Each count of both sides, and whether they agree (None: cannot be compared)."""
+    primed = _primed(notes)
+    requests = _compared(*_requests(answers, primed), _server_count(server, "requests_ok"))
+    comparable = plan.target.stream and not primed["requests"] and requests.agree is not False
+    records = answers.records
+    return Conservation(
+        requests=requests,
+        prompt_tokens=_compared(
+            *_tokens(answers, records.input_tokens, records.asked_input, primed["tokens"]),
+            _server_count(server, "prompt_tokens", "input_length"),
+        ),
+        generation_tokens=_compared(
+            *_tokens(answers, records.output_tokens, records.asked_output, primed["requests"]),
+            _server_count(server, "generation_tokens", "output_length"),
+        ),
+        ttft=_first_tokens(answers, server, error_s) if comparable else None,
+    )
+
+
+def _primed(notes: Sequence[Note]) -> dict[str, int]:
+    """What was sent before the load; each such request asks for one token."""
+    facts = [note.facts for note in notes if note.what == "primed"]
+    return {
+        "requests": sum(each.get("requests", 0) - each.get("failed", 0) for each in facts),
+        "tokens": sum(each.get("tokens", 0) for each in facts),
+    }
+
+
+def _server_count(server: ServerSummary, counter: str, histogram: str | None = None) -> float | None:
+    """A counter's growth, or the sum of what a histogram observed where there is no counter."""
+    counted = server.counters.get(counter)
+    if counted is not None:
+        return counted.grown
+    observed = server.histograms.get(histogram or "")
+    return None if observed is None else observed.sum
+
+
+Counts = tuple[float | None, float]  # what the client knows of, and what it may not know of
+
+
+def _open(answers: Answers) -> Mask:
+    """Sent and not answered in full: the server may have counted them, or not."""
+    unanswered: Mask = ~answers.ok & known(answers.records.sent_at)
+    return unanswered
+
+
+def _requests(answers: Answers, primed: Mapping[str, int]) -> Counts:
+    return float(answers.ok.sum() + primed["requests"]), float(_open(answers).sum())
+
+
+def _tokens(answers: Answers, reported: Ints, asked: Ints, primed: int) -> Counts:
+    """Only where every answer reported its usage: what is estimated cannot disagree."""
+    ok, unanswered = answers.ok, _open(answers)
+    if not known(reported[ok]).all():
+        return None, 0.0
+    unsure = np.where(known(reported), reported, np.where(known(asked), asked, 0))[unanswered]
+    return float(reported[ok].sum() + primed), float(unsure.sum())
+
+
+def _compared(client: float | None, unsure: float, server: float | None) -> CountAgreement:
+    """They agree when the server counted as much as the client, or more by no more than what was left open."""
+    comparable = client is not None and server is not None and not (client == 0 and server == 0)
+    difference: float | None = None
+    agree: bool | None = None
+    if comparable and client is not None and server is not None:
+        slack = TOLERATED * client
+        agree = client - slack <= server <= client + unsure + slack
+        difference = (server - client) / client if client else None
+    return CountAgreement(client=client, unsure=unsure, server=server, difference=difference, agree=agree)
+
+
+def _first_tokens(answers: Answers, server: ServerSummary, error_s: float | None) -> TtftAgreement | None:
+    """The means over the whole run. The wire's share is what the client waited longer than the server knows of."""
+    reported = server.histograms.get("ttft")
+    values = each_of("ttft", answers)[answers.ok]
+    values = values[~np.isnan(values)]
+    if reported is None or reported.mean is None or not len(values):
+        return None
+    client, mean = float(values.mean()), reported.mean
+    allowed = max(WIRE_S, WIRE_SHARE * mean)
+    least = max(LEAST_ERROR_S, error_s or 0.0)
+    share = client - mean
+    agree = -least <= share <= allowed
+    return TtftAgreement(client=client, server=mean, wire=share, allowed=allowed, agree=agree)
+
+
+def findings(server: ServerSummary) -> Iterator[tuple[str, str]]:
+    """(code, text) of every disagreement, with both numbers and the likely cause."""
+    if server.restarted:
+        yield "target_restarted", "The target restarted during the run: its counters began anew; run it once more."
+    compared = server.conservation
+    if compared is None:
+        return
+    counts = {"requests": compared.requests, "prompt_tokens": compared.prompt_tokens}
+    counts["generation_tokens"] = compared.generation_tokens
+    wrong = {name: count for name, count in counts.items() if count.agree is False}
+    if wrong and not server.restarted:
+        listed = " and ".join(f"{count.server:,.0f} {NAMES[name]}" for name, count in wrong.items())
+        ours = " and ".join(_ours(count) for count in wrong.values())
+        yield "not_conserved", f"The server counted {listed} where we have {ours}: {_cause(wrong, server)}."
+    if compared.ttft and not compared.ttft.agree:
+        yield "ttft_disagrees", _ttft_text(compared.ttft)
+
+
+def _ours(count: CountAgreement) -> str:
+    client = count.client or 0.0
+    extra = f" to {client + count.unsure:,.0f}" if count.unsure else ""
+    return f"{client:,.0f}{extra}"
+
+
+def _cause(wrong: Mapping[str, CountAgreement], server: ServerSummary) -> str:
+    if all((count.server or 0.0) > (count.client or 0.0) for count in wrong.values()):
+        return "somebody else likely used it at the same time, and slowed what we measured"
+    if any("Ray" in (source.engine or "") for source in server.sources):
+        return "Ray exports its counters every 10 s unless started with metrics_report_interval_ms=100"
+    return "some of what serves us was likely not scraped; name every replica in observe.metrics"
+
+
+def _ttft_text(ttft: TtftAgreement) -> str:
+    client, server = duration_text(ttft.client), duration_text(ttft.server)
+    if ttft.wire > 0:
+        text = f"Mean TTFT is {client} here and {server} by the server: {duration_text(ttft.wire)} were lost between"
+        return f"{text} us: in the network, a proxy, the server's front end, or for want of a core."
+    return f"Mean TTFT is {client} here and {server} by the server: no answer can come before it is made."
+
+
+# -- observed --------------------------------------------------------------------------------------------------------
 
 
 def observed(
-    samples: Samples, notes: Sequence[Note], records: Records, plan: Plan, summary: Mapping[str, Any], start_at: int
-) -> dict[str, Any]:
-    """To be joined to the summary; what was not watched is None."""
-    window = summary["window"]
-    edges = [start_at + round(window[name] * NANOSECONDS) for name in ("start_s", "end_s")]
-    end_at = start_at + round(window["run_s"] * NANOSECONDS)
+    samples: Samples, notes: Sequence[Note], records: Records, plan: Plan, summary: Summary, start_at: int
+) -> Summary:
+    """The summary with what was watched; what was not is None."""
+    edges = [start_at + round((edge or 0.0) * NANOSECONDS) for edge in (summary.window.start_s, summary.window.end_s)]
+    end_at = start_at + round((summary.window.run_s or 0.0) * NANOSECONDS)
     gpu = gpu_summary(samples, edges[0], edges[1])
     server = server_summary(samples, notes, start_at, end_at)
-    if server is not None and server["complete"] and _all_ended(notes):
-        error_s = (summary["instrument"] or {}).get("ttft_error_p99")
-        server["conservation"] = conservation(Answers.of(records), notes, server, plan, error_s)
-    values = dict(summary.get("values") or {})
+    if server is not None and server.complete and _all_ended(notes):
+        error_s = summary.instrument.ttft_error_p99 if summary.instrument else None
+        server = replace(server, conservation=conservation(Answers.of(records), notes, server, plan, error_s))
+    values = dict(summary.values)
     values |= server_values(server) if server is not None else {}
     values |= gpu_values(gpu, *_work(summary)) if gpu is not None else {}
-    return {
-        "server": server,
-        "gpu": gpu,
-        "host": host_summary(samples, start_at, end_at),
-        "observer": _observer(notes),
-        "values": values,
-    }
+    return replace(
+        summary,
+        server=server,
+        gpu=gpu,
+        host=host_summary(samples, start_at, end_at),
+        observer=_observer(notes),
+        values=values,
+    )
 
 
 def _all_ended(notes: Sequence[Note]) -> bool:
@@ -45,23 +195,23 @@ def _all_ended(notes: Sequence[Note]) -> bool:
     return kinds.count("start") == kinds.count("ended")
 
 
-def _work(summary: Mapping[str, Any]) -> tuple[float | None, float | None]:
+def _work(summary: Summary) -> tuple[float | None, float | None]:
     """Output tokens and requests that arrived in the window."""
-    length_s = summary["window"]["length_s"]
-    found = (summary["rates"][name]["window"] for name in ("output_rate", "request_rate"))
-    tokens, requests = (None if rate is None else rate * length_s for rate in found)
+    length_s = summary.window.length_s
+    rates = (summary.rates[name].window for name in ("output_rate", "request_rate"))
+    tokens, requests = (None if rate is None or length_s is None else rate * length_s for rate in rates)
     return tokens, requests
 
 
-def _observer(notes: Sequence[Note]) -> dict[str, Any] | None:
+def _observer(notes: Sequence[Note]) -> ObserverSummary | None:
     """What the samplers themselves used, and what went wrong with those that are no servers."""
     ends = [note.facts for note in notes if note.what == "observer"]
     told = [note.facts for note in notes if note.what == "observed" and note.facts.get("problems")]
     if not ends and not told:
         return None
     problems = [
-        {"source": facts["source"], "wanted": facts["wanted"], **problem}
+        SourceProblem(source=facts["source"], wanted=facts["wanted"], **problem)
         for facts in told
         for problem in facts["problems"]
     ]
-    return {"cpu_s": sum(each.get("cpu_s", 0.0) for each in ends) if ends else None, "problems": problems}
+    return ObserverSummary(cpu_s=sum(each.get("cpu_s", 0.0) for each in ends) if ends else None, problems=problems)

@@ -1,17 +1,20 @@
 """Numbers and verdict of offline runs: latencies of batches, one measure per case, and the throughput of a workload."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+from msgspec import structs
 
 from inferometer.measure import quantiles
 from inferometer.measure.describe import described
 from inferometer.measure.registry import Measure
-from inferometer.measure.steadiness import trend
-from inferometer.vocabulary import MeasureName, duration_text
+from inferometer.measure.window import trend
+from inferometer.record.summary import BatchCase, MeasureSummary, Pass, Rate, Summary, Value
+from inferometer.record.verdict import Reason, Status, Verdict, judged
+from inferometer.vocabulary import MEASURES, MeasureName, duration_text
 
 QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99")  # those of `vllm bench latency`
 RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
@@ -19,8 +22,6 @@ FORMULA = "ended_at - started_at [s]"
 SENTENCE = "From handing a batch of prompts to the engine until all tokens of all its answers are made."
 COLD = 1.5  # times the median of the rest: what a first iteration takes that should have been warm-up
 FEWEST_ITERS = 5  # fewer tell nothing of a first one
-
-Reason = dict[str, str]
 
 
 @dataclass(slots=True)
@@ -53,64 +54,57 @@ class Case:
         return f"batch size {self.batch_size}{lengths}"
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """Once through a whole workload."""
-
-    elapsed_s: float
-    requests: int
-    input_tokens: int
-    output_tokens: int
-
-
-def latency_summary(cases: Sequence[Case], starts: int = 1, confidence: float = 0.95) -> dict[str, Any]:
+def latency_summary(cases: Sequence[Case], starts: int = 1, confidence: float = 0.95) -> Summary:
     """One measure per case that was measured; quantiles that so few iterations cannot tell are unknown."""
-    return {
-        "measures": {case.name: _measure(case, confidence) for case in cases if case.measured},
-        "cases": [_case(case) for case in cases],
-        "engine_starts": starts,
-        "confidence": confidence,
-    }
+    return Summary(
+        measures={case.name: _measure(case, confidence) for case in cases if case.measured},
+        cases=[_case(case) for case in cases],
+        engine_starts=starts,
+        confidence=confidence,
+    )
 
 
-def _measure(case: Case, confidence: float) -> dict[str, Any]:
+def _measure(case: Case, confidence: float) -> MeasureSummary:
     name = MeasureName(case.name, case.title, "s", "lower")
     found = described(np.array(case.latencies), Measure(name, "answered", FORMULA, SENTENCE), QUANTILES, confidence)
-    if found["min"] == found["max"]:  # virtual time: the rounding of a sum is no spread
-        found |= {"mean": found["min"], "std": 0.0}
-        found["intervals"]["mean"] = [found["min"], found["max"]]
-    return {"title": case.title, "direction": "lower", "formula": FORMULA, **found}
+    if found.min == found.max:  # virtual time: the rounding of a sum is no spread
+        found = structs.replace(
+            found,
+            statistics=found.statistics | {"mean": found.min, "std": 0.0},
+            intervals=found.intervals | {"mean": (found.min, found.max)},
+        )
+    return structs.replace(found, title=case.title, direction="lower", formula=FORMULA)
 
 
-def _case(case: Case) -> dict[str, Any]:
+def _case(case: Case) -> BatchCase:
     rate = None
     if case.measured and case.output_tokens is not None:
         rate = case.output_tokens * len(case.latencies) / sum(case.latencies)
-    return {**asdict(case), "output_rate": rate}
+    return BatchCase(**asdict(case), output_rate=rate)
 
 
-def throughput_summary(passes: Sequence[Pass], confidence: float = 0.95) -> dict[str, Any]:
+def throughput_summary(passes: Sequence[Pass], confidence: float = 0.95) -> Summary:
     """Rates over the whole elapsed time; an interval where the workload was sent several times."""
     elapsed = sum(each.elapsed_s for each in passes)
-    return {
-        "rates": {name: _rate(name, passes, elapsed, confidence) for name in RATES},
-        "values": {
-            "elapsed": {"value": elapsed, "unit": "s", "direction": "lower", "title": "Elapsed"},
+    return Summary(
+        rates={name: _rate(name, passes, elapsed, confidence) for name in RATES},
+        values={
+            "elapsed": Value(value=elapsed, unit="s", direction="lower", title="Elapsed"),
         },
-        "requests": sum(each.requests for each in passes),
-        "input_tokens": sum(each.input_tokens for each in passes),
-        "output_tokens": sum(each.output_tokens for each in passes),
-        "passes": [asdict(each) for each in passes],
-        "confidence": confidence,
-    }
+        requests=sum(each.requests for each in passes),
+        input_tokens=sum(each.input_tokens for each in passes),
+        output_tokens=sum(each.output_tokens for each in passes),
+        passes=list(passes),
+        confidence=confidence,
+    )
 
 
-def _rate(name: str, passes: Sequence[Pass], elapsed: float, confidence: float) -> dict[str, Any]:
+def _rate(name: str, passes: Sequence[Pass], elapsed: float, confidence: float) -> Rate:
     amounts = [_amount(name, each) for each in passes]
     value = sum(amounts) / elapsed if elapsed > 0 else None
     each = np.array([amount / one.elapsed_s for amount, one in zip(amounts, passes, strict=True) if one.elapsed_s > 0])
     interval = quantiles.mean_interval(quantiles.sample(each), confidence) if len(each) > 1 else (None, None)
-    return {"window": value, "run": value, "interval": list(interval)}
+    return Rate(window=value, run=value, interval=interval, unit=MEASURES[name].unit)
 
 
 def _amount(name: str, one: Pass) -> int:
@@ -127,42 +121,38 @@ def _amount(name: str, one: Pass) -> int:
 # -- the verdict ---------------------------------------------------------------------------------------------
 
 
-def latency_verdict(summary: Mapping[str, Any]) -> dict[str, Any]:
+def latency_verdict(summary: Summary) -> Verdict:
     """Whether the latencies can be trusted, and every reason why not, worst first."""
-    cases = [_read(each) for each in summary["cases"]]
-    reasons = [
-        *_nothing(cases),
-        *_failed(cases),
-        *_restarted(summary),
-        *_short(cases),
-        *_cold(cases),
-        *_drifting(cases),
-    ]
-    return _judged(reasons)
+    cases = [_read(case) for case in summary.cases]
+    return judged(
+        [
+            *_nothing(cases),
+            *_failed(cases),
+            *_restarted(summary),
+            *_short(cases),
+            *_cold(cases),
+            *_drifting(cases),
+        ]
+    )
 
 
-def throughput_verdict(summary: Mapping[str, Any], asked_tokens: int | None) -> dict[str, Any]:
+def throughput_verdict(summary: Summary, asked_tokens: int | None) -> Verdict:
     """`asked_tokens` are the output tokens that all passes together should have made."""
-    made, reasons = summary["output_tokens"], []
-    if not summary["passes"]:
-        reasons.append(_reason("invalid", "nothing_measured", "No pass through the workload was completed."))
+    made, doubts = summary.output_tokens or 0, []
+    if not summary.passes:
+        doubts.append(_reason("invalid", "nothing_measured", "No pass through the workload was completed."))
     elif asked_tokens is not None and made != asked_tokens:
         text = f"{made:,} output tokens were made where {asked_tokens:,} were asked."
-        reasons.append(_reason("invalid" if made < asked_tokens else "doubtful", "output_differs", text))
-    return _judged(reasons)
+        doubts.append(_reason("invalid" if made < asked_tokens else "doubtful", "output_differs", text))
+    return judged(doubts)
 
 
-def _judged(reasons: list[Reason]) -> dict[str, Any]:
-    ordered = sorted(reasons, key=lambda reason: reason["word"] != "invalid")
-    return {"word": ordered[0]["word"] if ordered else "valid", "reasons": ordered}
+def _read(case: BatchCase) -> Case:
+    return Case(**{name: value for name, value in structs.asdict(case).items() if name != "output_rate"})
 
 
-def _read(said: Mapping[str, Any]) -> Case:
-    return Case(**{name: value for name, value in said.items() if name != "output_rate"})
-
-
-def _reason(word: str, code: str, text: str) -> Reason:
-    return {"word": word, "code": code, "text": text}
+def _reason(status: Status, code: str, text: str) -> Reason:
+    return Reason(status=status, code=code, text=text)
 
 
 def _nothing(cases: list[Case]) -> Iterator[Reason]:
@@ -178,8 +168,8 @@ def _failed(cases: list[Case]) -> Iterator[Reason]:
         yield _reason("doubtful", "case_failed", text)
 
 
-def _restarted(summary: Mapping[str, Any]) -> Iterator[Reason]:
-    if summary["engine_starts"] > 1:
+def _restarted(summary: Summary) -> Iterator[Reason]:
+    if (summary.engine_starts or 1) > 1:
         text = "The engine died and was started again: what follows was measured on another start of it."
         yield _reason("doubtful", "engine_restarted", text)
 
@@ -206,7 +196,7 @@ def _cold(cases: list[Case]) -> Iterator[Reason]:
 def _drifting(cases: list[Case]) -> Iterator[Reason]:
     for case in cases:
         found = trend(np.array(case.latencies)) if case.measured else None
-        if found is not None and found.word == "drifting" and found.drift is not None:
+        if found is not None and found.status == "drifting" and found.drift is not None:
             way = "grew" if found.drift > 0 else "fell"
             text = f"{case.text}: latency {way} by {abs(found.drift):.0%} from the first iteration to the last."
             yield _reason("doubtful", "drifting", text)

@@ -1,4 +1,5 @@
-"""How well a number of a run is known, while it runs and when it is over."""
+"""How well a number of a run is known, while it runs and when it is over; and where a run has settled, so that its
+warm-up can be cut off automatically."""
 
 from typing import Any
 
@@ -8,18 +9,63 @@ from inferometer.measure.answers import Answers
 from inferometer.measure.describe import describe
 from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import judged_measure
+from inferometer.measure.quantiles import Floats
 from inferometer.measure.registry import REGISTRY, each_of
-from inferometer.measure.warmup import settled_from
 from inferometer.measure.window import class_window
-from inferometer.plan.limit import Limit
+from inferometer.plan.limit import Limit, Precision
 from inferometer.plan.model import Plan, Traffic
-from inferometer.plan.precision import Precision
 from inferometer.record.columns import Records, known
+from inferometer.record.summary import PrecisionResult
 
-Reached = dict[str, Any]  # {"asked", "measure", "stat", "value", "interval", "within", "met"}
+# -- warmup ----------------------------------------------------------------------------------------------------------
+
+BATCH = 5
+FEWEST_TO_SETTLE = 10  # batches: fewer cannot tell a beginning from chance
 
 
-def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -> Reached | None:
+def settled_from(values: Floats) -> int | None:
+    """The number of the first value that belongs to the settled run; None where it has not settled, or too little is
+    known. NaN counts for nothing."""
+    batches = _batch_means(values)
+    if len(batches) < FEWEST_TO_SETTLE:
+        return None
+    errors = _standard_errors(batches)
+    best = int(errors.argmin())
+    return None if best >= len(batches) // 2 else best * BATCH
+
+
+def _batch_means(values: Floats) -> Floats:
+    """Of whole batches, without those that have no value at all."""
+    whole = values[: len(values) // BATCH * BATCH].reshape(-1, BATCH)
+    there = ~np.isnan(whole)
+    counts = there.sum(1)
+    sums = np.where(there, whole, 0.0).sum(1)
+    means = np.divide(sums, counts, out=np.full(len(whole), np.nan), where=counts > 0)
+    return _filled(means)
+
+
+def _filled(means: Floats) -> Floats:
+    """A batch without a value is as the one before it."""
+    where = np.where(np.isnan(means), 0, np.arange(len(means)))
+    filled: Floats = means[np.maximum.accumulate(where)] if len(means) else means
+    return filled[~np.isnan(filled)]
+
+
+def _standard_errors(batches: Floats) -> Floats:
+    """sum (x - mean)^2 / n^2 over the rest, for each number of batches left out up to half (one is looked at beyond,
+    so that a minimum at the edge shows)."""
+    centred = batches - batches.mean()  # keeps the difference of large numbers small
+    n = np.arange(len(batches), 0, -1)
+    sums = np.cumsum(centred[::-1])[::-1]
+    squares = np.cumsum(centred[::-1] ** 2)[::-1]
+    errors: Floats = np.maximum(squares - sums**2 / n, 0.0) / n.astype(np.float64) ** 2
+    return errors[: len(batches) // 2 + 1]
+
+
+# -- precision -------------------------------------------------------------------------------------------------------
+
+
+def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -> PrecisionResult | None:
     """What a class's precision came to, given its answers; None where none was asked for."""
     asked = traffic.stop.precision
     if asked is None:
@@ -27,18 +73,18 @@ def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -
     chosen = class_window(answers, plan, facts, traffic.name).holds(answers.records.scheduled_at)
     measure = measure_of(asked, traffic)
     named = [] if asked.stat == "mean" else [Limit(measure=measure, stat=asked.stat, value=0.0)]
-    said = describe(answers, chosen, REGISTRY[measure], named, plan.confidence)
-    value, interval = said.get(asked.stat), said["intervals"].get(asked.stat, [None, None])
+    measured = describe(answers, chosen, REGISTRY[measure], named, plan.confidence)
+    value, interval = measured[asked.stat], measured.interval(asked.stat)
     within = _half_width(value, *interval)
-    return {
-        "asked": str(asked),
-        "measure": measure,
-        "stat": asked.stat,
-        "value": value,
-        "interval": list(interval),
-        "within": within,
-        "met": within is not None and within <= asked.within,
-    }
+    return PrecisionResult(
+        requested=str(asked),
+        measure=measure,
+        stat=asked.stat,
+        value=value,
+        interval=interval,
+        within=within,
+        met=within is not None and within <= asked.within,
+    )
 
 
 def measure_of(asked: Precision, traffic: Traffic) -> str:

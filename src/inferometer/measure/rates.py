@@ -7,10 +7,10 @@ from typing import Any, Self
 import numpy as np
 
 from inferometer.measure.answers import Answers, seconds_between
-from inferometer.measure.inflight import InFlight
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.measure.window import Window
+from inferometer.measure.window import InFlight, Window
 from inferometer.record.columns import Mask, known
+from inferometer.record.summary import Concurrency, Little, Rate
 from inferometer.vocabulary import MEASURES, NANOSECONDS
 
 PEAK_STEP = NANOSECONDS // 100  # the busiest second is looked for in steps of 10 ms
@@ -38,7 +38,7 @@ def _arrived_once(answers: Answers) -> dict[str, Arrived]:
     }
 
 
-def rates(answers: Answers, window: Window, run: Window) -> dict[str, Any]:
+def rates(answers: Answers, window: Window, run: Window) -> dict[str, Rate]:
     """Amounts are whole numbers: their sums are the same in any order and in any pieces."""
     once = _arrived_once(answers)
     batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
@@ -81,13 +81,13 @@ class _Amounts:
         return type(self)(self.window + other.window, self.run + other.run, self.steps + other.steps)
 
 
-def _rate(name: str, came: _Amounts, window: Window, run: Window) -> dict[str, Any]:
-    return {
-        "unit": MEASURES[name].unit,
-        "window": _per_second(came.window, window),
-        "run": _per_second(came.run, run),
-        "peak_1s": _busiest(came.steps),
-    }
+def _rate(name: str, came: _Amounts, window: Window, run: Window) -> Rate:
+    return Rate(
+        unit=MEASURES[name].unit,
+        window=_per_second(came.window, window),
+        run=_per_second(came.run, run),
+        peak_1s=_busiest(came.steps),
+    )
 
 
 def _per_second(amount: float, window: Window) -> float | None:
@@ -126,23 +126,23 @@ def _by_step(at: Ints, amount: Any, inside: Mask, window: Window, steps: int) ->
     return first, np.bincount(step, amount).astype(np.float64, copy=False)
 
 
-def concurrency(answers: Answers, window: Window, asked: int | None) -> dict[str, Any]:
+def concurrency(answers: Answers, window: Window, asked: int | None) -> Concurrency:
     """Time-weighted requests in flight, checked by Little's law."""
     records = answers.records
     flight = InFlight.of(records.sent_at, records.ended_at)
     edges = np.array([window.start_at, window.end_at], np.int64)
     some = window.length_s > 0
     average = float(flight.mean(edges)[0]) if some else None
-    return {
-        "unit": MEASURES["concurrency"].unit,
-        "mean": average,
-        "max": flight.peak(window.start_at, window.end_at),
-        "asked": asked,
-        "little": little(answers, window, average),
-    }
+    return Concurrency(
+        unit=MEASURES["concurrency"].unit,
+        mean=average,
+        max=flight.peak(window.start_at, window.end_at),
+        requested=asked,
+        little=little(answers, window, average),
+    )
 
 
-def little(answers: Answers, window: Window, in_flight: float | None) -> dict[str, Any] | None:
+def little(answers: Answers, window: Window, in_flight: float | None) -> Little | None:
     """N = X * R: in flight, against requests that ended in the window per second times their time in flight."""
     records = answers.records
     left = window.holds(records.ended_at) & known(records.sent_at)
@@ -151,7 +151,7 @@ def little(answers: Answers, window: Window, in_flight: float | None) -> dict[st
     per_s = float(left.sum()) / window.length_s
     time_s = float(seconds_between(records.sent_at[left], records.ended_at[left]).mean())
     product = per_s * time_s
-    return {"n": in_flight, "x_per_s": per_s, "r_s": time_s, "x_times_r": product, "ratio": product / in_flight}
+    return Little(n=in_flight, x_per_s=per_s, r_s=time_s, x_times_r=product, ratio=product / in_flight)
 
 
 def block_edges(window: Window, blocks: int) -> Ints:

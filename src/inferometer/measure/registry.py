@@ -1,18 +1,119 @@
-"""The one registry of measures: each name of the vocabulary with its formula, one sentence and its function.
+"""The one registry of measures: each name of the vocabulary with its definition, one sentence and its function.
 
-Reports, docs, dashboards, comparisons and limits read what a measure means here and nowhere else.
-"""
+A function gives one value per request, NaN where undefined, or one per gap between reads."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from inferometer.measure import formulas
-from inferometer.measure.answers import Answers, Gaps
-from inferometer.measure.formulas import Each, GapSeries, amount, span, spent
-from inferometer.measure.quantiles import Floats
-from inferometer.vocabulary import MEASURES, MeasureName
+import numpy as np
+
+from inferometer.measure.answers import Answers, Gaps, numbers, seconds_between
+from inferometer.measure.quantiles import Floats, Ints
+from inferometer.vocabulary import MEASURES, NANOSECONDS, MeasureName
+
+# -- formulas --------------------------------------------------------------------------------------------------------
+
+Each = Callable[[Answers], Floats]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GapSeries:
+    """One value per gap with its weight (None: all 1), when it ended and the index of its request."""
+
+    values: Floats
+    weights: Floats | None
+    at: Ints
+    owner: Ints
+    of_tokens: bool = False  # whether the weights are tokens
+
+
+def span(start: str, end: str) -> Each:
+    """The time from one instant to another, by their names."""
+
+    def between(answers: Answers) -> Floats:
+        return seconds_between(_column(answers, start), _column(answers, end))
+
+    return between
+
+
+def amount(name: str) -> Each:
+    """A count that each request has, by its name."""
+
+    def counted(answers: Answers) -> Floats:
+        return numbers(_column(answers, name))
+
+    return counted
+
+
+def spent(name: str) -> Each:
+    """A span in nanoseconds that is 0 where it was not needed: undefined there."""
+
+    def positive(answers: Answers) -> Floats:
+        span_ns = _column(answers, name)
+        return np.where(span_ns > 0, span_ns, np.nan) / NANOSECONDS
+
+    return positive
+
+
+def _column(answers: Answers, name: str) -> Ints:
+    """What is derived goes before what is recorded: output tokens are those of the usage or of the reads."""
+    derived = name in ("first_at", "last_at", "output_tokens")
+    column: Ints = getattr(answers if derived else answers.records, name)
+    return column
+
+
+def tpot(answers: Answers) -> Floats:
+    """Undefined with a single read too, whatever the server reports: there is no pace in one instant."""
+    length = seconds_between(answers.first_at, answers.last_at)
+    after_first = numbers(answers.output_tokens) - numbers(answers.first_tokens)
+    return _ratio(length, np.where(answers.records.read_counts() > 1, after_first, np.nan))
+
+
+def ntpot(answers: Answers) -> Floats:
+    return _ratio(seconds_between(answers.records.sent_at, answers.last_at), numbers(answers.output_tokens))
+
+
+def user_speed(answers: Answers) -> Floats:
+    return _ratio(np.ones(len(answers)), tpot(answers))
+
+
+def _ratio(above: Floats, below: Floats) -> Floats:
+    """above / below where below is positive, NaN elsewhere."""
+    result = np.full(len(above), np.nan)
+    fine = below > 0
+    result[fine] = above[fine] / below[fine]
+    return result
+
+
+def stall(answers: Answers) -> Floats:
+    return numbers(answers.longest_gap) / NANOSECONDS
+
+
+def send_delay(answers: Answers) -> Floats:
+    records = answers.records
+    connecting = (records.connect_ns + records.tls_ns + records.retry_ns) / NANOSECONDS
+    return seconds_between(records.ready_at, records.sent_at) - connecting
+
+
+def icl(gaps: Gaps) -> GapSeries:
+    return GapSeries(gaps.length_s, None, gaps.ended_at, gaps.owner)
+
+
+def itl(gaps: Gaps) -> GapSeries:
+    """A read whose scaled estimate came to no token has no pace of its own."""
+    if gaps.one_token_each:
+        return GapSeries(gaps.length_s, None, gaps.ended_at, gaps.owner, of_tokens=True)
+    some = gaps.tokens > 0
+    if some.all():
+        tokens = gaps.tokens.astype(np.float64)
+        return GapSeries(gaps.length_s / tokens, tokens, gaps.ended_at, gaps.owner, of_tokens=True)
+    tokens = gaps.tokens[some].astype(np.float64)
+    return GapSeries(gaps.length_s[some] / tokens, tokens, gaps.ended_at[some], gaps.owner[some], of_tokens=True)
+
+
+# -- registry --------------------------------------------------------------------------------------------------------
 
 # A change for the worse in these fails a check; in all others it is told, and no more.
 _ALERTING = {
@@ -107,20 +208,20 @@ _answered(
 )
 _answered(
     "tpot",
-    formulas.tpot,
+    tpot,
     "(last_at - first_at) / (n - k1) [s/token]",
     "Time per output token after the first read; undefined when n <= k1, never 0.",
 )
 _gap(
     "itl",
-    formulas.itl,
+    itl,
     "(read_at[i+1] - read_at[i]) / k, weight k = read_tokens[i+1] [s/token]",
     "Pace per token: each gap divided by the k tokens that ended it, counted k times.",
 )
-_gap("icl", formulas.icl, "read_at[i+1] - read_at[i] [s]", "Gap between token-bearing reads: what a reader sees.")
+_gap("icl", icl, "read_at[i+1] - read_at[i] [s]", "Gap between token-bearing reads: what a reader sees.")
 _answered(
     "ntpot",
-    formulas.ntpot,
+    ntpot,
     "(last_at - sent_at) / n [s/token]",
     "End-to-end time spread over all output tokens, the prompt's share included.",
 )
@@ -150,7 +251,7 @@ _answered(
 )
 _answered(
     "stall",
-    formulas.stall,
+    stall,
     "max over i of (read_at[i+1] - read_at[i]) [s]",
     "The longest pause of an answer; undefined with a single read.",
 )
@@ -162,7 +263,7 @@ _sent(
 )
 _sent(
     "send_delay",
-    formulas.send_delay,
+    send_delay,
     "sent_at - ready_at - connect - tls - retry [s]",
     "Our own lateness: from when nothing but us stood in the way, connecting left out.",
 )
@@ -199,7 +300,7 @@ _answered(
 )
 _answered(
     "user_speed",
-    formulas.user_speed,
+    user_speed,
     "1 / tpot [tokens/s]",
     "Tokens per second that one reader sees once the answer has begun.",
 )

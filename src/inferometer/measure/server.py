@@ -1,15 +1,176 @@
-"""What the servers said of themselves during the load: deltas, means and quantiles pooled over the replicas."""
+"""What the servers reported during the load: counters and histograms over the run, pooled over the replicas."""
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from inferometer.measure.deltas import Series, all_series, histogram, pooled
 from inferometer.measure.telemetry import GPU, HOST, SERVER, named
-from inferometer.record.columns import Words
+from inferometer.record.columns import Floats, Ints, Words
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
+from inferometer.record.summary import (
+    Counter,
+    Gauge,
+    HistogramSummary,
+    MetricsSource,
+    ServerSummary,
+    SourceProblem,
+    Value,
+)
+from inferometer.vocabulary import Direction
+
+# -- deltas ----------------------------------------------------------------------------------------------------------
+
+FAR = np.iinfo(np.int64).max
+
+Labels = dict[str, str]
+Part = tuple[str, tuple[tuple[str, str], ...]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Series:
+    """The values that one thing of one source had, in order of time."""
+
+    source: str
+    name: str
+    labels: Labels
+    at: Ints
+    value: Floats
+    late: bool = False  # its source was read before it was there: counters appear with their first count
+
+
+def all_series(samples: Samples, sources: Sequence[str]) -> list[Series]:
+    """Every series of the sources, one per name and labels."""
+    chosen = np.flatnonzero(samples.source.mask(*sources))
+    if not len(chosen):
+        return []
+    columns = (samples.source, samples.name, samples.labels)
+    codes = np.stack([words.codes[chosen] for words in columns])
+    order = np.lexsort((samples.at[chosen], *codes))
+    edges = np.flatnonzero(np.any(np.diff(codes[:, order], axis=1), axis=0)) + 1
+    first_at = {source: int(samples.at[samples.source.mask(source)].min(initial=FAR)) for source in sources}
+    return [_series(samples, chosen[part], first_at) for part in np.split(order, edges)]
+
+
+def _series(samples: Samples, rows: Ints, first_at: dict[str, int]) -> Series:
+    first = samples.sample(int(rows[0]))
+    late = first.at > first_at[first.source]
+    return Series(first.source, first.name, first.labels, samples.at[rows], samples.value[rows], late)
+
+
+def growth(values: Floats) -> tuple[float, int]:
+    """How much a counter grew, and how often it began anew: after that it counts from 0."""
+    steps = np.diff(values)
+    resets = steps < 0
+    return float(steps[~resets].sum() + values[1:][resets].sum()), int(resets.sum())
+
+
+@dataclass(slots=True)
+class Pooled:
+    """A counter, or a part of a histogram, of all replicas together."""
+
+    grown: float = 0.0
+    resets: int = 0
+    by_source: dict[str, float] = field(default_factory=dict)
+
+    def add(self, source: str, grown: float, resets: int) -> None:
+        self.grown += grown
+        self.resets += resets
+        self.by_source[source] = self.by_source.get(source, 0.0) + grown
+
+
+def pooled(series: Sequence[Series], name: str, without: Sequence[str] = ()) -> Pooled | None:
+    """The growth of a name over all replicas, without series of some finish reasons; None where nobody has it. A series
+    that was not there before the load began at 0."""
+    chosen = [each for each in series if each.name == name and each.labels.get("finished_reason") not in without]
+    if not chosen:
+        return None
+    total = Pooled()
+    for each in chosen:
+        late = each.late and each.name != "process_started"
+        values = np.concatenate(([0.0], each.value)) if late else each.value
+        total.add(each.source, *growth(values))
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """What was observed between two scrapes: `counts[i]` values are at most `bounds[i]`, cumulative."""
+
+    count: float
+    total: float
+    bounds: tuple[float, ...] = ()
+    counts: tuple[float, ...] = ()
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count > 0 else None
+
+    def quantile(self, share: float) -> tuple[float | None, tuple[float, float | None]] | None:
+        """(estimate, bounds of its bucket). The buckets tell only the bounds; the estimate lies between them as if the
+        values were spread evenly, and is None in the last bucket, which has no end."""
+        if not self.counts or self.counts[-1] <= 0:
+            return None
+        rank = share * self.counts[-1]
+        at = next(i for i, reached in enumerate(self.counts) if reached >= rank)
+        low, high = (self.bounds[at - 1] if at else 0.0), self.bounds[at]
+        if math.isinf(high):
+            return None, (low, None)
+        before = self.counts[at - 1] if at else 0.0
+        inside = self.counts[at] - before
+        return low + (high - low) * ((rank - before) / inside if inside else 1.0), (low, high)
+
+
+def histogram(series: Sequence[Series], name: str) -> Histogram | None:
+    """A histogram of all replicas together: sum of sums by sum of counts, buckets at the bounds that all have."""
+    assert SERVER[name].kind == "histogram"
+    total, count = pooled(series, f"{name}_sum"), pooled(series, f"{name}_count")
+    if total is None or count is None:
+        return None
+    grown = None if total.resets or count.resets else _buckets(series, name)
+    if not grown:  # after a restart the buckets before it are lost
+        return Histogram(count.grown, total.grown)
+    bounds = tuple(sorted(grown))
+    counts = tuple(grown[bound] for bound in bounds)
+    honest = counts[-1] == count.grown and all(before <= after for before, after in pairwise(counts))
+    return Histogram(count.grown, total.grown, bounds, counts) if honest else Histogram(count.grown, total.grown)
+
+
+def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
+    """Growth by bound. Cumulative counts can be added at any bound that every part has."""
+    new = {_part(each) for each in series if each.name == f"{name}_count" and each.late}
+    parts: dict[Part, dict[float, float]] = {}
+    for each in series:
+        bound = _bound(each.labels.get("le")) if each.name == f"{name}_bucket" else None
+        if bound is None:
+            continue
+        if _part(each) in new:  # observed for the first time during the load
+            parts.setdefault(_part(each), {})[bound] = float(each.value[-1])
+        elif not each.late and len(each.value) > 1:  # seen before and after
+            parts.setdefault(_part(each), {})[bound] = float(each.value[-1] - each.value[0])
+    if not parts:
+        return {}
+    common = set.intersection(*(set(part) for part in parts.values()))
+    return {bound: sum(part[bound] for part in parts.values()) for bound in common}
+
+
+def _part(each: Series) -> Part:
+    """What a histogram is one of: a source, and labels other than the bound."""
+    return each.source, tuple(sorted(item for item in each.labels.items() if item[0] != "le"))
+
+
+def _bound(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None
+
+
+# -- server ----------------------------------------------------------------------------------------------------------
 
 QUANTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 ENDED_OTHERWISE = ("abort", "error")  # finish reasons that are no answers
@@ -17,7 +178,7 @@ MEANS = ("ttft", "itl", "tpot", "e2e", "queue_time", "prefill_time", "decode_tim
 CLIENT = "client"
 
 
-def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> dict[str, Any] | None:
+def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> ServerSummary | None:
     """Of all endpoints together; None where none was asked for. Deltas are from before the load to after it, gauges
     from its start to its end."""
     told = {note.facts["source"]: note.facts for note in notes if note.what in ("found", "observed")}
@@ -26,16 +187,16 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
     if not told and not sources:
         return None
     series = all_series(samples, sources)
-    return {
-        "sources": [_source(source, told.get(source, {}), series) for source in dict.fromkeys([*sources, *told])],
-        "counters": _counters(series),
-        "finished": _finished(series),
-        "histograms": _histograms(series),
-        "gauges": _gauges(series, start_at, end_at),
-        "prefix_hit_rate": _hit_rate(series),
-        "complete": bool(series) and all(_is_whole(series, source, start_at, end_at) for source in sources),
-        "restarted": any(_restarts(series, source) for source in sources),
-    }
+    return ServerSummary(
+        sources=[_source(source, told.get(source, {}), series) for source in dict.fromkeys([*sources, *told])],
+        counters=_counters(series),
+        finished=_finished(series),
+        histograms=_histograms(series),
+        gauges=_gauges(series, start_at, end_at),
+        prefix_hit_rate=_hit_rate(series),
+        complete=bool(series) and all(_is_whole(series, source, start_at, end_at) for source in sources),
+        restarted=any(_restarts(series, source) for source in sources),
+    )
 
 
 def is_server(source: str) -> bool:
@@ -52,21 +213,21 @@ def _sources(column: Words) -> list[str]:
     return [word for word in column.counts() if word is not None]
 
 
-def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> dict[str, Any]:
+def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> MetricsSource:
     own = [each for each in series if each.source == source]
     at = np.unique(np.concatenate([each.at for each in own])) if own else np.empty(0, np.int64)
-    return {
-        "url": source,
-        "engine": facts.get("engine") or None,
-        "names": facts.get("names", {}),
-        "config": facts.get("config", {}),
-        "scrapes": len(at),
-        "failed": facts.get("failed"),
-        "span_s": float(at[-1] - at[0]) / 1e9 if len(at) > 1 else None,
-        "restarts": _restarts(series, source),
-        "wanted": facts.get("wanted", False),
-        "problems": facts.get("problems", []),
-    }
+    return MetricsSource(
+        url=source,
+        engine=facts.get("engine") or None,
+        names=facts.get("names", {}),
+        config=facts.get("config", {}),
+        scrapes=len(at),
+        failed=facts.get("failed"),
+        span_s=float(at[-1] - at[0]) / 1e9 if len(at) > 1 else None,
+        restarts=_restarts(series, source),
+        wanted=facts.get("wanted", False),
+        problems=[SourceProblem(**problem) for problem in facts.get("problems", [])],
+    )
 
 
 def _restarts(series: Sequence[Series], source: str) -> int:
@@ -80,10 +241,10 @@ def _restarts(series: Sequence[Series], source: str) -> int:
     return resets[1] if len(resets) > 1 else 0
 
 
-def _counters(series: Sequence[Series]) -> dict[str, Any]:
+def _counters(series: Sequence[Series]) -> dict[str, Counter]:
     found = {name: pooled(series, name, _left_out(name)) for name in named("counter")}
     return {
-        name: {"grown": each.grown, "unit": SERVER[name].unit, "resets": each.resets, "by_source": each.by_source}
+        name: Counter(grown=each.grown, unit=SERVER[name].unit, resets=each.resets, by_source=each.by_source)
         for name, each in found.items()
         if each is not None
     }
@@ -102,25 +263,25 @@ def _finished(series: Sequence[Series]) -> dict[str, float]:
     return {reason: each.grown for reason, each in grown.items() if each is not None and each.grown}
 
 
-def _histograms(series: Sequence[Series]) -> dict[str, Any]:
+def _histograms(series: Sequence[Series]) -> dict[str, HistogramSummary]:
     found = {}
     for name in named("histogram"):
         each = histogram(series, name)
         if each is None or not each.count:
             continue
         quantiles = {word: each.quantile(share) for word, share in QUANTILES.items()}
-        found[name] = {
-            "unit": SERVER[name].unit,
-            "count": each.count,
-            "sum": each.total,
-            "mean": each.mean,
-            **{word: None if said is None else said[0] for word, said in quantiles.items()},
-            "buckets": {word: list(said[1]) for word, said in quantiles.items() if said is not None},
-        }
+        found[name] = HistogramSummary(
+            unit=SERVER[name].unit,
+            count=each.count,
+            sum=each.total,
+            mean=each.mean,
+            **{word: None if estimate is None else estimate[0] for word, estimate in quantiles.items()},
+            buckets={word: estimate[1] for word, estimate in quantiles.items() if estimate is not None},
+        )
     return found
 
 
-def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, Any]:
+def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, Gauge]:
     """Requests are added up over replicas, shares averaged, each at its own instants."""
     found = {}
     for name in ("running", "queued", "kv_usage", "hit_rate"):
@@ -130,7 +291,7 @@ def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, A
             shared = SERVER[name].unit == "share"
             means, tops = [float(each.mean()) for each in own], [float(each.max()) for each in own]
             together = float(np.mean(means)) if shared else sum(means)
-            found[name] = {"unit": SERVER[name].unit, "mean": together, "max": max(tops) if shared else sum(tops)}
+            found[name] = Gauge(unit=SERVER[name].unit, mean=together, max=max(tops) if shared else sum(tops))
     return found
 
 
@@ -141,24 +302,23 @@ def _hit_rate(series: Sequence[Series]) -> float | None:
     return hits.grown / queries.grown if hits and queries and queries.grown > 0 else None
 
 
-def server_values(server: Mapping[str, Any]) -> dict[str, Any]:
+def server_values(server: ServerSummary) -> dict[str, Value]:
     """The server's numbers as quantities of the run: means of its histograms, and what else compares."""
     values = {
-        f"server_{name}": _value(said["mean"], said["unit"], "lower", f"Server's {SERVER[name].title}, mean")
-        for name, said in server["histograms"].items()
+        f"server_{name}": _value(of.mean, of.unit, "lower", f"Server's {SERVER[name].title}, mean")
+        for name, of in server.histograms.items()
         if name in MEANS
     }
-    if server["prefix_hit_rate"] is not None:
+    if server.prefix_hit_rate is not None:
         title = "Prefix cache hit rate of the server"
-        values["server_prefix_hit_rate"] = _value(server["prefix_hit_rate"], "share", "higher", title)
-    if "preemptions" in server["counters"]:
-        grown = server["counters"]["preemptions"]["grown"]
-        values["server_preemptions"] = _value(grown, "requests", "lower", "Preemptions")
-    if "kv_usage" in server["gauges"]:
-        most = server["gauges"]["kv_usage"]["max"]
+        values["server_prefix_hit_rate"] = _value(server.prefix_hit_rate, "share", "higher", title)
+    if "preemptions" in server.counters:
+        values["server_preemptions"] = _value(server.counters["preemptions"].grown, "requests", "lower", "Preemptions")
+    if "kv_usage" in server.gauges:
+        most = server.gauges["kv_usage"].max
         values["server_kv_usage_max"] = _value(most, "share", None, "KV cache in use, at most")
     return values
 
 
-def _value(value: float | None, unit: str, direction: str | None, title: str) -> dict[str, Any]:
-    return {"value": value, "unit": unit, "direction": direction, "title": title, "interval": None}
+def _value(value: float | None, unit: str, direction: Direction | None, title: str) -> Value:
+    return Value(value=value, unit=unit, direction=direction, title=title)

@@ -6,23 +6,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
-from inferometer.measure import steadiness
+from inferometer.measure import window as steadiness
+from inferometer.measure.accuracy import tokens, uncertainty, with_error
 from inferometer.measure.answers import Answers, seconds_between
-from inferometer.measure.calibration import error_at
 from inferometer.measure.delivery import delivery
-from inferometer.measure.describe import describe_all
+from inferometer.measure.describe import ALWAYS, describe_all, described
 from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import attainments, goodput, stalls
-from inferometer.measure.inflight import InFlight
 from inferometer.measure.precision import precision_of
+from inferometer.measure.quantiles import Floats, Ints
 from inferometer.measure.rates import block_edges, block_means, concurrency, rates
-from inferometer.measure.registry import each_of
-from inferometer.measure.sessions import sessions
-from inferometer.measure.slices import slices
-from inferometer.measure.tokens import tokens
-from inferometer.measure.uncertainty import uncertainty
+from inferometer.measure.registry import REGISTRY, each_of
 from inferometer.measure.window import (
+    InFlight,
     Window,
     class_window,
     end_of,
@@ -35,7 +33,136 @@ from inferometer.measure.window import (
 from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Mask, Records, known
-from inferometer.record.schema import schema_of
+from inferometer.record.summary import (
+    Backlog,
+    ClassSummary,
+    ErrorCount,
+    Failures,
+    Instrument,
+    Loop,
+    Section,
+    Sessions,
+    Slice,
+    Slices,
+    StageSummary,
+    Steadiness,
+    Summary,
+    Trend,
+    WindowSummary,
+)
+from inferometer.vocabulary import NANOSECONDS
+
+# -- sessions --------------------------------------------------------------------------------------------------------
+
+
+def sessions(answers: Answers, chosen: Mask, confidence: float) -> Sessions | None:
+    """Of sessions whose first turn is among the chosen; None when every session has one turn."""
+    if not len(answers) or int(answers.records.turns.max()) <= 1:
+        return None
+    first, last, done = _ends(answers)
+    begun = chosen[first] & (answers.records.turn[first] == 0)
+    complete = begun & (done == answers.records.turns[first])
+    first, last, records = first[complete], last[complete], answers.records
+    start_at = records.scheduled_at[first]
+    values = {
+        "session_time": seconds_between(start_at, records.ended_at[last]),
+        "session_last_answer": seconds_between(start_at, answers.last_at[last]),
+        "session_turns": done[begun].astype(np.float64),
+    }
+    measures = {name: described(value, REGISTRY[name], ALWAYS, confidence) for name, value in values.items()}
+    return Sessions(count=int(begun.sum()), complete=int(complete.sum()), measures=measures)
+
+
+def _ends(answers: Answers) -> tuple[Ints, Ints, Ints]:
+    """For each session, in order of its start: index of its first and last turn, and answered turns."""
+    records = answers.records
+    order = np.lexsort((records.turn, records.session, records.traffic.codes))
+    new = _changes(records.session[order]) | _changes(records.traffic.codes[order])
+    starts = np.flatnonzero(new)
+    ends = np.append(starts[1:], len(order)) - 1
+    done = np.add.reduceat(answers.ok[order].astype(np.int64), starts)
+    by_time = np.argsort(order[starts], kind="stable")
+    return order[starts][by_time], order[ends][by_time], done[by_time]
+
+
+def _changes(column: "np.typing.NDArray[np.integer[Any]]") -> Mask:
+    return np.concatenate((np.array([True]), column[1:] != column[:-1]))
+
+
+# -- slices ----------------------------------------------------------------------------------------------------------
+
+MOST = 120
+_WIDTHS_S = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+
+
+def slices(answers: Answers, run: Window, measure: str) -> Slices | None:
+    """`ttft_*` are quantiles of `measure` among the answered requests scheduled in the slice."""
+    if run.length_s <= 0:
+        return None
+    width_s = next((w for w in _WIDTHS_S if run.length_s / w <= MOST), run.length_s / MOST)
+    count = max(1, int(np.ceil(run.length_s / width_s - 1e-9)))
+    edges = run.start_at + np.round(np.arange(count + 1) * width_s * NANOSECONDS).astype(np.int64)
+    columns = _columns(answers, edges, measure, width_s)
+    rows = [Slice(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
+    return Slices(width_s=width_s, measure=measure, rows=rows)
+
+
+def _columns(answers: Answers, edges: Ints, measure: str, width_s: float) -> dict[str, list[Any]]:
+    records, count = answers.records, len(edges) - 1
+    flight = InFlight.of(records.sent_at, records.ended_at)
+    offered = _sums(records.scheduled_at, None, edges)
+    tokens = np.zeros(count)
+    for reads in records.read_batches(None, ("read_at", "read_tokens")):
+        tokens += _sums(reads.at, reads.tokens.astype(np.float64), edges)
+    failures = _sums(records.ended_at[answers.failed], None, edges)
+    values = np.where(answers.ok, each_of(measure, answers), np.nan)
+    middle, high = _grouped_quantiles(_slice_of(records.scheduled_at, edges), values, count, (0.5, 0.9))
+    return {
+        "t": ((edges[:-1] - edges[0]) / NANOSECONDS).tolist(),
+        "offered_per_s": (offered / width_s).tolist(),
+        "tokens_per_s": (tokens / width_s).tolist(),
+        "in_flight": flight.mean(edges).tolist(),
+        "ttft_p50": middle,
+        "ttft_p90": high,
+        "failures": failures.astype(np.int64).tolist(),
+    }
+
+
+def _slice_of(at: Ints, edges: Ints) -> Ints:
+    """Which slice each instant is in; -1 outside. The last slice has its end."""
+    count = len(edges) - 1
+    index = np.searchsorted(edges, at, side="right") - 1
+    index = np.where(at == edges[-1], count - 1, index)
+    return np.where(known(at) & (index < count), index, -1)
+
+
+def _sums(at: Ints, amount: Floats | None, edges: Ints) -> Floats:
+    index = _slice_of(at, edges)
+    inside = index >= 0
+    weights = None if amount is None else amount[inside]
+    return np.bincount(index[inside], weights, len(edges) - 1).astype(np.float64)
+
+
+def _grouped_quantiles(
+    group: Ints, values: Floats, count: int, shares: tuple[float, ...]
+) -> tuple[list[float | None], ...]:
+    """Order-statistic quantiles of each group; None for an empty one."""
+    fine = ~np.isnan(values) & (group >= 0)
+    group, values = group[fine], values[fine]
+    ordered = values[np.lexsort((values, group))]
+    sizes = np.bincount(group, minlength=count)
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    return tuple(_picked(ordered, starts, sizes, share) for share in shares)
+
+
+def _picked(ordered: Floats, starts: Ints, sizes: Ints, share: float) -> list[float | None]:
+    ranks = np.maximum(np.ceil(share * sizes - 1e-9).astype(np.int64) - 1, 0)
+    return [
+        float(ordered[start + rank]) if size else None for start, rank, size in zip(starts, ranks, sizes, strict=True)
+    ]
+
+
+# -- summary ---------------------------------------------------------------------------------------------------------
 
 TOP_ERRORS = 10
 HEADLINE = ("ttft", "tpot", "itl", "e2e", "output_tokens")
@@ -43,7 +170,7 @@ HEADLINE_OPEN = ("ttft_scheduled", "ttft", "tpot", "itl", "e2e_scheduled", "e2e"
 HEADLINE_QUANTILES = ("p50", "p90")
 
 
-def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> dict[str, Any]:
+def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summary:
     """Everything about a run that its records tell."""
     facts = facts or Facts()
     answers = Answers.of(records)
@@ -53,13 +180,12 @@ def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> dict[
     parts = {name: _class_summary(by_class[name], plan, facts, name, run) for name in classes}
     only = parts[classes[0]]
     whole = only if len(classes) == 1 else _mixed_summary(answers, plan, facts, run)
-    return {
-        "schema": schema_of("summary"),
-        **whole,
-        "instrument": _instrument(whole, answers, facts),
-        "slices": slices(answers, run, whole["headline"][0]),
-        "traffic": parts if len(classes) > 1 else {},
-    }
+    return Summary(
+        **structs.asdict(whole),
+        instrument=_instrument(whole, answers, facts),
+        slices=slices(answers, run, whole.headline[0]),
+        traffic=parts if len(classes) > 1 else {},
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +195,7 @@ class Scope:
     window: Window
     run: Window
     limits: list[Limit]
-    loop: str  # "open", "closed", or "mixed" over several classes
+    loop: Loop
     asked: int | None  # concurrency
     confidence: float
 
@@ -78,30 +204,35 @@ class Scope:
         return HEADLINE if self.loop == "closed" else HEADLINE_OPEN
 
 
-def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: Window) -> dict[str, Any]:
+def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: Window) -> ClassSummary:
     """One traffic class: its window, its stages, and whether its load was delivered."""
     traffic = traffic_named(plan, name)
     window = class_window(answers, plan, facts, name)
     scope = Scope(window, run, traffic.limits, _loop([traffic]), _asked(traffic), plan.confidence)
     cuts = stage_windows(answers, plan, facts, name, window) if traffic.load.type == "stages" else []
     stages = [_stage_summary(answers, scope, traffic, stage, window) for stage, window in cuts]
-    goals = {"precision": precision_of(answers, plan, facts, traffic), "goal": facts.goals.get(name)}
-    return {**_section(answers, scope), **goals, "delivery": delivery(answers, plan, traffic, facts), "stages": stages}
+    return ClassSummary(
+        **structs.asdict(_section(answers, scope)),
+        precision=precision_of(answers, plan, facts, traffic),
+        goal=facts.goals.get(name),
+        delivery=delivery(answers, plan, traffic, facts),
+        stages=stages,
+    )
 
 
-def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> dict[str, Any]:
+def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> ClassSummary:
     """All classes together; limits and delivery are matters of each class."""
     asked = [_asked(traffic) for traffic in plan.classes]
     total = sum(n for n in asked if n is not None) if None not in asked else None
     scope = Scope(whole_window(answers, plan, facts), run, [], _loop(plan.classes), total, plan.confidence)
-    return {**_section(answers, scope), "precision": None, "goal": None, "delivery": None, "stages": []}
+    return ClassSummary(**structs.asdict(_section(answers, scope)))
 
 
-def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int, window: Window) -> dict[str, Any]:
+def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int, window: Window) -> StageSummary:
     """A stage is what was scheduled in its window; the rates are what arrived there, of whatever stage."""
     asked = traffic.load.stages[stage].concurrency if stage < len(traffic.load.stages) else None
-    section = _section(answers, replace(scope, window=window, asked=asked))
-    return {"stage": stage, **section, "outcomes": outcomes(answers, _chosen(answers, window))}
+    section = structs.asdict(_section(answers, replace(scope, window=window, asked=asked)))
+    return StageSummary(stage=stage, **section | {"outcomes": outcomes(answers, _chosen(answers, window))})
 
 
 def _asked(traffic: Traffic) -> int | None:
@@ -111,7 +242,7 @@ def _asked(traffic: Traffic) -> int | None:
     return traffic.load.concurrency
 
 
-def _loop(classes: list[Traffic]) -> str:
+def _loop(classes: list[Traffic]) -> Loop:
     kinds = {traffic.load.open_loop for traffic in classes}
     return "mixed" if len(kinds) > 1 else "open" if kinds == {True} else "closed"
 
@@ -120,49 +251,49 @@ def _chosen(answers: Answers, window: Window) -> Mask:
     return window.holds(answers.records.scheduled_at)
 
 
-def _section(answers: Answers, scope: Scope) -> dict[str, Any]:
+def _section(answers: Answers, scope: Scope) -> Section:
     """All numbers of one window: measures of the requests scheduled in it, rates of what arrived in it."""
     window, limits = scope.window, scope.limits
     chosen = _chosen(answers, window)
-    return {
-        "loop": scope.loop,
-        "confidence": scope.confidence,
-        "headline": list(scope.headline),
-        "headline_quantiles": list(HEADLINE_QUANTILES),
-        "window": _window(answers, scope, chosen),
-        "measures": describe_all(answers, chosen, limits, scope.confidence),
-        "rates": rates(answers, window, scope.run),
-        "concurrency": concurrency(answers, window, scope.asked),
-        "goodput": goodput(answers, chosen, window, limits, scope.loop != "closed"),
-        "attainment": attainments(answers, chosen, limits, scope.loop != "closed", scope.confidence),
-        "stalls": stalls(answers, chosen, limits),
-        "outcomes": outcomes(answers, np.ones(len(answers), np.bool_)),
-        "failures": _failures(answers, chosen),
-        "errors": errors(answers),
-        "tokens": tokens(answers, chosen),
-        "uncertainty": uncertainty(answers, chosen),
-        "sessions": sessions(answers, chosen, scope.confidence),
-    }
+    return Section(
+        loop=scope.loop,
+        confidence=scope.confidence,
+        headline=list(scope.headline),
+        headline_quantiles=list(HEADLINE_QUANTILES),
+        window=_window(answers, scope, chosen),
+        measures=describe_all(answers, chosen, limits, scope.confidence),
+        rates=rates(answers, window, scope.run),
+        concurrency=concurrency(answers, window, scope.asked),
+        goodput=goodput(answers, chosen, window, limits, scope.loop != "closed"),
+        attainment=attainments(answers, chosen, limits, scope.loop != "closed", scope.confidence),
+        stalls=stalls(answers, chosen, limits),
+        outcomes=outcomes(answers, np.ones(len(answers), np.bool_)),
+        failures=_failures(answers, chosen),
+        errors=errors(answers),
+        tokens=tokens(answers, chosen),
+        uncertainty=uncertainty(answers, chosen),
+        sessions=sessions(answers, chosen, scope.confidence),
+    )
 
 
-def _window(answers: Answers, scope: Scope, chosen: Mask) -> dict[str, Any]:
+def _window(answers: Answers, scope: Scope, chosen: Mask) -> WindowSummary:
     window, run = scope.window, scope.run
-    return {
-        "start_s": (window.start_at - run.start_at) / 1e9,
-        "end_s": (window.end_at - run.start_at) / 1e9,
-        "length_s": window.length_s,
-        "run_s": run.length_s,
-        "rule": window.rule,
-        "requests": int(chosen.sum()),
-        "steady": _steady(answers, window, scope.headline[0]),
-        "backlog": _backlog(answers, window),
-    }
+    return WindowSummary(
+        start_s=(window.start_at - run.start_at) / 1e9,
+        end_s=(window.end_at - run.start_at) / 1e9,
+        length_s=window.length_s,
+        run_s=run.length_s,
+        rule=window.rule,
+        requests=int(chosen.sum()),
+        steady=_steady(answers, window, scope.headline[0]),
+        backlog=_backlog(answers, window),
+    )
 
 
-def _steady(answers: Answers, window: Window, latency: str) -> dict[str, Any]:
+def _steady(answers: Answers, window: Window, latency: str) -> Steadiness:
     """Neither requests in flight nor the time to the first token may drift."""
     if window.length_s <= 0:
-        return steadiness.together({"in_flight": steadiness.Trend("unknown")})
+        return steadiness.together({"in_flight": Trend(status="unknown")})
     records, edges = answers.records, block_edges(window, steadiness.BLOCKS)
     flight = InFlight.of(records.sent_at, records.ended_at)
     values = np.where(answers.ok, each_of(latency, answers), np.nan)
@@ -174,7 +305,7 @@ def _steady(answers: Answers, window: Window, latency: str) -> dict[str, Any]:
     )
 
 
-def _backlog(answers: Answers, window: Window) -> dict[str, Any] | None:
+def _backlog(answers: Answers, window: Window) -> Backlog | None:
     """Growth of what was due and not yet done over the window's second half, when the first answers had their time."""
     middle_at = (window.start_at + window.end_at) // 2
     half = Window(middle_at, window.end_at, window.rule)
@@ -187,13 +318,13 @@ def _backlog(answers: Answers, window: Window) -> dict[str, Any] | None:
     growth = (trend.drift or 0.0) * float(waiting.mean())
     time_s = seconds_between(records.scheduled_at, records.ended_at)[window.holds(records.scheduled_at)]
     time_s = time_s[~np.isnan(time_s)]
-    return {
-        "growth": growth,
-        "growth_share": growth / offered if offered else None,
-        "p": trend.p,
-        "word": trend.word,
-        "time_in_system_s": float(time_s.mean()) if len(time_s) else None,
-    }
+    return Backlog(
+        growth=growth,
+        growth_share=growth / offered if offered else None,
+        p=trend.p,
+        status=trend.status,
+        time_in_system_s=float(time_s.mean()) if len(time_s) else None,
+    )
 
 
 def outcomes(answers: Answers, chosen: Mask) -> dict[str, int]:
@@ -209,19 +340,19 @@ def outcomes(answers: Answers, chosen: Mask) -> dict[str, int]:
     return {"ok": counts.pop("ok"), **dict(sorted(counts.items()))}
 
 
-def _failures(answers: Answers, chosen: Mask) -> dict[str, Any]:
+def _failures(answers: Answers, chosen: Mask) -> Failures:
     """The failure rate and its parts among the window's requests; censored ones are neither."""
     ok, failed = int((answers.ok & chosen).sum()), int((answers.failed & chosen).sum())
     decided = ok + failed
     by_outcome = outcomes(answers, chosen & answers.failed)
     by_outcome.pop("ok")
-    return {
-        "failure_rate": failed / decided if decided else None,
-        "failed": failed,
-        "first": _first_message(answers, chosen),
-        "censored": int((answers.censored & chosen).sum()),
-        "by_outcome": {word: n / decided for word, n in by_outcome.items()},
-    }
+    return Failures(
+        failure_rate=failed / decided if decided else None,
+        failed=failed,
+        first=_first_message(answers, chosen),
+        censored=int((answers.censored & chosen).sum()),
+        by_outcome={word: n / decided for word, n in by_outcome.items()},
+    )
 
 
 def _first_message(answers: Answers, chosen: Mask) -> str | None:
@@ -232,27 +363,28 @@ def _first_message(answers: Answers, chosen: Mask) -> str | None:
     return next((text for text in (texts[int(at)] for at in in_order) if text is not None), None)
 
 
-def errors(answers: Answers) -> list[dict[str, Any]]:
+def errors(answers: Answers) -> list[ErrorCount]:
     """The most frequent error messages of the run."""
     texts = answers.records.error[~answers.ok]
     top = Counter(text for text in texts if text is not None)
     ranked = sorted(top.items(), key=lambda item: (-item[1], item[0]))
-    return [{"message": message, "count": n} for message, n in ranked[:TOP_ERRORS]]
+    return [ErrorCount(message=message, count=n) for message, n in ranked[:TOP_ERRORS]]
 
 
-def _instrument(whole: dict[str, Any], answers: Answers, facts: Facts) -> dict[str, Any]:
+def _instrument(whole: ClassSummary, answers: Answers, facts: Facts) -> Instrument:
     """Our own error at this run's load, which each worker has its share of: streams in flight at most, and events in
     the busiest second (in a window shorter than that: on average)."""
-    records, rate = answers.records, whole["rates"]["output_rate"]
+    records, rate = answers.records, whole.rates["output_rate"]
     workers = max(1, len(np.unique(records.shard)))
-    tokens_per_s = rate["peak_1s"] or rate["window"] or 0.0
+    tokens_per_s = rate.peak_1s or rate.window or 0.0
     total = int(answers.read_tokens.sum())
     events = max(int(records.events.sum()), int(records.read_offsets[-1]))
-    streams = math.ceil(whole["concurrency"]["max"] / workers)
+    streams = math.ceil((whole.concurrency.max or 0) / workers)
     events_per_s = tokens_per_s * events / total / workers if total else 0.0
-    found = error_at(facts.calibration, streams, events_per_s, facts.stamps) if facts.calibration else None
-    point = {"workers": workers, "streams": streams, "events_per_s": events_per_s}
-    return {"stamps": facts.stamps, "calibrated": found is not None, **point, **(found or {})}
+    uncalibrated = Instrument(
+        stamps=facts.stamps, calibrated=False, workers=workers, streams=streams, events_per_s=events_per_s
+    )
+    return with_error(uncalibrated, facts.calibration) if facts.calibration else uncalibrated
 
 
 def slowest(records: Records, n: int = 10) -> list[dict[str, Any]]:

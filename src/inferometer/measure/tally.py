@@ -1,11 +1,5 @@
-"""Exact quantiles and intervals of more values than are held in memory: they are gone through several times instead.
-
-The first time shows how many there are and how far they reach; the second counts them in buckets 0.4% wide, for each
-block of time apart; the third keeps only those in the buckets that a quantile or an end of its interval fell into.
-Equal values of a block are kept as one, so what is kept grows with the clock's resolution and not with the run.
-Everything is counted in whole numbers, so that order statistics and intervals are those of `Sample` to the last bit,
-and sums differ by rounding only.
-"""
+"""Exact quantiles and intervals of more values than are held in memory, gone through several times instead; and a
+measure of gaps as a distribution, sorted in memory or tallied."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -13,14 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from inferometer.measure.answers import Answers, Gaps
 from inferometer.measure.quantiles import (
     MOST_REPEATED,
+    Distribution,
     Floats,
     Ints,
     Side,
     block_count,
     estimate,
+    sample,
 )
+from inferometer.measure.registry import Measure
+from inferometer.record.columns import Mask
+
+# -- tally -----------------------------------------------------------------------------------------------------------
 
 _MANTISSA = 52  # bits of a float behind its exponent
 _COARSE, _FINE = 8, 12  # bits of these that tell buckets apart: 2^-8 or 2^-12 of a value is the width of its bucket
@@ -330,3 +331,44 @@ class _Coarse:
 
     def squares_around(self, middle: float) -> float:
         return self._of.squares_around(middle)
+
+
+# -- gaps ------------------------------------------------------------------------------------------------------------
+
+_NONE = np.empty(0, np.int64)
+_NO_GAPS = Gaps(np.empty(0), _NONE, _NONE, _NONE)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GapValues:
+    sample: Distribution
+    tokens: int | None  # all weights together, where they are tokens
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+
+def gap_values(answers: Answers, of: Mask, measure: Measure) -> GapValues:
+    assert measure.gaps is not None
+    if not answers.records.held:
+        tally = gap_tally(answers, of, measure)
+        return GapValues(tally, tally.weight if measure.gaps(_NO_GAPS).of_tokens else None)
+    series = measure.gaps(answers.gaps)
+    values, weights, at = series.values, series.weights, series.at
+    if not of.all():
+        inside = of[series.owner]
+        values, weights, at = values[inside], None if weights is None else weights[inside], at[inside]
+    tokens = len(values) if weights is None else int(weights.sum())
+    return GapValues(sample(values, weights, at), tokens if series.of_tokens else None)
+
+
+def gap_tally(answers: Answers, of: Mask, measure: Measure) -> Tally:
+    """Of reads that are gone through as often as it takes."""
+    return Tally(lambda: gap_batches(answers, of, measure))
+
+
+def gap_batches(answers: Answers, of: Mask, measure: Measure) -> Iterator[Values]:
+    assert measure.gaps is not None
+    for series in map(measure.gaps, answers.gap_batches(of)):
+        weights = None if series.weights is None else series.weights.astype(np.int64)
+        yield Values(series.values, weights, series.at)

@@ -1,18 +1,14 @@
 """Every number of a summary by one name, `ttft.p99`, `output_rate`, `avg_latency`: what lists filter by, histories
-follow, comparisons and checks compare, tables and charts show. Works on any run, with records or without.
+follow, comparisons and checks compare; and what tokens cost."""
 
-A summary has `measures` (a distribution each: `mean`, `p50`, ..., `intervals`), `rates` (`window`, `run`) and, for what
-fits neither, `values`: `{name: {"value", "unit", "direction", "title", "interval"}}`. A measure that the vocabulary
-does not know says its own `unit`, `direction` and `title`.
-"""
-
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from inferometer.record.summary import Ends, MeasureSummary, Summary, Value
 from inferometer.vocabulary import MEASURES, Direction
 
-NOT_STATISTICS = {"count", "undefined", "tokens"}
+# -- values ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +28,12 @@ class Quantity:
         return self.name if self.statistic is None else f"{self.name}.{self.statistic}"
 
 
-def quantities(summary: Mapping[str, Any]) -> dict[str, Quantity]:
+def quantities(summary: Summary) -> dict[str, Quantity]:
     """By key, in the order of the summary; what is unknown is not there."""
-    return {each.key: each for each in _all(summary)}
+    return {quantity.key: quantity for quantity in _all(summary)}
 
 
-def quantity(summary: Mapping[str, Any], key: str) -> Quantity | None:
+def quantity(summary: Summary, key: str) -> Quantity | None:
     """One of them; `ttft p99` and `TTFT.P99` mean `ttft.p99`."""
     return quantities(summary).get(canonical(key))
 
@@ -46,51 +42,78 @@ def canonical(key: str) -> str:
     return ".".join(key.strip().lower().replace(".", " ", 1).split())
 
 
-def _all(summary: Mapping[str, Any]) -> Iterator[Quantity]:
-    for name, said in (summary.get("measures") or {}).items():
-        yield from _of_measure(name, said)
-    for name, said in (summary.get("rates") or {}).items():
-        yield from _scalar(name, said, said.get("window"), said.get("interval"))
+def _all(summary: Summary) -> Iterator[Quantity]:
+    for name, measure in summary.measures.items():
+        yield from _of_measure(name, measure)
+    for name, rate in summary.rates.items():
+        yield from _scalar(name, rate.window, rate.interval, rate.unit)
     yield from _of_whole(summary)
-    for name, said in (summary.get("values") or {}).items():
-        yield from _scalar(name, said, said.get("value"), said.get("interval"))
+    for name, value in summary.values.items():
+        yield from _scalar(name, value.value, value.interval, value.unit, value.direction, value.title)
 
 
-def _of_measure(name: str, said: Mapping[str, Any]) -> Iterator[Quantity]:
-    unit, direction, title = _named(name, said)
-    intervals = said.get("intervals") or {}
-    for statistic, value in said.items():
-        if _is_number(value) and statistic not in NOT_STATISTICS:
+def _of_measure(name: str, measure: MeasureSummary) -> Iterator[Quantity]:
+    unit, direction, title = _named(name, measure.unit, measure.direction, measure.title)
+    for statistic, value in measure.statistics.items():
+        if value is not None and not math.isnan(value):
             better = None if statistic == "std" else direction
-            yield Quantity(name, statistic, float(value), unit, better, title, _pair(intervals.get(statistic)))
+            interval = measure.intervals.get(statistic)
+            yield Quantity(name, statistic, float(value), unit, better, title, interval)
 
 
-def _of_whole(summary: Mapping[str, Any]) -> Iterator[Quantity]:
+def _of_whole(summary: Summary) -> Iterator[Quantity]:
     """What a summary has one of."""
-    concurrency, goodput = summary.get("concurrency") or {}, summary.get("goodput") or {}
-    yield from _scalar("concurrency", {}, concurrency.get("mean"))
-    yield from _scalar("goodput", {}, goodput.get("window"))
-    yield from _scalar("goodput_share", {}, goodput.get("share"))
-    yield from _scalar("failure_rate", {}, (summary.get("failures") or {}).get("failure_rate"))
-    yield from _scalar("stall_share", {}, (summary.get("stalls") or {}).get("share"))
+    yield from _scalar("concurrency", summary.concurrency.mean)
+    if summary.goodput is not None:
+        yield from _scalar("goodput", summary.goodput.window)
+        yield from _scalar("goodput_share", summary.goodput.share)
+    yield from _scalar("failure_rate", summary.failures.failure_rate)
+    if summary.stalls is not None:
+        yield from _scalar("stall_share", summary.stalls.share)
 
 
-def _scalar(name: str, said: Mapping[str, Any], value: object, interval: object = None) -> Iterator[Quantity]:
-    if isinstance(value, int | float) and _is_number(value):
-        unit, direction, title = _named(name, said)
-        yield Quantity(name, None, float(value), unit, direction, title, _pair(interval))
+def _scalar(
+    name: str,
+    value: float | None,
+    interval: Ends | None = None,
+    unit: str = "",
+    direction: Direction | None = None,
+    title: str | None = None,
+) -> Iterator[Quantity]:
+    if value is not None and not math.isnan(value):
+        yield Quantity(name, None, float(value), *_named(name, unit, direction, title), interval)
 
 
-def _named(name: str, said: Mapping[str, Any]) -> tuple[str, Direction | None, str]:
+def _named(name: str, unit: str, direction: Direction | None, title: str | None) -> tuple[str, Direction | None, str]:
     known = MEASURES.get(name)
     if known is not None:
         return known.unit, known.direction, known.title
-    return said.get("unit") or "", said.get("direction"), said.get("title") or name
+    return unit, direction, title or name
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
+# -- cost ------------------------------------------------------------------------------------------------------------
+
+HOUR_S = 3600
+MILLION = 1_000_000
 
 
-def _pair(interval: object) -> tuple[float | None, float | None] | None:
-    return (interval[0], interval[1]) if isinstance(interval, list | tuple) and len(interval) == 2 else None
+def shared_among(summary: Summary, gpus: int, price_per_gpu_hour: float | None) -> dict[str, Value]:
+    """`values` for a summary: throughput per GPU = tokens/s / GPUs; speed of a user = 1 / mean TPOT; cost of a million
+    tokens = price per hour * 1e6 / (tokens/s * 3600). Tokens: input and output. What is unknown is left out."""
+    known = quantities(summary)
+    rate, tpot = known.get("total_rate"), known.get("tpot.mean")
+    found = {}
+    if rate is not None:
+        found["throughput_per_gpu"] = _higher(rate.value / gpus, "Tokens per second and GPU")
+    if tpot is not None and tpot.value > 0:
+        found["tokens_per_s_user"] = _higher(1 / tpot.value, "Tokens per second and user")
+    if rate is not None and rate.value > 0 and price_per_gpu_hour is not None:
+        cost = price_per_gpu_hour * gpus * MILLION / (rate.value * HOUR_S)
+        found["cost_per_million_tokens"] = Value(
+            value=cost, unit="$", direction="lower", title="Cost of a million tokens"
+        )
+    return found
+
+
+def _higher(value: float, title: str) -> Value:
+    return Value(value=value, unit="tokens/s", direction="higher", title=title)

@@ -1,20 +1,86 @@
-"""Which stretch of a run is measured. Records hold everything; the window is chosen here, afterwards.
+"""Which stretch of a run is measured: the window, requests in flight over time, and whether it was steady. Records hold
+everything; the window is chosen here, afterwards."""
 
-Open loop: from the end of warm-up to the last scheduled arrival. Closed loop: while at least 95% of the asked
-concurrency is in flight. Stages: one window each, which together are the whole. Classes: while all have their load.
-"""
-
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 
 from inferometer.measure.answers import Answers
+from inferometer.measure.distributions import t_cdf
 from inferometer.measure.facts import Facts
-from inferometer.measure.inflight import InFlight
+from inferometer.measure.quantiles import Floats
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import MISSING, Ints, Mask, Records, known
+from inferometer.record.summary import Steadiness, Trend, TrendStatus
 from inferometer.vocabulary import NANOSECONDS
+
+# -- inflight --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class InFlight:
+    """Spans as sorted starts and sorted ends with their running sums: counting needs no pairing."""
+
+    starts: Ints
+    ends: Ints
+    start_sums: Floats
+    end_sums: Floats
+    origin: int  # sums are taken from here, so that they stay exact
+
+    @classmethod
+    def of(cls, starts: Ints, ends: Ints) -> Self:
+        """Spans without a start are left out; one without an end lasts to the last instant there is."""
+        begun = known(starts)
+        starts, ends = starts[begun], ends[begun]
+        last = max((int(x.max()) for x in (starts, ends) if len(x)), default=0)
+        starts, ends = np.sort(starts), np.sort(np.where(known(ends), ends, last))
+        origin = int(starts[0]) if len(starts) else 0
+        return cls(starts, ends, _running(starts - origin), _running(ends - origin), origin)
+
+    def mean(self, edges: Ints) -> Floats:
+        """Average in flight between each two neighbouring edges."""
+        area = self._area(edges, self.starts, self.start_sums) - self._area(edges, self.ends, self.end_sums)
+        return np.diff(area) / np.maximum(np.diff(edges), 1)
+
+    def _area(self, at: Ints, steps: Ints, sums: Floats) -> Floats:
+        """Integral up to `at` of how many steps have been passed: the sum of (at - step) over them."""
+        passed = np.searchsorted(steps, at, side="right")
+        return passed * (at - self.origin).astype(np.float64) - sums[passed]
+
+    def count(self, at: Ints) -> Ints:
+        """In flight at these instants; a request that ends there is gone, one that starts there has come."""
+        begun = np.searchsorted(self.starts, at, side="right")
+        return (begun - np.searchsorted(self.ends, at, side="right")).astype(np.int64)
+
+    def peak(self, start_at: int, end_at: int) -> int:
+        inside = self.starts[(self.starts >= start_at) & (self.starts <= end_at)]
+        at = np.concatenate((np.array([start_at], np.int64), inside))
+        return int(self.count(at).max())
+
+    def held(self, level: float, start_at: int | None = None, end_at: int | None = None) -> tuple[int, int] | None:
+        """From the first instant (in start_at..end_at) with at least `level` in flight to the last; None if never."""
+        if not len(self.starts):
+            return None
+        start_at = int(self.starts[0]) if start_at is None else start_at
+        end_at = int(self.ends[-1]) if end_at is None else end_at
+        inside = self.starts[(self.starts > start_at) & (self.starts <= end_at)]
+        moments = np.concatenate((np.array([start_at], np.int64), inside))
+        reached = moments[self.count(moments) >= level]
+        if not len(reached):
+            return None
+        after = self.ends[int(np.searchsorted(self.ends, reached[-1], side="right")) :]
+        below = after[self.count(after) < level]
+        return int(reached[0]), min(end_at, int(below[0])) if len(below) else end_at
+
+
+def _running(values: Ints) -> Floats:
+    return np.concatenate(([0.0], np.cumsum(values, dtype=np.float64)))
+
+
+# -- window ----------------------------------------------------------------------------------------------------------
 
 HELD_SHARE = 0.95  # of the asked concurrency: below it, the load is not the one that was asked for
 
@@ -192,3 +258,55 @@ def _held_stages(records: Records, traffic: Traffic, windows: list[tuple[int, Wi
 def _planned_ends(traffic: Traffic, start_at: int) -> tuple[int, ...]:
     lengths = np.cumsum([stage.duration for stage in traffic.load.stages])
     return tuple(start_at + round(float(end_s) * NANOSECONDS) for end_s in lengths)
+
+
+# -- steadiness ------------------------------------------------------------------------------------------------------
+
+BLOCKS = 20
+FEWEST_BLOCKS = 8  # blocks with a value: fewer cannot tell a trend from chance
+SIGNIFICANT = 0.01
+DRIFT = 0.10  # of the mean level over the window: what is less may be real, but changes no conclusion
+TEST = (
+    "t-test of the slope over 20 block means, with the effective number of blocks by their lag-1 correlation "
+    "(Santer et al. 2000); a trend has p < 0.01 and a drift over 10% of the mean"
+)
+
+
+def trend(means: Floats) -> Trend:
+    """Of block means in order of time, NaN where a block is empty."""
+    where = np.flatnonzero(np.isfinite(means))
+    if len(where) < FEWEST_BLOCKS:
+        return Trend(status="unknown")
+    y = means[where]
+    x = where / len(means) - np.mean(where / len(means))
+    slope = float(x @ y) / float(x @ x)
+    level = abs(float(y.mean()))
+    drift = slope / level if level else 0.0
+    p = _slope_p(x, y - y.mean() - slope * x, slope)
+    drifting = p < SIGNIFICANT and abs(drift) > DRIFT
+    return Trend(status="drifting" if drifting else "steady", p=p, drift=drift)
+
+
+def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
+    """Two-sided p of a slope, its standard error and degrees of freedom from the effective number of residuals."""
+    square = float(residuals @ residuals)
+    if square <= 1e-24 * max(1.0, slope**2):  # a perfect line, or nothing at all
+        return 0.0 if abs(slope) > 1e-12 else 1.0
+    correlation = max(0.0, float(residuals[1:] @ residuals[:-1]) / square)
+    effective = len(x) * (1 - correlation) / (1 + correlation)
+    degrees = effective - 2
+    if degrees < 1:
+        return 1.0
+    error = math.sqrt(square / degrees / float(x @ x))
+    return 2.0 * t_cdf(-abs(slope / error), degrees)
+
+
+_WORST: tuple[TrendStatus, ...] = ("drifting", "unknown")
+
+
+def together(trends: dict[str, Trend]) -> Steadiness:
+    """One status for several series: drifting if any is, steady only if all are."""
+    statuses = {trend.status for trend in trends.values()}
+    status: TrendStatus = next((worst for worst in _WORST if worst in statuses), "steady")
+    known = [trend.p for trend in trends.values() if trend.p is not None]
+    return Steadiness(status=status, test=TEST, p=min(known) if known else None, of=trends)

@@ -20,7 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from inferometer.observe import gpu, nvidia_smi
+from inferometer.observe import gpu
+from inferometer.observe import gpu as nvidia_smi
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.redactor import REDACTED
@@ -163,7 +164,7 @@ def gpu_facts() -> dict[str, Any] | None:
     """The GPUs of this machine and their driver; None where there are none."""
     if not Path("/dev/nvidiactl").exists() and shutil.which(nvidia_smi.COMMAND) is None:
         return None
-    return gpu.gpu_facts() or nvidia_smi.gpu_facts()
+    return gpu.gpu_facts() or nvidia_smi.nvidia_smi_facts()
 
 
 def container() -> str | None:

@@ -25,7 +25,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from inferometer import vocabulary
-from inferometer.documents.refused import MOST_INT
+from inferometer.documents.json_text import MOST_INT
 
 _BOUNDS = {"gt": "exclusiveMinimum", "ge": "minimum", "lt": "exclusiveMaximum", "le": "maximum"}
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # all but tabs: what ends a line, a header or an argument

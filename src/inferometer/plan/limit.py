@@ -1,4 +1,5 @@
-"""A limit as people write it, `ttft p99 < 500ms`, and as code reads it."""
+"""What is required of a number, as people write it: a limit, `ttft p99 < 500ms`, and a precision, `ttft
+p99 within 5%`."""
 
 import difflib
 import re
@@ -9,7 +10,9 @@ from pydantic import Field, WithJsonSchema
 
 from inferometer import vocabulary
 from inferometer.plan.fields import Phrase
-from inferometer.vocabulary import MEASURES, MeasureName
+from inferometer.vocabulary import MEASURES, MeasureName, percent_written
+
+# -- limit -----------------------------------------------------------------------------------------------------------
 
 STATS = ("mean", "min", "max", "std")
 _LIMIT = re.compile(r"\s*([\w-]+)(?:[ .]+([\w.%]+))?\s*(<=|>=|<|>)\s*(.+?)\s*")
@@ -150,3 +153,52 @@ def _written(value: float, unit: str) -> str:
 
 def _shortest(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+
+
+# -- precision -------------------------------------------------------------------------------------------------------
+
+_PRECISION = re.compile(r"\s*([\w-]+)[ .]+([\w.%]+)\s+within\s+(.+?)\s*")
+
+
+class Precision(Phrase):
+    """`measure stat within share`: half of the interval's width, as a share of the value."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [
+        {"type": "string", "examples": ["ttft p99 within 5%", "tpot mean within 1%"]}
+    ]
+
+    measure: str = Field(description="what is to be known", json_schema_extra={"enum": list(MEASURES)})
+    stat: str = Field("p50", description="p50, p99, p99.9 or mean")
+    within: float = Field(gt=0, le=1, description="how well, as a share of the value")
+
+    @classmethod
+    def split(cls, text: str) -> dict[str, Any]:
+        match = _PRECISION.fullmatch(text)
+        if match is None:
+            raise ValueError("must be a precision such as 'ttft p99 within 5%'")
+        return dict(zip(("measure", "stat", "within"), match.groups(), strict=True))
+
+    @classmethod
+    def checked(cls, said: dict[str, Any]) -> dict[str, Any]:
+        checked = dict(said)
+        if isinstance(said.get("measure"), str):
+            measure = measure_named(said["measure"])
+            if measure.scalar or measure.name.startswith("session_"):
+                raise ValueError(f"must name a measure that each request has, such as ttft or tpot, got {measure.name}")
+            checked["measure"] = measure.name
+            checked["stat"] = stat_named(str(said.get("stat", "p50")), measure)
+            if checked["stat"] != "mean" and checked["stat"][0] != "p":
+                raise ValueError(f"must be of a quantile or the mean: {said['stat']} has no interval")
+        if isinstance(said.get("within"), str):
+            checked["within"] = _relative(said["within"])
+        return checked
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.stat} within {percent_written(self.within)}"
+
+
+def _relative(text: str) -> float:
+    try:
+        return vocabulary.percent(text) if "%" in text else vocabulary.number(text)
+    except ValueError:
+        raise ValueError(f"must be within a percentage such as 5%, got {text}") from None

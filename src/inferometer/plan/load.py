@@ -16,7 +16,7 @@ from inferometer.plan.fields import (
     Requests,
     Section,
 )
-from inferometer.plan.precision import Precision
+from inferometer.plan.limit import Precision
 
 DEFAULT_REQUESTS = 400  # enough for a p99 with an interval: 368 independent samples at 95% confidence
 MOST_PER_S = 1_000_000  # beyond what a thousand workers send: a slip of the keyboard, which would fill the memory

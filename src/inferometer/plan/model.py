@@ -21,10 +21,10 @@ from inferometer.plan.fields import (
 )
 from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
-from inferometer.plan.observe import Observe
 from inferometer.plan.server import Server
-from inferometer.plan.target import Api, Bounds, Target, Timeouts, Tls
+from inferometer.plan.target import Api, Bounds, Observe, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
+from inferometer.wire.api import api_of
 
 __all__ = [
     "Api",
@@ -52,7 +52,6 @@ __all__ = [
 
 
 MOST_WORKERS = 10_000
-TAKE_IDS = ("completions", "embeddings")  # APIs
 OutputFormat = Literal[
     "json",
     "csv",
@@ -252,9 +251,9 @@ def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
         if slots is not None and slots < plan.workers:
             text = f"must be at least workers, {plan.workers}: each worker needs a share of it"
             yield Mistake(("load", name), text, ("load", "workers"))
-    if getattr(part.workload, "prompt_as", "text") == "token_ids" and plan.target.api not in TAKE_IDS:
+    if getattr(part.workload, "prompt_as", "text") == "token_ids" and not api_of(plan.target.api).takes_ids:
         text = f"must be text: api {plan.target.api} takes no token ids"
         yield Mistake(("workload", "prompt_as"), text, ("workload", "target"))
-    if getattr(part.workload, "images", None) is not None and plan.target.api != "chat":
+    if getattr(part.workload, "images", None) is not None and not api_of(plan.target.api).takes_images:
         text = f"need api chat: only its messages hold them, got {plan.target.api}"
         yield Mistake(("workload", "images"), text, ("workload", "target"))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.plan.flags import Flags
 from inferometer.plan.foreign.found import Foreign, IsExperiment
 from inferometer.plan.model import Plan
+from inferometer.plan.overrides import Flags
 from inferometer.plan.profiles import find_profile, hint_of, profiles
 from inferometer.plan.reading import file_text, plan_from, read_mapping
 

@@ -1,13 +1,19 @@
-"""`--set path=value`: one setting of a plan changed from the command line, wherever it is."""
+"""Changes to a plan from the command line: `--set path=value`, and the flags that people type daily."""
 
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from inferometer.errors import PlanError
 from inferometer.plan import paths, short
+from inferometer.plan.limit import measure_and_stat
+from inferometer.plan.model import OutputFormat
 from inferometer.plan.text import parse_yaml
+from inferometer.plan.workloads import TYPES
+
+# -- overrides -------------------------------------------------------------------------------------------------------
 
 APPEND: Final = "[+]"
 _STEP = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|\[(\d+|\+)\]|([^.\[\]"=\s]+))')
@@ -17,7 +23,7 @@ _STEP = re.compile(r'\.?(?:"((?:[^"\\]|\\.)*)"|\[(\d+|\+)\]|([^.\[\]"=\s]+))')
 class Override:
     """Where, and what; a step is a key, an index or `[+]`: one more entry."""
 
-    path: paths.Path
+    path: paths.PlanPath
     value: Any
     name: str  # the path as it was typed
 
@@ -30,7 +36,7 @@ def parse_override(text: str) -> Override:
     return Override(path, _value(path, text[at + 1 :], f"--set {text[:at]}"), text[:at])
 
 
-def _value(path: paths.Path, text: str, where: str) -> Any:
+def _value(path: paths.PlanPath, text: str, where: str) -> Any:
     """As YAML reads it; where the plan has nothing but text, what YAML would read as something else is the text."""
     wants_text = paths.holds_text(tuple(0 if step == APPEND else step for step in path))
     try:
@@ -46,7 +52,7 @@ def _value(path: paths.Path, text: str, where: str) -> Any:
     return value
 
 
-def _parse_path(text: str) -> tuple[paths.Path, int]:
+def _parse_path(text: str) -> tuple[paths.PlanPath, int]:
     steps: list[str | int] = []
     at = 0
     while match := _STEP.match(text, at):
@@ -75,7 +81,7 @@ def override(plan: Mapping[str, Any], overrides: Iterable[str | Override]) -> di
     return changed
 
 
-def _with(there: Any, steps: paths.Path, above: paths.Path, made: Override) -> Any:
+def _with(there: Any, steps: paths.PlanPath, above: paths.PlanPath, made: Override) -> Any:
     """A copy of what is there, with the value at the end of the steps."""
     if not steps:
         return made.value
@@ -92,7 +98,7 @@ def _with(there: Any, steps: paths.Path, above: paths.Path, made: Override) -> A
     return {**(there or {}), name: _with((there or {}).get(name), steps[1:], path, made)}
 
 
-def _is_list(there: Any, above: paths.Path, step: str | int) -> bool:
+def _is_list(there: Any, above: paths.PlanPath, step: str | int) -> bool:
     """Free keys may be digits, so below them only `[0]` and `[+]` make a list."""
     if there is not None:
         return isinstance(there, list)
@@ -102,13 +108,13 @@ def _is_list(there: Any, above: paths.Path, step: str | int) -> bool:
     return numbered and paths.holds_list(above)
 
 
-def _with_entry(entries: list[Any], steps: paths.Path, above: paths.Path, made: Override) -> list[Any]:
+def _with_entry(entries: list[Any], steps: paths.PlanPath, above: paths.PlanPath, made: Override) -> list[Any]:
     at = _index(entries, steps[0], above, made)
     present = entries[at] if at < len(entries) else None
     return [*entries[:at], _with(present, steps[1:], (*above, at), made), *entries[at + 1 :]]
 
 
-def _index(entries: list[Any], step: str | int, above: paths.Path, made: Override) -> int:
+def _index(entries: list[Any], step: str | int, above: paths.PlanPath, made: Override) -> int:
     """The entry that is meant: by number, by `[+]` for one more, or by its name."""
     if step == APPEND:
         return len(entries)
@@ -123,6 +129,227 @@ def _index(entries: list[Any], step: str | int, above: paths.Path, made: Overrid
     raise PlanError(f"--set {made.name}: {paths.written(above)} is a list: write {paths.written(above)}[0]")
 
 
-def _meant(path: paths.Path) -> str:
+def _meant(path: paths.PlanPath) -> str:
     close = paths.meant(path)
     return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+# -- flags -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What holds where neither the plan nor a flag says it."""
+
+    url: Sequence[str] = ()
+    model: str | None = None
+    key_env: str | None = None
+
+
+def defaults_in(environ: Mapping[str, str]) -> Defaults:
+    """`INFEROMETER_URL` (several with spaces between them), `INFEROMETER_MODEL`, `INFEROMETER_KEY_ENV`."""
+    return Defaults(
+        url=environ.get("INFEROMETER_URL", "").split(),
+        model=environ.get("INFEROMETER_MODEL") or None,
+        key_env=environ.get("INFEROMETER_KEY_ENV") or None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What was typed; values as they were written, `None` and empty where a flag was not given."""
+
+    name: str | None = None
+    url: Sequence[str] = ()
+    server: str | None = None
+    model: str | None = None
+    api: str | None = None
+    rate: str | float | None = None
+    concurrency: str | int | None = None
+    requests: str | int | None = None
+    duration: str | float | None = None
+    warmup: str | float | None = None
+    input_tokens: str | int | None = None
+    output_tokens: str | int | None = None
+    workers: str | int | None = None
+    seed: str | int | None = None
+    limit: Sequence[str] = ()
+    dataset: str | None = None
+    tokenizer: str | None = None
+    header: Sequence[str] = ()
+    output: Sequence[str] = ()
+    defaults: Defaults = Defaults()
+
+
+def with_flags(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    """The plan as the flags change it. A flag wins over the file; a new load drops what belonged to the old one."""
+    folded = _with_defaults(_aimed(short.long(plan), flags), flags.defaults)
+    sections: dict[str, Any] = {
+        "load": _load(folded, flags),
+        "stop": _stop(folded, flags),
+        "limits": _limits(folded, flags),
+        "workload": _workload(folded, flags),
+    }
+    changed = {name: section for name, section in sections.items() if section}
+    _reach_a_class(folded, set(changed))
+    outputs = {"outputs": _outputs(folded, flags)} if flags.output else {}
+    return {**folded, **changed, **outputs, **_given(flags, "name", "warmup", "workers", "seed")}
+
+
+def _given(flags: Flags, *names: str) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(flags, name)) is not None}
+
+
+def _mapping(plan: Mapping[str, Any], name: str) -> dict[str, Any]:
+    section = plan.get(name)
+    return dict(section) if isinstance(section, Mapping) else {}
+
+
+def _aimed(plan: dict[str, Any], flags: Flags) -> dict[str, Any]:
+    """A URL and a server to start exclude each other: the one that was typed takes the other's place."""
+    if flags.url and flags.server:
+        raise PlanError("--url and --server exclude each other: a server that is started has a URL of its own")
+    urls = [flags.url] if isinstance(flags.url, str) else list(flags.url)
+    typed = _given(flags, "model", "api")
+    target = {**_mapping(plan, "target"), **(short.target({**typed, "url": urls}) if urls else typed)}
+    if flags.header:
+        target["headers"] = _headers(target.get("headers"), flags.header)
+    if urls:
+        plan = {**plan, "server": None}
+    if flags.server is not None:
+        target.pop("url", None)
+        kept = _mapping(plan, "server")
+        plan = {**plan, "server": kept if kept.get("type") == flags.server else {"type": flags.server}}
+    return {**plan, "target": target} if target or "target" in plan else plan
+
+
+def _with_defaults(plan: dict[str, Any], usual: Defaults) -> dict[str, Any]:
+    """The URL where neither URL nor server is known; the model for whatever is measured, but for the simulator."""
+    target, server = _mapping(plan, "target"), _mapping(plan, "server")
+    added: dict[str, Any] = {}
+    if usual.url and not target.get("url") and not server:
+        added = dict(short.target({**target, "url": list(usual.url)}))
+    is_ours = server.get("type") == "simulator" if server else not (added or target).get("url")
+    if usual.model is not None and target.get("model") is None and not is_ours:
+        added["model"] = usual.model
+    if usual.key_env is not None and target.get("key_env") is None and not is_ours:
+        added["key_env"] = usual.key_env
+    return {**plan, "target": {**target, **added}} if added else plan
+
+
+def _headers(filed: Any, typed: Sequence[str]) -> dict[str, Any]:
+    """`Name: value` as curl takes it, or `Name=value`; it replaces the file's of that name, in whatever case."""
+    new: dict[str, Any] = {}
+    for text in typed:
+        match = re.match(r"\s*([^\s:=]+)\s*[:=]\s*(.*)", text, re.DOTALL)
+        if match is None:  # the text may be a secret: it is not repeated
+            raise PlanError("--header must be 'Name: value', such as 'X-Tenant: blue', got no colon")
+        new[match[1]] = match[2].strip()
+    names = {name.lower() for name in new}
+    kept = filed if isinstance(filed, Mapping) else {}
+    return {**{name: value for name, value in kept.items() if str(name).lower() not in names}, **new}
+
+
+def _workload(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    """Another dataset keeps nothing of the old workload but what counts its tokens."""
+    typed = _given(flags, "input_tokens", "output_tokens", "tokenizer")
+    filed = _mapping(plan, "workload")
+    if flags.dataset is None:
+        return {**filed, **typed} if typed else {}
+    counted = {name: filed[name] for name in ("tokenizer",) if name in filed}
+    return {**_dataset(flags.dataset), **counted, **typed}
+
+
+_DATA_ENDINGS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".parquet", ".txt", ".gz", ".zst", ".arrow")
+
+
+def _dataset(text: str) -> dict[str, str]:
+    """A file, a URL, or `owner/name` on the Hugging Face hub; `sharegpt=FILE` where the name does not tell the type."""
+    kind, place = _typed_place(text, tuple(TYPES))
+    if place in TYPES and kind is None:
+        raise PlanError(f"--dataset {text}: is a type of dataset, and which file?", f"--dataset {text}=FILE")
+    said = {"type": kind} if kind else {}
+    if place.startswith(("http://", "https://")):
+        return {**said, "url": place}
+    named = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", place) and not place.lower().endswith(_DATA_ENDINGS)
+    if kind == "huggingface" or (kind is None and named):
+        return {**said, "repo": place}
+    return {**said, "path": place}
+
+
+_FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet"}
+
+
+def _outputs(plan: Mapping[str, Any], flags: Flags) -> list[Any]:
+    """More files to write; one at a path of the plan's takes that one's place."""
+    new = [_output(text) for text in flags.output]
+    paths_ = {output["path"] for output in new}
+    filed = plan.get("outputs")
+    kept = filed if isinstance(filed, list) else []
+    return [*(one for one in kept if not isinstance(one, Mapping) or one.get("path") not in paths_), *new]
+
+
+def _output(text: str) -> dict[str, str]:
+    format_, path = _typed_place(text, get_args(OutputFormat))
+    format_ = format_ or next((name for end, name in _FORMATS.items() if path.lower().endswith(end)), None)
+    if format_ is None:
+        hint = f"--output FORMAT=FILE, with FORMAT one of {', '.join(get_args(OutputFormat))}"
+        raise PlanError(f"--output {text}: the name must end in {', '.join(_FORMATS)}, or say the format", hint)
+    return {"format": format_, "path": path}
+
+
+def _typed_place(text: str, types: Sequence[str]) -> tuple[str | None, str]:
+    """`vllm=result.json` is a type and a place; a name with a sign of equality in it is a place."""
+    kind, equals, place = text.partition("=")
+    return (kind, place) if equals and kind in types and place else (None, text)
+
+
+def _load(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    if flags.rate is None:
+        return {} if flags.concurrency is None else {"type": "concurrency", "concurrency": flags.concurrency}
+    if _is_endless(flags.rate):
+        hint = "--concurrency 64 sends as fast as answers come"
+        raise PlanError(f"--rate must be finite, got {flags.rate}", hint)
+    old = _mapping(plan, "load")
+    kind = short.load_type(old)
+    new: dict[str, Any] = {"type": "poisson", "rate": flags.rate}
+    if kind in short.RATE_TYPES:
+        new = {"type": kind, "rate": flags.rate}
+        new |= {name: value for name, value in old.items() if name in ("cv", "max_concurrency")}
+    return new if flags.concurrency is None else {**new, "max_concurrency": flags.concurrency}
+
+
+def _is_endless(rate: str | float) -> bool:
+    if isinstance(rate, str):
+        return rate.strip().lower().lstrip("+") in ("inf", ".inf", "infinity", "max", "∞")
+    return math.isinf(rate)
+
+
+def _stop(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    """`--requests` or `--duration` is how the run ends, in place of how the file ends it."""
+    ends = _given(flags, "requests", "duration")
+    kept = {name: value for name, value in _mapping(plan, "stop").items() if name in ("errors", "drain")}
+    return {**kept, **ends} if ends else {}
+
+
+def _limits(plan: Mapping[str, Any], flags: Flags) -> list[Any]:
+    """A typed limit replaces the file's on the same measure and statistic; the others stay."""
+    if not flags.limit:
+        return []
+    typed = [flags.limit] if isinstance(flags.limit, str) else list(flags.limit)
+    replaced = {measure_and_stat(each) for each in typed} - {None}
+    filed = plan.get("limits")
+    kept = filed if isinstance(filed, list) else []
+    return [*(each for each in kept if measure_and_stat(each) not in replaced), *typed]
+
+
+def _reach_a_class(plan: Mapping[str, Any], changed: set[str]) -> None:
+    """With traffic classes, a flag must change something: a section that no class inherits is out of its reach."""
+    classes = [each for each in plan.get("traffic") or [] if isinstance(each, Mapping)]
+    mistakes = [
+        f"every traffic class has its own {name}, so that no flag reaches it; use --set traffic[0].{name}=..."
+        for name in sorted(changed)
+        if classes and all(name in each for each in classes)
+    ]
+    if mistakes:
+        raise PlanError(mistakes)

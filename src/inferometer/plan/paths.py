@@ -11,7 +11,7 @@ from inferometer.plan.fields import Section
 from inferometer.plan.model import Plan
 from inferometer.plan.workloads import section_of
 
-Path = tuple[str | int, ...]
+PlanPath = tuple[str | int, ...]
 ANYTHING = object()  # below `extra`, `args` and `headers` every key is right
 
 
@@ -114,7 +114,7 @@ def known_paths() -> tuple[str, ...]:
     return tuple(dict.fromkeys(written(path) for path in _walk(Plan, ())))
 
 
-def _walk(kind: Any, path: Path) -> Iterator[Path]:
+def _walk(kind: Any, path: PlanPath) -> Iterator[PlanPath]:
     if path:
         yield path
     for each in _members(kind):

@@ -1,20 +1,237 @@
-"""A plan from a file, from standard input or from Python, with every mistake said at once."""
+"""A plan from a file, from standard input or from Python, with every mistake reported at once: a path, what is wrong
+there, and the value as it was written."""
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from inferometer.documents.files import file_bytes, stdin_bytes, text_in
-from inferometer.documents.refused import RefusedError
+from inferometer.documents.json_text import RefusedError
 from inferometer.errors import PlanError
-from inferometer.plan import paths
-from inferometer.plan.fields import Mistake
-from inferometer.plan.flags import Flags, with_flags
-from inferometer.plan.mistakes import mistakes_in
+from inferometer.plan import paths, short
+from inferometer.plan.fields import Mistake, SectionError
 from inferometer.plan.model import Plan
-from inferometer.plan.overrides import Override, override, parse_override
+from inferometer.plan.overrides import Flags, Override, override, parse_override, with_flags
+from inferometer.plan.paths import PlanPath
+from inferometer.plan.secrets import is_secret, redacted_fields, redacted_line, redacted_url, redacted_words
 from inferometer.plan.text import as_written, parse_json, parse_yaml, refused
+
+# -- mistakes --------------------------------------------------------------------------------------------------------
+
+_NOTHING = object()
+_WORDS = {
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be finite",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "dict_type": "must be settings by name (name: value)",
+    "recursion_loop": "must not contain itself",
+}
+_STARTS = {
+    "bool_": "must be true or false",
+    "int_": "must be a whole number",
+    "float_": "must be a number",
+}
+
+
+@dataclass(slots=True)
+class _Written:
+    """A plan as it was written, and made long once for all its mistakes: there may be as many as traffic classes."""
+
+    plan: Mapping[str, Any]
+    _long: dict[str, Any] | None = None
+    _whole: dict[str, Any] | None = None
+
+    @property
+    def long(self) -> dict[str, Any]:
+        if self._long is None:
+            self._long = short.long(self.plan)
+        return self._long
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """With what its traffic classes inherit."""
+        if self._whole is None:
+            self._whole = short.inherited(self.long)
+        return self._whole
+
+
+def mistakes_in(plan: Mapping[str, Any]) -> tuple[Plan | None, list[Mistake]]:
+    """The plan, or everything that is wrong with it.
+
+    Checks between sections run only on sections that are right, so what is wrong is left out and the rest is
+    looked at once more; of that second look only what concerns no left-out section counts.
+    """
+    written = _Written(plan)
+    try:
+        return Plan.model_validate(dict(plan)), []
+    except ValidationError as error:
+        found = list(_told(error, written))
+    wrong = {_section(mistake.path) for mistake in found}
+    try:
+        Plan.model_validate(_without(plan, wrong))
+    except ValidationError as error:
+        left_out = {str(path[-1]) for path in wrong if path}
+        found += [each for each in _told(error, written) if each.about and not left_out & set(each.about)]
+    return None, list(dict.fromkeys(found))
+
+
+def _section(path: PlanPath) -> PlanPath:
+    """The part of the plan that is left out for a second look: a section, of a traffic class where it is in one."""
+    return path[: 3 if path[:1] == ("traffic",) else 1]
+
+
+def _without(plan: Mapping[str, Any], wrong: set[PlanPath]) -> dict[str, Any]:
+    rest = {name: value for name, value in plan.items() if (name,) not in wrong}
+    classes = short.several(rest.get("traffic"))
+    if not isinstance(classes, list) or any(path[:1] == ("traffic",) and len(path) < 3 for path in wrong):
+        rest.pop("traffic", None)
+        return rest
+    rest["traffic"] = [_class_without(each, at, wrong) for at, each in enumerate(classes)]
+    return rest
+
+
+def _class_without(each: Any, at: int, wrong: set[PlanPath]) -> Any:
+    if not isinstance(each, Mapping):
+        return each
+    return {name: value for name, value in each.items() if ("traffic", at, name) not in wrong}
+
+
+def _told(error: ValidationError, plan: _Written) -> Iterator[Mistake]:
+    for each in error.errors(include_url=False):
+        path = _blamed(_plain(each["loc"], each["type"] in ("extra_forbidden", "invalid_key")), plan)
+        cause = each.get("ctx", {}).get("error")
+        if isinstance(cause, SectionError):
+            for found in cause.mistakes:
+                yield Mistake(_blamed((*path, *found.path), plan), found.text, found.about or _about(path))
+        else:
+            yield Mistake(_without_index(path, plan), _text(each, path, plan))
+
+
+def _about(path: PlanPath) -> tuple[str, ...]:
+    return tuple(str(step) for step in _section(path)[-1:])
+
+
+def _plain(loc: tuple[str | int, ...], is_key: bool) -> PlanPath:
+    """Pydantic's location without the steps that only it knows: the member of a union, the key of a mapping."""
+    steps: PlanPath = ()
+    for at, step in enumerate(loc):
+        member = paths.kind_at((*steps, step)) is None and not (is_key and at + 1 == len(loc))
+        if step != "[key]" and not member:
+            steps = (*steps, step)
+    return steps
+
+
+def _blamed(path: PlanPath, plan: _Written) -> PlanPath:
+    """Where it was written: what a traffic class inherited is a mistake of the top of the plan."""
+    if len(path) < 3 or path[0] != "traffic" or path[2] not in short.INHERITED:
+        return path
+    own = _written_at(path[:3], plan)
+    if own is _NOTHING:
+        return path[2:]
+    inherits = path[2] in ("workload", "sampling", "stop") and isinstance(own, Mapping) and len(path) > 3
+    return path[2:] if inherits and path[3] not in own and _written_at(path[2:4], plan) is not _NOTHING else path
+
+
+def _without_index(path: PlanPath, plan: _Written) -> PlanPath:
+    """`limits` and not `limits[0]`, where one was written without a list."""
+    if len(path) < 2 or not isinstance(path[-1], int):
+        return path
+    try:
+        alone = not isinstance(paths.value_at(plan.plan, path[:-1]), list | tuple)
+    except KeyError:
+        written = _written_at(path[:-1], plan)
+        alone = path[-1] == 0 and isinstance(written, list) and len(written) == 1
+    return path[:-1] if alone else path
+
+
+def _written_at(path: PlanPath, plan: _Written) -> Any:
+    """The value at a path as it was written: in a short form, the short form itself."""
+    try:
+        return paths.value_at(plan.plan, path)
+    except KeyError:
+        pass
+    try:
+        return paths.value_at(plan.long, path)
+    except KeyError:
+        return _NOTHING
+
+
+def _text(error: Any, path: PlanPath, plan: _Written) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "missing":
+        return "is missing"
+    if kind == "extra_forbidden":
+        return _unknown(path, plan)
+    if kind == "invalid_key":
+        return "must be a name (put it in quotes)"
+    value = _written_at(path, plan)
+    got = "" if value is _NOTHING else f", got {shown(value, path)}"
+    if kind == "literal_error":
+        return f"must be {_choices(context['expected'])}{got}{_closest(value, context['expected'])}"
+    if kind == "value_error":
+        text = str(context["error"])
+        return f"{text}{got}" if text.startswith("must") else text
+    if kind in ("model_type", "model_attributes_type"):
+        return f"{_settings(path, plan)}{got}"
+    words = _WORDS.get(kind) or next((text for start, text in _STARTS.items() if kind.startswith(start)), None)
+    quoting = " (put it in quotes)" if kind == "string_type" and isinstance(value, int | float) else ""
+    return f"{words.format(**_readable(context)) if words else error['msg']}{got}{quoting}"
+
+
+def _readable(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Bounds as people write them: 1,000,000 and not 1e+06."""
+    return {name: f"{value:,.15g}" if isinstance(value, int | float) else value for name, value in context.items()}
+
+
+def _unknown(path: PlanPath, plan: _Written) -> str:
+    whole = plan.whole
+    section, several = paths.section_at(path[:-1], whole), paths.sections_at(path[:-1])
+    of = f" of type {section.model_fields['type'].default}" if section and len(several) > 1 else ""
+    if others := [each.model_fields["type"].default for each in several if str(path[-1]) in each.model_fields]:
+        return f"is not a setting{of}; it belongs to type {', '.join(others)}"
+    if close := paths.meant(path, whole):
+        return f"is not a setting{of}; did you mean {' or '.join(close)}?"
+    return f"is not a setting{of}; there are {', '.join(section.model_fields)}" if section else "is not a setting"
+
+
+def _settings(path: PlanPath, plan: _Written) -> str:
+    section = paths.section_at(path, plan.plan)
+    some = f" such as {', '.join(list(section.model_fields)[:3])}" if section else ""
+    return f"must be settings by name{some}"
+
+
+def _choices(expected: str) -> str:
+    return expected.replace("'", "") if " or " not in expected else f"one of {expected.replace(chr(39), '')}"
+
+
+def _closest(value: Any, expected: str) -> str:
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    close = difflib.get_close_matches(str(value), choices, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def shown(value: Any, path: PlanPath) -> str:
+    """A value as it was written, without the secrets that it may hold."""
+    if any(is_secret(step) for step in path if isinstance(step, str)):
+        return "a value that is not shown"
+    if isinstance(value, str):
+        return as_written(redacted_line(redacted_url(value) if "//" in value else value))
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return as_written(redacted_words(value))
+    return as_written(redacted_fields({"": value})[""])
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | None = None) -> Plan:

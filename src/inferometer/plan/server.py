@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -11,8 +11,32 @@ from inferometer.plan import short
 from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Line, Mistake, RequestPath, Section, one_or_several
 from inferometer.plan.target import Target, Url
 
-ServerType = Literal["vllm", "sglang", "llamacpp", "tgi", "command", "simulator", "container", "external"]
-ENGINES = ("vllm", "sglang", "llamacpp", "tgi")
+
+class EngineName(NamedTuple):
+    """An inference engine as plans name it: where its `Engine` is, which `target.launch` imports on use."""
+
+    place: str
+    model_flags: tuple[str, ...] = ()  # that may name the model in place of server.model
+
+
+_HERE = "inferometer.target.engines"
+ENGINES: dict[str, EngineName] = {  # an engine is added here and as a file of target/engines
+    "vllm": EngineName(f"{_HERE}.vllm:ENGINE"),
+    "sglang": EngineName(f"{_HERE}.sglang:ENGINE"),
+    "llamacpp": EngineName(f"{_HERE}.llamacpp:ENGINE", ("m", "model", "hf", "hf-repo", "hfr", "model-url", "mu")),
+    "tgi": EngineName(f"{_HERE}.tgi:ENGINE"),
+}
+SERVERS: dict[str, str] = {  # every type of server, and where its `Engine` is
+    **{name: engine.place for name, engine in ENGINES.items()},
+    "command": f"{_HERE}.command:COMMAND",
+    "simulator": f"{_HERE}.simulator:ENGINE",
+    "container": "inferometer.target.container:CONTAINER",
+    "external": f"{_HERE}.command:EXTERNAL",
+}
+if TYPE_CHECKING:
+    ServerType = str
+else:
+    ServerType = Literal[tuple(SERVERS)]
 _STARTED = (*ENGINES, "command", "simulator", "container")
 _BELONGS: dict[str, tuple[str, ...]] = {  # fields that only some types have
     "url": ("external",),
@@ -37,7 +61,6 @@ _OWN_FIELDS = {  # flags that are settings of the server's section, and which
     "model-path": "model",
     "model-id": "model",
 }
-_SAYS_MODEL = {"llamacpp": {"m", "model", "hf", "hf-repo", "hfr", "model-url", "mu"}}
 
 
 def _words(value: Any) -> Any:
@@ -125,9 +148,7 @@ class Ready(Section):
 class Server(Section):
     """A server that is started for the run and ended after it, or that runs elsewhere and is awaited."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [
-        {"enum": list(ServerType.__args__), "description": "its type"}  # type: ignore[attr-defined]
-    ]
+    short_forms: ClassVar[list[dict[str, Any]]] = [{"enum": list(SERVERS), "description": "its type"}]
 
     type: ServerType = Field("simulator", description="which server to start")
     model: Line | None = Field(None, description="what it serves; default: target.model")
@@ -195,7 +216,7 @@ class Server(Section):
         if self.type == "command":
             yield from self._of_command()
         if self.type in ENGINES:
-            yield from self._of_args()
+            yield from self._of_args(ENGINES[self.type])
 
     def _of_command(self) -> Iterator[Mistake]:
         if not self.command:
@@ -210,17 +231,19 @@ class Server(Section):
         words = [*self.command, *self.flags, *map(str, self.args.values()), *self.env.values()]
         return any(placeholder in word for word in words)
 
-    def _of_args(self) -> Iterator[Mistake]:
+    def _of_args(self, engine: EngineName) -> Iterator[Mistake]:
         for name in self.args:
             bare = _bare(name)
             own = _OWN_FIELDS.get(bare)
-            if own is not None and not (own == "model" and bare in _SAYS_MODEL.get(self.type, ())):
+            if own is not None and not (own == "model" and bare in engine.model_flags):
                 yield Mistake(("args", name), f"is a setting of its own: server.{own}")
 
     def needs_of(self, target: Target) -> Iterator[Mistake]:
         """What an engine cannot start without, and the rest of the plan does not say either."""
-        named = {_bare(name) for name in self.args} & _SAYS_MODEL.get(self.type, set())
-        if self.type in ENGINES and not (self.model or target.model or named):
+        engine = ENGINES.get(self.type)
+        if engine is None or self.model or target.model:
+            return
+        if not any(_bare(name) in engine.model_flags for name in self.args):
             text = f"is missing: {self.type} needs to know what to serve"
             yield Mistake(("server", "model"), text, ("server", "target"))
 

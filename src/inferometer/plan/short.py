@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from inferometer import vocabulary
+from inferometer.wire.api import endpoints
 
 INHERITED = ("workload", "load", "sampling", "stop", "limits")
 RATE_TYPES = ("constant", "poisson", "gamma")
@@ -29,8 +30,30 @@ _ENDINGS = {".txt": "prompts", ".csv": "table", ".jsonl": "table", ".parquet": "
 
 
 def target(value: Any) -> Any:
-    """`http://...`, or several of them, are a target's `url`."""
-    return {"url": value} if isinstance(value, str | list) else value
+    """`http://...`, or several of them, are a target's `url`; `http://host/v1/chat/completions` names its `api` too."""
+    opened = {"url": value} if isinstance(value, str | list) else value
+    return _without_endpoint(opened) if isinstance(opened, Mapping) else opened
+
+
+def _without_endpoint(target: Mapping[str, Any]) -> Mapping[str, Any]:
+    """URLs that disagree with one another, or with an `api` that is set, stay: the model names the mistake."""
+    written = target.get("url")
+    urls = [written] if isinstance(written, str) else written
+    if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls) or target.get("path") is not None:
+        return target
+    split = [endpoint(url) for url in urls]
+    apis = {api for _, api in split}
+    if len(apis) != 1 or None in apis or target.get("api") not in {None, *apis}:
+        return target
+    bases = [base for base, _ in split]
+    return {**target, "url": bases[0] if isinstance(written, str) else bases, "api": apis.pop()}
+
+
+def endpoint(url: str) -> tuple[str, str | None]:
+    """The base address and the API of a URL that ends in the path of a request; `None` where it does not."""
+    whole = url.strip().rstrip("/")
+    path = next((path for path in endpoints() if whole.endswith(path)), None)
+    return (url, None) if path is None else (whole.removesuffix(path), endpoints()[path])
 
 
 def server(value: Any) -> Any:

@@ -1,19 +1,30 @@
-"""What is measured and how it is spoken to: the `target` of a plan."""
+"""What is measured and how it is spoken to, and what is watched during the load: the `target` and
+`observe` of a plan."""
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from inferometer.plan import short
 from inferometer.plan.fields import Count, Duration, Headers, Line, Mistake, RequestPath, Section, one_or_several
+from inferometer.wire.api import APIS, api_of, endpoints
+
+# -- target ----------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:  # reading a plan needs no TLS
     from inferometer.wire.origin import Trust
 
-Api = Literal["completions", "chat", "responses", "embeddings", "rerank", "anthropic", "tgi", "template"]
-KEYS = {"anthropic": "ANTHROPIC_API_KEY"}  # where the key of an API is usually kept, if not in OPENAI_API_KEY
+    Api = str
+else:
+    Api = Literal[tuple(APIS)]
+
+
+_NO_SCHEME = re.compile(  # localhost, 10.0.0.7:8000, gpu-node:8000/v1; a bare name may be a typo, or want https
+    r"(localhost|\d+(\.\d+){3}|\[[\da-f:.]+\]|[a-z0-9][\w.-]*(?=:\d))(:\d+)?(/\S*)?", re.ASCII | re.IGNORECASE
+)
 
 
 def _http_url(text: str) -> str:
@@ -30,7 +41,13 @@ def _http_url(text: str) -> str:
     return url
 
 
+def _address(text: str) -> str:
+    """As people type it: `localhost:8000` is http://localhost:8000."""
+    return _http_url(f"http://{text.strip()}" if _NO_SCHEME.fullmatch(text.strip()) else text)
+
+
 Url = Annotated[str, AfterValidator(_http_url)]
+Address = Annotated[str, AfterValidator(_address)]
 
 
 class Tls(Section):
@@ -83,7 +100,9 @@ class Target(Section):
         {"type": "array", "items": {"type": "string"}, "description": "its urls"},
     ]
 
-    url: Annotated[list[Url], one_or_several(Url)] = Field([], description="where the server is; several take turns")
+    url: Annotated[list[Address], one_or_several(Address)] = Field(
+        [], description="where the server is; several take turns"
+    )
     model: Line | None = Field(None, description="asked of /v1/models when not given")
     api: Api = Field("completions", description="how requests and answers are written")
     path: RequestPath | None = Field(None, description="request path, when it is not the API's usual one")
@@ -105,11 +124,75 @@ class Target(Section):
     @classmethod
     def _short(cls, value: Any) -> Any:
         said = short.target(value)
-        usual = KEYS.get(str(said.get("api"))) if isinstance(said, dict) else None
-        return said if usual is None else {"key_env": usual} | said
+        api = said.get("api") if isinstance(said, dict) else None
+        usual = api_of(api).key_env if isinstance(api, str) and api in APIS else cls.model_fields["key_env"].default
+        return said if usual == cls.model_fields["key_env"].default else {"key_env": usual} | said
 
     def disagreements(self) -> Iterator[Mistake]:
-        if self.api == "template" and (self.body is None or "{prompt}" not in self.body):
+        api = api_of(self.api)
+        if api.templated and (self.body is None or "{prompt}" not in self.body):
             yield Mistake(("body",), "must hold a literal {prompt}: api template sends it as it is")
-        if self.api != "template" and self.body is not None:
+        if not api.templated and self.body is not None:
             yield Mistake(("body",), f"belongs to api template, but api is {self.api}")
+        if self.path is None and api.path in endpoints():
+            yield from self._of_endpoints()
+
+    def _of_endpoints(self) -> Iterator[Mistake]:
+        """A pasted path of another API: `short` takes it away only where it agrees with `api`."""
+        others = {api for url in self.url if (api := short.endpoint(url)[1]) is not None}
+        for api in sorted(others):
+            yield Mistake(("url",), f"ends in the path of api {api}, but api is {self.api}: leave the path out")
+
+
+# -- observe ---------------------------------------------------------------------------------------------------------
+
+
+def _switch(value: Any) -> Any:
+    """YAML reads `on` and `off` as true and false; one entry may stand for a list of one."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int) or (isinstance(value, str) and value.startswith(("http://", "https://"))):
+        return [value]
+    return value
+
+
+Gpu = Annotated[
+    Literal["auto", "on", "off"] | list[Annotated[int, Field(ge=0, lt=1024)]],
+    BeforeValidator(_switch, json_schema_input_type=Literal["auto", "on", "off"] | bool | int | list[int]),
+]
+Metrics = Annotated[
+    Literal["auto", "off"] | list[Url],
+    BeforeValidator(_switch, json_schema_input_type=Literal["auto", "off"] | Literal[False] | str | list[str]),
+]
+
+
+class Observe(Section):
+    """What is sampled beside the load, in a process of its own; none of it can make a run fail."""
+
+    short_forms: ClassVar[list[dict[str, Any]]] = [
+        {"enum": ["off", False], "description": "nothing is sampled"},
+    ]
+
+    gpu: Gpu = Field(
+        "auto", description="on, off, a list of indexes; auto: every GPU when the target is on this machine"
+    )
+    metrics: Metrics = Field(
+        "auto", description="Prometheus endpoints, one per replica; off; auto: /metrics of each target URL"
+    )
+    host: bool = Field(True, description="sample this machine: cores, memory, network, what its hypervisor takes away")
+    interval: Duration = Field(1.0, ge=0.1, le=600, description="between two samples of the same thing")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        return {"gpu": "off", "metrics": "off", "host": False} if value is False or value == "off" else value
+
+    def disagreements(self) -> Iterator[Mistake]:
+        for name in ("gpu", "metrics"):
+            chosen = getattr(self, name)
+            if isinstance(chosen, list) and not chosen:
+                yield Mistake((name,), "must name at least one, or be off")
+
+    @property
+    def nothing(self) -> bool:
+        return self.gpu == "off" and self.metrics == "off" and not self.host

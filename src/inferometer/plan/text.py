@@ -6,8 +6,7 @@ from typing import Any
 
 import yaml
 
-from inferometer.documents.json_text import json_value
-from inferometer.documents.refused import RefusedError
+from inferometer.documents.json_text import RefusedError, json_value
 from inferometer.documents.yaml_text import FLOAT, INT, yaml_value
 from inferometer.errors import PlanError
 

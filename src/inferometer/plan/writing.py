@@ -1,4 +1,4 @@
-"""A plan as text that reads back as the same plan, for people and for keeping; secrets are starred on the way."""
+"""A plan as text that reads back as the same plan, with secrets starred on the way; and its JSON schema."""
 
 from typing import Any
 
@@ -7,12 +7,14 @@ import yaml
 from inferometer.plan import short
 from inferometer.plan.fields import HUMAN, Section
 from inferometer.plan.known_secrets import redactor_of
+from inferometer.plan.limit import Precision
 from inferometer.plan.model import Load, Plan, Server, Traffic, WorkloadSection
-from inferometer.plan.precision import Precision
 from inferometer.plan.secrets import redacted
 from inferometer.plan.text import Dumper
 from inferometer.plan.workloads import Lengths, TraceFile
-from inferometer.plan.workloads.pauses import Pause
+from inferometer.plan.workloads.lengths import Pause
+
+# -- writing ---------------------------------------------------------------------------------------------------------
 
 
 def to_yaml(plan: Plan, full: bool = False) -> str:
@@ -72,3 +74,13 @@ def _written(section: Section, name: str, value: Any, default: Any) -> Any:
         return value[0]
     plain = section.model_dump(context=HUMAN, include={name})[name]
     return int(plain) if isinstance(plain, float) and plain.is_integer() and abs(plain) < 1e15 else plain
+
+
+# -- schema ----------------------------------------------------------------------------------------------------------
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of a plan as it may be written, short forms included (draft 2020-12)."""
+    return {"$schema": DIALECT, **Plan.model_json_schema(), "title": "Inferometer plan"}

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferometer.record.record import Record
+from inferometer.vocabulary import attribute_at
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -95,6 +96,9 @@ class Reads:
         return np.diff(self.offsets)
 
 
+_FRAMES = "inferometer.measure.frames"  # above this room: found by name, when somebody asks
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Records:
     """One array per field of `Record`, under its name; record i has the slice `reads(i)` of its `read_*`.
@@ -146,6 +150,16 @@ class Records:
     read_at: Ints
     read_tokens: Ints
     read_slack: Ints
+
+    def to_arrow(self) -> Any:
+        """A pyarrow table: a row per request, its measures in seconds (`ttft`, `tpot`, `e2e`) and the raw instants."""
+        return attribute_at(f"{_FRAMES}:to_arrow")(self)
+
+    def to_pandas(self) -> Any:
+        return attribute_at(f"{_FRAMES}:to_pandas")(self)
+
+    def to_polars(self) -> Any:
+        return attribute_at(f"{_FRAMES}:to_polars")(self)
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:

@@ -1,20 +1,22 @@
 """From the logs of the shards to the records of the run: merged in memory, left in the logs, or streamed to a Parquet
-file."""
+file. Instants of logs from other hosts are brought to the first log's clock by the offsets in their headers."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from inferometer.record.columns import BATCH_READS, Records
-from inferometer.record.log import UNREADABLE, Header, LogReader, Note
+from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note
 from inferometer.record.parquet import write_batches
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
 from inferometer.record.streamed import HELD_READS, Piece, StreamedRecords
 
+INSTANTS = ("scheduled_at", "ready_at", "sent_at", "headers_at", "visible_at", "ended_at")
 BATCH = 50_000  # records in memory at a time, or about `BATCH_READS` reads
 
 
@@ -28,6 +30,12 @@ class Gathered:
     notes: list[Note] = field(default_factory=list)
     truncated: list[Path] = field(default_factory=list)
     skipped: dict[Path, int] = field(default_factory=dict)
+
+    @property
+    def clock(self) -> HostClock:
+        """What all instants are on: the clock of the first log that names its offset."""
+        known = (log.clock for log in self.headers if log.clock.real_minus_monotonic_ns is not None)
+        return next(known, HostClock())
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
@@ -46,7 +54,8 @@ def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
         sizes.append(sum(map(len, parts)) - before)
     if held:
         return Records.concat(parts), gathered
-    return StreamedRecords.joined(parts, lambda columns, wanted: _log_pieces(logs, sizes, columns)), gathered
+    clock = gathered.clock
+    return StreamedRecords.joined(parts, lambda columns, wanted: _log_pieces(logs, sizes, columns, clock)), gathered
 
 
 def logs_to_parquet(paths: Iterable[Path], out: Path) -> Gathered:
@@ -57,11 +66,13 @@ def logs_to_parquet(paths: Iterable[Path], out: Path) -> Gathered:
     return gathered
 
 
-def _records(paths: Iterable[Path], gathered: Gathered) -> Iterator[Record]:
+def _records(paths: Iterable[Path], gathered: Gathered, clock: HostClock | None = None) -> Iterator[Record]:
+    """With all instants on one clock, by default the first log's."""
     for path in paths:
         log = LogReader(path)
         gathered.headers.append(log.header)
-        for entry in log:
+        ahead_ns = log.header.clock.ahead_of(clock or gathered.clock)
+        for entry in (_moved(entry, ahead_ns) for entry in log) if ahead_ns else log:
             if isinstance(entry, Record):
                 yield entry
             elif isinstance(entry, Sample):
@@ -73,6 +84,19 @@ def _records(paths: Iterable[Path], gathered: Gathered) -> Iterator[Record]:
         if log.skipped:
             gathered.skipped[path] = log.skipped
             gathered.notes.append(Note(UNREADABLE, facts={"log": path.name, "entries": log.skipped}))
+
+
+def _moved(entry: Entry, by_ns: int) -> Entry:
+    """Every instant later by so much; those among a note's facts are told by their names."""
+    if isinstance(entry, Record):
+        reads = np.frombuffer(entry.read_at, "<i8") + by_ns
+        own = {name: at + by_ns for name in INSTANTS if (at := getattr(entry, name)) is not None}
+        return msgspec.structs.replace(entry, read_at=reads.tobytes(), **own)
+    if isinstance(entry, Sample):
+        return msgspec.structs.replace(entry, at=entry.at + by_ns)
+    told = {name: at + by_ns for name, at in entry.facts.items() if name.endswith("_at") and type(at) is int and at}
+    at = None if entry.at is None else entry.at + by_ns
+    return msgspec.structs.replace(entry, at=at, facts=entry.facts | told)
 
 
 def _batches(records: Iterator[Record], at_least_one: bool = False) -> Iterator[Records]:
@@ -100,10 +124,12 @@ def _without_reads(records: Records) -> Records:
     return replace(records, read_at=none, read_tokens=none, read_slack=none)
 
 
-def _log_pieces(logs: Iterable[Path], sizes: Iterable[int], columns: Sequence[str]) -> Iterator[Piece]:
+def _log_pieces(
+    logs: Iterable[Path], sizes: Iterable[int], columns: Sequence[str], clock: HostClock
+) -> Iterator[Piece]:
     """A log that is still written to is read as far as it was read before."""
     row = 0
     for log, size in zip(logs, sizes, strict=True):
-        for batch in _batches(islice(_records([log], Gathered()), size)):
+        for batch in _batches(islice(_records([log], Gathered(), clock), size)):
             yield Piece(row, batch.read_counts(), {name: getattr(batch, name) for name in columns})
             row += len(batch)

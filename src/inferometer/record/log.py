@@ -6,6 +6,7 @@ checksum covers kind and payload, payloads are msgpack (docs/decisions/record-lo
 """
 
 import os
+import platform
 import struct
 import threading
 from collections.abc import Iterator
@@ -23,21 +24,49 @@ from inferometer.record.files import store_error, told
 from inferometer.record.record import Record, check_reads, without_response
 from inferometer.record.sample import Sample
 from inferometer.record.schema import check_schema, schema_of
+from inferometer.wire.clocks import read_offset
 
 MAGIC = b"inflog\r\n"  # the line end shows a file that went through a text conversion
 FLUSH_BYTES = 64 * 1024
 MOST_QUEUED = 1024  # pieces of 64 KiB that wait for a disk that stands still; then we wait with them
 _FRAME = struct.Struct("<IIB")
 _CHUNK = 1 << 20
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 UNREADABLE = "unreadable entries"  # the note on entries that were skipped
 LARGEST_FRAME = 1 << 30  # a length beyond this is damage, not to be believed and allocated
 
 
+class HostClock(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which clock the instants of a log are on, and how it stands to real time: all logs of one boot of one host share
+    it. Older logs name no host."""
+
+    host: str = ""
+    boot: str = ""  # the id of the host's boot, where the system has one
+    real_minus_monotonic_ns: int | None = None  # when the log was begun
+
+    def is_clock_of(self, other: "HostClock") -> bool:
+        return self.boot == other.boot if self.boot and other.boot else self.host == other.host
+
+    def ahead_of(self, other: "HostClock") -> int:
+        """Nanoseconds to add to an instant of this clock to have it on the other; 0 within one host, whose real-time
+        clock may have been set between two logs, and where an offset is not known."""
+        mine, theirs = self.real_minus_monotonic_ns, other.real_minus_monotonic_ns
+        return 0 if mine is None or theirs is None or self.is_clock_of(other) else mine - theirs
+
+
+def clock_here(offset_ns: int | None = None) -> HostClock:
+    """This host's clock, with an offset that was read already, or is now."""
+    boot = ""
+    with suppress(OSError):
+        boot = _BOOT_ID.read_text().strip()
+    return HostClock(platform.node(), boot, read_offset().ns if offset_ns is None else offset_ns)
+
+
 class Header(msgspec.Struct, frozen=True):
-    """What a log says of itself. `clock` has the facts that relate its instants to other clocks."""
+    """What a log says of itself."""
 
     shard: int = 0
-    clock: dict[str, Any] = {}
+    clock: HostClock = HostClock()
     schema: str = schema_of("log")
 
 
@@ -111,10 +140,11 @@ class _Pen:
 
 
 class LogWriter:
-    """Writes one shard's log. Call `flush` on a timer: what is buffered is lost with the process."""
+    """Writes one shard's log; instants are on this host's clock unless another is named. Call `flush` on a timer: what
+    is buffered is lost with the process."""
 
     def __init__(
-        self, path: Path, shard: int = 0, clock: dict[str, Any] | None = None, *, in_background: bool = False
+        self, path: Path, shard: int = 0, clock: HostClock | None = None, *, in_background: bool = False
     ) -> None:
         self.path = path
         self.records = 0
@@ -122,7 +152,7 @@ class LogWriter:
         self._decoder = msgspec.msgpack.Decoder(Record)
         self._buffer = bytearray(MAGIC)
         self._pen: _Pen | None = _Pen(path, in_background)
-        self._add(_HEADER_KIND, Header(shard=shard, clock=clock or {}))
+        self._add(_HEADER_KIND, Header(shard=shard, clock=clock or clock_here()))
         self.flush()
 
     def append(self, record: Record) -> None:

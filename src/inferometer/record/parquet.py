@@ -45,7 +45,7 @@ def write_parquet(records: Records, path: Path) -> None:
 
 def write_batches(batches: Iterable[Records], path: Path) -> None:
     """Each batch becomes a row group, so that only one needs to be in memory."""
-    _write_tables(map(_records_table, batches), path)
+    _write_tables(map(records_table, batches), path)
 
 
 def read_parquet(path: Path) -> Records:
@@ -108,7 +108,7 @@ def read_samples(path: Path) -> Samples:
     return Samples.of([])
 
 
-def _records_table(records: Records) -> Table:
+def records_table(records: Records) -> Table:
     import pyarrow as pa
 
     offsets = pa.array(records.read_offsets, pa.int32())

@@ -6,8 +6,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from inferometer.record.columns import Records
+from inferometer.record.encoding import summary_document, verdict_document
 from inferometer.record.sample import Samples
 from inferometer.record.schema import schema_of
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Reason, Status, Verdict
+from inferometer.vocabulary import attribute_at
+
+_DRAW = "inferometer.show.charts.registry:draw"  # above this room: found by name, when somebody looks
+_TEXT = "inferometer.show.view:run_text"
 
 State = Literal["complete", "partial", "interrupted", "failed"]
 Kind = Literal["serving", "latency", "throughput", "startup", "benchmark"]
@@ -30,14 +37,14 @@ STATES: dict[State, str] = {
 
 @dataclass(frozen=True)
 class Run:
-    """Plan, environment, summary and verdict as plain data; records and samples are read when asked for."""
+    """Plan, environment, summary and verdict; records and samples are read when they are needed."""
 
     id: str
     started_at: str  # wall clock, ISO 8601 with its zone
     plan: dict[str, Any]
     environment: dict[str, Any]
-    summary: dict[str, Any]
-    verdict: dict[str, Any]
+    summary: Summary
+    verdict: Verdict | None = None  # None: it still runs, or it was killed
     state: State = "complete"
     kind: Kind = "serving"
     source: str | None = None  # the format that it was imported from; None: measured by us
@@ -45,12 +52,31 @@ class Run:
     read_records: Callable[[], Records] | None = field(default=None, repr=False, compare=False)
     read_samples: Callable[[], Samples] | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def status(self) -> Status | None:
+        """Of its verdict; None of a run that has none yet."""
+        return self.verdict.status if self.verdict else None
+
+    @property
+    def doubts(self) -> list[Reason]:
+        return self.verdict.doubts if self.verdict else []
+
+    @property
     def records(self) -> Records | None:
-        """None where the run has none, which is not the same as a run in which nothing was sent."""
+        """One row per request; None where the run has none, which is not the same as one in which nothing was sent."""
         return self.read_records() if self.read_records else None
 
+    @property
     def samples(self) -> Samples | None:
         return self.read_samples() if self.read_samples else None
+
+    def chart(self, name: str) -> Any:
+        """A chart by its name, `ttft-cdf`, as `inferometer chart --list` has them; it draws itself in a notebook."""
+        return attribute_at(_DRAW)(name.replace("-", "_"), self)
+
+    def __str__(self) -> str:
+        """The summary that the terminal shows."""
+        return str(attribute_at(_TEXT)(self))
 
 
 def document(run: Run) -> dict[str, Any]:
@@ -60,8 +86,8 @@ def document(run: Run) -> dict[str, Any]:
     return {
         "schema": schema_of("run"),
         "run": about if run.source is None else about | {"source": run.source},
-        "verdict": {name: run.verdict[name] for name in ("word", "reasons", "traffic") if name in run.verdict},
-        "summary": run.summary,
+        "verdict": verdict_document(run.verdict) if run.verdict else None,
+        "summary": summary_document(run.summary),
         "plan": run.plan,
         "environment": run.environment,
     }

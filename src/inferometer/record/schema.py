@@ -3,14 +3,14 @@
 from inferometer.errors import StoreError
 
 VERSIONS = {
-    "run": 1,  # the document of a run, and run.json
+    "run": 2,  # the document of a run, and run.json
     "log": 1,
     "records": 1,
     "samples": 1,
     "plan": 1,
     "environment": 1,
-    "summary": 1,
-    "verdict": 1,
+    "summary": 2,
+    "verdict": 2,
     "shards": 1,
     "index": 2,  # the list of runs
     "marks": 1,

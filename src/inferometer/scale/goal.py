@@ -17,15 +17,16 @@ import orjson
 
 from inferometer.judge.limits import certainly_missed
 from inferometer.load.facts import facts_of
-from inferometer.load.goals import GOALS, Goals, write_goals
+from inferometer.load.progress import GOALS, Goals, write_goals
 from inferometer.measure.answers import Answers
 from inferometer.measure.precision import decided, settled_at
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import growing_queue
 from inferometer.measure.window import of_class
-from inferometer.observe.beside import stand_back
+from inferometer.observe.observer import stand_back
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.gather import read_logs
+from inferometer.record.summary import ClassSummary
 from inferometer.vocabulary import percent_written
 from inferometer.wire.child import python_command
 
@@ -95,29 +96,29 @@ def reached_goals(plan: Plan, logs: list[Path]) -> Goals:
     strictly = summarize(sure, plan.model_copy(update={"confidence": LOST_CONFIDENCE}), facts)
     found: Goals = {}
     for each in plan.classes:
-        part, strict = (whole["traffic"].get(each.name, whole) for whole in (summary, strictly))
+        part, strict = (whole.traffic.get(each.name, whole) for whole in (summary, strictly))
         why = _precise(part, of_class(answers, plan, each.name), each) or lost(part, strict, each)
         found |= {each.name: why} if why else {}
     return found
 
 
-def _precise(part: dict[str, Any], answers: Answers, traffic: Traffic) -> Why | None:
+def _precise(part: ClassSummary, answers: Answers, traffic: Traffic) -> Why | None:
     """A narrow interval counts once the run has settled and nothing drifts any more."""
-    precision = part["precision"]
-    if precision is None or not precision["met"] or part["window"]["requests"] < LEAST_PRECISE:
+    precision, steady = part.precision, part.window.steady
+    if precision is None or not precision.met or (part.window.requests or 0) < LEAST_PRECISE:
         return None
-    if part["window"]["steady"]["word"] == "drifting" or settled_at(answers, traffic) is None:
+    if (steady is not None and steady.status == "drifting") or settled_at(answers, traffic) is None:
         return None
-    known = percent_written(round(precision["within"], 4))
-    return {"why": f"{precision['measure']} {precision['stat']} is known within {known}", "word": "precise"}
+    known = percent_written(round(precision.within or 0.0, 4))
+    return {"why": f"{precision.measure} {precision.stat} is known within {known}", "status": "precise"}
 
 
-def lost(part: dict[str, Any], strict: dict[str, Any], traffic: Traffic) -> Why | None:
+def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> Why | None:
     """A limit that is missed by its interval, and either by far or in a queue that only grows: others have bad spells,
     and whoever looks often sees one."""
     by = part if growing_queue(part) is not None else strict
     said = (certainly_missed(limit, by) for limit in traffic.limits) if traffic.stop.lost else ()
-    return next(({"why": text, "word": "lost"} for text in said if text), None)
+    return next(({"why": text, "status": "lost"} for text in said if text), None)
 
 
 def _parent_gone() -> bool:

@@ -1,4 +1,4 @@
-"""Runs k shards as processes of this machine; one shard runs in this process. What a shard does is left to it.
+"""The place `local`: k shards as processes of this machine, one alone in this process. What a shard does is left to it.
 
 Ctrl-C is forwarded: once drains, twice cancels at once. A worker that dies is reported, the others go on.
 """
@@ -10,9 +10,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -27,30 +26,12 @@ from inferometer.scale.frames import (
     Watch,
     job_and_report_types,
 )
+from inferometer.scale.place import Job, LostShard, Report, ShardsEnd
 from inferometer.wire.child import python_command
 from inferometer.wire.reactor import Reactor, now
 
 LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start: all have heard of it by then
 GRACE_NS = 10_000_000_000  # for a cancelled worker to close its log before it is killed
-
-Job = TypeVar("Job")
-Report = TypeVar("Report")
-
-
-@dataclass(frozen=True, slots=True)
-class LostShard:
-    """A shard that ended without a report; what its log has is valid."""
-
-    shard: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShardsEnd(Generic[Report]):
-    """What became of the shards: a report of each, in order, but for those that were lost."""
-
-    reports: list[Report]
-    lost: list[LostShard] = field(default_factory=list)
 
 
 def run_shards(

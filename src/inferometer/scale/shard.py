@@ -1,7 +1,7 @@
 """A shard as workers run it: the load, and beside it the sampler of the process that makes it."""
 
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
-from inferometer.observe.client import ClientSampler
+from inferometer.observe.host import ClientSampler
 from inferometer.scale.frames import Start, Watch
 
 

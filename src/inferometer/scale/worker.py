@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 import time
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from inferometer.errors import InferometerError
 from inferometer.load.progress import Progress
 from inferometer.scale.frames import ShardError, ShardFunction, job_and_report_types, packed
+from inferometer.vocabulary import attribute_at
 
 HEARD_S = 0.5  # two signals that come closer than they are heard count as one
 ORPHAN_S = 10.0  # how long a cancelled shard without a parent may take to close its log
@@ -82,7 +82,7 @@ class Parent:
 
 def main(place: str) -> int:
     parent = Parent()
-    function = function_at(place)
+    function: ShardFunction = attribute_at(place)
     job_type, _ = job_and_report_types(function)
     job: Any = msgspec.json.decode(parent.job(), type=job_type)
     parent.listen()
@@ -96,12 +96,6 @@ def main(place: str) -> int:
         return 130
     parent.send(packed("report", report))
     return 0
-
-
-def function_at(place: str) -> ShardFunction:
-    module, _, attribute = place.partition(":")
-    function: ShardFunction = getattr(import_module(module), attribute)
-    return function
 
 
 if __name__ == "__main__":

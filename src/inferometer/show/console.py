@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
-from inferometer.record.harmless import harmless
+from inferometer.record.sanitize import harmless
 
 WIDEST = 100
 ENDLESS = 10_000

@@ -1,20 +1,24 @@
-"""Offline runs as a person reads them: a line per batch size, or the rates of a workload."""
+"""Runs without a server as a person reads them: a line per batch size, the rates of a workload, or what somebody's own
+benchmark measured."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.measure.values import quantities
+from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import BatchCase, MeasureSummary, Summary
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
-from inferometer.show.headline import cell
+from inferometer.show.numbers import spread_text, value_text
 from inferometer.show.summary import verdict_table
-from inferometer.show.values import spread_text, value_text
-from inferometer.target.offline.progress import Progress
+from inferometer.show.tables import cell
+from inferometer.target.offline.engine import Progress
 from inferometer.vocabulary import duration_text, number_text
+
+# -- offline ---------------------------------------------------------------------------------------------------------
 
 _PHASES = {"warmup": "warm-up", "measure": "measuring", "profile": "profiling"}
 STATS = ("mean", "p50", "p90", "p99")
@@ -34,61 +38,61 @@ def _sections(run: Run, width: int) -> Iterator[RenderableType]:
     yield verdict_table(run)
     if table := _about(run):
         yield table
-    if run.summary.get("cases"):
+    if run.summary.cases:
         yield cases_table(run.summary, width)
-        yield from _errors(run.summary["cases"])
-    elif run.summary.get("measures"):
-        yield measures_table(run.summary["measures"], width)
+        yield from _errors(run.summary.cases)
+    elif run.summary.measures:
+        yield measures_table(run.summary.measures, width)
     if rates := _scalars(run.summary):
         yield rates
 
 
-def cases_table(summary: Mapping[str, Any], width: int) -> Table:
+def cases_table(summary: Summary, width: int) -> Table:
     """One line per batch size; lengths are shown where there are several, else they are said above."""
     return first_that_fits((_cases(summary, stats, spread) for stats, spread in _LOOKS), width)
 
 
-def _cases(summary: Mapping[str, Any], stats: tuple[str, ...], spread: bool) -> Table:
-    cases = summary["cases"]
-    lengths = ("in", "out") if len({(case["input_len"], case["output_len"]) for case in cases}) > 1 else ()
+def _cases(summary: Summary, stats: tuple[str, ...], spread: bool) -> Table:
+    cases = summary.cases
+    lengths = ("in", "out") if len({(case.input_len, case.output_len) for case in cases}) > 1 else ()
     columns = ("batch size", *lengths, *("avg" if stat == "mean" else stat for stat in stats), "tokens/s")
     table = plain_table(*columns, right=columns)
     for case in cases:
-        measure = summary["measures"].get(case["name"])
-        shape = [number_text(case[name]) for name in ("batch_size", *(("input_len", "output_len") if lengths else ()))]
+        measure = summary.measures.get(case.name)
+        sizes = (case.batch_size, case.input_len, case.output_len) if lengths else (case.batch_size,)
+        shape = [number_text(size) for size in sizes]
         if measure is None:
-            table.add_row(*shape, Text(case["state"], "bold red" if case["state"] == "failed" else "yellow"))
+            table.add_row(*shape, Text(case.state, "bold red" if case.state == "failed" else "yellow"))
             continue
-        table.add_row(*shape, *(cell(measure, stat, spread) for stat in stats), number_text(case.get("output_rate")))
+        table.add_row(*shape, *(cell(measure, stat, spread) for stat in stats), number_text(case.output_rate))
     return table
 
 
-def _errors(cases: list[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    wrong = [case for case in cases if case["error"]]
+def _errors(cases: Sequence[BatchCase]) -> Iterator[RenderableType]:
+    wrong = [case for case in cases if case.error]
     if wrong:
         table = facts_table(label=1, gap=1)
         for case in wrong:
-            lengths = "" if case["input_len"] is None else f", {case['input_len']} in, {case['output_len']} out"
-            mark = Text("✗", "bold red") if case["state"] == "failed" else Text("•", "yellow")
-            table.add_row(mark, f"batch size {case['batch_size']}{lengths}: {case['error']}")
+            lengths = "" if case.input_len is None else f", {case.input_len} in, {case.output_len} out"
+            mark = Text("✗", "bold red") if case.state == "failed" else Text("•", "yellow")
+            table.add_row(mark, f"batch size {case.batch_size}{lengths}: {case.error}")
         yield table
 
 
-def measures_table(measures: Mapping[str, Mapping[str, Any]], width: int) -> Table:
+def measures_table(measures: Mapping[str, MeasureSummary], width: int) -> Table:
     """One line per measure, of a run that was imported and has no cases."""
     return first_that_fits((_measures(measures, stats) for stats in (STATS, STATS[:2], STATS[:1])), width)
 
 
-def _measures(measures: Mapping[str, Mapping[str, Any]], stats: tuple[str, ...]) -> Table:
+def _measures(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) -> Table:
     columns = tuple("avg" if stat == "mean" else stat for stat in stats)
     table = plain_table("", *columns, right=columns)
     for name, measure in measures.items():
-        unit = measure.get("unit") or ""
-        table.add_row(str(measure.get("title") or name), *(value_text(measure.get(stat), unit) for stat in stats))
+        table.add_row(measure.title or name, *(value_text(measure[stat], measure.unit) for stat in stats))
     return table
 
 
-def _scalars(summary: Mapping[str, Any]) -> Table | None:
+def _scalars(summary: Summary) -> Table | None:
     """Rates and other single numbers, each with its interval where it has one."""
     table = facts_table(label=24)
     for each in quantities(summary).values():
@@ -129,15 +133,15 @@ def _batches_text(plan: Mapping[str, Any]) -> str:
     )
 
 
-def _workload_text(summary: Mapping[str, Any]) -> str:
-    if "passes" not in summary:
+def _workload_text(summary: Summary) -> str:
+    if not summary.passes:
         return ""
-    passes = len(summary["passes"])
-    elapsed = duration_text(sum(each["elapsed_s"] for each in summary["passes"]))
+    passes = len(summary.passes)
+    elapsed = duration_text(sum(each.elapsed_s for each in summary.passes))
     times = f" in {passes} passes" if passes > 1 else ""
     return (
-        f"{summary['requests']:,} requests{times}, {summary['input_tokens']:,} tokens in, "
-        f"{summary['output_tokens']:,} out; {elapsed}"
+        f"{summary.requests or 0:,} requests{times}, {summary.input_tokens or 0:,} tokens in, "
+        f"{summary.output_tokens or 0:,} out; {elapsed}"
     )
 
 
@@ -162,3 +166,49 @@ def progress_text(progress: Progress) -> str:
     if progress.cases > 1:
         parts.append(f"{progress.case} of {progress.cases} cases done")
     return "  ".join(parts)
+
+
+# -- benchmark -------------------------------------------------------------------------------------------------------
+
+SHOWN_BY_THEMSELVES = ("s", "share", "1/s", "tokens/s")  # units that are part of the number's text
+
+
+def print_benchmark(run: Run, to: Console) -> None:
+    for section in _benchmark_sections(run):
+        emit(section, to)
+        to.print()
+    if run.folder is not None:
+        to.print(Text.assemble(("kept in     ", "dim"), str(run.folder)), soft_wrap=True)
+
+
+def _benchmark_sections(run: Run) -> Iterator[RenderableType]:
+    yield verdict_table(run)
+    yield _benchmark_about(run)
+    found = list(quantities(run.summary).values())
+    if found:
+        yield custom_measures_table(found)
+
+
+def _benchmark_about(run: Run) -> Table:
+    said: Mapping[str, Any] = run.plan.get("benchmark") or {}
+    ended: Mapping[str, Any] = run.environment.get("benchmark") or {}
+    table = facts_table()
+    table.add_row("benchmark", str(run.plan.get("name") or "-"))
+    command = said.get("python") or said.get("command")
+    if command:
+        table.add_row("command", command if isinstance(command, str) else " ".join(map(str, command)))
+    if said.get("args"):
+        table.add_row("args", ", ".join(f"{name}={value}" for name, value in said["args"].items()))
+    code = "" if ended.get("exit_code") is None else f", exit status {ended['exit_code']}"
+    table.add_row("took", f"{duration_text(ended.get('took_s'))}{code}")
+    return table
+
+
+def custom_measures_table(found: list[Quantity]) -> Table:
+    table = plain_table("", "value", " ", "better", right=("value",), wrap="")
+    for each in found:
+        name = each.title if each.statistic is None else f"{each.title} {each.statistic}"
+        text = value_text(each.value, each.unit)
+        unit = "" if each.unit in SHOWN_BY_THEMSELVES else f" {each.unit}"
+        table.add_row(name, f"{text}{unit}", spread_text(each.value, each.interval, each.unit), each.direction or "-")
+    return table

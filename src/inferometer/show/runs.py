@@ -12,7 +12,7 @@ from rich.text import Text
 
 from inferometer.measure.values import canonical
 from inferometer.show.console import plain_table
-from inferometer.show.values import VERDICT_STYLES, value_text
+from inferometer.show.numbers import VERDICT_STYLES, value_text
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES, duration_text, number_text
 

@@ -1,7 +1,6 @@
 """A start as a person reads it: how long until ready, the tree of its phases, sizes and rates; several side by side."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -9,6 +8,7 @@ from rich.text import Text
 
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import Phase, Process, Startup
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.summary import verdict_table
 from inferometer.target.startup.phases import PHASES
@@ -30,13 +30,17 @@ def print_startup(run: Run, to: Console) -> None:
 
 
 def _sections(run: Run, width: int) -> Iterator[RenderableType]:
-    startup = run.summary["startup"]
+    startup = _startup(run)
     yield verdict_table(run)
     yield about_table(run)
-    if startup["phases"]:
+    if startup.phases:
         yield phases_table(startup, width)
     if table := _rest(run):
         yield table
+
+
+def _startup(run: Run) -> Startup:
+    return run.summary.startup or Startup()
 
 
 def about_table(run: Run) -> Table:
@@ -47,80 +51,80 @@ def about_table(run: Run) -> Table:
 
 
 def _about(run: Run) -> Iterator[tuple[str, str | Text]]:
-    startup, ready = run.summary["startup"], quantities(run.summary).get("time_to_ready")
+    startup, ready = _startup(run), quantities(run.summary).get("time_to_ready")
     yield "ready after", Text(_time(ready), "bold") if ready else "-"
-    engine = " ".join(str(startup.get(name)) for name in ("engine", "version") if startup.get(name))
-    model = startup.get("model") or (run.environment.get("target") or {}).get("model")
+    engine = " ".join(filter(None, (startup.engine, startup.version)))
+    model = startup.model or (run.environment.get("target") or {}).get("model")
     if engine or model:
         yield "started", ", ".join(filter(None, (engine, model)))
-    if startup.get("load_format"):
-        dummy = startup["load_format"] == "dummy"
-        yield "load format", _FORMAT_IS_NOT_READ if dummy else startup["load_format"]
-    if startup.get("cache"):
+    if startup.load_format:
+        dummy = startup.load_format == "dummy"
+        yield "load format", _FORMAT_IS_NOT_READ if dummy else startup.load_format
+    if startup.cache:
         yield (
             "compiled",
-            {"hit": "from the cache", "miss": "anew: nothing in the cache"}.get(startup["cache"], "partly"),
+            {"hit": "from the cache", "miss": "anew: nothing in the cache"}.get(startup.cache, "partly"),
         )
-    if startup.get("why"):  # it is `FILE: what it is`
-        yield "phases", f"unmatched: {startup['why'].partition(': ')[2] or startup['why']}"
-    if len(startup.get("processes", ())) > 1:
-        yield "processes", ", ".join(_process_text(each) for each in startup["processes"])
+    if startup.why:  # it is `FILE: what it is`
+        yield "phases", f"unmatched: {startup.why.partition(': ')[2] or startup.why}"
+    if len(startup.processes) > 1:
+        yield "processes", ", ".join(_process_text(each) for each in startup.processes)
 
 
-def _process_text(process: Mapping[str, Any]) -> str:
-    return process["name"] if process["pid"] is None else f"{process['name']} ({process['pid']})"
+def _process_text(process: Process) -> str:
+    return process.name if process.pid is None else f"{process.name} ({process.pid})"
 
 
-def phases_table(startup: Mapping[str, Any], width: int) -> Table:
+def phases_table(startup: Startup, width: int) -> Table:
     """The tree of phases; a bar shows when each was, where there is room for it."""
     looks = ((True, True), (False, True), (False, False))
     return first_that_fits((_phases(startup, *look) for look in looks), width)
 
 
-def _phases(startup: Mapping[str, Any], bars: bool, processes: bool) -> Table:
+def _phases(startup: Startup, bars: bool, processes: bool) -> Table:
     columns = ["phase", "took", *(["process"] if processes else []), *(["when"] if bars else [])]
     table = plain_table(*columns, right=("took",))
     span = _span(startup)
-    for phase in startup["phases"]:
+    for phase in startup.phases:
         cells: list[str | Text] = [_indented(phase, startup), _phase_time(phase, startup)]
-        cells += [Text(phase["process"], "dim")] if processes else []
+        cells += [Text(phase.process or "", "dim")] if processes else []
         cells += [_bar(phase, span)] if bars else []
         table.add_row(*cells)
-    for missing in startup["unmatched"]:
-        table.add_row(Text(missing["title"]), Text("unmatched", "yellow"))
-    if startup.get("before_log_s"):  # interpreter and imports, where the engine says nothing of them
-        table.add_row(Text("before its first line", "dim"), Text(f"~{duration_text(startup['before_log_s'])}", "dim"))
-    if startup.get("unexplained_s"):
-        table.add_row(Text("in no phase", "dim"), Text(duration_text(startup["unexplained_s"]), "dim"))
+    for missing in startup.unmatched:
+        table.add_row(Text(missing.title), Text("unmatched", "yellow"))
+    if startup.before_log_s:  # interpreter and imports, where the engine says nothing of them
+        table.add_row(Text("before its first line", "dim"), Text(f"~{duration_text(startup.before_log_s)}", "dim"))
+    if startup.unexplained_s:
+        table.add_row(Text("in no phase", "dim"), Text(duration_text(startup.unexplained_s), "dim"))
     return table
 
 
-def _indented(phase: Mapping[str, Any], startup: Mapping[str, Any]) -> Text:
+def _indented(phase: Phase, startup: Startup) -> Text:
     """Below the phase it is inside of, where that was found."""
-    inside = {each["name"]: each["inside"] for each in startup["phases"]}
-    depth, name = 0, phase["inside"]
+    inside = {other.name: other.inside for other in startup.phases}
+    depth, name = 0, phase.inside
     while name in inside:
         depth, name = depth + 1, inside[name]
-    return Text("  " * depth + phase["title"])
+    return Text("  " * depth + phase.title)
 
 
-def _phase_time(phase: Mapping[str, Any], startup: Mapping[str, Any]) -> str:
+def _phase_time(phase: Phase, startup: Startup) -> str:
     """Stamps of whole seconds cannot tell less than a second."""
-    if phase["by"] == "stamps" and phase["seconds"] == 0:
-        return f"< {duration_text(startup['resolution_s'])}"
-    return f"{'~' if phase['by'] == 'stamps' else ''}{duration_text(phase['seconds'])}"
+    if phase.by == "stamps" and phase.seconds == 0:
+        return f"< {duration_text(startup.resolution_s)}"
+    return f"{'~' if phase.by == 'stamps' else ''}{duration_text(phase.seconds)}"
 
 
-def _span(startup: Mapping[str, Any]) -> float:
-    ends = [phase["began_s"] + phase["seconds"] for phase in startup["phases"] if phase["began_s"] is not None]
-    return float(max([*ends, startup.get("ready_in_log_s") or 0.0]))
+def _span(startup: Startup) -> float:
+    ends = [phase.began_s + phase.seconds for phase in startup.phases if phase.began_s is not None]
+    return max([*ends, startup.ready_in_log_s or 0.0])
 
 
-def _bar(phase: Mapping[str, Any], span: float) -> Text:
-    if phase["began_s"] is None or span <= 0:
+def _bar(phase: Phase, span: float) -> Text:
+    if phase.began_s is None or span <= 0:
         return Text("")
-    first = min(int(phase["began_s"] / span * BAR), BAR - 1)
-    last = min(int((phase["began_s"] + phase["seconds"]) / span * BAR), BAR - 1)
+    first = min(int(phase.began_s / span * BAR), BAR - 1)
+    last = min(int((phase.began_s + phase.seconds) / span * BAR), BAR - 1)
     return Text(" " * first + "━" * (last - first + 1), "cyan")
 
 
@@ -183,10 +187,15 @@ def comparison_table(runs: Sequence[Run], width: int) -> Table:
 def _compared(runs: Sequence[Run], room: int) -> Table:
     names = [_cut(label_of(run, runs), room) for run in runs]
     table = plain_table("", *names, right=tuple(names))
-    for name, text in (("load format", "load_format"), ("compiled graphs", "cache"), ("version", "version")):
-        said = [str(run.summary["startup"].get(text) or "-") for run in runs]
-        if len(set(said)) > 1 or text == "load_format":
-            table.add_row(name, *(_cut(each, room) for each in said))
+    starts = [_startup(run) for run in runs]
+    facts = {
+        "load format": [start.load_format or "-" for start in starts],
+        "compiled graphs": [start.cache or "-" for start in starts],
+        "version": [start.version or "-" for start in starts],
+    }
+    for name, texts in facts.items():
+        if len(set(texts)) > 1 or name == "load format":
+            table.add_row(name, *(_cut(text, room) for text in texts))
     every = [quantities(run.summary) for run in runs]
     for key in sorted(dict.fromkeys(key for each in every for key in each), key=_place):
         table.add_row(*_row([each.get(key) for each in every]))
@@ -223,9 +232,9 @@ def _cell(cell: Quantity) -> str:
 
 def label_of(run: Run, runs: Sequence[Run]) -> str:
     """The load format where that tells them apart, else the name of the log or the plan."""
-    formats = [each.summary["startup"].get("load_format") for each in runs]
+    formats = [_startup(each).load_format for each in runs]
     if None not in formats and len(set(formats)) == len(runs) > 1:
-        return str(run.summary["startup"]["load_format"])
+        return str(_startup(run).load_format)
     names = [each.plan.get("name") for each in runs]
     named = run.plan.get("name")
     return str(named) if named and names.count(named) == 1 else run.id

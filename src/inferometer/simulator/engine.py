@@ -1,17 +1,136 @@
 """The scheduler of an inference engine: continuous batching under a token budget, chunked prefill, a paged cache with
-prefix caching, preemption by recompute. Pure: it knows neither time nor sockets; `simulator.loop` gives it both.
+prefix caching, preemption by recomputation; and the sequences it works on."""
 
-It plans runs of steps: while nobody arrives, finishes or runs out of blocks, every step is like the one before. What
-happens to each decoding sequence is known without looking at it, so a run costs the same for one or a thousand.
-"""
-
+import heapq
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from inferometer.simulator.blocks import BlockPool
-from inferometer.simulator.decoding import Decoding
-from inferometer.simulator.sequence import Sequence
+from inferometer.simulator.blocks import BlockPool, Run
+from inferometer.simulator.tokens import Tokens
+
+# -- sequence --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """`spans` are the steps, as [first, end), that gave it one token each."""
+
+    prompt: Tokens
+    answer: tuple[str, ...]  # all it will say; its length decides when it is finished
+    waiter: Any = None  # whoever wants its tokens
+    made: int = 0  # tokens generated so far
+    computed: int = 0  # tokens whose keys and values are in the cache
+    cached: int | None = None  # prompt tokens found in the cache when first admitted
+    arrived_at: int = 0  # when the engine got it; set by whoever knows the time
+    admitted_at: int | None = None  # when its first chunk began; set by whoever knows the time
+    preemptions: int = 0
+    aborted: bool = False
+    spans: list[list[int]] = field(default_factory=list)
+    held: Run | None = None  # the last run of blocks that it holds by content
+    published: int = 0  # leading blocks held by content; those beyond are private
+    room: int = 0  # tokens that its blocks can hold
+    settled: int = 0  # the step up to which these numbers are right, while it decodes
+    length: int = field(init=False)  # of the prompt and what is made
+    left: int = field(init=False)  # tokens still to make
+
+    def __post_init__(self) -> None:
+        self.length = len(self.prompt)
+        self.left = len(self.answer)
+
+    def give(self, first_step: int, end: int) -> None:
+        """The steps from `first_step` to `end` gave it a token each."""
+        tokens = end - first_step
+        self.made += tokens
+        self.length += tokens
+        self.left -= tokens
+        if self.spans and self.spans[-1][1] == first_step:
+            self.spans[-1][1] = end
+        else:
+            self.spans.append([first_step, end])
+
+    def catch_up(self, step: int, block_size: int) -> None:
+        """It has decoded in every step since it was settled."""
+        if step > self.settled:
+            self.computed += step - self.settled
+            self.room = -(-self.computed // block_size) * block_size
+            self.give(self.settled, step)
+            self.settled = step
+
+    def tokens(self, start: int, end: int) -> Tokens:
+        """Those of the prompt and, behind it, of the answer."""
+        prompt = len(self.prompt)
+        if end <= prompt:
+            return self.prompt[start:end]
+        return self.prompt[start:] + self.answer[max(0, start - prompt) : end - prompt]
+
+
+# -- decoding --------------------------------------------------------------------------------------------------------
+
+
+class Decoding:
+    """Knows when the first is finished, how much context they read and when they need blocks.
+
+    A sequence takes a new block in the steps where `length % block_size == 1`. As length and step grow together,
+    `(length - step) % block_size` stays the same while it decodes: its phase.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self.members: dict[Sequence, None] = {}  # in the order of joining
+        self.context = 0  # tokens of theirs in the cache
+        self._block_size = block_size
+        self._phases = [0] * block_size  # how many have each phase
+        self._finishes: list[tuple[int, int, Sequence]] = []  # a heap; entries of those who left are stale
+        self._joined = 0
+
+    def join(self, sequence: Sequence, step: int) -> None:
+        sequence.settled = step
+        self.members[sequence] = None
+        self.context += sequence.computed
+        self._phases[(sequence.length - step) % self._block_size] += 1
+        self._joined += 1
+        heapq.heappush(self._finishes, (step + sequence.left, self._joined, sequence))
+
+    def leave(self, sequence: Sequence, step: int) -> None:
+        sequence.catch_up(step, self._block_size)
+        del self.members[sequence]
+        self.context -= sequence.computed
+        self._phases[(sequence.length - step) % self._block_size] -= 1
+
+    def advance(self, steps: int) -> None:
+        self.context += len(self.members) * steps
+
+    def first_finish(self) -> int:
+        """The step at whose end, counted from 1, the first of them has its last token."""
+        while self._is_stale(self._finishes[0]):
+            heapq.heappop(self._finishes)
+        return self._finishes[0][0]
+
+    def finished(self, step: int) -> list[Sequence]:
+        """Those who have all their tokens after `step` steps."""
+        done = []
+        while self._finishes and self._finishes[0][0] <= step:
+            entry = heapq.heappop(self._finishes)
+            if not self._is_stale(entry):
+                done.append(entry[2])
+        return done
+
+    def _is_stale(self, entry: tuple[int, int, Sequence]) -> bool:
+        finish, _, sequence = entry
+        return sequence not in self.members or finish != sequence.settled + sequence.left
+
+    def blocks_for(self, first_step: int, steps: int) -> int:
+        """How many blocks they take in so many steps."""
+        size = self._block_size
+        if steps <= 1:  # of nearly every second question
+            return self._phases[(1 - first_step) % size] if steps else 0
+        rounds, rest = divmod(steps, size)
+        some = sum([self._phases[(1 - step) % size] for step in range(first_step, first_step + rest)])
+        return rounds * len(self.members) + some
+
+
+# -- engine ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -5,9 +5,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 
 from inferometer.load.clock import Clock, Timer
-from inferometer.simulator.engine import Batch, Engine
-from inferometer.simulator.sequence import Sequence
-from inferometer.simulator.steptime import Instants, StepTime
+from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.settings import Instants, StepTime
 
 _FIRST_STEPS = 1 << 14
 

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from inferometer.simulator.engine import Batch, Engine
-from inferometer.simulator.sequence import Sequence
-from inferometer.simulator.settings import SimulatorSettings
-from inferometer.simulator.steptime import Instants
+from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.settings import Instants, SimulatorSettings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)

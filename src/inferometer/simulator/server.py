@@ -13,19 +13,16 @@ from pathlib import Path
 
 from inferometer.errors import InferometerError
 from inferometer.simulator import bodies, dialects
-from inferometer.simulator import dialect_questions as asks
-from inferometer.simulator.answers import Answer, FaultyAnswer, FaultyPart, Part
-from inferometer.simulator.asked import sequence_for
+from inferometer.simulator import requests as asks
+from inferometer.simulator.answers import Answer, FaultyAnswer, FaultyPart, Part, StepWriter
 from inferometer.simulator.bodies import Answering
 from inferometer.simulator.dialects import Dialect
-from inferometer.simulator.engine import Batch
+from inferometer.simulator.engine import Batch, Sequence
 from inferometer.simulator.faults import HEADER, Faults, parse_faults
 from inferometer.simulator.loop import EngineLoop
 from inferometer.simulator.metrics import CONTENT_TYPE, Metrics
-from inferometer.simulator.questions import Question, RefusalError, bad, read_json, read_question
-from inferometer.simulator.sequence import Sequence
+from inferometer.simulator.requests import Question, RefusalError, bad, read_json, read_question, sequence_for
 from inferometer.simulator.settings import SimulatorSettings
-from inferometer.simulator.stepwriter import StepWriter
 from inferometer.simulator.tokens import tape, tokens_of
 from inferometer.simulator.truth import TruthLog, TruthOfRequest
 from inferometer.wire.reactor import Reactor, now

@@ -17,7 +17,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from inferometer.errors import MissingExtra, StoreError
 from inferometer.record.files import told
-from inferometer.store.migrations import SCHEMA, is_current, migrate
+from inferometer.store.tables import SCHEMA, is_current, migrate
 
 INDEX = "index.sqlite"
 ATTEMPT_S = 1.0  # how long one attempt waits for another process, before we say that we wait

@@ -153,7 +153,7 @@ _COLUMNS = (
 
 
 def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[str, Any]:
-    outcomes = run.summary.get("outcomes")
+    outcomes = run.summary.outcomes
     return {
         "id": run.id,
         "started": utc_text(run.started_at),
@@ -161,7 +161,7 @@ def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[st
         "state": run.state,
         "kind": run.kind,
         "source": run.source,
-        "verdict": _text(run.verdict.get("word")),
+        "verdict": run.status,
         "name": _text(run.plan.get("name")),
         "model": _text(identity.parts["stack"].get("model")),
         "target": _target(run.plan),
@@ -169,7 +169,7 @@ def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[st
         "engine_version": identity.axes["engine_version"],
         "commit": identity.axes["commit"],
         "hardware": _hardware(identity.parts["hardware"]),
-        "requests": None if outcomes is None else int(sum(outcomes.values())),
+        "requests": sum(outcomes.values()) if outcomes else None,
         "workload_id": identity.workload,
         "stack_id": identity.stack,
         "hardware_id": identity.hardware,

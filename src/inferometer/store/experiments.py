@@ -20,8 +20,7 @@ from inferometer.record.files import replacing, told
 from inferometer.record.run import Run
 from inferometer.record.schema import schema_of
 from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
-from inferometer.store.folder import read_json
-from inferometer.store.names import run_id
+from inferometer.store.folder import read_json, run_id
 from inferometer.store.shapes import checked
 from inferometer.store.store import Store
 
@@ -199,7 +198,7 @@ _OF_ONE_SIZE = re.compile(r"latency_bs\d+(_in\d+_out\d+)?")
 
 def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
     """A line of an experiment with the numbers of its run."""
-    limits = run.summary.get("limits") if run else None
+    limits = run.summary.limits if run else []
     return CaseRow(
         name=case["name"],
         label=case.get("label") or case["name"],
@@ -207,10 +206,10 @@ def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
         repeat=case.get("repeat", 1),
         state=case.get("state") or (run.state if run else "failed"),
         run=case.get("run"),
-        verdict=run.verdict.get("word") if run else None,
+        verdict=run.status if run else None,
         error=case.get("error"),
         wall_s=case.get("wall_s"),
-        limits_missed=tuple(each["limit"] for each in limits or [] if each["met"] is False),
+        limits_missed=tuple(each.limit for each in limits if each.met is False),
         exit_code=exit_code(run) if run else UNREACHABLE,
         values=case_values(run) if run else {},
     )

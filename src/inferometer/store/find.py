@@ -1,17 +1,26 @@
-"""Which run is meant: an id, the start of one, its name (`plum-otter`), `latest`, a baseline, a tag."""
+"""Which run is meant (an id, the start of one, its name, `latest`, a baseline, a tag), and its folder from wherever it
+is: on this machine, or in an object store and then in the cache."""
 
 import difflib
+import platform
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, or_, select
 
 from inferometer.errors import StoreError
-from inferometer.store.folder import logs_of
+from inferometer.record.run import Run
+from inferometer.store.folder import RECORDS, SAMPLES, load_run, logs_of
 from inferometer.store.index import baseline_of, folder_at
+from inferometer.store.manifest import Files
+from inferometer.store.objects import Objects
 from inferometer.store.query import tagged
 from inferometer.store.tables import baselines, runs, tags
+
+# -- find ------------------------------------------------------------------------------------------------------------
 
 _LATEST = re.compile(r"latest(?:~([0-9]+))?")
 
@@ -86,3 +95,52 @@ def _listed(ids: list[str]) -> str:
 
 
 _SOUGHT = select(runs.c.id, runs.c.location).order_by(runs.c.id.desc())
+
+# -- fetching --------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from inferometer.store.store import Store
+
+
+def whole_folder(store: "Store", place: Found) -> Path:
+    """With all its files."""
+    objects = store.objects_of(place.location)
+    if objects is None:
+        return _local(store, place)
+    folder = folder_at(place.location, place.id, store.home)
+    objects.fetch(place.location, folder, whole=True)
+    return folder
+
+
+def lazy_run(store: "Store", place: Found) -> Run:
+    """Its large files come when they are asked for."""
+    objects = store.objects_of(place.location)
+    if objects is None:
+        return load_run(_local(store, place))
+    folder = folder_at(place.location, place.id, store.home)
+    files = objects.fetch(place.location, folder, whole=False)
+    run = load_run(folder, files_elsewhere=files)
+    records = _reading(objects, place, folder, files, RECORDS, lambda run: run.records)
+    samples = _reading(objects, place, folder, files, SAMPLES, lambda run: run.samples)
+    return replace(run, read_records=records, read_samples=samples)
+
+
+def _reading(
+    objects: Objects, place: Found, folder: Path, files: Files, name: str, ask: Callable[[Run], Any]
+) -> Callable[[], Any] | None:
+    """None where the run has no such file."""
+
+    def read() -> Any:
+        objects.fetch_file(place.location, folder, name, files)
+        return ask(load_run(folder, files_elsewhere=files))
+
+    return read if name in files else None
+
+
+def _local(store: "Store", place: Found) -> Path:
+    folder, here = folder_at(place.location, place.id, store.home), platform.node()
+    host = place.location.removeprefix("file://").partition("/")[0] if "://" in place.location else here
+    if host != here and not folder.is_dir():
+        hint = "look at it there, or keep runs where all can read them: --records s3://... or a shared folder"
+        raise StoreError(f"{place.id}: its folder is on {host}, at {folder}", hint)
+    return folder

@@ -2,6 +2,8 @@
 
 import functools
 import os
+import random
+import re
 import shutil
 import tempfile
 from collections import deque
@@ -18,19 +20,53 @@ import yaml
 
 from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
+from inferometer.record.encoding import summary_document, verdict_document
 from inferometer.record.files import replacing, told
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
-from inferometer.record.harmless import is_harmless, json_text
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
+from inferometer.record.sanitize import is_harmless, json_text
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.record.streamed import HELD_READS
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Verdict
 from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
 from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of
-from inferometer.store.names import run_id
-from inferometer.store.shapes import checked
+from inferometer.store.shapes import checked, decoded_summary, decoded_verdict
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+_FIRST = """
+    amber ample azure balmy basil brave brisk bronze calm cedar civil clear coral cosmic crisp dapper deft dusky
+    eager early ember fable fern fleet frank fresh gentle gilt glad golden grand green hazel honest ivory jade
+    jolly keen kind lemon lilac linen lively lunar maple mellow mild mint misty noble olive opal pearl plum
+    proud quick quiet royal rustic sable sage solar
+"""
+_SECOND = """
+    alder badger beaver bison bream brook canyon comet condor crane curlew delta dingo dove dune eagle egret
+    ermine falcon finch fjord fox gecko gibbon glade grebe gull harbor hare heron ibex ibis jackal jay kite lark
+    lemur linnet lynx magpie marten meadow mole moose newt ocelot orca osprey otter panda petrel plover puffin
+    quail raven robin seal sparrow stoat stork tapir tern wren
+"""
+
+
+def run_id(started: datetime) -> str:
+    """Seconds in UTC and one of 3,900 names: ids of the same second may clash, and are then drawn again."""
+    draw = random.SystemRandom()
+    name = f"{draw.choice(_FIRST.split())}-{draw.choice(_SECOND.split())}"
+    return f"{started.astimezone(UTC):%Y%m%d-%H%M%S}-{name}"
+
+
+_ID = re.compile(r"\d{8}-\d{6}-\w+-\w+")
+
+
+def is_run_id(name: str) -> bool:
+    return _ID.fullmatch(name) is not None
+
+
+# -- folder ----------------------------------------------------------------------------------------------------------
 
 PLAN, RECORDS, SAMPLES = "plan.yaml", "records.parquet", "samples.parquet"
 OBSERVER_LOG = "log-observer.bin"
@@ -74,11 +110,11 @@ class RunFolder:
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         self._write("environment", environment)
 
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        self._write("summary", summary)
+    def write_summary(self, summary: Summary) -> None:
+        self._write("summary", summary_document(summary))
 
-    def write_verdict(self, verdict: Mapping[str, Any]) -> None:
-        self._write("verdict", verdict)
+    def write_verdict(self, verdict: Verdict) -> None:
+        self._write("verdict", verdict_document(verdict))
 
     def write_state(self, state: State) -> None:
         """`partial` until the run says how it ended."""
@@ -218,19 +254,20 @@ def _is_run(path: Path) -> bool:
 
 def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
     check_whole(path, files_elsewhere)
-    about, summary, verdict = (_read(path, name) for name in ("run", "summary", "verdict"))
-    if summary and not about:
+    about = _read(path, "run")
+    summary, verdict = _read_summary(path), _read_verdict(path)
+    if summary is not None and not about:
         raise StoreError(f"{path}: run.json is missing, although there is a summary")
-    if summary and not is_there(path / "verdict.json"):
+    if summary is not None and verdict is None:
         if about.get("state", "partial") != "partial":
             raise StoreError(f"{path}: verdict.json is missing, although there is a summary")
-        summary = {}  # killed between the two: it is as if neither was written
+        summary = None  # killed between the two: it is as if neither was written
     return Run(
         id=_id_of(path),
         started_at=about.get("started", ""),
         plan=_read_plan(path / PLAN),
         environment=_read(path, "environment"),
-        summary=summary,
+        summary=summary or Summary(),
         verdict=verdict,
         state=about.get("state", "partial"),
         kind=about.get("kind", "serving"),
@@ -315,7 +352,9 @@ def _has_entries(log: Path) -> bool:
 
 
 def _shards(gathered: Gathered) -> dict[str, Any]:
-    shards = [{"shard": log.shard, "clock": log.clock} for log in gathered.headers if log.shard >= 0]
+    shards = [
+        {"shard": log.shard, "clock": msgspec.to_builtins(log.clock)} for log in gathered.headers if log.shard >= 0
+    ]
     broken = [log.name for log in gathered.truncated]
     return {
         "shards": shards,
@@ -328,6 +367,16 @@ def _shards(gathered: Gathered) -> dict[str, Any]:
 def _read(path: Path, kind: str) -> dict[str, Any]:
     file = path / f"{kind}.json"
     return read_json(file, kind) if is_there(file) else {}
+
+
+def _read_summary(path: Path) -> Summary | None:
+    content = _read(path, "summary")
+    return decoded_summary(content, path / "summary.json") if content else None
+
+
+def _read_verdict(path: Path) -> Verdict | None:
+    file = path / "verdict.json"
+    return decoded_verdict(read_json(file, "verdict"), file) if is_there(file) else None
 
 
 def read_json(file: Path, kind: str) -> dict[str, Any]:

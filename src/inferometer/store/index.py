@@ -1,23 +1,36 @@
-"""The index of a store: what `list` shows and `show` finds, in SQLite or PostgreSQL.
-
-It holds nothing that the run folders do not say; who follows them is `store.store`.
-"""
+"""The index of a store: what `list` shows and `show` finds, in SQLite or PostgreSQL; made anew from the run folders
+when needed."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 from sqlalchemy import Connection, Table, delete, func, insert, select, text
 
+from inferometer.errors import StoreError
+from inferometer.store.damage import damaged_by
 from inferometer.store.databases import Broken
-from inferometer.store.entry import CHANGING, Entry, Listing, number_of
+from inferometer.store.entry import (
+    CHANGING,
+    DAMAGED,
+    Entry,
+    Listing,
+    damaged_listing,
+    listing_at,
+    listing_of,
+    number_of,
+)
+from inferometer.store.folder import load_run
 from inferometer.store.marks import Marks
+from inferometer.store.objects import Objects, folders_in, remove_leftovers
 from inferometer.store.query import Clause, Name
 from inferometer.store.shapes import LARGEST_INT, SMALLEST_INT
 from inferometer.store.tables import baselines, experiments, followed, parameters, quantities, runs, tags
+
+# -- index -----------------------------------------------------------------------------------------------------------
 
 AT_ONCE = 200  # runs that are entered by one statement, and ids that are asked for by name
 _LOCK = 0x1F0E7E13
@@ -254,3 +267,67 @@ def _parts(things: Iterable[Any]) -> Iterator[list[Any]]:
     rest = iter(things)
     while part := list(islice(rest, AT_ONCE)):
         yield part
+
+
+# -- reindexing ------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from inferometer.store.store import Store
+
+
+class Reindexed(NamedTuple):
+    """What was found when the index was made anew."""
+
+    runs: int
+    uploaded: int  # of those, that had waited for it
+    damaged: dict[str, tuple[str, str]]  # by id: what is wrong, and what to do
+    half_uploaded: list[str]  # by another machine
+
+
+def reindexed(store: "Store") -> Reindexed:
+    remove_leftovers(store.home)
+    folders = folders_in(store.home)
+    listings = [entry for path in folders.values() if (entry := listing_at(path, store.location_of(path)))]
+    waiting = [each.row["id"] for each in listings if store.objects and each.row["state"] not in CHANGING]
+    remote, half = store.objects.runs() if store.objects else ([], [])
+    there = [_remote_listing(store, store.objects, id_) for id_ in remote if id_ not in folders and store.objects]
+
+    def write(db: Connection) -> None:
+        one_writer(db)
+        _forget_ours(store, db)
+        enter(db, [*listings, *there])
+
+    store.change(write)
+    for id_ in waiting:
+        store.add(load_run(folders[id_]))
+    damaged = {
+        each.row["id"]: (each.row["damage"], each.row["remedy"])
+        for each in [*listings, *there]
+        if each.row["state"] == DAMAGED
+    }
+    return Reindexed(len(listings) + len(there), len(waiting), damaged, [id_ for id_ in half if id_ not in folders])
+
+
+def _forget_ours(store: "Store", db: Connection) -> None:
+    """Everything that is read from folders again; not what other machines keep. Baselines stay: one whose run was
+    deleted should be named as that."""
+    known = known_runs(db)
+    ours = [id_ for id_, (_, location) in known.items() if _is_ours(store, id_, location)]
+    if len(ours) == len(known):
+        forget_all(db)
+    else:
+        forget(db, ours)
+    forget_marks(db, ours)
+
+
+def _is_ours(store: "Store", id_: str, location: str) -> bool:
+    return (store.objects is not None and location == store.objects.at(id_)) or store.was_here(id_, location)
+
+
+def _remote_listing(store: "Store", objects: Objects, id_: str) -> Listing:
+    location, folder = objects.at(id_), store.home / "cache" / id_
+    try:
+        files = objects.fetch(location, folder, whole=False)
+        return listing_of(load_run(folder, files_elsewhere=files), location)
+    except StoreError as error:
+        return damaged_listing(damaged_by(error, folder), location)

@@ -12,9 +12,9 @@ from typing import Any
 
 from inferometer.errors import MissingExtra, StoreError
 from inferometer.record.files import told
+from inferometer.store.folder import is_run_id
 from inferometer.store.manifest import MANIFEST, Files, files_in, manifest_of, sha256, write_manifest
 from inferometer.store.marks import MARKS
-from inferometer.store.names import is_run_id
 
 EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # how addresses begin, to the extra that reads them
 LEFT_OVER_S = 86400.0

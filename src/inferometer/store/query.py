@@ -1,22 +1,99 @@
-"""Questions to the index in SQL: which runs fit, in which order. A name is a column of the list, a quantity of the
-summary or a setting of the plan; a wrong one is an error that names near ones."""
+"""Conditions as `list --where` has them, and questions to the index in SQL: which runs match, in which order."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, or_, select
 from sqlalchemy.sql import operators
 
 from inferometer.errors import PlanError
 from inferometer.measure.values import canonical
-from inferometer.store.entry import utc_text
+from inferometer.store.entry import number_of, utc_text
 from inferometer.store.tables import baselines, experiments, parameters, quantities, runs, tags
-from inferometer.store.versions import version_of
-from inferometer.store.where import Condition, instant
 from inferometer.vocabulary import MEASURES
+
+# -- where -----------------------------------------------------------------------------------------------------------
+
+Operator = Literal["=", "!=", "<", "<=", ">", ">=", "=~", "!~"]
+_CONDITION = re.compile(r"\s*(.+?)\s*(=~|!~|!=|==|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+_PER_SECOND = re.compile(r"\s*/\s*s$")
+EXAMPLES = "write NAME OPERATOR VALUE, such as model=~llama, 'ttft.p99 < 500ms' or plan.load.rate=10"
+
+
+@dataclass(frozen=True)
+class Condition:
+    name: str
+    operator: Operator
+    value: str
+
+    @property
+    def key(self) -> str:
+        """As quantities are named: `TTFT p99` is `ttft.p99`."""
+        return canonical(self.name)
+
+    @property
+    def number(self) -> float | None:
+        """The value where it is one, in the unit that is kept: 0.5 for `500ms`, 0.01 for `1%`, 2000 for `2k/s`."""
+        return number_of(_PER_SECOND.sub("", self.value))
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.operator} {self.value}"
+
+
+def condition(text: str) -> Condition:
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise PlanError(f"--where: {text!r} is no condition", EXAMPLES)
+    name, operator, value = match.groups()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value = value[1:-1]
+    found = Condition(name, "=" if operator == "==" else operator, value)  # type: ignore[arg-type]
+    if operator in ("=~", "!~"):
+        _check_pattern(found)
+    return found
+
+
+def instant(text: str) -> str:
+    """A date or a time as the index sorts it; a day begins at its midnight here."""
+    try:
+        return datetime.fromisoformat(text).astimezone().isoformat(timespec="milliseconds")
+    except ValueError:
+        raise PlanError(f"--where: not a date: {text!r}", "write 2026-11-15 or 2026-11-15T03:12") from None
+
+
+def _check_pattern(found: Condition) -> None:
+    try:
+        re.compile(found.value)
+    except re.error as error:
+        raise PlanError(f"--where: {found}: not a regular expression: {error}") from None
+
+
+# -- versions --------------------------------------------------------------------------------------------------------
+
+Version = tuple[tuple[int, ...], int, int]  # the release without trailing zeros, its stage, the number of that
+
+_STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "rc": 3, "": 4, "post": 5}
+_STAGE = "|".join(sorted(filter(None, _STAGES), reverse=True))
+_VERSION = re.compile(rf"v?(\d+(?:\.\d+)*)(?:[._-]?({_STAGE})[._-]?(\d*))?(?:\.dev\d+)?(?:\+.*)?", re.IGNORECASE)
+
+
+def version_of(text: str) -> Version | None:
+    """None where it does not look like one: a commit, a date, a word. What was built (`+cu128`) does not count."""
+    match = _VERSION.fullmatch(text.strip())
+    if match is None:
+        return None
+    release, stage, number = match.groups()
+    parts = [int(part) for part in release.split(".")]
+    while parts and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts), _STAGES[(stage or "").lower()], int(number or 0)
+
+
+# -- query -----------------------------------------------------------------------------------------------------------
 
 Clause = ColumnElement[bool]
 

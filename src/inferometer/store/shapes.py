@@ -6,23 +6,31 @@ think of infinities; text is valid Unicode; nothing is nested without end.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from inferometer.errors import StoreError
+from inferometer.record.encoding import summary_from, verdict_from
 from inferometer.record.run import Kind, State
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Verdict
+
+T = TypeVar("T")
 
 DEEPEST = 60  # levels; a summary has 7
 SMALLEST_INT, LARGEST_INT = -(2**63), 2**63 - 1  # of SQLite, PostgreSQL and most readers of JSON
 LARGEST = 1e18  # of anything measured: seconds, bytes, tokens, per second
 
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
-Interval = list[Number | None]
+BOUNDED = (  # parts of a summary whose numbers are compared, drawn and kept in the index
+    *("confidence", "measures", "rates", "values", "concurrency", "goodput", "failures", "stalls", "outcomes"),
+    *("attainment", "limits", "errors"),
+)
 Text = str | None
 
 
@@ -31,115 +39,6 @@ class About(TypedDict, total=False):
     state: State
     kind: Kind
     source: Text
-
-
-class Measure(TypedDict, total=False):
-    unit: Text
-    direction: Text
-    title: Text
-    count: Number | None
-    undefined: Number | None
-    mean: Number | None
-    std: Number | None
-    min: Number | None
-    max: Number | None
-    p50: Number | None
-    p90: Number | None
-    p95: Number | None
-    p99: Number | None
-    intervals: dict[str, Interval | None] | None
-    unknown: dict[str, Any] | None
-
-
-class Rate(TypedDict, total=False):
-    unit: Text
-    direction: Text
-    title: Text
-    window: Number | None
-    run: Number | None
-    peak_1s: Number | None
-    interval: Interval | None
-
-
-class Value(TypedDict, total=False):
-    unit: Text
-    direction: Text
-    title: Text
-    value: Number | str | bool | None
-    interval: Interval | None
-
-
-class Concurrency(TypedDict, total=False):
-    mean: Number | None
-    max: Number | None
-    asked: Number | None
-
-
-class Goodput(TypedDict, total=False):
-    window: Number | None
-    share: Number | None
-
-
-class Failures(TypedDict, total=False):
-    failure_rate: Number | None
-    failed: Number | None
-    censored: Number | None
-    by_outcome: dict[str, Number] | None
-
-
-class Stalls(TypedDict, total=False):
-    over_s: Number | None
-    share: Number | None
-
-
-class Limit(TypedDict, total=False):
-    limit: str
-    text: Text
-    value: Number | None
-    met: bool | None
-
-
-class Failed(TypedDict, total=False):
-    message: str
-    count: Number
-
-
-class Summary(TypedDict, total=False):
-    loop: Text
-    confidence: Number | None
-    headline: list[str] | None
-    headline_quantiles: list[str] | None
-    window: dict[str, Any] | None
-    measures: dict[str, Measure] | None
-    rates: dict[str, Rate] | None
-    values: dict[str, Value] | None
-    concurrency: Concurrency | None
-    goodput: Goodput | None
-    failures: Failures | None
-    stalls: Stalls | None
-    outcomes: dict[str, Number] | None
-    limits: list[Limit] | None
-    errors: list[Failed] | None
-    tokens: dict[str, Any] | None
-    instrument: dict[str, Any] | None
-    delivery: dict[str, Any] | None
-    definitions: dict[str, str] | None
-    stages: list[dict[str, Any]] | None
-    traffic: dict[str, dict[str, Any]] | None
-    startup: dict[str, Any] | None
-    cases: list[dict[str, Any]] | None
-
-
-class Reason(TypedDict, total=False):
-    word: Text
-    code: Text
-    text: str
-
-
-class VerdictFile(TypedDict, total=False):
-    word: Annotated[str, Meta(max_length=40)]  # a column of every list
-    reasons: list[Reason]
-    traffic: dict[str, Any] | None
 
 
 class Imported(TypedDict, total=False):
@@ -199,8 +98,8 @@ SHAPES: dict[str, Any] = {
     "run": About,
     "plan": dict[str, Any],
     "environment": Environment,
-    "summary": Summary,
-    "verdict": VerdictFile,
+    "summary": dict[str, Any],  # what is in them `decoded` checks, by their types
+    "verdict": dict[str, Any],
     "manifest": Manifest,
     "marks": MarksFile,
     "experiment": ExperimentFile,
@@ -218,6 +117,26 @@ def checked(content: Any, kind: str, where: object) -> dict[str, Any]:
         raise StoreError(f"{where}: {_sentence(error)}") from None
     result: dict[str, Any] = content
     return result
+
+
+def decoded_summary(content: Mapping[str, Any], where: object) -> Summary:
+    summary = _decoded(summary_from, content, where)
+    if large := large_number({name: content.get(name) for name in BOUNDED}):
+        raise StoreError(f"{where}: {large} is out of range, numbers go from -1e18 to 1e18")
+    return summary
+
+
+def decoded_verdict(content: Mapping[str, Any], where: object) -> Verdict:
+    return _decoded(verdict_from, content, where)
+
+
+def _decoded(decode: Callable[[Mapping[str, Any]], T], content: Mapping[str, Any], where: object) -> T:
+    """What the content says; else a `StoreError` that names the field."""
+    try:
+        return decode(content)
+    except StoreError as error:
+        field, _, what = error.message.rpartition("cannot be read: ")[2].replace("`", "").partition(": ")
+        raise StoreError(f"{where}: {field}: {what[:1].lower()}{what[1:]}") from None
 
 
 def unusable(value: Any, path: str = "", depth: int = 0) -> str | None:

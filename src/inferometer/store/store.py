@@ -1,6 +1,9 @@
-"""`Store`: runs kept and found again. The run folder is the truth; the index answers questions, and follows the folders
-of this machine by itself. `store.opening` makes one from what a person writes."""
+"""`Store`: runs kept and found again, opened by what a person writes for `--store` and `--records`. The run folder is
+the truth; the index answers questions, and follows the folders of this machine by itself."""
 
+import functools
+import hashlib
+import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,22 +14,31 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, delete, select
 
-from inferometer.errors import StoreError
+from inferometer.errors import PlanError, StoreError
 from inferometer.judge.identity import Identity
 from inferometer.record.run import Kind, Run
 from inferometer.store import index
 from inferometer.store.damage import Damaged, DamagedError
-from inferometer.store.databases import Broken, Database, MemoryIndex, Unwritable, ping
+from inferometer.store.databases import (
+    Broken,
+    Database,
+    MemoryIndex,
+    PostgresIndex,
+    SqliteIndex,
+    Unwritable,
+    is_postgres,
+    ping,
+)
 from inferometer.store.entry import CHANGING, DAMAGED, Entry, Listing, damaged_listing, listing_at, listing_of
-from inferometer.store.fetching import lazy_run, whole_folder
-from inferometer.store.find import Found, found
-from inferometer.store.folder import RunFolder, check_writable, load_run, new_run
+from inferometer.store.find import Found, found, lazy_run, whole_folder
+from inferometer.store.folder import RunFolder, check_writable, data_folder, load_run, new_run
+from inferometer.store.index import Reindexed, reindexed
 from inferometer.store.marks import Marks, checked_word, marks_bytes, read_marks, write_marks
-from inferometer.store.objects import Objects, changed_of, folders_in, is_folder_of_run, remove_folder
-from inferometer.store.query import Clause, Name, clause, names_of, of_identity, ordering, tagged
-from inferometer.store.reindexing import Reindexed, reindexed
+from inferometer.store.objects import Objects, changed_of, folders_in, is_folder_of_run, is_object_store, remove_folder
+from inferometer.store.query import Clause, Condition, Name, clause, condition, names_of, of_identity, ordering, tagged
 from inferometer.store.tables import baselines, runs, tags
-from inferometer.store.where import Condition, condition
+
+# -- store -----------------------------------------------------------------------------------------------------------
 
 Answer = TypeVar("Answer")
 
@@ -390,3 +402,49 @@ def _with(entry: Entry, more: dict[str, Any], settings: set[str]) -> Entry:
     values = {name: value for name, value in more.items() if name not in settings}
     said = {name: value for name, value in more.items() if name in settings}
     return replace(entry, values=entry.values | values, parameters=said)
+
+
+# -- opening ---------------------------------------------------------------------------------------------------------
+
+Place = Store | Path | str | None  # what every function that keeps or finds runs takes
+
+
+def open_store(where: Place = None, records: str | Path | None = None) -> Store:
+    """A folder, or `postgresql://user@host/database` with the run folders at `records`: a folder, `s3://...` or
+    `gs://...`. Without arguments the usual one: `$INFEROMETER_STORE` and `$INFEROMETER_RECORDS`."""
+    if isinstance(where, Store):
+        return where
+    chosen = str(where or os.environ.get("INFEROMETER_STORE") or data_folder())
+    kept_at = str(records or os.environ.get("INFEROMETER_RECORDS") or "").removeprefix("file://")
+    if is_object_store(chosen):
+        hint = f"keep the index in a folder or in PostgreSQL: --store FOLDER --records {chosen}"
+        raise PlanError(f"--store {chosen}: run folders can be kept there, the index cannot", hint)
+    for name, said in (("--store", chosen), ("--records", kept_at)):
+        if "://" in said and not (is_postgres(said) if name == "--store" else is_object_store(said)):
+            takes = "a folder or postgresql://..." if name == "--store" else "a folder, s3://... or gs://..."
+            raise PlanError(f"{name}: takes {takes}, not {said.partition('://')[0]}://")
+    return _opened(chosen, kept_at)
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(where: str, records: str) -> Store:
+    objects = Objects(records) if is_object_store(records) else None
+    if is_postgres(where):
+        return _of_team(where, records, objects)
+    folder = Path(where).expanduser()
+    home = Path(records).expanduser() if records and objects is None else folder
+    return Store(home=home, database=SqliteIndex(folder, home), objects=objects, folder=folder)
+
+
+def _of_team(url: str, records: str, objects: Objects | None) -> Store:
+    """Runs on their way to an object store wait in a folder of their own."""
+    if objects is not None:
+        home = data_folder() / "outgoing" / hashlib.sha256(objects.url.encode()).hexdigest()[:12]
+    else:
+        home = Path(records).expanduser() if records else data_folder()
+    warnings = []
+    if not records:
+        warnings.append(
+            f"run folders stay on this machine, in {home}: --records s3://... or a shared folder for a team"
+        )
+    return Store(home=home, database=PostgresIndex(url), objects=objects, warnings=warnings)

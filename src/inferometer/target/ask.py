@@ -1,7 +1,5 @@
-"""One blocking request before the load, in which everything that can go wrong is told to a person.
-
-Time and size are bounded as a whole: a server that sends a byte a second, or without end, holds up nobody.
-"""
+"""Questions to a server outside the load: a GET or POST with a deadline; and emptying its prefix cache between runs,
+where the engine offers it."""
 
 import http.client
 import os
@@ -11,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -18,9 +17,12 @@ from inferometer.errors import TargetError
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Target
 from inferometer.plan.secrets import key_of, redacted_url, resolve_headers
+from inferometer.target.launch import Launch
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
 from inferometer.wire.origin import Origin, trusted_origin
+
+# -- ask -------------------------------------------------------------------------------------------------------------
 
 ANSWER_S = 30.0  # a list of models takes milliseconds; a server that is starting may take some seconds
 LARGEST_ANSWER = 8 << 20
@@ -259,3 +261,41 @@ def _speaks_tls(origin: Origin, timeout_s: float) -> bool:
             return True
     except OSError as error:
         return "CERTIFICATE_REQUIRED" in str(error)
+
+
+# -- reset -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """What became of it: `done` is None where there was nothing to ask."""
+
+    done: bool | None
+    note: str
+
+
+def reset_prefix_cache(launch: Launch, target: Target) -> Reset:
+    """Ask each path that may do it, until one does."""
+    if not launch.resets:
+        return Reset(
+            None, f"the prefix cache was not reset: {launch.reset_hint or 'the engine offers no such request'}"
+        )
+    asker = Asker(target, launch.url)
+    below = urlsplit(launch.url).path.rstrip("/")
+    refusals = []
+    for path in launch.resets:
+        refusal = _ask(asker, below + path)
+        if refusal is None:
+            return Reset(True, f"the prefix cache was reset (POST {path})")
+        refusals.append(f"POST {path} {refusal}")
+    hint = f"; {launch.reset_hint}" if launch.reset_hint else ""
+    return Reset(False, f"the prefix cache was not reset: {', '.join(refusals)}{hint}")
+
+
+def _ask(asker: Asker, path: str) -> str | None:
+    """None where it did it, else what came back."""
+    try:
+        status = asker.post(path).status
+    except TargetError as error:
+        return error.message
+    return None if 200 <= status < 300 else f"answered {status}"

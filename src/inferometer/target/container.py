@@ -1,75 +1,160 @@
-"""An engine in a container of docker or podman: how it is started, followed and ended by its id."""
+"""An engine in a container of docker or podman, by their common command line: how it is started, followed and ended by
+its id."""
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from inferometer.errors import TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import is_secret, resolve
-from inferometer.target import llamacpp, sglang, tgi, vllm
-from inferometer.target.arguments import AS_WRITTEN, Spelling, flags_of
-from inferometer.target.engine import ContainerEngine, found_engine
-from inferometer.target.launch import Launch, Place, variables_of
+from inferometer.target.launch import Engine, Image, Launch, Place, engines, flags_of, served_names, variables_of
 from inferometer.target.process import Process
-from inferometer.target.vllm import served_names
+
+# -- engine ----------------------------------------------------------------------------------------------------------
+
+LABEL = "inferometer.server"
+ANSWER_S = 30.0
+START_S = 3600.0  # an image of 10 GB may have to be fetched first
+KNOWN = ("docker", "podman")
+
+
+class ContainerEngine:
+    """The program that runs containers."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str], token: str) -> str:
+        """Call `PROGRAM run --detach ...` with a label to find it by; the container's id."""
+        program, run, *rest = argv
+        command = [program, run, "--label", f"{LABEL}={token}", *rest]
+        done = self._call(command, START_S, {**os.environ, **env})
+        lines = done.stdout.split()
+        if done.returncode or not lines:
+            raise TargetError(f"the container was not started: {_last_line(done.stderr) or 'no id came back'}")
+        return lines[-1]
+
+    def labelled(self, token: str) -> list[str]:
+        """Containers that were started under a token, also those that ended."""
+        return self._ask("ps", "--all", "--quiet", "--no-trunc", "--filter", f"label={LABEL}={token}").split()
+
+    def state(self, container: str) -> dict[str, Any]:
+        """`Running`, `ExitCode`, `OOMKilled`, `Error`; empty where there is no such container."""
+        return _document(self._ask("inspect", "--format", "{{json .State}}", container))
+
+    def image(self, image: str) -> dict[str, Any]:
+        """The image as it is here: its name, id and digest, so that `latest` can be told from `latest`."""
+        found = _document(self._ask("image", "inspect", image))
+        digests = [digest.partition("@")[2] for digest in found.get("RepoDigests") or []]
+        return {"image": image, "image_id": found.get("Id"), "digest": digests[0] if digests else None}
+
+    def remove(self, container: str, grace_s: float) -> bool:
+        """Stop a container, then make it go; whether there was one."""
+        there = bool(self.state(container))
+        self._ask("stop", "-t", str(max(1, round(grace_s))), container, within_s=grace_s + ANSWER_S)
+        self._ask("rm", "--force", container)
+        return there
+
+    def _ask(self, *words: str, within_s: float = ANSWER_S) -> str:
+        try:
+            done = self._call([self.program, *words], within_s)
+        except TargetError:
+            return ""
+        return "" if done.returncode else done.stdout
+
+    def _call(
+        self, command: Sequence[str], within_s: float, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=within_s,
+                check=False,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is ours: it must not leave half a container
+            )
+        except subprocess.TimeoutExpired:
+            raise TargetError(f"{self.program} {command[1]} gave no answer within {within_s:g} s") from None
+        except OSError as error:
+            raise TargetError(f"{self.program} could not be called: {(error.strerror or str(error)).lower()}") from None
+
+
+def found_engine(wanted: str | None) -> str:
+    """Docker or podman, whichever is here."""
+    names = [wanted] if wanted else list(KNOWN)
+    program = next((path for name in names if (path := shutil.which(name))), None)
+    if program is None:
+        raise TargetError(
+            f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not here: a container needs one of them",
+            "install docker or podman, or start the engine without a container: server.type=vllm",
+        )
+    return program
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}
+    first = found[0] if isinstance(found, list) and found else found
+    return first if isinstance(first, dict) else {}
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    helpful = [line for line in lines if not line.startswith(("See ", "Run '"))]
+    return (helpful or [""])[-1][:500]
+
+
+# -- container -------------------------------------------------------------------------------------------------------
 
 HF_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 HF_CACHE = "/root/.cache/huggingface"
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+UNKNOWN = Image()  # what is assumed of any other
+
+
+def image_named(name: str) -> Image:
     """What is known of an image by its name."""
-
-    port: int = 8000
-    model_flag: str | None = None
-    spelling: Spelling = AS_WRITTEN
-    before: tuple[str, ...] = ()  # words that its program wants in front
-    listen: tuple[str, ...] = ()  # flags without which it hears only its own container
-    like: str | None = None  # the type of server it holds
-
-
-IMAGES = {  # part of the name, what is in it
-    "vllm": Image(8000, "--model", vllm.SPELLING, like="vllm"),
-    "sglang": Image(
-        30000,
-        "--model-path",
-        sglang.SPELLING,
-        ("python3", "-m", "sglang.launch_server"),
-        ("--host", "0.0.0.0", "--port", "30000"),
-        like="sglang",
-    ),
-    "text-generation-inference": Image(80, "--model-id", tgi.SPELLING, like="tgi"),
-    "llama.cpp": Image(8080, "-hf", llamacpp.SPELLING, listen=("--host", "0.0.0.0", "--port", "8080"), like="llamacpp"),
-}
-_RESETS = {"vllm": ("/reset_prefix_cache",), "sglang": ("/flush_cache",)}
+    known = (engine.image for engine in engines().values() if engine.image is not None)
+    return next((image for image in known if image.name in name), UNKNOWN)
 
 
 def launch(server: Server, place: Place) -> Launch:
-    image = next((known for part, known in IMAGES.items() if part in str(server.image)), Image())
+    image = image_named(str(server.image))
     port = server.container_port or image.port
     inside = Place("0.0.0.0", port, place.model)
     program = found_engine(server.engine)
     words = _words_inside(server, image, inside)
     argv = [program, "run", "--detach", *_options(server, program, place, port), str(server.image), *words]
-    dev_mode = image.like == "vllm" and server.keep == "shared" and server.reset_cache is not False
+    resets = server.keep == "shared" and server.reset_cache is not False
     return Launch(
         f"the container {server.image}",
         place.url,
-        with_variables(argv, [f"{vllm.DEV_MODE}=1"]) if dev_mode else argv,
+        with_variables(argv, image.reset_env) if resets else argv,
         env=_hidden(server, place),
         names=served_names(argv, place),
-        models="/info" if image.like == "tgi" else "/v1/models",
-        lenient=image.like is None,
-        resets=_RESETS.get(image.like or "", ()),
-        version={"tgi": ("/info", "version"), "llamacpp": ("/props", "build_info")}.get(
-            image.like or "", ("/version", "version")
-        ),
+        models=image.models,
+        lenient=image is UNKNOWN,
+        resets=image.resets,
+        version=image.version,
         is_container=True,
     )
+
+
+CONTAINER = Engine(launch=launch)
 
 
 def with_variables(argv: list[str], variables: Iterable[str]) -> list[str]:

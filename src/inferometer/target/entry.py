@@ -1,16 +1,15 @@
 """Calls a Python function in a process of its own and writes what it returns as JSON: `python -m
 inferometer.target.entry package.module:function ARGS RESULT`. Its time limit and its log are its parent's part."""
 
-import importlib
 import json
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from inferometer.vocabulary import attribute_at
 from inferometer.wire.child import import_from
 
 NOT_FOUND = 78  # sysexits.h EX_CONFIG: there is no such function
@@ -19,10 +18,9 @@ NOT_FOUND = 78  # sysexits.h EX_CONFIG: there is no such function
 def main(arguments: list[str]) -> int:
     where, args, result = arguments
     import_from(os.getcwd())  # noqa: PTH109  (the function is somebody's own, and so are the modules it imports)
-    module, _, attribute = where.partition(":")
     try:
-        function: Any = reduce(getattr, attribute.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
+        function: Any = attribute_at(where)
+    except ImportError as error:
         sys.stderr.write(f"{where}: there is no such function: {error}\n")
         return NOT_FOUND
     returned: Any = function(**json.loads(args))

@@ -1,29 +1,25 @@
-"""How a server is started, as plain data: what each type of a plan's `server` makes, and `target.server` runs."""
+"""What an engine is to the rest of the house, and how a server is started, as plain data: what each engine makes of a
+plan's `server`, and `target.server` runs; and settings as the flags of a command line."""
 
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+import orjson
 
 from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server, Target
 from inferometer.plan.secrets import resolve
+from inferometer.plan.server import ENGINES, SERVERS
+from inferometer.vocabulary import attribute_at
+
+# -- launch ----------------------------------------------------------------------------------------------------------
 
 ENGINE_READY_S = 900.0  # a large model is loaded and compiled for minutes; vLLM's own benchmarks wait as long
 OTHER_READY_S = 300.0
-
-LAUNCHES = {  # from a type of server to what makes its launch
-    "vllm": "inferometer.target.vllm:launch",
-    "sglang": "inferometer.target.sglang:launch",
-    "llamacpp": "inferometer.target.llamacpp:launch",
-    "tgi": "inferometer.target.tgi:launch",
-    "command": "inferometer.target.command:launch",
-    "simulator": "inferometer.target.simulator:launch",
-    "container": "inferometer.target.container:launch",
-    "external": "inferometer.target.external:launch",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +68,10 @@ class Launch:
 
 def launch_of(server: Server, place: Place) -> Launch:
     """How the server that a plan names is launched at a place."""
-    target = LAUNCHES.get(server.type)
-    if target is None:
-        raise PlanError(f"server.type must be one of {', '.join(LAUNCHES)}, got {server.type}")
-    module, _, attribute = target.partition(":")
-    make: Callable[[Server, Place], Launch] = getattr(import_module(module), attribute)
-    made = make(server, place)
+    if server.type not in SERVERS:
+        raise PlanError(f"server.type must be one of {', '.join(SERVERS)}, got {server.type}")
+    engine: Engine = attribute_at(SERVERS[server.type])
+    made = engine.launch(server, place)
     made = replace(made, ready_s=server.ready.timeout or made.ready_s)
     if made.is_container:  # its environment and folder are inside it
         return made
@@ -105,6 +99,19 @@ def model_of(server: Server, target: Target) -> str | None:
     return str(Path(model).expanduser()) if model and model.startswith("~") else model
 
 
+def served_names(argv: list[str], place: Place, flag: str = "--served-model-name") -> list[str]:
+    """What the model will be called: a flag may name it anew, with one name or several."""
+    names: list[str] = []
+    for at, word in enumerate(argv):
+        if word == flag:
+            following = argv[at + 1 :]
+            end = next((each for each, name in enumerate(following) if name.startswith("-")), len(following))
+            names += following[:end]
+        elif word.startswith(f"{flag}="):
+            names.append(word.partition("=")[2])
+    return names or ([place.model] if place.model else [])
+
+
 def check_port(host: str, port: int) -> None:
     """A `TargetError` where somebody listens already: what answered there would not be what we started."""
     if not port_is_free(host, port):
@@ -123,3 +130,106 @@ def port_is_free(host: str, port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What engines do differently."""
+
+    hyphens: bool = True  # max_model_len is --max-model-len
+    negated: bool | frozenset[str] = False  # which switches have an opposite, --no-NAME; of the others false is nothing
+    short: frozenset[str] = frozenset()  # names of several letters behind one dash
+    repeated: bool = False  # a list is --name a --name b, and not --name a b
+
+
+AS_WRITTEN = Spelling(hyphens=False)
+
+
+def flags_of(args: Mapping[str, Any], spelling: Spelling = AS_WRITTEN) -> list[str]:
+    """`{max-model-len: 4096, enforce-eager: true}` as `--max-model-len 4096 --enforce-eager`.
+
+    True and nothing at all are the flag alone, a list is several values, a mapping is JSON.
+    """
+    return [word for name, value in args.items() for word in _flag(str(name), value, spelling)]
+
+
+def _flag(name: str, value: Any, spelling: Spelling) -> Iterator[str]:
+    flag = _spelled(name, spelling)
+    if value is False:
+        yield from _negated(flag, spelling)
+    elif value is None or value is True:
+        yield flag
+    elif isinstance(value, list):
+        yield from _several(flag, [_text(each) for each in value], spelling)
+    else:
+        yield from (flag, _text(value))
+
+
+def _spelled(name: str, spelling: Spelling) -> str:
+    if name.startswith("-"):
+        return name
+    bare = name.replace("_", "-") if spelling.hyphens else name
+    return f"-{bare}" if len(bare) == 1 or bare in spelling.short else f"--{bare}"
+
+
+def _negated(flag: str, spelling: Spelling) -> Iterator[str]:
+    bare = flag.removeprefix("--")
+    has_opposite = spelling.negated if isinstance(spelling.negated, bool) else bare in spelling.negated
+    if has_opposite and flag.startswith("--"):
+        yield flag.replace("--no-", "--", 1) if bare.startswith("no-") else f"--no-{bare}"
+
+
+def _several(flag: str, values: list[str], spelling: Spelling) -> Iterator[str]:
+    if not spelling.repeated:
+        yield from (flag, *values) if values else ()
+        return
+    for value in values:
+        yield from (flag, value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return orjson.dumps(value).decode() if isinstance(value, Mapping | list) else str(value)
+
+
+# -- engine ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """An engine's container image: how it is told from others by its name, and what is different inside of it."""
+
+    name: str = ""  # part of the image's name
+    port: int = 8000
+    model_flag: str | None = None
+    spelling: Spelling = AS_WRITTEN
+    before: tuple[str, ...] = ()  # words that its program wants in front
+    listen: tuple[str, ...] = ()  # flags without which it hears only its own container
+    models: str = "/v1/models"
+    resets: tuple[str, ...] = ()
+    reset_env: tuple[str, ...] = ()  # `NAME=value`, without which there is nothing to reset by
+    version: tuple[str, str] = ("/version", "version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A type of server: all that others ask of it. One module of `target.engines` has one, or two that belong together;
+    the name in plans is a line of `plan.server`."""
+
+    launch: Callable[[Server, Place], Launch]
+    title: str = ""  # as people call it
+    owners: tuple[str, ...] = ()  # in lower case, as its list of models or its Server header has it
+    program: str | None = None  # what must be installed: a program, or `python3 -m MODULE`
+    image: Image | None = None
+    log_signs: str | None = None  # a regular expression for lines that only this engine logs
+
+
+def engines() -> dict[str, Engine]:
+    """Every inference engine by the name that plans have for it."""
+    return {name: attribute_at(engine.place) for name, engine in ENGINES.items()}

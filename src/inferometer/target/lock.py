@@ -1,9 +1,12 @@
-"""Locks, so that two runs never share a GPU or an endpoint by accident. They are files that all users of this machine
-share; the system lets go of them when their holder dies, however it dies."""
+"""Locks, so that two runs never share a GPU, an endpoint or a port by accident: files that all users of this machine
+share, in a folder that outlives a process of ours that is killed."""
 
 import fcntl
 import os
+import platform
+import random
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,13 +18,54 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from inferometer.errors import TargetError
+from inferometer.errors import InferometerError, TargetError
 from inferometer.observe.environment import gpu_facts
-from inferometer.observe.visible import visible_gpus
+from inferometer.observe.gpu import visible_gpus
 from inferometer.plan.model import Server
-from inferometer.target.processes import birth
-from inferometer.target.state import cannot_lock, locks_folder
+from inferometer.target.launch import check_port, port_is_free
+from inferometer.target.process import birth
 from inferometer.vocabulary import duration_text
+
+# -- state -----------------------------------------------------------------------------------------------------------
+
+LOCK_PLACES = (Path("/run/lock"), Path("/tmp"))
+
+
+def state_folder() -> Path:
+    """`inferometer/HOST` in the user's state folder, or among temporary files where that cannot be written."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "inferometer"
+    for base in (home, Path(tempfile.gettempdir()) / f"inferometer-{os.getuid()}"):
+        folder = base / (platform.node() or "host")
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="inferometer-"))
+
+
+def locks_folder() -> Path:
+    """`$INFEROMETER_LOCKS`, else a folder that every user of this machine finds and may write."""
+    base = next((place for place in LOCK_PLACES if os.access(place, os.W_OK | os.X_OK)), Path(tempfile.gettempdir()))
+    folder = Path(os.environ.get("INFEROMETER_LOCKS") or base / "inferometer")
+    try:
+        if not folder.is_dir():
+            folder.mkdir()
+            folder.chmod(0o1777)  # whatever the umask says; nobody may delete another's lock
+    except FileExistsError:
+        return folder
+    except OSError as error:
+        raise cannot_lock(folder, error) from error
+    return folder
+
+
+def cannot_lock(path: Path, error: OSError) -> InferometerError:
+    hint = "say where locks go, the same for all who share the machine: INFEROMETER_LOCKS=FOLDER"
+    return InferometerError(f"{path}: {error.strerror}, so that nothing can be locked", hint)
+
+
+# -- lock ------------------------------------------------------------------------------------------------------------
 
 LOOK_AGAIN_S = 0.2
 ALL_GPUS = "gpus"
@@ -163,3 +207,44 @@ def _endpoint(url: str) -> str:
 
 def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.-]", "_", name)[:150]
+
+
+# -- ports -----------------------------------------------------------------------------------------------------------
+
+_TRIES = 200
+_LOWEST = 10_000
+
+
+@contextmanager
+def reserved_port(host: str, asked: int | None, holder: str) -> Iterator[int]:
+    """The port that was asked for, or a free one; no other server of ours is given it meanwhile."""
+    if asked is not None:
+        check_port(host, asked)
+        yield asked
+        return
+    with ExitStack() as stack:
+        yield _free_port(host, holder, stack)
+
+
+def _free_port(host: str, holder: str, stack: ExitStack) -> int:
+    """Below the range that connections take theirs from: an engine listens minutes after it was given the port, and
+    one of our own tries whether it is ready could otherwise take the very port, even connect to itself."""
+    lowest, highest = _LOWEST, _first_ephemeral() - 1
+    for _ in range(_TRIES):
+        port = random.SystemRandom().randint(lowest, highest)
+        if not port_is_free(host, port):
+            continue
+        try:
+            stack.enter_context(held([Claim(f"port-{port}", f"port {port}")], holder))
+        except TargetError:
+            continue
+        return port
+    raise TargetError(f"no free port between {lowest} and {highest}", "name one: server.port")
+
+
+def _first_ephemeral() -> int:
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768  # as on Linux; others begin higher
+    return first if first > _LOWEST + 1000 else 32_768

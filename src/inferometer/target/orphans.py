@@ -13,8 +13,8 @@ import orjson
 
 from inferometer.errors import StoreError
 from inferometer.record.files import write_text
-from inferometer.target.processes import belonging, birth, end_all, machine
-from inferometer.target.state import state_folder
+from inferometer.target.lock import state_folder
+from inferometer.target.process import belonging, birth, end_all, machine
 
 GRACE_S = 5.0
 
@@ -99,7 +99,7 @@ def _end_processes(entry: Entry) -> list[str]:
 def _end_container(entry: Entry) -> list[str]:
     if entry.engine is None:
         return []
-    from inferometer.target.engine import ContainerEngine
+    from inferometer.target.container import ContainerEngine
 
     engine = ContainerEngine(entry.engine)
     found = engine.labelled(entry.token) or ([entry.container] if entry.container else [])

@@ -7,11 +7,12 @@ from urllib.parse import urlsplit
 from inferometer.errors import TargetError
 from inferometer.plan.model import Target
 from inferometer.target.ask import START_ONE, Asker, Reply
+from inferometer.target.launch import engines
 from inferometer.wire.api import MOST_TOKENS, api_of, message_in
 
-_ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "llamacpp": "llama.cpp", "llama.cpp": "llama.cpp", "tgi": "TGI"}
 LONGEST_NAME = 1000  # characters; of a model, an engine, a version
 _NO_SUCH_PATH = {404, 405, 501}
+_LOOK_S = 5.0  # longest wait for the refusal of an empty request, which takes milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ def probe(target: Target) -> TargetFacts:
         raise TargetError("target.url: there is no address to measure", START_ONE)
     found = [_probe_one(target, url) for url in target.url]
     first = found[0]
+    _refuse_chat_only(target)
     notes = list(dict.fromkeys(note for facts in found for note in facts.notes))
     notes += _differences(found)
     return TargetFacts(
@@ -44,6 +46,22 @@ def probe(target: Target) -> TargetFacts:
         max_model_len=first.max_model_len,
         notes=notes,
     )
+
+
+def _refuse_chat_only(target: Target) -> None:
+    """A server that has no completions but chats would answer every request of the load with 404."""
+    if target.api != "completions" or target.path is not None:
+        return
+    patient = target.timeout.model_copy(update={"request": min(target.timeout.request or _LOOK_S, _LOOK_S)})
+    url, completions, chat = target.url[0], api_of("completions").path, api_of("chat").path
+    asker = Asker(target.model_copy(update={"timeout": patient}), base_url(url))
+    try:  # without a body: refused as incomplete where there is such a path, and no token is made
+        status = asker.post(_path(url, completions)).status
+        if status not in _NO_SUCH_PATH or asker.post(_path(url, chat)).status in _NO_SUCH_PATH:
+            return
+    except TargetError:  # it says nothing about paths: the load will show what it does
+        return
+    raise TargetError(f"{asker.where} has no {completions} ({status}), but {chat} is there", "--api chat")
 
 
 def base_url(url: str) -> str:
@@ -149,7 +167,7 @@ def _message(reply: Reply) -> str:
 def _engine(asker: Asker, reply: Reply, card: dict[str, Any], url: str) -> tuple[str | None, str | None]:
     """Name and version, from what servers say of themselves: the model's owner, the Server header, /version."""
     owner = _name(card.get("owned_by")) or ""
-    name = _ENGINES.get(owner.lower()) or _by_header(reply) or owner or None
+    name = _title_of(owner) or _by_header(reply) or owner or None
     try:
         document = asker.get(_path(url, "/version")).json()
     except TargetError:
@@ -160,7 +178,11 @@ def _engine(asker: Asker, reply: Reply, card: dict[str, Any], url: str) -> tuple
 
 def _by_header(reply: Reply) -> str | None:
     said = reply.headers.get("server", "")
-    return _ENGINES.get(said.partition("/")[0].lower()) or _name(said)
+    return _title_of(said.partition("/")[0]) or _name(said)
+
+
+def _title_of(owner: str) -> str | None:
+    return next((engine.title for engine in engines().values() if owner.lower() in engine.owners), None)
 
 
 def _name(value: object) -> str | None:

@@ -1,7 +1,9 @@
-"""Whether a server can be measured: its health and its list of models answer, and the model is the one asked for."""
+"""Whether a server can be measured: its health and its list of models answer, and the model is the one requested; and
+what the end of a log means where it did not get that far."""
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +13,8 @@ from inferometer.plan.model import Target, Timeouts
 from inferometer.plan.secrets import redacted_url
 from inferometer.target.ask import Asker, Reply
 from inferometer.target.launch import Launch
+
+# -- ready -----------------------------------------------------------------------------------------------------------
 
 CONNECT_S, ANSWER_S = 2.0, 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
@@ -151,3 +155,49 @@ def _question(launch: Launch, target: Target) -> Question:
     asker = Asker(target.model_copy(update=changes), launch.url)
     below = urlsplit(launch.url).path.rstrip("/")
     return lambda path: asker.get(below + path)
+
+
+# -- diagnosis -------------------------------------------------------------------------------------------------------
+
+_RUNTIME = (
+    "the container sees no GPU: make nvidia the default runtime in /etc/docker/daemon.json "
+    '("default-runtime": "nvidia") and restart docker, or set server.runtime=nvidia'
+)
+_FAILURES = (  # in the order of how much they say
+    (r"platform (is )?not detected|failed to infer device type|unspecified platform", _RUNTIME),
+    (
+        r"could not select device driver|unresolvable CDI devices|nvidia-container-cli",
+        "docker cannot hand out GPUs: install the nvidia container toolkit, or do without: server.gpus=none",
+    ),
+    (r"unknown or invalid runtime name", "this engine has no such runtime: install it, or leave out server.runtime"),
+    (
+        r"permission denied.*docker(\.sock| daemon)|cannot connect to the docker daemon",
+        "is the docker daemon running, and may you use it?",
+    ),
+    (
+        r"no available memory for the cache blocks|larger than the maximum number of tokens that can be stored|"
+        r"estimated maximum model length",
+        "too little memory for the KV cache: a smaller server.args.max-model-len, or more gpu-memory-utilization",
+    ),
+    (
+        r"out of memory|less than desired gpu memory|free memory on device",
+        "too little GPU memory: does something else use the GPU (nvidia-smi)? Else a smaller gpu-memory-utilization",
+    ),
+    (r"address already in use", "something else listens on this port: leave out server.port and a free one is found"),
+    (r"no space left on device", "the disk is full"),
+    (
+        r"gated repo|401 client error|access to model .* is restricted",
+        "the model needs a token: export HF_TOKEN=..., and accept its licence",
+    ),
+    (r"unrecognized arguments|unexpected argument|invalid argument: -", "server.args has a flag it does not know"),
+    (r"no module named", "is the engine installed in the Python that server.command names?"),
+)
+
+
+def meaning(lines: Iterable[str]) -> str | None:
+    """The remedy for the first known failure in a log's end."""
+    text = "\n".join(lines)
+    for pattern, remedy in _FAILURES:
+        if re.search(pattern, text, re.IGNORECASE):
+            return remedy
+    return None

@@ -39,7 +39,7 @@
 #define MOST_HEAD (64 * 1024) /* as in wire/http1.py */
 #define MOST_SIZE_DIGITS 15   /* likewise */
 #define KEPT_ROOM (1024 * 1024) /* bytes of a buffer that are kept for the next answer on the connection */
-#define DELAY_ONCE 1 /* as in wire/acks.py */
+#define DELAY_ONCE 1 /* as in wire/sockets.py */
 #define DELAY_ALWAYS 2
 #define DELAY_AT 2     /* which read: behind the headers, which often come long before the first token */
 #define DELAY_EVERY 64 /* reads: the kernel gives the delay up after each pause of 40 ms */

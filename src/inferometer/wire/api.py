@@ -1,6 +1,7 @@
 """What all APIs have in common: what a request's body says, and what the events of its answer amount to.
 
-Each API is a module of `wire.apis`, found through `APIS` and imported on use. A server may send anything: what leaves
+Each API is a module of `wire.apis`, found through `APIS` and imported on use: one is added as a file and a line here,
+for its `Api` says all that plans, workloads, probes and the load ask of it. A server may send anything: what leaves
 `read_events` and `read_whole` has the types of `Answer`, counts that fit and texts of bounded length. What an event has
 instead is the answer's error. Documents nested up to 1024 deep are parsed (orjson refuses more), so nothing here walks
 down a document, prints or encodes it without a limit of its own.
@@ -9,11 +10,11 @@ down a document, prints or encodes it without a limit of its own.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import orjson
 
+from inferometer.vocabulary import attribute_at
 from inferometer.wire.skeleton import Skeleton, learn
 from inferometer.wire.sse import BOM
 
@@ -30,8 +31,8 @@ WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner th
 CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
 
 APIS = {
-    "completions": "inferometer.wire.apis.completions:API",
-    "chat": "inferometer.wire.apis.chat:API",
+    "completions": "inferometer.wire.apis.openai:COMPLETIONS",
+    "chat": "inferometer.wire.apis.openai:CHAT",
     "responses": "inferometer.wire.apis.responses:API",
     "embeddings": "inferometer.wire.apis.embeddings:API",
     "rerank": "inferometer.wire.apis.rerank:API",
@@ -126,18 +127,30 @@ class Api:
     parse: Callable[[bytes], Any] = orjson.loads
     text_key: bytes | None = None  # what stands before the text in an event's bytes
     whole_path: str | None = None  # of answers in one piece, where it is another
+    key_env: str = "OPENAI_API_KEY"  # where its key is usually kept
     generates: bool = True  # whether answers are made of tokens
+    takes_ids: bool = False  # whether a prompt may be token ids
+    takes_messages: bool = False  # whether a conversation goes as messages, which the server puts into a template
+    takes_tools: bool = False  # whether the body is given the tools of a conversation
+    takes_images: bool = False  # whether messages hold images
     prompt_once: bool = True  # whether the server counts a prompt as it was sent, not a part of it several times
     needs_model: bool = True
     in_pieces: bool = False  # whether answers may come as lines of JSON, or as bare text
+    templated: bool = False  # whether the plan has the body, and the URL is the whole address where it has no path
 
 
 @cache
 def api_of(name: str) -> Api:
     """The API that a plan names."""
-    module, _, attribute = APIS[name].partition(":")
-    api: Api = getattr(import_module(module), attribute)
+    api: Api = attribute_at(APIS[name])
     return api
+
+
+@cache
+def endpoints() -> dict[str, str]:
+    """Request paths that belong to one API, and which: those below /v1, as OpenAI's and Anthropic's are."""
+    paths = {api_of(name).path: name for name in APIS}
+    return {path: name for path, name in paths.items() if path.startswith("/v1/")}
 
 
 def plain_text(prompt: Prompt) -> Any:

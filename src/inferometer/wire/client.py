@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Callable
 
-from inferometer.wire.acks import Acknowledging
 from inferometer.wire.connection import Connection
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin
 from inferometer.wire.reactor import Reactor, Timer, now
+from inferometer.wire.sockets import Acknowledging
 
 SWEEPS_PER_IDLE_LIMIT = 8  # how often silence is looked for within the time it is allowed
 MOST_ANSWER = 64 * 1024 * 1024  # bytes

@@ -16,14 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from inferometer.wire.acks import Acknowledging
 from inferometer.wire.exchange import Exchange, Owner
 from inferometer.wire.http1 import Chunks, parse_head
-from inferometer.wire.origin import Address
+from inferometer.wire.origin import READ_SIZE, Address, Tls
 from inferometer.wire.reactor import BROKEN, COMPLETE, READ, SURPLUS, TOO_LARGE, WRITE, Reactor, Timer, now
-from inferometer.wire.sending import send_at_once
-from inferometer.wire.stamps import ANCILLARY_SIZE, MARK, STAMP, ask_for_stamps
-from inferometer.wire.tls import READ_SIZE, Tls
+from inferometer.wire.sockets import ANCILLARY_SIZE, MARK, STAMP, Acknowledging, ask_for_stamps, send_at_once
 
 READ_COST = 128  # bytes that a read takes beside its data: two objects and their places in the lists
 

@@ -118,7 +118,7 @@ class Reactor:
     def attach(self) -> Callable[[int, int, int, int], None] | None:
         """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
         on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
-        acknowledged in one of the ways of `wire.acks`; and of at most so many bytes. The descriptor's callback then
+        acknowledged in one of the ways of `wire.sockets`; and of at most so many bytes. The descriptor's callback then
         hears `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take` hands over what was collected."""
         return getattr(self._poller, "attach", None)
 

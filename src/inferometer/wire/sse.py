@@ -29,7 +29,7 @@ BOM = b"\xef\xbb\xbf"
 # incomplete answer is read: so many events, more than a model writes; or, where they are not one to a chunk, bytes.
 MOST_EVENTS = 1 << 17
 MOST_OF_INCOMPLETE = 4 * 1024 * 1024
-MOST_LINES = 1 << 21  # ten for each token of the longest answers there are
+MOST_LINES = 1 << 20  # eight for each token of the longest answers there are
 
 Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset behind its last byte
 
@@ -126,7 +126,7 @@ def _chunk_size(between: bytes) -> int:
 
 
 def check_lines(body: bytes) -> None:
-    """Reading line by line takes a second or two for so many; everything else would wait meanwhile."""
+    """Reading line by line takes half a second for so many; everything else would wait meanwhile."""
     if body.count(b"\n") + body.count(b"\r") > MOST_LINES:
         raise ValueError(f"the answer has more than {MOST_LINES:,} lines")
 

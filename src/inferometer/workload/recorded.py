@@ -4,19 +4,14 @@ from dataclasses import dataclass
 
 from inferometer.errors import DataError
 from inferometer.plan.workloads.dataset import Conversations, Dataset
+from inferometer.wire.api import api_of
 from inferometer.wire.dialogue import as_text
-from inferometer.workload.context import WorkloadContext
 from inferometer.workload.conversation import Conversation, Json
-from inferometer.workload.draws import Draws, Purpose
+from inferometer.workload.draws import Draws, Purpose, pause_quantile, quantile_of
 from inferometer.workload.formats import reader_of
-from inferometer.workload.lengths import pause_quantile, quantile_of
-from inferometer.workload.rows import RowError, Rows
-from inferometer.workload.scan import Ints
-from inferometer.workload.session import Prompt, Request, Session
+from inferometer.workload.rows import Ints, RowError, Rows
+from inferometer.workload.session import Prompt, Request, Session, WorkloadContext
 from inferometer.workload.survey import NONE, Survey, Wanted, is_alone, parts_of, prefix_number
-
-MESSAGE_APIS = ("chat", "responses", "anthropic")
-TOOLS_API = "chat"  # the only one whose body is given the tools of a row
 
 
 def is_live(spec: Dataset, kind: str) -> bool:
@@ -97,14 +92,14 @@ class RecordedSessions:
             output_tokens=output,
             input_tokens=tokens if self.exact and isinstance(prompt, str) and not self._templated else None,
             think_s=pause,
-            body={"tools": conversation.tools} if conversation.tools and self.context.api == TOOLS_API else {},
+            body={"tools": conversation.tools} if conversation.tools and api_of(self.context.api).takes_tools else {},
             headers=self._headers(messages),
         )
 
     @property
     def _templated(self) -> bool:
         """Whether the server puts a template around prompts that only it can count."""
-        return self.context.api in MESSAGE_APIS and self.spec.tokenizer != "server"
+        return api_of(self.context.api).takes_messages and self.spec.tokenizer != "server"
 
     def _prompt(self, conversation: Conversation, messages: list[Json]) -> Prompt:
         """A question that is alone goes as text, which every API takes. A conversation does so where only text goes,

@@ -2,13 +2,12 @@
 
 import secrets
 from collections.abc import Callable
-from importlib import import_module
 from inspect import signature
 
 from inferometer.errors import PlanError
 from inferometer.plan import model
-from inferometer.workload.context import NOWHERE, WorkloadContext
-from inferometer.workload.session import Workload
+from inferometer.vocabulary import attribute_at
+from inferometer.workload.session import NOWHERE, Workload, WorkloadContext
 
 WORKLOADS = {
     "synthetic": "inferometer.workload.synthetic:synthetic",
@@ -36,8 +35,7 @@ def workload_of(
     place = WORKLOADS.get(spec.type)
     if place is None:
         raise PlanError(f"workload.type must be one of {', '.join(WORKLOADS)}, got {spec.type}")
-    module, _, attribute = place.partition(":")
-    make: Callable[..., Workload] = getattr(import_module(module), attribute)
+    make: Callable[..., Workload] = attribute_at(place)
     knows = {"context": context} if "context" in signature(make).parameters else {}
     return make(spec, seed, traffic, nonce, **knows)
 

@@ -4,13 +4,11 @@ from functools import cached_property
 
 from inferometer.errors import DataError
 from inferometer.plan.workloads.dataset import Sonnet
-from inferometer.workload.context import NOWHERE, WorkloadContext
-from inferometer.workload.counting import TokenCount, token_count
-from inferometer.workload.draws import Draws, Purpose, numbers
+from inferometer.workload.draws import Draws, Purpose, longest_of, numbers, quantile_of
 from inferometer.workload.files import open_rows
-from inferometer.workload.lengths import longest_of, quantile_of
 from inferometer.workload.rows import RowError
-from inferometer.workload.session import Request, Session
+from inferometer.workload.session import NOWHERE, Request, Session, WorkloadContext
+from inferometer.workload.writer import TokenCount, token_count
 
 TASK = "Pick as many lines as you can from these poem lines:\n"  # vLLM's words
 

@@ -18,10 +18,9 @@ from inferometer.errors import DataError
 from inferometer.wire.dialogue import as_text, line_of, said_in
 from inferometer.workload.cache import cached_path, kept_arrays, replacing
 from inferometer.workload.conversation import Columns, Conversation, Reader
-from inferometer.workload.counting import TokenCount
 from inferometer.workload.formats import looks_like
-from inferometer.workload.rows import RowError, Rows, each
-from inferometer.workload.scan import Ints
+from inferometer.workload.rows import Ints, RowError, Rows, each
+from inferometer.workload.writer import TokenCount
 
 VERSION = 2  # of what a survey means; a new one makes old ones in caches unused
 EXAMPLES = 3  # rows left out that are named

@@ -12,10 +12,9 @@ import numpy as np
 from inferometer.errors import DataError
 from inferometer.plan.workloads.trace import TraceFile
 from inferometer.workload.columns import MISSING
-from inferometer.workload.context import WorkloadContext
 from inferometer.workload.draws import Draws, Numbers, Purpose, numbers
 from inferometer.workload.recording import NANOSECONDS, Recording, recording_of
-from inferometer.workload.session import Prompt, Request, Session, Workload
+from inferometer.workload.session import Prompt, Request, Session, Workload, WorkloadContext
 from inferometer.workload.writer import Writer, writer_of
 
 KEPT_BLOCKS = 4096  # of 512 numbers each: 8 MB

@@ -1,20 +1,123 @@
-"""Prompts of an exact number of tokens, from random numbers: a number is a token, equal numbers are equal tokens.
+"""Prompts of an exact number of tokens, from random numbers: a number is a token; the words they consist of, and how
+many tokens texts have."""
 
-How exact depends on who counts: token ids are exact by themselves; text is by the tokenizer that the plan names or by
-the server's own; without either it is about right, and the run compares what was asked with what was served.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from importlib.resources import files
+
+import numpy as np
 
 from inferometer.errors import PlanError, TargetError
-from inferometer.workload.context import WorkloadContext
-from inferometer.workload.draws import Numbers
-from inferometer.workload.served import ServerTokenizer
-from inferometer.workload.session import Text
-from inferometer.workload.tokenizers import count_tokens, tokenizer_named
-from inferometer.workload.words import CountTokens, fitted_writer, lexicon_for, plain_lexicon, text_writer
+from inferometer.wire.api import CHARACTERS_PER_TOKEN, tokens_by_length
+from inferometer.workload.draws import Numbers, numbers
+from inferometer.workload.session import Text, WorkloadContext
+from inferometer.workload.tokenizers import ServerTokenizer, count_tokens, tokenizer_named
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+CountTokens = Callable[[str], int]
+
+FIRST_TRIED = 64  # words that are tried as the first of a text; one call each
+FEWEST = 64  # single-token words that are enough for text: six bits a token
+PROOFS = 4  # texts that are counted before the words are trusted
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """A text of `first` and then any of `rest`, with spaces between, has as many tokens as words, and `added` more."""
+
+    first: tuple[str, ...]
+    rest: tuple[str, ...]
+    added: int = 0
+
+
+@cache
+def words() -> tuple[str, ...]:
+    """The pool, a power of two of them, so that a draw is a mask of random bits."""
+    pool = tuple(files("inferometer.workload").joinpath("words.txt").read_text("ascii").split())
+    assert len(pool) & (len(pool) - 1) == 0
+    return pool
+
+
+def plain_lexicon() -> Lexicon:
+    """All words, where no tokenizer is asked."""
+    return Lexicon(words(), words())
+
+
+def lexicon_for(count: CountTokens) -> Lexicon | None:
+    """The words that are one token each by this count; None where there are too few, or where they do not add up."""
+    pool = words()
+    tried = pool[:: len(pool) // FIRST_TRIED]
+    counts = [count(word) for word in tried]
+    least = min(counts)
+    first = tuple(word for word, tokens in zip(tried, counts, strict=True) if tokens == least)
+    rest = tuple(_single(pool, lambda some: count(" ".join((first[0], *some))) - least - len(some)))
+    lexicon = Lexicon(first, rest, least - 1)
+    return lexicon if len(rest) >= FEWEST and _adds_up(lexicon, count) else None
+
+
+def _single(some: Sequence[str], excess: Callable[[Sequence[str]], int]) -> list[str]:
+    """Those that bring no more tokens than words, found by halving: a few counts where nearly all are fine."""
+    if excess(some) == 0:
+        return list(some)
+    if len(some) == 1:
+        return []
+    half = len(some) // 2
+    return _single(some[:half], excess) + _single(some[half:], excess)
+
+
+def _adds_up(lexicon: Lexicon, count: CountTokens) -> bool:
+    """Proof by example: words that are single one by one could still merge with their neighbours."""
+    write = text_writer(lexicon)
+    lengths = [1, 2, 17, *(257 * proof for proof in range(1, PROOFS + 1))]
+    return all(count(write(numbers(b"proof %d" % n, n))) == n + lexicon.added for n in lengths)
+
+
+def text_writer(lexicon: Lexicon, join: Callable[[list[str]], str] = " ".join) -> Callable[[Numbers], str]:
+    """Random numbers as words. Picked by numpy: a third of the time that a look-up per word takes in Python."""
+    first, pool = lexicon.first, np.array(lexicon.rest, dtype=object)
+    size = len(pool)
+    mask = size - 1 if size & (size - 1) == 0 else None
+
+    def text(random: Numbers) -> str:
+        if not len(random):
+            return ""
+        chosen = pool.take(random & mask if mask is not None else random % size).tolist()
+        chosen[0] = first[int(random[0]) % len(first)]
+        return join(chosen)
+
+    return text
+
+
+def fitted_writer(count: CountTokens, added: int) -> Callable[[Numbers], str]:
+    """For tokenizers with hardly a word of one token: words are left out or letters put in until the count fits."""
+    write = text_writer(plain_lexicon())
+
+    def text(random: Numbers) -> str:
+        wanted = len(random) + added
+        low, high = 1, len(random)  # the most words that are not too many
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if count(write(random[:middle])) <= wanted else (low, middle - 1)
+        return _filled(write(random[:low]), wanted, count)
+
+    return text
+
+
+def _filled(text: str, wanted: int, count: CountTokens) -> str:
+    """Single letters and marks behind the text, or letters cut off, while that brings the count nearer."""
+    while (missing := wanted - count(text)) > 0:
+        step = next((more for more in (" a", " .", ".", "a") if 0 < count(text + more) - count(text) <= missing), None)
+        if step is None:
+            return text
+        text += step
+    while len(text) > 1 and count(text) > wanted:
+        text = text[:-1]
+    return text
+
+
+# -- writer ----------------------------------------------------------------------------------------------------------
 
 Write = Callable[[Numbers], str] | Callable[[Numbers], list[int]]
 SERVER = "server"
@@ -124,3 +227,32 @@ def _scaled(count: CountTokens) -> tuple[Write, int]:
     added = 2 * count(" ".join(pool[:8])) - count(" ".join((*pool[:8], *pool[:8])))
     tokens_per_word = (count(" ".join(pool)) - added) / len(pool)
     return (lambda random: write(random[: max(round(len(random) / tokens_per_word), 1)])), max(added, 0)
+
+
+# -- counting --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCount:
+    """Counts the tokens of a text; `added` are those that a server puts before a prompt."""
+
+    count: Callable[[str], int]
+    by: str  # what counts, in words
+    exact: bool = True
+    added: int = 0
+
+
+def token_count(tokenizer: str | None, context: WorkloadContext) -> TokenCount:
+    """The count that a plan's `tokenizer` asks for; without one, an estimate."""
+    if tokenizer is None:
+        return TokenCount(_estimate, f"estimated, {CHARACTERS_PER_TOKEN} characters each", exact=False)
+    if tokenizer == "server":
+        server = ServerTokenizer(context)
+        around = server.count("")  # what the server puts around every prompt, such as a chat template
+        return TokenCount(lambda text: server.count(text) - around, f"by /tokenize of {context.url}", added=around)
+    named = tokenizer_named(model_named(tokenizer, context))
+    return TokenCount(lambda text: len(named.encode(text)), f"by {named.name}", added=named.added)
+
+
+def _estimate(text: str) -> int:
+    return tokens_by_length(text) if text else 0

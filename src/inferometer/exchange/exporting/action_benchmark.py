@@ -8,7 +8,7 @@ no better side are only observed.
 from typing import Any
 
 from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece
+from inferometer.exchange.exporting.registry import Asked, Piece, json_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
@@ -59,5 +59,5 @@ def _range(each: Quantity, scale: float) -> str | None:
 
 def _extra(run: Run, each: Quantity) -> str:
     engine = " ".join(word for word in (engine_of(run), version_of(run)) if word)
-    lines = (each.title, f"run {run.id}", engine, f"verdict {run.verdict.get('word', 'none')}")
+    lines = (each.title, f"run {run.id}", engine, f"verdict {run.status}")
     return "\n".join(line for line in lines if line)

@@ -17,10 +17,10 @@ from inferometer.exchange.exporting.facts import (
     traffic_of,
     version_of,
 )
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind
+from inferometer.exchange.exporting.registry import Asked, Piece, json_piece, of_kind
 from inferometer.measure.values import Quantity, quantities
-from inferometer.record.harmless import file_word
 from inferometer.record.run import Run
+from inferometer.record.sanitize import file_word
 
 MS = 1000.0
 BIGGER, SMALLER, OBSERVED = "BiggerIsBetter", "SmallerIsBetter", "Observation"
@@ -79,8 +79,8 @@ def _dataset(run: Run) -> str:
 
 def _metadata(run: Run) -> dict[str, Any]:
     """Lengths as they were served; an endless rate is the text `inf`."""
-    outcomes = dict(run.summary.get("outcomes") or {})
-    done = outcomes.get("ok", run.summary.get("requests"))
+    outcomes = run.summary.outcomes
+    done = outcomes.get("ok", run.summary.requests)
     rate, values = rate_of(run), quantities(run.summary)
     return {
         "completed": done,

@@ -12,11 +12,11 @@ import orjson
 
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import asked_lengths, concurrency_of, rate_of, served_lengths, started
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, of_kind, text_piece
-from inferometer.exchange.exporting.vllm import serve_document
-from inferometer.exchange.vllm_latency import latency_document
+from inferometer.exchange.exporting.registry import Asked, Piece, json_piece, of_kind, text_piece
+from inferometer.exchange.exporting.vllm import latency_document, serve_document
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import BatchCase
 
 LATENCY, SERVING, TRADE_OFF = (
     f"fake_db/{name}.json" for name in ("data", "e2e_benchmark_data", "max_concurrency_benchmark_data")
@@ -39,16 +39,16 @@ def export(asked: Asked) -> list[Piece]:
 
 def data_point(run: Run) -> dict[str, Any]:
     """Of one run, a row per batch size; the timestamp is when it was measured, not when it was exported."""
-    rows = [_row(case) for case in run.summary.get("cases") or [] if case.get("latencies")]
+    rows = [_row(case) for case in run.summary.cases if case.latencies]
     if not rows:
         raise StoreError(f"{run.id}: no latencies by batch size in it")
     return {"timestamp": started(run).isoformat(), "results": sorted(rows, key=lambda row: row["batch_size"])}
 
 
-def _row(case: dict[str, Any]) -> dict[str, Any]:
-    said = latency_document(case["latencies"])
+def _row(case: BatchCase) -> dict[str, Any]:
+    said = latency_document(case.latencies)
     quantiles = {f"p{share}": said["percentiles"][str(share)] for share in (50, 90, 99)}
-    return {"batch_size": case["batch_size"], "avg_latency": said["avg_latency"], **quantiles}
+    return {"batch_size": case.batch_size, "avg_latency": said["avg_latency"], **quantiles}
 
 
 def _latency(runs: Sequence[Run], asked: Asked) -> list[Piece]:

@@ -8,9 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from inferometer.errors import PlanError
-from inferometer.measure.deltas import Series, all_series
 from inferometer.measure.facts import Facts
-from inferometer.measure.rosetta.seen import Seen
+from inferometer.measure.rosetta.definition import Seen
+from inferometer.measure.server import Series, all_series
 from inferometer.measure.values import quantities
 from inferometer.measure.window import warmup_end
 from inferometer.plan.model import Lengths, Plan
@@ -104,12 +104,13 @@ def started(run: Run) -> datetime:
 
 def duration_of(run: Run) -> float | None:
     """Seconds from start to end of the whole run; of an imported one as its tool counted them."""
-    reported = section(run.summary, "reported", "rates", "request_rate").get("window")
-    answered = section(run.summary, "outcomes").get("ok")
-    if reported and answered:
-        return float(answered) / float(reported)
-    said = section(run.summary, "window").get("run_s") or section(run.summary, "values", "duration").get("value")
-    return float(said) if isinstance(said, int | float) else None
+    summary = run.summary
+    rate = summary.reported.rates.get("request_rate") if summary.reported else None
+    answered = summary.outcomes.get("ok")
+    if rate and rate.window and answered:
+        return answered / rate.window
+    duration = summary.values.get("duration")
+    return summary.window.run_s or (duration.value if duration else None)
 
 
 def served_lengths(run: Run) -> tuple[int | None, int | None]:
@@ -163,6 +164,6 @@ def _plan(run: Run) -> Plan | None:
 
 def server_series(run: Run) -> list[Series]:
     """What the servers told of themselves during the run; empty where nobody asked them."""
-    samples = run.samples()
+    samples = run.samples
     sources = [] if samples is None else [word for word in samples.source.words if "://" in word]
     return all_series(samples, sources) if samples is not None and sources else []

@@ -4,9 +4,8 @@ the names that its dashboard knows."""
 from typing import Any
 
 from inferometer.exchange.exporting.facts import gpus_of, load_of, model_of, section, version_of
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece
-from inferometer.exchange.exporting.vllm import latency_documents, serve_document
-from inferometer.exchange.vllm_latency import throughput_document
+from inferometer.exchange.exporting.registry import Asked, Piece, json_piece
+from inferometer.exchange.exporting.vllm import latency_documents, serve_document, throughput_document
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 
@@ -48,7 +47,7 @@ def _record(run: Run, name: str, values: list[float], beside: dict[str, Any]) ->
     about = {
         "args": {**section(run.plan, "server", "args"), "load": dict(load_of(run))},
         "run": run.id,
-        "verdict": run.verdict.get("word"),
+        "verdict": run.status,
         "gpus": gpus_of(run),
         "engine_version": version_of(run),
     }

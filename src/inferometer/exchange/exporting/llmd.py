@@ -1,13 +1,14 @@
-"""llm-d's benchmark report, v0.2.1: seconds with their unit beside them, percentiles under the schema's own names. The
-numbers are ours, by our definitions, over our window."""
+"""llm-d's benchmark report, v0.2.1: seconds with their unit, percentiles under the schema's own names, taken from the
+records where summaries keep too few of them. The numbers are ours, by our definitions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
 import orjson
 import yaml
 
+from inferometer.errors import PlanError
 from inferometer.exchange.exporting.facts import (
     concurrency_of,
     duration_of,
@@ -22,13 +23,82 @@ from inferometer.exchange.exporting.facts import (
     traffic_of,
     version_of,
 )
-from inferometer.exchange.exporting.pieces import Asked, Piece, json_piece, text_piece
-from inferometer.exchange.exporting.spread import spreads
+from inferometer.exchange.exporting.registry import Asked, Piece, json_piece, text_piece
 from inferometer.judge.identity import identity
+from inferometer.measure import quantiles
+from inferometer.measure.answers import Answers
+from inferometer.measure.describe import share_of
+from inferometer.measure.facts import Facts
+from inferometer.measure.registry import REGISTRY
+from inferometer.measure.tally import Tally, gap_values
 from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.window import whole_window
 from inferometer.plan.model import Lengths
+from inferometer.plan.reading import plan_from
+from inferometer.record.columns import Mask
 from inferometer.record.record import CENSORED
 from inferometer.record.run import Run
+from inferometer.record.summary import MeasureSummary, Summary
+
+# -- spread ----------------------------------------------------------------------------------------------------------
+
+CONFIDENCE = 0.95
+MORE = ("p0.1", "p1", "p5", "p10", "p25", "p75", "p99.9")
+
+
+def spreads(run: Run, names: Collection[str]) -> dict[str, dict[str, float]]:
+    """The statistics of our measures by name, as the summary has them, and more quantiles from the records. A quantile
+    of the summary that is unknown stays so: there were too few values."""
+    told = _told(run.summary, names)
+    records = run.records
+    if records is None or run.source is not None:
+        return told
+    answers = Answers.of(records)
+    chosen = _window(run, answers)
+    if chosen is not None:
+        for name, known in told.items():
+            known |= _more(answers, chosen, name)
+    return told
+
+
+def _told(summary: Summary, names: Collection[str]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for each in quantities(summary).values():
+        if each.name in names and each.statistic is not None:
+            found.setdefault(each.name, {})[each.statistic] = each.value
+    return found
+
+
+def _window(run: Run, answers: Answers) -> Mask | None:
+    """The answered requests of the window; None where it cannot be found again as the summary has it."""
+    try:
+        window = whole_window(answers, plan_from(dict(run.plan), where=run.id), Facts())
+    except PlanError:
+        return None
+    inside = window.holds(answers.records.scheduled_at)
+    same = int(inside.sum()) == run.summary.window.requests
+    return answers.ok & inside if same else None
+
+
+def _more(answers: Answers, chosen: Mask, name: str) -> dict[str, float]:
+    measure = REGISTRY.get(name)
+    if measure is None:
+        return {}
+    sample: quantiles.Distribution
+    if measure.gaps is not None:
+        sample = gap_values(answers, chosen, measure).sample
+        if isinstance(sample, Tally):
+            sample.prepare([share_of(word) for word in MORE], CONFIDENCE)
+    elif measure.each is not None:
+        values = measure.each(answers)[chosen]
+        sample = quantiles.sample(values[values == values])
+    else:
+        return {}
+    found = {word: quantiles.estimate(sample, share_of(word), CONFIDENCE).value for word in MORE} if len(sample) else {}
+    return {word: value for word, value in found.items() if value is not None}
+
+
+# -- llmd ------------------------------------------------------------------------------------------------------------
 
 VERSION = "0.2.1"
 LATENCIES = {  # ours, and its unit
@@ -94,7 +164,7 @@ def _run(run: Run) -> dict[str, Any]:
                 }
             ),
             "description": run.plan.get("about") or run.plan.get("name"),
-            "keywords": [f"verdict:{run.verdict['word']}"] if run.verdict.get("word") else None,
+            "keywords": [f"verdict:{run.status}"] if run.status else None,
         }
     )
 
@@ -175,10 +245,9 @@ def _aggregate(run: Run) -> dict[str, Any]:
 
 def _requests(run: Run) -> dict[str, Any] | None:
     """Failed and unfinished requests are told apart, and none is lost: the total is what was sent."""
-    outcomes = dict(run.summary.get("outcomes") or {})
+    outcomes = run.summary.outcomes
     if not outcomes:
-        sent = run.summary.get("requests")
-        return {"total": int(sent)} if isinstance(sent, int) else None
+        return None if run.summary.requests is None else {"total": run.summary.requests}
     cut = sum(outcomes.get(word, 0) for word in CENSORED)
     total = sum(outcomes.values())
     return {"total": total, "failures": total - outcomes.get("ok", 0) - cut, "incomplete": cut}
@@ -197,20 +266,21 @@ def _rate(found: Quantity | None, unit: str) -> dict[str, Any] | None:
 
 def _sessions(run: Run) -> dict[str, Any]:
     """Of runs whose sessions have several turns; the others have no such section."""
-    said = section(run.summary, "sessions")
-    if not said.get("count"):
+    sessions = run.summary.sessions
+    if sessions is None or not sessions.count:
         return {}
     found = {
-        "total": int(said["count"]),
-        "succeeded": said.get("complete"),
-        "session_duration": _statistics(_numbers(said.get("session_time")), "s"),
-        "events_per_session": _statistics(_numbers(said.get("session_turns")), "count"),
+        "total": sessions.count,
+        "succeeded": sessions.complete,
+        "session_duration": _statistics(_numbers(sessions.measures.get("session_time")), "s"),
+        "events_per_session": _statistics(_numbers(sessions.measures.get("session_turns")), "count"),
     }
     return {"session_performance": {"sessions": _known(found)}}
 
 
-def _numbers(said: Mapping[str, Any] | None) -> dict[str, float]:
-    return {name: value for name, value in (said or {}).items() if isinstance(value, int | float)}
+def _numbers(measure: MeasureSummary | None) -> dict[str, float]:
+    statistics = measure.statistics if measure else {}
+    return {name: value for name, value in statistics.items() if value is not None}
 
 
 def _known(content: Mapping[str, Any]) -> dict[str, Any]:

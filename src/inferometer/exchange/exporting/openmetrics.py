@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
-from inferometer.exchange.exporting.pieces import Asked, Piece, text_piece
+from inferometer.exchange.exporting.registry import Asked, Piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
@@ -43,7 +43,7 @@ def _info(runs: Sequence[Run]) -> Iterator[str]:
         about = _labels(run) | {
             "name": run.plan.get("name"),
             "kind": run.kind,
-            "verdict": run.verdict.get("word"),
+            "verdict": run.status,
             "engine": engine_of(run),
             "engine_version": version_of(run),
             "gpu": gpu_text(run),

@@ -18,14 +18,14 @@ from inferometer.exchange.exporting.facts import (
     server_series,
     started,
 )
-from inferometer.exchange.exporting.pieces import Asked, Piece, records_of
+from inferometer.exchange.exporting.registry import Asked, Piece, records_of
 from inferometer.measure.answers import Answers
-from inferometer.measure.deltas import histogram
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.registry import each_of
-from inferometer.record.harmless import json_text
+from inferometer.measure.server import histogram
 from inferometer.record.record import OUTCOMES
 from inferometer.record.run import Run
+from inferometer.record.sanitize import json_text
 
 DURATION = tuple(0.01 * 2**n for n in range(14))  # 0.01 .. 81.92 s
 FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -46,9 +46,9 @@ def export(asked: Asked) -> list[Piece]:
 
 
 def resource(run: Run) -> dict[str, Any]:
-    about: Attributes = {"service.name": "inferometer", "inferometer.run.id": run.id}
-    if run.verdict.get("word"):
-        about["inferometer.verdict"] = run.verdict["word"]
+    about: Attributes = {"service.name": "inferometer", "inferometer.conduct.run.id": run.id}
+    if run.status:
+        about["inferometer.verdict"] = run.status
     scope = {"name": "inferometer", "version": str(run.environment.get("inferometer") or "")}
     metrics = [metric for metric in (*_client(run), *_server(run)) if metric["histogram"]["dataPoints"]]
     return {

@@ -21,21 +21,23 @@ from inferometer.exchange.exporting.facts import (
     server_series,
     traffic_of,
 )
-from inferometer.exchange.exporting.pieces import Asked, Piece, of_kind, records_of, text_piece
-from inferometer.measure.deltas import histogram, pooled
+from inferometer.exchange.exporting.registry import Asked, Piece, of_kind, records_of, text_piece
 from inferometer.measure.rosetta import sglang, vllm
-from inferometer.measure.rosetta.definition import MS, Some, statistic
-from inferometer.measure.rosetta.seen import (
+from inferometer.measure.rosetta.definition import (
+    MS,
     Seen,
+    Some,
     defined,
     input_lengths,
     output_lengths,
     per_second,
     posted_to_first,
+    statistic,
     total,
 )
-from inferometer.record.harmless import cell, file_word
+from inferometer.measure.server import histogram, pooled
 from inferometer.record.run import Run
+from inferometer.record.sanitize import cell, file_word
 
 Row = dict[str, Any]
 
@@ -115,7 +117,7 @@ def _of_dataset(run: Run) -> Row:
         names = {"num_prefixes": "groups", "suffixes_per_prefix": "prompts"}
         names |= {"prefix_len": "tokens", "suffix_len": "suffix_tokens"}
         return {theirs: prefix.get(ours) for theirs, ours in names.items()}
-    sent = sum((run.summary.get("outcomes") or {}).values())
+    sent = sum(run.summary.outcomes.values())
     return {"max_conversations": workload.get("conversations"), "num_prompts": sent or None}
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from inferometer.exchange.exporting.facts import started
-from inferometer.exchange.exporting.pieces import Asked, Chunks, Piece, json_piece, records_of
-from inferometer.exchange.inferx import write_folder
+from inferometer.exchange.exporting.inferx import write_folder
+from inferometer.exchange.exporting.registry import Asked, Chunks, Piece, json_piece, records_of
 from inferometer.record.columns import MISSING, Ints, Records
 from inferometer.record.files import told
-from inferometer.record.harmless import cell
 from inferometer.record.parquet import write_parquet
 from inferometer.record.record import Record
 from inferometer.record.run import Run, document
+from inferometer.record.sanitize import cell
 
 UNFIT_FOR_A_TABLE = {"read_at", "read_tokens", "read_slack"}  # packed; Parquet has them as lists
 ROWS = 1000  # lines of a table that are made at a time

@@ -1,8 +1,10 @@
 """The JSON of `vllm bench serve`, `latency` and `throughput`: the numbers under vLLM's own definitions where there are
-records, else those the run has. Serve is in milliseconds, the other two in seconds; null is what is not known."""
+records, else those the run has."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,17 +21,73 @@ from inferometer.exchange.exporting.facts import (
     seen_by_others,
     started,
 )
-from inferometer.exchange.exporting.pieces import Asked, Piece, Rows, json_piece, long_json_piece, of_kind
-from inferometer.exchange.vllm_latency import latency_document, throughput_document
+from inferometer.exchange.exporting.registry import Asked, Piece, Rows, json_piece, long_json_piece, of_kind
 from inferometer.measure.answers import Answers
 from inferometer.measure.rosetta import vllm as rosetta
-from inferometer.measure.rosetta.definition import MS, statistic
+from inferometer.measure.rosetta.definition import (
+    MS,
+    Seen,
+    input_lengths,
+    messages,
+    output_lengths,
+    posted_at,
+    statistic,
+    total,
+)
 from inferometer.measure.rosetta.registry import our_word
-from inferometer.measure.rosetta.seen import Seen, input_lengths, messages, output_lengths, posted_at, total
 from inferometer.measure.values import Quantity, quantities
-from inferometer.record.harmless import file_word
+from inferometer.record.files import write_text
 from inferometer.record.run import Run
+from inferometer.record.sanitize import file_word
+from inferometer.record.summary import Summary
 from inferometer.vocabulary import NANOSECONDS
+
+# -- vllm latency ----------------------------------------------------------------------------------------------------
+
+LATENCY_PERCENTILES = (10, 25, 50, 75, 90, 99)
+
+
+def latency_document(latencies: Sequence[float]) -> dict[str, Any]:
+    """As `vllm bench latency --output-json` writes it."""
+    found = np.percentile(np.array(latencies), LATENCY_PERCENTILES)
+    return {
+        "avg_latency": float(np.mean(latencies)),
+        "latencies": list(latencies),
+        "percentiles": {str(name): float(value) for name, value in zip(LATENCY_PERCENTILES, found, strict=True)},
+    }
+
+
+def throughput_document(summary: Summary) -> dict[str, Any]:
+    """As `vllm bench throughput --output-json` writes it."""
+    return {
+        "elapsed_time": summary.values["elapsed"].value,
+        "num_requests": summary.requests,
+        "total_num_tokens": _sum(summary.input_tokens, summary.output_tokens),
+        "requests_per_second": summary.rates["request_rate"].window,
+        "tokens_per_second": summary.rates["total_rate"].window,
+    }
+
+
+def _sum(inputs: int | None, outputs: int | None) -> int | None:
+    return None if inputs is None or outputs is None else inputs + outputs
+
+
+def write_latency_files(summary: Summary, prefix: str) -> list[Path]:
+    """A file per measured case, `{prefix}{bs}.json`; with its lengths where there are several."""
+    cases = [case for case in summary.cases if case.name in summary.measures]
+    return [
+        write_document(latency_document(case.latencies), Path(f"{prefix}{case.name.removeprefix('latency_bs')}.json"))
+        for case in cases
+    ]
+
+
+def write_document(document: Mapping[str, Any], path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(document, indent=4))
+    return path
+
+
+# -- vllm ------------------------------------------------------------------------------------------------------------
 
 PERCENTILES = (25, 50, 75, 90, 95, 99, 99.9)
 WORDS: dict[str, float | None] = {"mean": None, "median": 0.5, "std": None} | {f"p{p:g}": p / 100 for p in PERCENTILES}
@@ -56,7 +114,7 @@ def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
 
 def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
     """With what there is of every read as `Rows`."""
-    records = run.records()
+    records = run.records
     if records is None:
         return _head(run) | _told(run)
     seen = seen_by_others(run, records)
@@ -73,7 +131,7 @@ def _head(run: Run) -> dict[str, Any]:
         "label": run.plan.get("name"),
         "model_id": model_of(run),
         "tokenizer_id": section(run.plan, "workload").get("tokenizer") or model_of(run),
-        "num_prompts": sum((run.summary.get("outcomes") or {}).values()) or None,
+        "num_prompts": sum(run.summary.outcomes.values()) or None,
         "request_rate": "inf" if rate is None else rate,
         "burstiness": 1.0 if not variation else 1.0 / float(variation) ** 2,
         "max_concurrency": concurrency_of(run),
@@ -166,7 +224,7 @@ def _whole(lengths: Any) -> list[int]:
 def _told(run: Run) -> dict[str, Any]:
     """Of a run without records: what it says, in milliseconds; nothing is made up for what it does not say."""
     values = quantities(run.summary)
-    outcomes = run.summary.get("outcomes") or {}
+    outcomes = run.summary.outcomes
     done = outcomes.get("ok")
     found: dict[str, Any] = {"duration": duration_of(run), "completed": done}
     if outcomes:
@@ -198,8 +256,7 @@ def _value(values: Mapping[str, Quantity], key: str) -> float | None:
 
 def latency_documents(run: Run) -> dict[str, dict[str, Any]]:
     """One per batch size, by the name of its case, in seconds."""
-    cases = [case for case in run.summary.get("cases") or [] if case.get("latencies")]
-    return {case["name"]: latency_document(case["latencies"]) for case in cases}
+    return {case.name: latency_document(case.latencies) for case in run.summary.cases if case.latencies}
 
 
 def _serve_pieces(run: Run, detailed: bool) -> list[Piece]:

@@ -10,10 +10,21 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
-from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistics, told, value, whole
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import (
+    SECONDS,
+    factor,
+    known_rates,
+    measure,
+    number,
+    statistics,
+    told,
+    value,
+    whole,
+)
+from inferometer.record.summary import MeasureSummary, Value
 from inferometer.vocabulary import NANOSECONDS
 
 TIMES = {
@@ -64,7 +75,7 @@ def _read(source: Source) -> Found:
         plan=_plan(config),
         environment=sayings.environment_of(engine=_section(config, "endpoint").get("backend")),
         measures=_measures(said, answered),
-        rates=told({name: _mean(said, key) for name, key in RATES.items()}),
+        rates=known_rates({name: _mean(said, key) for name, key in RATES.items()}),
         values=_values(said),
         answered=answered,
         failed=whole(_mean(said, "error_request_count")),
@@ -86,15 +97,15 @@ def _mean(said: Mapping[str, Any], key: str) -> float | None:
     return _of(said, key).get("mean")
 
 
-def _measures(said: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _measures(said: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+    found: dict[str, MeasureSummary] = {}
     for name, key in (TIMES | AMOUNTS).items():
         found |= measure(name, _of(said, key), count)
-    second = {"unit": "s", "direction": "lower", "title": "Time to the second token"}
-    return found | measure("ttst", _of(said, "time_to_second_token"), count, **second)
+    second = _of(said, "time_to_second_token")
+    return found | measure("ttst", second, count, unit="s", direction="lower", title="Time to the second token")
 
 
-def _values(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _values(said: Mapping[str, Any]) -> dict[str, Value]:
     goodput = number((said.get("goodput") or said.get("request_goodput") or {}).get("avg"))
     return told({"request_goodput": value(goodput, "1/s", "higher", "Goodput, as reported")})
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
-from inferometer.exchange.importing.rows import each_row
-from inferometer.exchange.importing.units import SECONDS, measure, number, statistics, told, value, whole
-from inferometer.exchange.importing.vllm_bench import DEFINITIONS, RATES, TIMES, measures_of
-from inferometer.exchange.importing.vllm_offline import latency_measure, latency_plan
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, statistics, told, value, whole
+from inferometer.exchange.importing.vllm import DEFINITIONS, RATES, TIMES, latency_measure, latency_plan, measures_of
+from inferometer.record.summary import MeasureSummary
 
 CONCURRENCY_LENGTHS = (1000, 200)  # what the sweep of concurrencies sends, always
 TOKENS_PER_S = 5000  # the load that its rates are derived from: 5000 / (input + output)
@@ -39,7 +39,7 @@ def _read_latency(source: Source) -> Found:
 
 
 def _latency_point(row: Row) -> ImportedRun:
-    found: dict[str, Any] = {}
+    found: dict[str, MeasureSummary] = {}
     for result in row.said["results"]:
         times = {"mean": result.get("avg_latency")} | {name: result.get(name) for name in ("p50", "p90", "p99")}
         found |= latency_measure(int(result["batch_size"]), statistics(times))
@@ -87,7 +87,7 @@ def _online_point(row: Row) -> ImportedRun:
         ),
         environment=sayings.environment_of(engine="vllm"),
         measures=measures_of(said, None),
-        rates=told({name: number(said.get(key)) for name, key in RATES.items()}),
+        rates=known_rates({name: number(said.get(key)) for name, key in RATES.items()}),
         definitions=DEFINITIONS,
     )
 
@@ -105,7 +105,7 @@ def _read_concurrency(source: Source) -> Found:
 def _concurrency_point(row: Row) -> ImportedRun:
     said = row.said
     slots = whole(said["max_concurrency"])
-    found: dict[str, Any] = {}
+    found: dict[str, MeasureSummary] = {}
     for name in ("ttft", "tpot"):
         found |= measure(name, statistics({"mean": said.get(f"mean{TIMES[name]}")}, SECONDS["ms"]))
     speed = value(number(said.get("tokens_per_sec_user")), "tokens/s", "higher", "Tokens per second and user")
@@ -119,7 +119,7 @@ def _concurrency_point(row: Row) -> ImportedRun:
         ),
         environment=sayings.environment_of(engine="vllm"),
         measures=found,
-        rates=told({"total_rate": number(said.get("total_token_throughput"))}),
+        rates=known_rates({"total_rate": number(said.get("total_token_throughput"))}),
         values=told({"tokens_per_s_user": speed, "cost_per_million_tokens": cost}),
         definitions=DEFINITIONS,
     )

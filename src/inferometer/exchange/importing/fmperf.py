@@ -8,10 +8,10 @@ have an instant, so that there are no gaps between tokens to be had: `itl` in ll
 import re
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import requests_in, started_at
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
-from inferometer.exchange.importing.rows import requests_in, started_at
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
 from inferometer.exchange.importing.units import number, whole
 
 COLUMNS = {"prompt_tokens", "generation_tokens", "ttft", "launch_time", "finish_time"}

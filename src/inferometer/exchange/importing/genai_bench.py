@@ -10,9 +10,10 @@ from typing import Any
 
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistics, told, whole
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, statistics, whole
+from inferometer.record.summary import MeasureSummary, Rate
 
 TIMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
 AMOUNTS = {
@@ -60,8 +61,8 @@ def _read(source: Source) -> Found:
     return Found([run])
 
 
-def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict[str, MeasureSummary]:
+    found: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         found |= measure(name, statistics(stats.get(key), scale), count)
     for name, key in AMOUNTS.items():
@@ -69,7 +70,7 @@ def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict
     return found
 
 
-def _rates(said: Mapping[str, Any]) -> dict[str, float]:
+def _rates(said: Mapping[str, Any]) -> dict[str, Rate]:
     """Older versions count per minute. A rate of 0 stands for one that was not computed."""
     per_minute = number(said.get("requests_per_minute"))
     rates = {name: number(said.get(key)) or None for name, key in RATES.items()}
@@ -77,7 +78,7 @@ def _rates(said: Mapping[str, Any]) -> dict[str, float]:
         rates["request_rate"] = per_minute / 60
     if not number(said.get("run_duration")):  # then its input rate is a mean of requests' own, not of the run
         rates["input_rate"] = None
-    return told(rates)
+    return known_rates(rates)
 
 
 def _experiment(source: Source) -> Mapping[str, Any]:

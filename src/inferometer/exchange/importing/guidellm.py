@@ -8,10 +8,11 @@ the arguments stand in `config.spec`.
 from collections.abc import Mapping
 from typing import Any
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
-from inferometer.exchange.importing.rows import each_row
-from inferometer.exchange.importing.units import SECONDS, measure, number, statistics, told, whole
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, statistics, whole
+from inferometer.record.summary import MeasureSummary
 
 TIMES = {  # our name: their name and unit
     "ttft": ("time_to_first_token_ms", "ms"),
@@ -57,7 +58,7 @@ def imported(said: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedRun:
         plan=_plan(said, report),
         environment=_environment(report),
         measures=_measures(metrics, answered),
-        rates=told({name: _of(metrics, key).get("mean") for name, key in RATES.items()}),
+        rates=known_rates({name: _of(metrics, key).get("mean") for name, key in RATES.items()}),
         concurrency=_of(metrics, "request_concurrency").get("mean"),
         answered=answered,
         failed=whole(totals.get("errored")),
@@ -72,8 +73,8 @@ def _of(metrics: Mapping[str, Any], key: str, scale: float = 1.0) -> dict[str, f
     return statistics((metrics.get(key) or {}).get("successful"), scale)
 
 
-def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+    found: dict[str, MeasureSummary] = {}
     for name, (key, unit) in TIMES.items():
         found |= measure(name, _of(metrics, key, SECONDS[unit]), count)
     for name, key in COUNTS.items():

@@ -12,11 +12,12 @@ from typing import Any
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
 from inferometer.documents.yaml_text import yaml_value
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
 from inferometer.exchange.importing.requests import status_in as _status
-from inferometer.exchange.importing.units import measure, number, statistics, told, value, whole
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import known_rates, measure, number, statistics, told, value, whole
+from inferometer.record.summary import MeasureSummary, Value
 
 TIMES = {
     "ttft": "time_to_first_token",
@@ -56,8 +57,8 @@ def _read_lifecycle(source: Source) -> Found:
         plan=_plan(config, load, good, int(stage[1]) if stage else None),
         environment=_environment(config),
         measures=_measures(good, load, answered) | _server_side(source),
-        rates=told({name: number((good.get("throughput") or {}).get(key)) for name, key in RATES.items()})
-        | told({"offered_rate": number(load.get("requested_rate"))}),
+        rates=known_rates({name: number((good.get("throughput") or {}).get(key)) for name, key in RATES.items()})
+        | known_rates({"offered_rate": number(load.get("requested_rate"))}),
         values=_values(said, load),
         answered=answered,
         failed=whole(bad.get("count")),
@@ -68,9 +69,9 @@ def _read_lifecycle(source: Source) -> Found:
     return Found([run])
 
 
-def _measures(good: Mapping[str, Any], load: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
+def _measures(good: Mapping[str, Any], load: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
     latency = good["latency"]
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         found |= measure(name, statistics(latency.get(key)), count)
     for name, keys in (
@@ -78,11 +79,11 @@ def _measures(good: Mapping[str, Any], load: Mapping[str, Any], count: int | Non
         ("output_tokens", ("output_len", "output_tokens")),
     ):
         found |= measure(name, statistics(next((good[key] for key in keys if good.get(key)), None)), count)
-    late = {"unit": "s", "direction": "lower", "title": "Late by its own schedule"}
-    return found | measure("schedule_delay", statistics(load.get("schedule_delay")), whole(load.get("count")), **late)
+    delay, title = statistics(load.get("schedule_delay")), "Late by its own schedule"
+    return found | measure("schedule_delay", delay, whole(load.get("count")), unit="s", direction="lower", title=title)
 
 
-def _values(said: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _values(said: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Value]:
     goodput = said.get("goodput_metrics") or (said.get("successes") or {}).get("goodput_metrics") or {}
     share = number(goodput.get("goodput_percentage"))
     found = {
@@ -95,7 +96,7 @@ def _values(said: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, dict[
     return told(found)
 
 
-def _server_side(source: Source) -> dict[str, dict[str, Any]]:
+def _server_side(source: Source) -> dict[str, MeasureSummary]:
     """What the server itself counted in the same stage, under names of its own."""
     content = source.beside(source.name.replace("lifecycle", "prometheus"))
     if content is None or "lifecycle" not in source.name:
@@ -104,7 +105,7 @@ def _server_side(source: Source) -> dict[str, dict[str, Any]]:
         said = json_value(text_in(content))[0].get("successes") or {}
     except (ValueError, AttributeError):
         return {}
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         title = f"{name.upper()} by the server"
         found |= measure(f"server_{name}", statistics(said.get(key)), unit="s", direction="lower", title=title)

@@ -9,10 +9,10 @@ import io
 from collections.abc import Iterator
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import requests_in, started_at
 from inferometer.exchange.importing.requests import NOT_CONNECTED, WITHOUT_READS, Told, records_of
-from inferometer.exchange.importing.rows import requests_in, started_at
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
 from inferometer.exchange.importing.units import BYTES, number, whole
 from inferometer.record.sample import Sample, Samples
 from inferometer.vocabulary import NANOSECONDS

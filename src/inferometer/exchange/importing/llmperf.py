@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import measure, number, statistics, told, whole
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import known_rates, measure, number, statistics, whole
 from inferometer.measure.describe import ALWAYS, described
 from inferometer.measure.registry import REGISTRY
+from inferometer.record.summary import MeasureSummary
 
 MEASURES = {
     "ttft": "ttft_s",
@@ -40,7 +41,7 @@ def _read_summary(source: Source) -> Found:
     said = source.mapping()
     answered = whole(said.get("results_num_completed_requests"))
     per_minute = number(said.get("results_num_completed_requests_per_min"))
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, MeasureSummary] = {}
     for name, key in MEASURES.items():
         found |= measure(name, statistics(_named(said, f"results_{key}_")), answered)
     output = number(said.get("results_mean_output_throughput_token_per_s"))
@@ -48,7 +49,7 @@ def _read_summary(source: Source) -> Found:
         started=sayings.instant(said.get("timestamp")),
         plan=_plan(said),
         measures=found,
-        rates=told({"request_rate": None if per_minute is None else per_minute / 60, "output_rate": output}),
+        rates=known_rates({"request_rate": None if per_minute is None else per_minute / 60, "output_rate": output}),
         answered=answered,
         failed=whole(said.get("results_number_errors")),
         definitions=DEFINITIONS,
@@ -86,7 +87,7 @@ def _read_responses(source: Source) -> Found:
     good = [said for said in rows if said.get("error_code") is None]
     found = {name: _described(name, [number(said.get(key)) for said in good]) for name, key in MEASURES.items()}
     run = ImportedRun(
-        measures={name: each for name, each in found.items() if each["count"]},
+        measures={name: measure for name, measure in found.items() if measure.count},
         answered=len(good),
         failed=len(rows) - len(good),
         definitions=DEFINITIONS,
@@ -95,7 +96,7 @@ def _read_responses(source: Source) -> Found:
     return Found([run])
 
 
-def _described(name: str, values: Sequence[float | None]) -> dict[str, Any]:
+def _described(name: str, values: Sequence[float | None]) -> MeasureSummary:
     each = np.array([np.nan if found is None else found for found in values], np.float64)
     return described(each, REGISTRY[name], ALWAYS, CONFIDENCE)
 

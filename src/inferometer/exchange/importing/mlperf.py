@@ -6,9 +6,10 @@ Lines: mlcommons/inference, loadgen/results.cc. All latencies count from the sch
 import re
 from collections.abc import Mapping
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import SECONDS, factor, measure, number, told, value
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, told, value
+from inferometer.record.summary import Value
 
 TIMES = {"latency": "e2e_scheduled", "first token latency": "ttft_scheduled", "time to output token": "tpot"}
 DEFINITIONS = {
@@ -35,12 +36,12 @@ def _read(source: Source) -> Found:
     measures = {
         name: each for part in (measure(name, found) for name, found in times.items()) for name, each in part.items()
     }
-    rates = {_RATES[name]: found for name, text in said.items() if name in _RATES and (found := number(text))}
+    rates = {_RATES[name]: number(text) or None for name, text in said.items() if name in _RATES}
     run = ImportedRun(
         plan=_plan(said),
         environment=sayings.environment_of(engine=said.get("sut name"), stack=told({"scenario": said.get("scenario")})),
         measures=measures,
-        rates=rates,
+        rates=known_rates(rates),
         values=_values(lines),
         definitions=DEFINITIONS,
         doubts=tuple(_said_invalid(said)),
@@ -69,7 +70,7 @@ def _plan(said: Mapping[str, str]) -> dict[str, object]:
     return sayings.plan_of(load=sayings.load(rate, None, None), duration_s=shortest / 1000 if shortest else None)
 
 
-def _values(lines: list[re.Match[str]]) -> dict[str, dict[str, object]]:
+def _values(lines: list[re.Match[str]]) -> dict[str, Value]:
     """The limits that the run was held against."""
     titles = {"ttft_latency": "TTFT limit", "tpot_latency": "TPOT limit"}
     found = {}

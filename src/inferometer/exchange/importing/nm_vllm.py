@@ -9,9 +9,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import SECONDS, factor, measure, number, statistic, told, value, whole
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import (
+    SECONDS,
+    factor,
+    known_rates,
+    measure,
+    number,
+    statistic,
+    told,
+    value,
+    whole,
+)
+from inferometer.record.summary import MeasureSummary, Rate, Value
 from inferometer.vocabulary import Direction
 
 BETTER: dict[str, Direction | None] = {  # both spellings
@@ -72,11 +83,11 @@ def _metrics(said: Any) -> Iterator[Mapping[str, Any]]:
         yield each
 
 
-def _sorted_out(said: Any, count: int | None) -> tuple[dict[str, Any], dict[str, float], dict[str, Any]]:
+def _sorted_out(said: Any, count: int | None) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
     """Times, rates, and what is neither. Times are by the unit they carry."""
     times: dict[str, dict[str, float]] = {}
-    rates: dict[str, float] = {}
-    values: dict[str, Any] = {}
+    rates: dict[str, float | None] = {}
+    values: dict[str, Value | None] = {}
     for each in _metrics(said):
         key, amount, unit = str(each["key"]), number(each.get("value")), str(each.get("unit", ""))
         if amount is None:
@@ -88,11 +99,11 @@ def _sorted_out(said: Any, count: int | None) -> tuple[dict[str, Any], dict[str,
         else:
             values[key] = value(amount, unit, BETTER[each.get("type", each.get("tool"))], key)
     measures = {name: each for key, found in times.items() for name, each in measure(key, found, count).items()}
-    return measures, rates, values
+    return measures, known_rates(rates), told(values)
 
 
-def _lengths(about: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _lengths(about: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+    found: dict[str, MeasureSummary] = {}
     for name, key in (("input_tokens", "total_input"), ("output_tokens", "total_output")):
         total = number(about.get(key))
         if total is not None and count:

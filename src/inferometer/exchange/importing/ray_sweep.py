@@ -9,11 +9,22 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.rows import each_row
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
 from inferometer.exchange.importing.sglang import DEFINITIONS, TIMES
-from inferometer.exchange.importing.units import SECONDS, measure, number, prefixed, statistics, told, value, whole
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import (
+    SECONDS,
+    known_rates,
+    measure,
+    number,
+    prefixed,
+    statistics,
+    told,
+    value,
+    whole,
+)
+from inferometer.record.summary import MeasureSummary
 
 STRATEGY = ("scheduler_strategy", "routing_strategy", "router_strategy")  # the newest name first
 STACK = ("num_servers", "enable_prefix_caching", "enable_chunked_prefill", "benchmark_label", "with_warmup")
@@ -55,7 +66,7 @@ def _read_serve(source: Source) -> Found:
 
 def _client(said: Mapping[str, Any], name: str) -> ImportedRun:
     answered = whole(said.get("completed"))
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, MeasureSummary] = {}
     for measured, ending in TIMES.items():
         found |= measure(measured, prefixed(said, ending, SECONDS["ms"]), answered)
     rates = {"request_rate": "request_throughput", "input_rate": "input_throughput", "output_rate": "output_throughput"}
@@ -63,7 +74,7 @@ def _client(said: Mapping[str, Any], name: str) -> ImportedRun:
         plan=_plan(said, name),
         environment=_environment(said),
         measures=found,
-        rates=told({measured: number(said.get(column)) for measured, column in rates.items()}),
+        rates=known_rates({measured: number(said.get(column)) for measured, column in rates.items()}),
         answered=answered,
         duration_s=number(said.get("duration")),
         definitions=DEFINITIONS | {"output_rate": "tokens *asked* of all answers / duration"},
@@ -90,11 +101,11 @@ def _engine(said: Mapping[str, Any], name: str) -> ImportedRun:
     """Means of the engines' own histograms: nothing of the way to the client is in them."""
     bare = {_ENGINE.sub("", column): each for column, each in said.items() if _ENGINE.match(column)}
     answered = whole(bare.get("request_success_total"))
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, MeasureSummary] = {}
     for short, column in ENGINE_TIMES.items():
-        own = {"unit": "s", "direction": "lower", "title": TITLES.get(short, f"{short.upper()} by the server")}
+        title = TITLES.get(short, f"{short.upper()} by the server")
         mean = statistics({"mean": bare.get(f"{column}_seconds")})
-        found |= measure(f"server_{short}", mean, answered, **own)
+        found |= measure(f"server_{short}", mean, answered, unit="s", direction="lower", title=title)
     totals = {"prompt_tokens": "Prompt tokens in all", "generation_tokens": "Output tokens in all"}
     values = {key: value(number(bare.get(f"{key}_total")), "tokens", None, title) for key, title in totals.items()}
     return ImportedRun(

@@ -8,12 +8,13 @@ really came is in `total_output_tokens_retokenized`.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferometer.exchange.importing import sayings
-from inferometer.exchange.importing.found import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing.fields import each_row
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, records_of
-from inferometer.exchange.importing.rows import each_row
-from inferometer.exchange.importing.units import SECONDS, measure, number, prefixed, told, value, whole
-from inferometer.exchange.importing.vllm_bench import ARRAYS, requests_of
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, prefixed, told, value, whole
+from inferometer.exchange.importing.vllm import ARRAYS, requests_of
+from inferometer.record.summary import MeasureSummary, Rate, Value
 
 TIMES = {"ttft": "_ttft_ms", "tpot": "_tpot_ms", "itl": "_itl_ms", "e2e": "_e2e_latency_ms"}
 DEFINITIONS = {
@@ -60,8 +61,8 @@ def imported(said: Mapping[str, Any]) -> ImportedRun:
     )
 
 
-def measures_of(said: Mapping[str, Any], count: int | None) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def measures_of(said: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+    found: dict[str, MeasureSummary] = {}
     for name, ending in TIMES.items():
         found |= measure(name, prefixed(said, ending, SECONDS["ms"]), count)
     for name, total in (("input_tokens", number(said.get("total_input_tokens"))), ("output_tokens", _came(said))):
@@ -76,14 +77,14 @@ def _came(said: Mapping[str, Any]) -> float | None:
     return again if again else number(said.get("total_output_tokens"))
 
 
-def rates_of(said: Mapping[str, Any]) -> dict[str, float]:
+def rates_of(said: Mapping[str, Any]) -> dict[str, Rate]:
     """Rates of tokens that came: the tool's own output rate is of those that were asked."""
     duration, came = number(said.get("duration")), _came(said)
     output = came / duration if came is not None and duration else number(said.get("output_throughput"))
     inputs = number(said.get("input_throughput"))
     total = inputs + output if inputs is not None and output is not None else None
     rates = {"request_rate": number(said.get("request_throughput")), "input_rate": inputs, "output_rate": output}
-    return told(rates | {"total_rate": total})
+    return known_rates(rates | {"total_rate": total})
 
 
 def _asked_lengths(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -93,7 +94,7 @@ def _asked_lengths(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "asked_lengths", f"{text}: the tool takes the length that was asked where the server reports none."
 
 
-def _values(said: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _values(said: Mapping[str, Any]) -> dict[str, Value]:
     accepted = number(said.get("accept_length"))
     return told({"accept_length": value(accepted, "tokens", "higher", "Speculated tokens accepted per step")})
 

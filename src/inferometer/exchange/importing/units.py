@@ -3,10 +3,13 @@
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from inferometer.errors import DataError
+from inferometer.record.summary import MeasureSummary, Rate, Value
 from inferometer.vocabulary import MEASURES, Direction, duration_text
+
+T = TypeVar("T")
 
 SECONDS: dict[str, float] = {
     **dict.fromkeys(("ns", "nanoseconds"), 1e-9),
@@ -115,17 +118,25 @@ def prefixed(said: Mapping[str, Any], ending: str, scale: float = 1.0) -> dict[s
     return statistics(parts, scale)
 
 
-def measure(name: str, found: Mapping[str, float], count: int | None = None, **own: Any) -> dict[str, dict[str, Any]]:
-    """One measure of a summary, `{}` where nothing was measured: a time that is 0 throughout is a gap in the data."""
-    timed = own.get("unit", MEASURES[name].unit if name in MEASURES else "") == "s"
-    if not found or (timed and not any(found.values())):
+def measure(
+    name: str,
+    found: Mapping[str, float],
+    count: int | None = None,
+    *,
+    unit: str = "",
+    direction: Direction | None = None,
+    title: str | None = None,
+) -> dict[str, MeasureSummary]:
+    """One measure of a summary, `{}` where nothing was measured: a time that is 0 throughout is a gap in the data.
+    One that is not in the vocabulary brings its unit, direction and title."""
+    unit = MEASURES[name].unit if name in MEASURES else unit
+    if not found or (unit == "s" and not any(found.values())):
         return {}
-    unit = {"unit": MEASURES[name].unit} if name in MEASURES else own
-    counted = {} if count is None else {"count": count}
-    return {name: {**unit, **counted, **dict(sorted(found.items(), key=_order))}}
+    ordered: dict[str, float | None] = dict(sorted(found.items(), key=_order))
+    return {name: MeasureSummary(unit=unit, count=count, statistics=ordered, direction=direction, title=title)}
 
 
-def _order(item: tuple[str, float]) -> tuple[int, float]:
+def _order(item: tuple[str, float | None]) -> tuple[int, float]:
     """Mean, deviation, least, quantiles, most."""
     key = item[0]
     if key[0] == "p":
@@ -133,12 +144,21 @@ def _order(item: tuple[str, float]) -> tuple[int, float]:
     return {"mean": 0, "std": 1, "min": 2, "max": 4}.get(key, 5), 0.0
 
 
-def value(amount: float | None, unit: str, direction: Direction | None, title: str) -> dict[str, Any] | None:
+def known_rates(amounts: Mapping[str, float | None]) -> dict[str, Rate]:
+    """Those that are known, of the whole run."""
+    return {
+        name: Rate(unit=MEASURES[name].unit, window=amount, run=amount)
+        for name, amount in amounts.items()
+        if amount is not None
+    }
+
+
+def value(amount: float | None, unit: str, direction: Direction | None, title: str) -> Value | None:
     """One number of a summary that is neither a measure nor a rate."""
-    return None if amount is None else {"value": amount, "unit": unit, "direction": direction, "title": title}
+    return None if amount is None else Value(value=amount, unit=unit, direction=direction, title=title)
 
 
-def told(mapping: Mapping[str, Any]) -> dict[str, Any]:
+def told(mapping: Mapping[str, T | None]) -> dict[str, T]:
     """Without what is missing."""
     return {name: each for name, each in mapping.items() if each is not None}
 
@@ -149,9 +169,9 @@ def nearest_unit(name: str, amount: float, units: Iterable[str]) -> str:
     return min(units, key=lambda unit: abs(math.log(max(amount, 1e-12) * SECONDS[unit] / usual)))
 
 
-def contradictions(measures: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
+def contradictions(measures: Mapping[str, MeasureSummary]) -> list[tuple[str, str]]:
     """Doubts that follow from the numbers alone: no answer ends before it began, and its parts add up."""
-    mean = {name: float(said["mean"]) for name, said in measures.items() if said.get("mean") is not None}
+    mean = {name: measure.mean for name, measure in measures.items() if measure.mean is not None}
     found = []
     if "ttft" in mean and "e2e" in mean and mean["e2e"] < 0.99 * mean["ttft"]:
         text = f"E2E is {duration_text(mean['e2e'])} and TTFT {duration_text(mean['ttft'])} on average, but no answer"

@@ -3,12 +3,17 @@
 import numpy as np
 
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import MS, Figure, Spread, Tool, linear, of_each
-from inferometer.measure.rosetta.seen import (
+from inferometer.measure.rosetta.definition import (
+    MS,
+    Figure,
     Seen,
     Series,
+    Spread,
+    Tool,
     defined,
     gap_lengths,
+    linear,
+    of_each,
     output_lengths,
     per_second,
     per_token_after_first,

@@ -1,14 +1,200 @@
-"""What a tool reports and how: a `Tool` is a table of `Definition`s with a way of its own to take quantiles."""
+"""What a tool reports and how: a `Tool` is a table of `Definition`s over `Seen`, what that tool would have had in its
+hands, with a way of its own to take quantiles."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.seen import Seen, Series, defined, per_second
-from inferometer.measure.tally import Tally
+from inferometer.measure.answers import Answers, numbers, seconds_between
+from inferometer.measure.quantiles import Floats, Ints
+from inferometer.measure.tally import Tally, Values
+from inferometer.record.columns import Reads, Records, known
+from inferometer.vocabulary import NANOSECONDS
+
+# -- seen ------------------------------------------------------------------------------------------------------------
+
+_OFTEN_ASKED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.999)  # quantiles that are kept in one go
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Seen:
+    """All requests behind the warm-up and, apart, those that succeeded; what failed or was cut off is no success."""
+
+    every: Answers
+    good: Answers
+    api: str  # as in a plan: "completions", "chat", ...
+    duration_s: float  # from the first scheduled request to the last end, draining included
+    gap_s: float = 0.0  # the mean gap of an open loop, where the duration begins with the first request
+
+    @classmethod
+    def of(
+        cls,
+        records: Records,
+        api: str = "completions",
+        begin_at: int | None = None,
+        duration_s: float | None = None,
+        gap_s: float = 0.0,
+    ) -> Self:
+        """`begin_at` is the end of the warm-up, `duration_s` the length of the run where it is known better."""
+        if begin_at is not None:
+            records = records.take(records.scheduled_at >= begin_at)
+        every = Answers.of(records)
+        good = Answers.of(every.records.take(every.ok & known(every.records.sent_at)))
+        if duration_s is not None:
+            return cls(every, good, api, duration_s)
+        return cls(every, good, api, _length_s(every), gap_s)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Series:
+    """Values with their weights; None: all 1. Undefined ones are not in it."""
+
+    values: Floats
+    weights: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def least(self) -> float:
+        return float(self.values.min())
+
+    @property
+    def largest(self) -> float:
+        return float(self.values.max())
+
+
+def _length_s(answers: Answers) -> float:
+    if not len(answers):
+        return 0.0
+    last_at = max(int(answers.records.ended_at.max()), int(answers.records.scheduled_at.max()))
+    return (last_at - int(answers.records.scheduled_at.min())) / NANOSECONDS
+
+
+def defined(values: Floats) -> Series:
+    return Series(values[~np.isnan(values)])
+
+
+def weighted(values: Floats, weights: Floats) -> Series:
+    there = ~np.isnan(values) & ~np.isnan(weights) & (weights > 0)
+    return Series(values[there], weights[there])
+
+
+def posted_at(answers: Answers) -> Ints:
+    """When a client calls its HTTP library: connecting belongs to what follows."""
+    records = answers.records
+    return records.sent_at - records.connect_ns - records.tls_ns - records.retry_ns
+
+
+def output_lengths(answers: Answers) -> Floats:
+    """Tokens of each answer: the server's usage, else what its reads carried."""
+    return numbers(answers.output_tokens)
+
+
+def input_lengths(answers: Answers) -> Floats:
+    """Tokens of each prompt: the server's usage, else what was asked for."""
+    records = answers.records
+    return numbers(np.where(known(records.input_tokens), records.input_tokens, records.asked_input))
+
+
+def to_first(answers: Answers, start_at: Ints) -> Floats:
+    return seconds_between(start_at, answers.first_at)
+
+
+def posted_to_first(seen: Seen) -> Floats:
+    return to_first(seen.good, posted_at(seen.good))
+
+
+def to_last(answers: Answers, start_at: Ints) -> Floats:
+    return seconds_between(start_at, answers.last_at)
+
+
+def to_end(answers: Answers, start_at: Ints) -> Floats:
+    return seconds_between(start_at, answers.records.ended_at)
+
+
+def per_token_after_first(length_s: Floats, first_s: Floats, tokens: Floats) -> Floats:
+    """(latency - TTFT) / (n - 1), undefined with a single token."""
+    return (length_s - first_s) / np.where(tokens > 1, tokens - 1, np.nan)
+
+
+def messages(answers: Answers, reads: Reads) -> Ints:
+    """How many messages each read held: one per token where the answer has events enough for that, else one. A record
+    keeps when tokens came, not how they were wrapped."""
+    one_each = (answers.records.events >= answers.read_tokens)[reads.owner]
+    return np.where(np.repeat(one_each, reads.counts()), np.maximum(reads.tokens, 1), 1)
+
+
+def gaps_between_messages(answers: Answers) -> Series | Tally:
+    """What a client that stamps each message as it is parsed sees: those that share a read follow at once, and count
+    as gaps of nothing."""
+    return gaps_with_zeros(answers, lambda reads: messages(answers, reads))
+
+
+def gaps_with_zeros(answers: Answers, stamps: Callable[[Reads], Ints]) -> Series | Tally:
+    """The gaps between reads, and one of nothing for every stamp after the first of the same read."""
+    batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
+    at_once = sum(int(stamps(reads).sum()) for reads in batches) - int(answers.records.read_offsets[-1])
+    return _gap_lengths(answers, max(at_once, 0))
+
+
+def gap_lengths(answers: Answers) -> Series | Tally:
+    return _gap_lengths(answers, 0)
+
+
+def _gap_lengths(answers: Answers, zeros: int) -> Series | Tally:
+    if answers.records.held:
+        return Series(np.concatenate((answers.gaps.length_s, np.zeros(zeros))))
+
+    def values() -> Iterator[Values]:
+        for gaps in answers.gap_batches(np.ones(len(answers), np.bool_)):
+            yield Values(gaps.length_s)
+        if zeros:
+            yield Values(np.zeros(1), np.array([zeros]))
+
+    found = Tally(values)
+    found.keep_near(_OFTEN_ASKED)
+    return found
+
+
+def busiest_second(answers: Answers) -> float | None:
+    """The most messages in one of the seconds counted from the first request."""
+    if not len(answers) or not answers.records.read_offsets[-1]:
+        return None
+    start_at, found = posted_at(answers).min(), np.zeros(0, np.float64)
+    for reads in answers.records.read_batches(None, ("read_at", "read_tokens")):
+        second = np.maximum((reads.at - start_at) // NANOSECONDS, 0)
+        counts = np.bincount(second, messages(answers, reads), len(found)).astype(np.float64, copy=False)
+        counts[: len(found)] += found
+        found = counts
+    return float(found.max())
+
+
+def most_in_a_second(answers: Answers, end_at: Ints) -> float | None:
+    """The most requests that touched one of the seconds: it counts more than were ever there at once."""
+    if not len(answers):
+        return None
+    start_at = posted_at(answers)
+    first = (start_at - start_at.min()) // NANOSECONDS
+    last = np.maximum((np.where(known(end_at), end_at, start_at) - start_at.min()) // NANOSECONDS, first)
+    steps = np.zeros(int(last.max()) + 2)
+    np.add.at(steps, first, 1)
+    np.add.at(steps, last + 1, -1)
+    return float(np.cumsum(steps).max())
+
+
+def total(values: Floats) -> float:
+    return float(np.nansum(values))
+
+
+def per_second(amount: float, duration_s: float) -> float | None:
+    return amount / duration_s if duration_s > 0 else None
+
+
+# -- definition ------------------------------------------------------------------------------------------------------
 
 MS = 1000.0
 MEDIANS_AND_TAILS = {"mean": None, "median": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99}

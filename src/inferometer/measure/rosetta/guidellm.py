@@ -4,12 +4,17 @@ the last token."""
 import numpy as np
 
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import MS, Figure, Spread, Tool, by_weight, of_each
-from inferometer.measure.rosetta.seen import (
+from inferometer.measure.rosetta.definition import (
+    MS,
+    Figure,
     Seen,
     Series,
+    Spread,
+    Tool,
+    by_weight,
     defined,
     input_lengths,
+    of_each,
     output_lengths,
     per_second,
     to_end,

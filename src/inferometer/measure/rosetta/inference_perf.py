@@ -5,13 +5,16 @@ import numpy as np
 
 from inferometer.measure.answers import seconds_between
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.measure.rosetta.definition import Figure, Spread, Tool, linear
-from inferometer.measure.rosetta.seen import (
+from inferometer.measure.rosetta.definition import (
+    Figure,
     Seen,
     Series,
+    Spread,
+    Tool,
     defined,
     gaps_with_zeros,
     input_lengths,
+    linear,
     output_lengths,
     per_second,
     per_token_after_first,

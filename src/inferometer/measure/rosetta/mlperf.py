@@ -4,9 +4,12 @@ import numpy as np
 
 from inferometer.measure.answers import numbers
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.rosetta.definition import Figure, Tool, by_index, of_each
-from inferometer.measure.rosetta.seen import (
+from inferometer.measure.rosetta.definition import (
+    Figure,
     Seen,
+    Tool,
+    by_index,
+    of_each,
     output_lengths,
     per_second,
     per_token_after_first,

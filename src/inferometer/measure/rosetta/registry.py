@@ -1,14 +1,14 @@
 """The tools by name, and a run's records under one of them as plain data, beside our own numbers."""
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.measure.rosetta.definition import Figure, Some, Spread, Tool, statistic
-from inferometer.measure.rosetta.seen import Seen
+from inferometer.measure.rosetta.definition import Figure, Seen, Some, Spread, Tool, statistic
 from inferometer.measure.tally import Tally
 from inferometer.measure.values import Quantity, quantities
+from inferometer.record.summary import Summary
+from inferometer.vocabulary import attribute_at
 
 _HERE = "inferometer.measure.rosetta"
 TOOLS: dict[str, str] = {
@@ -25,12 +25,11 @@ _OUR_WORDS = {"median": "p50", "avg": "mean", "std_dev": "std"}
 def tool_named(name: str) -> Tool:
     if name not in TOOLS:
         raise PlanError(f"no tool {name!r} whose definitions we know", f"there are {', '.join(TOOLS)}")
-    module, attribute = TOOLS[name].split(":")
-    tool: Tool = getattr(importlib.import_module(module), attribute)
+    tool: Tool = attribute_at(TOOLS[name])
     return tool
 
 
-def translated(tool: Tool, seen: Seen, summary: Mapping[str, Any]) -> dict[str, Any]:
+def translated(tool: Tool, seen: Seen, summary: Summary) -> dict[str, Any]:
     """Every number of the tool with ours beside it, in seconds; missing is None."""
     ours = quantities(summary)
     return {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from inferometer.observe.doctor.check import Check
 from inferometer.wire.compiled import compiled
-from inferometer.wire.stamps import kernel_stamps
+from inferometer.wire.sockets import kernel_stamps
 
 SPARE_FILES = 128  # that we have open beside connections: libraries, logs, pipes of workers
 PORTS_SPARE = 0.5  # of the free local ports; others connect too

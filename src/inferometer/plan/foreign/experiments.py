@@ -12,7 +12,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.experiment import Experiment, experiment_from
 from inferometer.plan.foreign import llmd_experiment, nm_vllm, recognise
 from inferometer.plan.foreign.found import Foreign, ForeignExperiment, reading
-from inferometer.plan.foreign.nm_vllm_config import Known
+from inferometer.plan.foreign.nm_vllm import Known
 from inferometer.plan.opening import is_plan
 from inferometer.plan.reading import file_text, nearby, read_mapping
 

@@ -1,14 +1,84 @@
-"""inference-perf's YAML: `load`, `api`, `server`, `tokenizer`, `data`, `report`, `storage` as a plan."""
+"""inference-perf's YAML and command line: `load`, `api`, `server`, `tokenizer`, `data`, `report`,
+`storage` as a plan."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError
+from inferometer.plan.foreign.arguments import Flag, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.inference_perf_settings import ELSEWHERE, LOAD_ELSEWHERE, unread
-from inferometer.plan.foreign.inference_perf_settings import may_have as may_have
 from inferometer.plan.foreign.shapes import ESTIMATED, bell, experiment, of_sessions, tidy, together
+from inferometer.plan.foreign.templates import changed
+from inferometer.plan.reading import file_text
+from inferometer.plan.text import parse_yaml
+
+# -- inference perf settings -----------------------------------------------------------------------------------------
+
+ELSEWHERE = {
+    "report": "a run has its summary, its stages and its records; there is nothing to choose",
+    "storage": "runs are kept in the store (--store); outputs write more files",
+    "metrics": "the metrics of a server are not read through Prometheus",
+    "circuit_breakers": "stop.errors ends a run after so many failures",
+}
+LOAD_ELSEWHERE = {
+    "num_workers": "processes are added only where one is not enough: --workers",
+    "worker_max_concurrency": "connections are opened as they are needed",
+    "worker_max_tcp_connections": "connections are opened as they are needed",
+    "interval": "there is no pause between stages; a stage of rate 0 is one",
+    "circuit_breakers": "stop.errors ends a run after so many failures",
+}
+_DISTRIBUTION = dict.fromkeys(("type", "min", "max", "mean", "std", "std_dev", "variance", "total_count"))
+_SHARED = (
+    *("num_groups", "num_prompts_per_group", "num_unique_system_prompts", "num_users_per_system_prompt"),
+    "enable_multi_turn_chat",
+)
+_SHARED_LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
+_REPLAY_LENGTHS = (
+    *("dynamic_system_prompt_len", "input_tokens_per_turn", "output_tokens_per_turn", "turns_per_conversation"),
+    "tool_call_latency_sec",
+)
+_STAGE = dict.fromkeys(("rate", "duration", "num_requests", "concurrency_level"))
+_SWEEP = dict.fromkeys(("type", "num_requests", "timeout", "num_stages", "stage_duration", "saturation_percentile"))
+_KNOWN: dict[str, Any] = {  # what is read or has a note; nothing below what is None
+    **dict.fromkeys(ELSEWHERE),
+    "load": dict.fromkeys((*LOAD_ELSEWHERE, "type", "base_seed", "request_timeout"))
+    | {"sweep": _SWEEP, "stages": _STAGE, "lora_traffic_split": dict.fromkeys(("name", "split"))},
+    "api": dict.fromkeys(("type", "streaming", "headers", "response_format")),
+    "server": dict.fromkeys(("type", "model_name", "base_url", "ignore_eos", "api_key", "cert_path", "key_path")),
+    "tokenizer": dict.fromkeys(("pretrained_model_name_or_path", "trust_remote_code", "token")),
+    "data": {
+        **dict.fromkeys(("type", "path", "multimodal")),
+        **dict.fromkeys(("input_distribution", "output_distribution"), _DISTRIBUTION),
+        "shared_prefix": dict.fromkeys(_SHARED) | dict.fromkeys(_SHARED_LENGTHS, _DISTRIBUTION),
+        "conversation_replay": dict.fromkeys(("shared_system_prompt_len", "num_conversations"))
+        | dict.fromkeys(_REPLAY_LENGTHS, _DISTRIBUTION),
+    },
+}
+
+
+def unread(said: Any, known: Any = _KNOWN, above: str = "") -> Iterator[str]:
+    """The settings that nobody reads, by their path."""
+    if isinstance(said, list):
+        for at, each in enumerate(said):
+            yield from unread(each, known, f"{above}{at}.")
+    for name, value in said.items() if isinstance(said, Mapping) and known is not None else ():
+        if name in known:
+            yield from unread(value, known[name], f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def may_have(path: Sequence[str | int]) -> Collection[str]:
+    """The settings that the section at a path can have, whether a file says them or not."""
+    known: Any = _KNOWN
+    for step in path:
+        known = known if isinstance(step, int) else (known or {}).get(step)
+    return list(known or ())
+
+
+# -- inference perf --------------------------------------------------------------------------------------------------
 
 TOOL = "inference-perf"
 SECTIONS = ("load", "api", "server", "tokenizer", "data", "report", "storage", "metrics", "circuit_breakers")
@@ -294,3 +364,24 @@ _DATA: dict[str, Callable[[_Reading, Mapping[str, Any]], dict[str, Any]]] = {
     "shareGPT": _Reading.sharegpt,
     "conversation_replay": _Reading.conversations,
 }
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def inference_perf(words: Sequence[str]) -> Foreign:
+    """`inference-perf --config_file X`, where every other flag is a setting by its dotted path."""
+    others = [word.lstrip("-").partition("=")[0].replace("_", "-") for word in words if word.startswith("--")]
+    flags = {name: Flag() for name in others} | {"config-file": Flag()}
+    given, _ = parse(TOOL, words, flags, {"-c": "config-file"})
+    name = given.text("config-file")
+    if name is None:
+        raise PlanError(f"{TOOL}: --config_file is missing")
+    path = Path(name)
+    if not path.is_file():
+        raise PlanError(f"{TOOL}: --config_file {name}: there is no such file")
+    said, twice = parse_yaml(file_text(path), name)
+    changes = [f"{key.replace('-', '_')}={value}" for key, value in given.values.items() if key != "config-file"]
+    said, notes = changed(said, changes, name, may_have)
+    given.mistakes += twice
+    given.settle()
+    return from_mapping(said).noted(notes)

@@ -97,7 +97,7 @@ def _vllm(said: Mapping[str, Any]) -> Foreign:
 
 
 def from_words(words: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
-    """The plan of `run.sh`: the profile named by -w, or by the variables that stand for the flags."""
+    """The plan of `conduct.run.sh`: the profile named by -w, or by the variables that stand for the flags."""
     given, notes = parse(TOOL, words, FLAGS, _SHORT)
     model = given.text("models")
     known = {**environ, "LLMDBENCH_DEPLOY_CURRENT_MODEL": model.split(",")[0]} if model else environ

@@ -8,7 +8,7 @@ from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
 from inferometer.plan.foreign.shapes import ESTIMATED, load_of, tidy, url_of
 
-TOOL = "benchmark.py"
+TOOL = "conduct/benchmark.py"
 _PORTS = {
     "sglang": 30000,
     "sglang-native": 30000,

@@ -3,12 +3,12 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.found import Foreign, IsExperiment, reading
+from inferometer.vocabulary import attribute_at
 
 COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once python and paths are gone, and its reader
     "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_words", "vLLM's benchmark"),
@@ -16,10 +16,13 @@ COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once pyt
     "vllm bench sweep serve": ("inferometer.plan.foreign.vllm_sweep:from_words", "its sweep over servers and loads"),
     "vllm-bench": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, in Rust"),
     "benchmark_serving": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, before it was a command"),
-    "guidellm run": ("inferometer.plan.foreign.guidellm_spec:from_words", "guidellm since 0.7"),
+    "guidellm run": ("inferometer.plan.foreign.guidellm:from_run_words", "guidellm since 0.7"),
     "guidellm benchmark run": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
     "guidellm benchmark": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
-    "inference-perf": ("inferometer.plan.foreign.files:inference_perf", "inference-perf with its configuration"),
+    "inference-perf": (
+        "inferometer.plan.foreign.inference_perf:inference_perf",
+        "inference-perf with its configuration",
+    ),
     "benchmark": ("inferometer.plan.foreign.ray_bench:from_words", "the benchmark of Ray Serve's prefix-aware router"),
     "bench_serving": ("inferometer.plan.foreign.ray_bench:from_words", "sglang's, of the same family"),
     "inferx_benchmark_framework": ("inferometer.plan.foreign.inferx:from_words", "InferX's framework"),
@@ -35,9 +38,8 @@ def from_command(words: Sequence[str]) -> Foreign:
     for name, (place, _) in COMMANDS.items():
         steps = name.split()
         if [_stem(word) for word in bare[: len(steps)]] == steps:
-            module, _, function = place.partition(":")
             with reading(f"-- {name}", "its command line", is_file=False):
-                found: Foreign = getattr(import_module(module), function)(bare[len(steps) :])
+                found: Foreign = attribute_at(place)(bare[len(steps) :])
             return found
     if words and words[0].startswith("-"):
         raise PlanError(f"-- {' '.join(words)[:60]}: flags without the name of their tool", _whose(words))
@@ -55,9 +57,13 @@ def refuse_changes(changes: Sequence[str], what: str) -> None:
 def _whose(words: Sequence[str]) -> str:
     """The tool that knows most of the flags; of several the first that is a script of its own."""
     given = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in words if word.startswith("--")}
-    names = {"ray_bench": "benchmark.py", "vllm_bench": "vllm bench serve", "guidellm": "guidellm benchmark run"}
+    names = {
+        "ray_bench": "conduct/benchmark.py",
+        "vllm_bench": "vllm bench serve",
+        "guidellm": "guidellm benchmark run",
+    }
     names |= {"inferx": "inferx_benchmark_framework.py"}
-    known = {name: set(import_module(f"inferometer.plan.foreign.{module}").FLAGS) for module, name in names.items()}
+    known = {name: set(attribute_at(f"inferometer.plan.foreign.{module}:FLAGS")) for module, name in names.items()}
     best = max(known, key=lambda name: len(given & known[name]))
     return f"begin with its name: -- {best} {' '.join(words[:2])} ..."
 

@@ -1,9 +1,19 @@
-"""What several tools say in their own words: a rate that may be endless, a host and a port, lengths about a middle."""
+"""What readers of other tools' plans share: lengths and loads in our form, cases told apart by what they differ in, and
+the plan as text for people."""
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import yaml
+
+from inferometer.plan.model import Plan
+from inferometer.plan.paths import written
+from inferometer.plan.text import Dumper
 from inferometer.plan.workloads.lengths import Lengths
+from inferometer.plan.writing import to_mapping
+
+# -- shapes ----------------------------------------------------------------------------------------------------------
 
 ESTIMATED = (
     "lengths are estimated where the tool counts with the model's tokenizer; "
@@ -120,3 +130,54 @@ def _deviation(lengths: Lengths) -> float:
     if lengths.type == "uniform":
         return ((lengths.max or 1) - (lengths.min or 1)) / math.sqrt(12)
     return lengths.std or 0.0
+
+
+# -- varied ----------------------------------------------------------------------------------------------------------
+
+WORKS = ("plan", "throughput")
+TWICE = {"target.model": "server.model"}  # the same, where both vary
+
+
+def told_apart(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """With the settings that are not the same in all of them as parameters."""
+    leaves = [dict(_leaves(next(case[work] for work in WORKS if work in case))) for case in cases]
+    names = dict.fromkeys(name for each in leaves for name in each)
+    varies = [name for name in names if len({str(each.get(name)) for each in leaves}) > 1]
+    shown = [name for name in varies if TWICE.get(name) not in varies]
+    return [
+        {"name": case["name"], "set": {name: each[name] for name in shown if name in each}, **case}
+        for case, each in zip(cases, leaves, strict=True)
+    ]
+
+
+def _leaves(said: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Single values by their paths; lists are no parameters that a table can show."""
+    for name, value in said.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, (*above, name))
+        elif not isinstance(value, list):
+            yield written((*above, name)), value
+
+
+# -- shown -----------------------------------------------------------------------------------------------------------
+
+
+def to_yaml(plan: Plan, said: dict[str, Any]) -> str:
+    """What differs from our defaults, and what the other tool's reader set."""
+    shown = _beside(to_mapping(plan), said, to_mapping(plan, full=True))
+    return yaml.dump(shown, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _beside(lean: dict[str, Any], said: dict[str, Any], full: dict[str, Any]) -> dict[str, Any]:
+    """The lean mapping with the values of the full one wherever something was said, in its order."""
+    found: dict[str, Any] = {}
+    for name, value in full.items():
+        own, shown = said.get(name), lean.get(name)
+        if isinstance(value, dict) and isinstance(own, dict) and isinstance(shown, dict | None):
+            inner = _beside(shown or {}, own, value)
+            found |= {name: inner} if inner else {}
+        elif name in lean:
+            found[name] = shown
+        elif own is not None and value is not None:
+            found[name] = value
+    return found | {name: value for name, value in lean.items() if name not in found}

@@ -22,7 +22,7 @@ NOT_NEEDED = {  # what our flags say, and what only a cluster needs; unset they 
     "LLMDBENCH_HARNESS_SERVICE_ACCOUNT": "",
     "LLMDBENCH_HARNESS_PVC_NAME": "",
 }
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 
 def rendered(text: str, environ: Mapping[str, str], where: str) -> tuple[Any, list[str]]:
@@ -83,7 +83,7 @@ def _split(text: str) -> list[str]:
 
 
 def changed(
-    said: Any, texts: Sequence[str], where: str, may_have: Callable[[Path], Collection[str]] = lambda _path: ()
+    said: Any, texts: Sequence[str], where: str, may_have: Callable[[KeyPath], Collection[str]] = lambda _path: ()
 ) -> tuple[Any, list[str]]:
     """The settings with each `-o` made, and each difference."""
     return made(said, changes_in(texts), where, may_have)
@@ -93,7 +93,7 @@ def made(
     said: Any,
     changes: Sequence[tuple[str, Any]],
     where: str,
-    may_have: Callable[[Path], Collection[str]] = lambda _path: (),
+    may_have: Callable[[KeyPath], Collection[str]] = lambda _path: (),
     flag: str = "-o ",
 ) -> tuple[Any, list[str]]:
     """The settings with each change made, and each difference. A dotted path means one place; a bare key every place of
@@ -119,14 +119,14 @@ def made(
     return said, notes
 
 
-def _paths(said: Any, above: Path = ()) -> Iterator[Path]:
+def _paths(said: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
     entries = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
     for step, value in entries:
         yield (*above, step)
         yield from _paths(value, (*above, step))
 
 
-def _at(said: Any, path: Path) -> Any:
+def _at(said: Any, path: KeyPath) -> Any:
     for step in path:
         try:
             said = said[step]
@@ -135,7 +135,7 @@ def _at(said: Any, path: Path) -> Any:
     return said
 
 
-def _with(said: Any, path: Path, value: Any) -> Any:
+def _with(said: Any, path: KeyPath, value: Any) -> Any:
     if not path:
         return value
     if isinstance(said, list):
@@ -144,11 +144,11 @@ def _with(said: Any, path: Path, value: Any) -> Any:
     return {**said, path[0]: _with(said.get(path[0]), path[1:], value)}
 
 
-def _written(path: Path) -> str:
+def _written(path: KeyPath) -> str:
     return ".".join(str(step) for step in path)
 
 
-def _meant(key: str, said: Any, steps: Path, allowed: Collection[str]) -> str:
+def _meant(key: str, said: Any, steps: KeyPath, allowed: Collection[str]) -> str:
     known = [_written(path) for path in _paths(said)]
     if len(steps) > 1:
         known += [_written((*steps[:-1], name)) for name in allowed]

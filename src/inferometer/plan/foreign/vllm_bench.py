@@ -7,8 +7,7 @@ from typing import Any
 
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import NO_FILES, about, load_of, tidy, url_of
-from inferometer.plan.foreign.varied import told_apart
+from inferometer.plan.foreign.shapes import NO_FILES, about, load_of, tidy, told_apart, url_of
 
 TOOL = "vllm bench serve"
 _ONE, _NONE, _MANY = Flag(), Flag("none"), Flag("many")

@@ -10,8 +10,7 @@ from typing import Any
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import NO_FILES, load_of
-from inferometer.plan.foreign.varied import told_apart
+from inferometer.plan.foreign.shapes import NO_FILES, load_of, told_apart
 from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_json
 

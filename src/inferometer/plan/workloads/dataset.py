@@ -8,8 +8,7 @@ from pydantic import Field
 
 from inferometer.plan.fields import Count, Mistake, Tokens
 from inferometer.plan.workloads.common import FileSection
-from inferometer.plan.workloads.lengths import Lengths
-from inferometer.plan.workloads.pauses import Pause
+from inferometer.plan.workloads.lengths import Lengths, Pause
 
 TurnsMode = Literal["single", "whole", "conversation", "pieces"]
 _TURNS = (

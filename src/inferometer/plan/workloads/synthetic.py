@@ -7,8 +7,7 @@ from pydantic import Field, model_serializer, model_validator
 
 from inferometer.plan.fields import Count, Mistake, Number, Requests, Section, Tokens
 from inferometer.plan.workloads.common import WorkloadSection
-from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths
-from inferometer.plan.workloads.pauses import Pause
+from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths, Pause
 
 MOST_GROUPS = 1_000_000
 MOST_IMAGES = 1000

@@ -3,8 +3,8 @@
 from typing import Any
 
 from inferometer.measure.values import quantities
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.spec import colours, scale_of, tip, titled, toggled, view, with_unit, x, y
+from inferometer.record.summary import Summary
+from inferometer.show.charts.chart import Cannot, Spec, colours, scale_of, tip, titled, toggled, view, with_unit, x, y
 from inferometer.show.charts.subject import Subject
 
 _STATISTICS = {"mean": "average", "p50": "p50", "p90": "p90", "p99": "p99"}
@@ -42,17 +42,17 @@ def batch_latency(subject: Subject) -> Spec:
     return view(titled("Latency of a batch against its size", said), rows, [line])
 
 
-def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+def _rows(summary: Summary) -> list[dict[str, Any]]:
     found = quantities(summary)
     return [
         {
-            "batch": case["batch_size"],
-            "lengths": f"{case.get('input_len')} input, {case.get('output_len')} output tokens",
+            "batch": case.batch_size,
+            "lengths": f"{case.input_len} input, {case.output_len} output tokens",
             "statistic": word,
-            "value": found[f"{case['name']}.{statistic}"].value,
+            "value": found[f"{case.name}.{statistic}"].value,
         }
-        for case in summary.get("cases") or []
-        if case.get("batch_size")
+        for case in summary.cases
+        if case.batch_size
         for statistic, word in _STATISTICS.items()
-        if f"{case['name']}.{statistic}" in found
+        if f"{case.name}.{statistic}" in found
     ]

@@ -1,7 +1,13 @@
-"""`Chart`: a Vega-Lite specification with its name and title; pages and pictures are made from the same one."""
+"""`Chart`: a Vega-Lite specification with its name and title; the parts that specifications share, and the colours in
+light and in dark."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+from inferometer.vocabulary import attribute_at
+
+# -- chart -----------------------------------------------------------------------------------------------------------
 
 Spec = dict[str, Any]
 
@@ -25,6 +31,14 @@ class Chart:
         said = title.get("subtitle", "") if isinstance(title, dict) else ""
         return " ".join(said) if isinstance(said, list) else str(said)
 
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        """How a notebook draws it: as a picture where the extra `charts` is installed, and by its own Vega."""
+        rendering = "inferometer.show.charts.rendering"  # imports this module
+        drawn = {"application/vnd.vegalite.v5+json": self.spec, "text/plain": self.title}
+        if attribute_at(f"{rendering}:has_charts")():
+            drawn["image/svg+xml"] = attribute_at(f"{rendering}:render_svg")(self.spec)
+        return drawn
+
 
 @dataclass(frozen=True, slots=True)
 class Absent:
@@ -33,3 +47,199 @@ class Absent:
     name: str
     title: str
     why: str
+
+
+# -- spec ------------------------------------------------------------------------------------------------------------
+
+WIDTH, HEIGHT = 640, 240
+LETTER, SYMBOL, LABEL_LIMIT = 6.6, 30, 300  # pixels of a legend: a letter, what is beside a name, the longest name
+MOST = 2000  # rows of data in a chart
+
+
+class Scale(NamedTuple):
+    """How a unit of data is shown to people: seconds below one as milliseconds, shares as percent."""
+
+    factor: float
+    unit: str
+
+    def shown(self, value: float | None) -> float | None:
+        return None if value is None or value != value else float(value) * self.factor
+
+
+def scale_of(unit: str, values: Iterable[float | None]) -> Scale:
+    """Chosen for the largest value, so that an axis has one unit."""
+    largest = max((abs(value) for value in values if value is not None and value == value), default=0.0)
+    match unit:
+        case "s":
+            return Scale(1e6, "µs") if largest < 1e-3 else Scale(1e3, "ms") if largest < 1 else Scale(1.0, "s")
+        case "share":
+            return Scale(100.0, "%")
+        case "bytes":
+            return Scale(2.0**-30, "GiB") if largest >= 2**29 else Scale(2.0**-20, "MiB")
+        case "1/s":
+            return Scale(1.0, "1/s")
+    return Scale(1.0, unit)
+
+
+def titled(text: str, subtitle: str = "") -> dict[str, Any]:
+    return {"text": text, "subtitle": subtitle} if subtitle else {"text": text}
+
+
+def view(
+    title: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], layers: Sequence[Spec], *, height: int = HEIGHT
+) -> Spec:
+    """Layers over the same data; a layer may bring data of its own."""
+    return {
+        "title": dict(title),
+        "width": WIDTH,
+        "height": height,
+        "data": {"values": list(rows)},
+        "layer": list(layers),
+    }
+
+
+def x(field: str, title: str, **more: Any) -> Spec:
+    return {"field": field, "type": "quantitative", "title": title, **more}
+
+
+y = x  # an axis is an axis
+
+
+def with_unit(title: str, unit: str) -> str:
+    """Unless the title says it already: `Server: requests`, `Output tokens per second`."""
+    said = title.lower()
+    known = unit in said.split() or (unit == "tokens/s" and "tokens per second" in said)
+    return title if known or not unit else f"{title} ({unit})"
+
+
+def colours(field: str, names: Sequence[str]) -> Spec:
+    """The theme's colours in the order of the names."""
+    legend = {"columns": legend_columns(names)}
+    return {"field": field, "type": "nominal", "title": None, "scale": {"domain": list(names)}, "legend": legend}
+
+
+def legend_columns(names: Iterable[str]) -> int:
+    """As many as fit beside each other at our width: a row that is too long would be cut off. A page that is narrower
+    counts again."""
+    widest = min(max((len(name) for name in names), default=1) * LETTER, LABEL_LIMIT)
+    return max(1, int(WIDTH // (widest + SYMBOL)))
+
+
+def meanings(field: str, place_of: Mapping[str, int], present: Iterable[str]) -> Spec:
+    """Words that have the same colour in every chart: a place in the theme's range, so that it follows light and
+    dark. Places between them are filled with names that nothing has."""
+    domain = [f"no {place}" for place in range(max(place_of.values()) + 1)]
+    for word, place in place_of.items():
+        domain[place] = word
+    shown = [word for word in place_of if word in set(present)]
+    return {**colours(field, domain), "legend": {"values": shown, "columns": legend_columns(shown)}}
+
+
+def toggled(field: str, name: str = "chosen") -> tuple[list[Spec], Spec]:
+    """A click on the legend shows one series and fades the others: parameters of a layer, and its opacity."""
+    params = [{"name": name, "select": {"type": "point", "fields": [field]}, "bind": "legend"}]
+    return params, {"condition": {"param": name, "value": 1}, "value": 0.12}
+
+
+def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = None) -> list[Spec]:
+    """Upright lines at places, with a word beside each; on its left where the row says `left`."""
+    data = {"values": list(rows)}
+    lines: list[Spec] = [
+        {
+            "data": data,
+            "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1},
+            "encoding": {"x": {"field": field, "type": "quantitative"}},
+        }
+    ]
+    if label is not None:
+        lines += [
+            _words(field, label, [row for row in rows if bool(row.get("left")) == left], left) for left in (False, True)
+        ]
+    return [line for line in lines if line["data"]["values"]]
+
+
+def _words(field: str, label: str, rows: Sequence[Mapping[str, Any]], left: bool) -> Spec:
+    """Above the plot, where nothing covers them: right of their lines, or left near the end of the axis."""
+    side = {"align": "right", "dx": 2} if left else {"align": "left", "dx": -2}
+    return {
+        "data": {"values": list(rows)},
+        "mark": {"type": "text", "baseline": "bottom", "fontSize": 11, **side},
+        "encoding": {"x": {"field": field, "type": "quantitative"}, "y": {"value": -3}, "text": {"field": label}},
+    }
+
+
+def tip(field: str, title: str, kind: str = "quantitative", format_: str | None = ".4~g") -> Spec:
+    """A line of a tooltip."""
+    told: Spec = {"field": field, "type": kind, "title": title}
+    return told | {"format": format_} if kind == "quantitative" and format_ else told
+
+
+# -- theme -----------------------------------------------------------------------------------------------------------
+
+Theme = Literal["light", "dark"]
+
+SERIES: dict[Theme, list[str]] = {
+    "light": [
+        *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b07a00", "#3a9fd8", "#5b5b5b", "#7a4f9e"),
+        *("#a3232f", "#5f7300", "#00474f", "#ff5c8a"),
+    ],
+    "dark": [
+        *("#56a9e8", "#ff8d3c", "#2bc79a", "#e39ac4", "#e6b422", "#8fd0f7", "#b5b5b5", "#b893d8"),
+        *("#f2707c", "#bccf45", "#5fd8e0", "#ff5c8a"),
+    ],
+}
+INK: dict[Theme, dict[str, str]] = {
+    "light": {"text": "#1c2128", "muted": "#57606a", "grid": "#e3e6ea", "page": "#ffffff"},
+    "dark": {"text": "#e6e8eb", "muted": "#9aa4af", "grid": "#30363d", "page": "#14171a"},
+}
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
+
+# By meaning, the same in all charts: names of the first six series colours.
+BLUE, ORANGE, GREEN, PINK, AMBER, SKY, GREY = range(7)
+WORDS = {"better": GREEN, "worse": ORANGE, "same": BLUE, "changed": PINK, "unclear": GREY}
+
+
+def config(theme: Theme = "light") -> dict[str, Any]:
+    """What Vega-Lite calls `config`: everything about looks, nothing about data."""
+    ink, series = INK[theme], SERIES[theme]
+    words = {"labelColor": ink["muted"], "titleColor": ink["text"]}
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "view": {"stroke": None},
+        "axis": {
+            **words,
+            "gridColor": ink["grid"],
+            "domainColor": ink["grid"],
+            "tickColor": ink["grid"],
+            "titleFontWeight": 500,
+            "labelFontSize": 11,
+            "titleFontSize": 12,
+            "titlePadding": 8,
+        },
+        "legend": {
+            **words,
+            "orient": "top",
+            "title": None,
+            "labelFontSize": 12,
+            "labelLimit": 300,
+            "symbolStrokeWidth": 3,
+        },
+        "title": {
+            "color": ink["text"],
+            "subtitleColor": ink["muted"],
+            "anchor": "start",
+            "frame": "group",
+            "fontSize": 15,
+            "subtitleFontSize": 12,
+            "subtitlePadding": 4,
+            "offset": 12,
+        },
+        "header": {"labelColor": ink["text"], "titleColor": ink["text"]},
+        "range": {"category": series, "ramp": {"scheme": "viridis"}, "heatmap": {"scheme": "viridis"}},
+        "mark": {"color": series[BLUE]},
+        "rule": {"color": ink["muted"]},
+        "text": {"color": ink["text"]},
+        "line": {"strokeWidth": 2},
+        "point": {"filled": True, "size": 36, "opacity": 1},
+    }

@@ -3,11 +3,9 @@
 from typing import Any
 
 from inferometer.judge.compare import Comparison
-from inferometer.judge.judgement import Change
-from inferometer.judge.telling import change_text
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.spec import meanings, tip, titled, view, x
-from inferometer.show.charts.theme import WORDS
+from inferometer.judge.effect import Change
+from inferometer.judge.wording import change_text
+from inferometer.show.charts.chart import WORDS, Cannot, Spec, meanings, tip, titled, view, x
 
 _LINE = 26
 

@@ -1,16 +1,77 @@
-"""Distributions of a latency: how many requests were how fast."""
+"""Distributions of a latency, of one run and of several, and latency against length; with fewer points that look the
+same."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from inferometer.measure.quantiles import Floats
+from inferometer.measure.registry import each_of
 from inferometer.measure.values import quantities
-from inferometer.show.charts.chart import Spec
-from inferometer.show.charts.spec import Scale, rules, scale_of, tip, titled, view, with_unit, x, y
-from inferometer.show.charts.subject import Subject
-from inferometer.show.charts.thinning import quantile_grid
+from inferometer.record.columns import Floats, Ints
+from inferometer.record.run import Run
+from inferometer.show.charts.chart import (
+    Cannot,
+    Scale,
+    Spec,
+    colours,
+    legend_columns,
+    rules,
+    scale_of,
+    tip,
+    titled,
+    toggled,
+    view,
+    with_unit,
+    x,
+    y,
+)
+from inferometer.show.charts.subject import Subject, labels_of
 from inferometer.vocabulary import MEASURES
+
+# -- thinning --------------------------------------------------------------------------------------------------------
+
+PIXELS = 400  # columns of a chart that can be told apart, two values each
+
+
+def quantile_grid(values: Floats, weights: Floats | None = None, most: int = 200) -> tuple[Floats, Floats]:
+    """Shares and values of a distribution: even steps, and finer ones toward the tail, as far as there are values."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    mass = np.ones(len(ordered)) if weights is None else weights[order]
+    upto = np.cumsum(mass) / mass.sum()
+    tail = 1 - np.geomspace(0.05, max(1e-5, 1 / (len(ordered) + 1)), most // 4)
+    shares = np.unique(np.concatenate((np.linspace(0, 1, most - len(tail)), tail)))
+    at = np.minimum(np.searchsorted(upto, shares - 1e-12), len(ordered) - 1)
+    return shares, ordered[at]
+
+
+def thinned(at: Ints, values: Floats, most: int = PIXELS) -> tuple[Ints, Floats]:
+    """The least and the largest value of each pixel, in the order in which they came: no spike is lost."""
+    if len(at) <= 2 * most:
+        return at, values
+    edges = np.linspace(0, len(at), most + 1).astype(np.int64)
+    chosen: list[int] = []
+    for start, end in pairwise(edges.tolist()):
+        part = values[start:end]
+        chosen += sorted({int(start + part.argmin()), int(start + part.argmax())})
+    index = np.array(chosen, np.int64)
+    return at[index], values[index]
+
+
+def sampled(values: Floats, most: int) -> Ints:
+    """Indices of at most so many values: every k-th by place, and always the largest few."""
+    n = len(values)
+    if n <= most:
+        return np.arange(n)
+    few = max(1, most // 20)
+    largest = np.argpartition(values, n - few)[n - few :]
+    even = np.linspace(0, n - 1, most - few).astype(np.int64)
+    return np.unique(np.concatenate((even, largest)))
+
+
+# -- distributions ---------------------------------------------------------------------------------------------------
 
 BINS = 40
 MARKED = ("p50", "p90", "p99")
@@ -108,3 +169,124 @@ ttft_cdf, tpot_cdf, itl_cdf, e2e_cdf = (cdf_of(name) for name in ("ttft", "tpot"
 ttft_histogram, tpot_histogram, itl_histogram, e2e_histogram = (
     histogram_of(name) for name in ("ttft", "tpot", "itl", "e2e")
 )
+
+# -- overlaid --------------------------------------------------------------------------------------------------------
+
+Grid = tuple[Floats, Floats]  # shares and values
+
+MOST_RUNS = 8  # more lines cannot be told apart
+
+
+def cdfs_of(name: str) -> Callable[[Sequence[Run]], Spec]:
+    def cdfs(runs: Sequence[Run]) -> Spec:
+        found: dict[str, Grid] = {}
+        for run in runs:
+            if len(found) == MOST_RUNS:
+                break
+            try:
+                found[run.id] = quantile_grid(*Subject(run).values(name), most=160)
+            except Cannot:
+                continue
+        if len(found) < 2:
+            raise Cannot("fewer than two of these runs have records of their requests")
+        return _view(name, found, [run for run in runs if run.id in found], len(runs))
+
+    return cdfs
+
+
+def _view(name: str, found: dict[str, Grid], runs: list[Run], asked: int) -> Spec:
+    names, word = labels_of(runs), MEASURES[name].title
+    scale = scale_of("s", [float(np.quantile(grid, 0.9)) for _, grid in found.values()])
+    rows = [
+        {"run": names[id_], "share": share, "value": scale.shown(value)}
+        for id_, (shares, grid) in found.items()
+        for share, value in zip(shares, grid, strict=True)
+    ]
+    params, opacity = toggled("run")
+    axis = with_unit(word, scale.unit)
+    line = {
+        "params": params,
+        "mark": {"type": "line", "interpolate": "step-before"},
+        "encoding": {
+            "x": x("value", axis, scale={"zero": False}),
+            "y": y("share", "share of requests", axis={"format": "%"}, scale={"domain": [0, 1]}),
+            "color": colours("run", list(names.values())),
+            "opacity": opacity,
+            "tooltip": [tip("run", "run", "nominal"), tip("value", axis), tip("share", "share", format_=".2%")],
+        },
+    }
+    some = "" if asked == len(runs) else f"{len(runs)} of {asked} runs"
+    return view(titled(f"{word} of several runs, one over the other", some), rows, [line])
+
+
+ttft_cdfs, e2e_cdfs = cdfs_of("ttft"), cdfs_of("e2e")
+
+# -- lengths ---------------------------------------------------------------------------------------------------------
+
+POINTS = 700
+LENGTH_BINS = 24
+FEWEST = 5  # values in a bin that has a line
+_LINES = {"p50": 0.5, "p90": 0.9}
+
+
+def ttft_by_input(subject: Subject) -> Spec:
+    return _against(subject, "ttft", "input_tokens", "input")
+
+
+def e2e_by_output(subject: Subject) -> Spec:
+    return _against(subject, "e2e", "output_tokens", "output")
+
+
+def _against(subject: Subject, name: str, length: str, word: str) -> Spec:
+    lengths, values = each_of(length, subject.answers), each_of(name, subject.answers)
+    fine = subject.chosen & ~np.isnan(lengths) & ~np.isnan(values)
+    lengths, values = lengths[fine], values[fine]
+    if not len(values):
+        raise Cannot(f"no answered request tells both {MEASURES[name].title} and its {word} tokens")
+    if lengths.min() == lengths.max():
+        raise Cannot(f"every request has the same {word} length, {lengths[0]:,.0f} tokens")
+    scale = scale_of("s", [float(np.quantile(values, 0.99))])
+    shown = sampled(values, POINTS)
+    points = [{"length": lengths[at], "value": scale.shown(values[at])} for at in shown.tolist()]
+    axes = {"x": x("length", f"{word} tokens"), "y": y("value", with_unit(MEASURES[name].title, scale.unit))}
+    tips = [tip("length", f"{word} tokens", format_=",d"), tip("value", with_unit(MEASURES[name].title, scale.unit))]
+    lines = [row | {"value": scale.shown(row["value"])} for row in _lines(lengths, values)]
+    note = (
+        ""
+        if len(shown) == len(values)
+        else f"; points are a sample of {len(shown):,} with the slowest, lines are of all"
+    )
+    title = titled(f"{MEASURES[name].title} against the length of the {word}", f"{len(values):,} requests{note}")
+    return view(
+        title,
+        points,
+        [
+            {"mark": {"type": "point", "opacity": 0.35, "size": 22}, "encoding": axes | {"tooltip": tips}},
+            {
+                "data": {"values": lines},
+                "mark": {"type": "line", "point": True},
+                "encoding": axes
+                | {
+                    "color": colours("line", ["", *_LINES])
+                    | {"legend": {"values": [*_LINES], "columns": legend_columns(_LINES)}}
+                },
+            },
+        ],
+    )
+
+
+def _lines(lengths: Floats, values: Floats) -> list[dict[str, Any]]:
+    """Quantiles of neighbours in length; the edges are quantiles too, so that every bin has its share."""
+    edges = np.unique(np.quantile(lengths, np.linspace(0, 1, LENGTH_BINS + 1)))
+    places = np.clip(np.searchsorted(edges, lengths, side="right") - 1, 0, max(len(edges) - 2, 0))
+    rows = []
+    for place in np.unique(places):
+        inside = places == place
+        if inside.sum() < FEWEST:
+            continue
+        middle = float(lengths[inside].mean())
+        rows += [
+            {"line": word, "length": middle, "value": float(np.quantile(values[inside], share))}
+            for word, share in _LINES.items()
+        ]
+    return rows

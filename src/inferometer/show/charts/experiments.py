@@ -5,10 +5,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferometer.measure.values import Quantity, quantities
-from inferometer.plan.levels import LEVEL, number_of
+from inferometer.plan.experiment import LEVEL, number_of
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.spec import Scale, colours, scale_of, tip, titled, toggled, view, with_unit, x, y
+from inferometer.record.summary import Summary
+from inferometer.show.charts.chart import (
+    Cannot,
+    Scale,
+    Spec,
+    colours,
+    scale_of,
+    tip,
+    titled,
+    toggled,
+    view,
+    with_unit,
+    x,
+    y,
+)
 from inferometer.store.experiments import KeptExperiment
 
 MOST_SERIES = 12
@@ -33,7 +46,7 @@ def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[tu
     between = [(said, run) for said, run in done if LEVEL not in said or number_of(said[LEVEL]) is not None]
     loaded = [({k: v for k, v in said.items() if k != LEVEL}, load(run)) for said, run in between] if between else []
     loaded = loaded or [(said, load(run)) for said, run in done]
-    return [(dict(settings), run) for settings, run in loaded if run is not None and run.summary]
+    return [(dict(settings), run) for settings, run in loaded if run is not None and run.summary != Summary()]
 
 
 def keys_of(cases: Sequence[tuple[Mapping[str, Any], Run]]) -> list[str]:

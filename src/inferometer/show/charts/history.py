@@ -9,10 +9,10 @@ from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.labels import load_of, stack_of
-from inferometer.show.charts.spec import (
+from inferometer.show.charts.chart import (
     MOST,
+    Cannot,
+    Spec,
     colours,
     legend_columns,
     scale_of,
@@ -23,6 +23,7 @@ from inferometer.show.charts.spec import (
     with_unit,
     y,
 )
+from inferometer.show.charts.subject import load_of, stack_of
 
 MOST_SERIES = 12
 ROW = 14  # pixels from one row of words to the next
@@ -63,7 +64,7 @@ def history_of(runs: Sequence[Run], *keys: str) -> History:
         found = quantities(run.summary)
         for key in keys:
             if (each := found.get(key)) is not None:
-                sound = run.verdict.get("word") != "invalid"
+                sound = run.status != "invalid"
                 point = Point(run.id, run.started_at, each.value, _came_with(run), sound)
                 lines.setdefault((identity(run).key, key), []).append(point)
                 titles[key] = each.title if each.statistic is None else f"{each.title} {each.statistic}"

@@ -6,10 +6,8 @@ import numpy as np
 
 from inferometer.measure.quantiles import Ints
 from inferometer.record.columns import known
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.spec import meanings, tip, titled, view, x
+from inferometer.show.charts.chart import BLUE, GREEN, GREY, ORANGE, Cannot, Spec, meanings, tip, titled, view, x
 from inferometer.show.charts.subject import Subject
-from inferometer.show.charts.theme import BLUE, GREEN, GREY, ORANGE
 from inferometer.vocabulary import NANOSECONDS
 
 LANES = 160

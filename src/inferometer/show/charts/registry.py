@@ -2,13 +2,16 @@
 other place."""
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 from inferometer.errors import PlanError
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Absent, Cannot, Chart, Spec
+from inferometer.show.charts.rendering import render_png
 from inferometer.show.charts.subject import Subject
+from inferometer.vocabulary import attribute_at
+
+# -- registry --------------------------------------------------------------------------------------------------------
 
 Of = Literal["run", "runs", "comparison", "history", "experiment"]
 
@@ -46,14 +49,14 @@ CHARTS: dict[str, Definition] = {
         f"{name}_histogram": _of_run(f"distributions:{name}_histogram", f"{word}: how often it took how long")
         for name, word in _LATENCIES.items()
     },
-    "ttft_by_input": _of_run("lengths:ttft_by_input", "TTFT against the length of the input"),
-    "e2e_by_output": _of_run("lengths:e2e_by_output", "E2E against the length of the output"),
-    "throughput_latency": _of_run("seconds:throughput_latency", "TTFT against requests completed per second"),
-    "latency_over_time": _of_run("seconds:latency_over_time", "TTFT over the time of the run"),
+    "ttft_by_input": _of_run("distributions:ttft_by_input", "TTFT against the length of the input"),
+    "e2e_by_output": _of_run("distributions:e2e_by_output", "E2E against the length of the output"),
+    "throughput_latency": _of_run("timelines:throughput_latency", "TTFT against requests completed per second"),
+    "latency_over_time": _of_run("timelines:latency_over_time", "TTFT over the time of the run"),
     "tokens_over_time": _of_run("timelines:tokens_over_time", "Tokens per second over the time of the run"),
     "in_flight": _of_run("timelines:in_flight", "Requests in flight and waiting over the time of the run"),
     "requests": _of_run("lanes:requests", "Requests side by side: waiting, first token, last token"),
-    "under_one_clock": _of_run("series:under_one_clock", "Load, server and GPU under the same clock", "samples"),
+    "under_one_clock": _of_run("timelines:under_one_clock", "Load, server and GPU under the same clock", "samples"),
     "startup_phases": _of_run("startup:startup_phases", "What the start took its time for", "startup phases"),
     "batch_latency": _of_run("batches:batch_latency", "Latency of a batch against its size", "batch sizes"),
     "latency_by_rate": _of_runs("trade_offs:latency_by_rate", "TTFT against the rate that was offered"),
@@ -64,8 +67,8 @@ CHARTS: dict[str, Definition] = {
         "trade_offs:cost_by_user_speed", "Cost of a million tokens against the speed of one user", "runs with a price"
     ),
     "pareto": _of_runs("trade_offs:pareto", "Pareto front: no other run is better in both"),
-    "ttft_cdfs": _of_runs("overlaid:ttft_cdfs", "TTFT of several runs, one over the other", "records of two runs"),
-    "e2e_cdfs": _of_runs("overlaid:e2e_cdfs", "E2E of several runs, one over the other", "records of two runs"),
+    "ttft_cdfs": _of_runs("distributions:ttft_cdfs", "TTFT of several runs, one over the other", "records of two runs"),
+    "e2e_cdfs": _of_runs("distributions:e2e_cdfs", "E2E of several runs, one over the other", "records of two runs"),
     "startups": _of_runs("startup:startups", "Phases of several starts, side by side", "two runs with startup phases"),
     "comparison": Definition(
         f"{_HERE}.differences:comparison", "What changed, with its interval", "comparison", "a comparison"
@@ -120,6 +123,16 @@ def definition_of(name: str) -> Definition:
 
 
 def _function(where: str) -> Callable[[Any], Spec]:
-    module, attribute = where.split(":")
-    found: Callable[[Any], Spec] = getattr(import_module(module), attribute)
-    return found
+    function: Callable[[Any], Spec] = attribute_at(where)
+    return function
+
+
+# -- pictures --------------------------------------------------------------------------------------------------------
+
+
+def throughput_latency_png(run: Run) -> bytes | None:
+    """None where no request was answered: there is nothing to draw."""
+    try:
+        return render_png(draw("throughput_latency", run).spec)
+    except Cannot:
+        return None

@@ -5,22 +5,21 @@ from typing import Any
 
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.labels import labels_of
-from inferometer.show.charts.spec import colours, tip, titled, view, x
-from inferometer.show.charts.subject import Subject
+from inferometer.record.summary import Phase
+from inferometer.show.charts.chart import Cannot, Spec, colours, tip, titled, view, x
+from inferometer.show.charts.subject import Subject, labels_of
 
 _BAR = 22
 
 
 def startup_phases(subject: Subject) -> Spec:
     """A bar for each phase, from when it began; inner phases are indented below their outer one."""
-    startup = subject.run.summary.get("startup") or {}
-    phases = [phase for phase in startup.get("phases") or [] if phase.get("began_s") is not None]
+    startup = subject.run.summary.startup
+    phases = [(phase, phase.began_s) for phase in startup.phases if phase.began_s is not None] if startup else []
     if not phases:
         raise Cannot("this run does not tell the phases of a start")
-    inside = {phase["name"]: phase.get("inside") for phase in phases}
-    rows = [_row(phase, at, inside) for at, phase in enumerate(phases)]
+    inside = {phase.name: phase.inside for phase, _ in phases}
+    rows = [_row(phase, began_s, at, inside) for at, (phase, began_s) in enumerate(phases)]
     processes = list(dict.fromkeys(row["process"] for row in rows))
     colour = colours("process", processes) | ({} if len(processes) > 1 else {"legend": None})
     bars = {
@@ -48,23 +47,23 @@ def startup_phases(subject: Subject) -> Spec:
     return view(titled("What the start took its time for", said), rows, [bars], height=_BAR * len(rows) + 20)
 
 
-def _row(phase: Mapping[str, Any], at: int, inside: Mapping[str, str | None]) -> dict[str, Any]:
+def _row(phase: Phase, began_s: float, at: int, inside: Mapping[str, str | None]) -> dict[str, Any]:
     """Two processes may have the same phase: their rows are kept apart by invisible signs behind the title."""
-    depth, outer = 0, str(phase.get("inside"))
+    depth, outer = 0, str(phase.inside)
     while outer in inside and depth < 5:
         depth, outer = depth + 1, str(inside[outer])
     return {
-        "phase": "\u00a0\u00a0\u00a0" * depth + phase["title"] + "\u200b" * at,
-        "process": phase.get("process") or "server",
-        "from": phase["began_s"],
-        "to": phase["began_s"] + phase["seconds"],
-        "took": phase["seconds"],
+        "phase": "\u00a0\u00a0\u00a0" * depth + phase.title + "\u200b" * at,
+        "process": phase.process or "server",
+        "from": began_s,
+        "to": began_s + phase.seconds,
+        "took": phase.seconds,
     }
 
 
 def startups(runs: Sequence[Run]) -> Spec:
     """Bars side by side for each phase, a colour for each start."""
-    told = [run for run in runs if (run.summary.get("startup") or {}).get("phases")]
+    told = [run for run in runs if (run.summary.startup and run.summary.startup.phases)]
     if len(told) < 2:
         raise Cannot("fewer than two runs tell the phases of a start")
     names = labels_of(told)

@@ -1,20 +1,25 @@
-"""`Subject`: a run as charts look at it: records and samples read once, with the window that was measured."""
+"""`Subject`: a run as charts look at it: records and samples read once, with the window that was measured; and what a
+run is called in a chart."""
 
+from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from inferometer.judge.identity import identity
 from inferometer.measure.answers import Answers
 from inferometer.measure.facts import Facts
-from inferometer.measure.gaps import gap_batches
 from inferometer.measure.registry import REGISTRY, each_of
-from inferometer.measure.tally import condensed
+from inferometer.measure.tally import condensed, gap_batches
 from inferometer.measure.window import Window, end_of
 from inferometer.record.columns import Floats, Ints, Mask
 from inferometer.record.run import Run
 from inferometer.record.sample import Samples
 from inferometer.show.charts.chart import Cannot
 from inferometer.vocabulary import NANOSECONDS
+
+# -- subject ---------------------------------------------------------------------------------------------------------
 
 _ROUNDING = 1000  # ns: a summary tells its window in seconds, which are rounded
 
@@ -25,7 +30,7 @@ class Subject:
 
     @cached_property
     def answers(self) -> Answers:
-        records = self.run.records()
+        records = self.run.records
         if records is None:
             raise Cannot("this run has no records of its requests")
         if not len(records):
@@ -34,7 +39,7 @@ class Subject:
 
     @cached_property
     def samples(self) -> Samples:
-        samples = self.run.samples()
+        samples = self.run.samples
         if samples is None or not len(samples):
             raise Cannot("nothing was sampled beside the load")
         return samples
@@ -42,9 +47,9 @@ class Subject:
     @cached_property
     def start_at(self) -> int:
         """When the load began. A summary tells how long the run was; its end is the last instant there is."""
-        records, told = self.answers.records, (self.run.summary.get("window") or {}).get("run_s")
+        records, run_s = self.answers.records, self.run.summary.window.run_s
         first_at = int(records.scheduled_at.min())
-        return first_at if told is None else min(first_at, self.end_at - round(told * NANOSECONDS))
+        return first_at if run_s is None else min(first_at, self.end_at - round(run_s * NANOSECONDS))
 
     @cached_property
     def end_at(self) -> int:
@@ -53,11 +58,11 @@ class Subject:
     @cached_property
     def window(self) -> Window:
         """What was measured; without a word on it, everything."""
-        told = self.run.summary.get("window") or {}
-        if told.get("start_s") is None or told.get("end_s") is None:
+        window = self.run.summary.window
+        if window.start_s is None or window.end_s is None:
             return Window(self.start_at, self.end_at, "the whole run")
-        start, end = (self.start_at + round(told[name] * NANOSECONDS) for name in ("start_s", "end_s"))
-        return Window(start - _ROUNDING, end + _ROUNDING, told.get("rule", ""))
+        start, end = (self.start_at + round(at_s * NANOSECONDS) for at_s in (window.start_s, window.end_s))
+        return Window(start - _ROUNDING, end + _ROUNDING, window.rule)
 
     @cached_property
     def chosen(self) -> Mask:
@@ -95,3 +100,52 @@ def _some(name: str, values: Floats) -> Floats:
     if not len(values):
         raise Cannot(f"no answered request of the window has a {name}")
     return values
+
+
+# -- labels ----------------------------------------------------------------------------------------------------------
+
+
+def labels_of(runs: Sequence[Run]) -> dict[str, str]:
+    """By run id: the plan's name where that tells them apart, with the load where it does not, else the id."""
+    for label in (_name, _name_and_load):
+        words = {run.id: label(run) for run in runs}
+        if all(words.values()) and len(set(words.values())) == len(words):
+            return words
+    return {run.id: run.id for run in runs}
+
+
+def stack_of(run: Run) -> str:
+    """The model and what it ran on, as far as that is known."""
+    parts = identity(run).parts
+    model, engine = parts["stack"].get("model"), parts["stack"].get("engine")
+    return ", ".join(str(each) for each in (model, engine) if each) or "unknown model"
+
+
+def load_of(run: Run) -> str:
+    """`8 at once`, `10/s`; empty where the plan does not say."""
+    load = run.plan.get("load") or {}
+    if not isinstance(load, dict):
+        return ""
+    if load.get("concurrency"):
+        return f"{load['concurrency']} at once"
+    if load.get("max_concurrency"):
+        return f"at most {load['max_concurrency']} at once"
+    return f"{_number(load['rate'])}/s" if load.get("rate") else ""
+
+
+def gpus_of(run: Run) -> int | None:
+    """How many GPUs the run had; None where nobody said."""
+    gpus = identity(run).parts["hardware"].get("gpus")
+    return len(gpus) if isinstance(gpus, list) and gpus else None
+
+
+def _name(run: Run) -> str:
+    return str(run.plan.get("name") or "")
+
+
+def _name_and_load(run: Run) -> str:
+    return " ".join(filter(None, [_name(run) or stack_of(run), load_of(run)]))
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

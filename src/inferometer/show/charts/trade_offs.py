@@ -6,9 +6,8 @@ from typing import Any
 
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Spec
-from inferometer.show.charts.labels import gpus_of, load_of, stack_of
-from inferometer.show.charts.spec import colours, scale_of, tip, titled, toggled, view, with_unit, x, y
+from inferometer.show.charts.chart import Cannot, Spec, colours, scale_of, tip, titled, toggled, view, with_unit, x, y
+from inferometer.show.charts.subject import gpus_of, load_of, stack_of
 
 QUANTILES = ("p50", "p90", "p99")
 _ABOUT = [tip("stack", "stack", "nominal"), tip("load", "load", "nominal"), tip("run", "run", "nominal")]

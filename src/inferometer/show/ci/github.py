@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from inferometer.record.files import told
-from inferometer.record.harmless import cut, harmless, one_line
+from inferometer.record.sanitize import cut, harmless, one_line
 from inferometer.show.ci.markdown import MOST_BYTES, summary
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from inferometer.exchange.exporting.facts import model_of
 from inferometer.measure.values import Quantity
-from inferometer.record.harmless import harmless
+from inferometer.record.sanitize import harmless
 from inferometer.show.ci.outcome import Outcome, Report
 
 _UNITS = {"s": "seconds", "tokens/s": "tokens_per_second", "1/s": "per_second", "share": "ratio"}

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from inferometer.judge.telling import change_text
-from inferometer.record.harmless import harmless
+from inferometer.judge.wording import change_text
+from inferometer.record.sanitize import harmless
 from inferometer.show.ci.outcome import Outcome, Report
-from inferometer.show.values import value_text
+from inferometer.show.numbers import value_text
 
 Case = tuple[str, str, str]  # name, what became of it ("" for passed), text
 
@@ -39,7 +39,7 @@ def _add(suite: Element, each: Outcome, name: str, became: str, text: str) -> No
 
 def _time(each: Outcome) -> str:
     """Seconds that the load took, where there was one."""
-    duration = (each.run.summary.get("window") or {}).get("run_s")
+    duration = each.run.summary.window.run_s
     return "0" if duration is None else f"{duration:.3f}"
 
 
@@ -47,9 +47,9 @@ def _cases(each: Outcome) -> Iterator[Case]:
     own = [found for found in each.problems if found.code in (3, 4) and not found.what.startswith("limit ")]
     doubts = [found for found in each.problems if found.what == "doubtful"]
     yield "verdict", "error" if own else "", (own or doubts)[0].text if own or doubts else each.verdict
-    for limit in each.run.summary.get("limits") or []:
-        became = {True: "", False: "failure"}.get(limit["met"], "error")  # as the exit code says
-        yield f"limit {limit['limit']}", became, str(limit["text"])
+    for limit in each.run.summary.limits:
+        became = "error" if limit.met is None else "" if limit.met else "failure"  # as the exit code says
+        yield f"limit {limit.limit}", became, limit.text
     for problem in each.problems:
         if problem.what == "unclear":
             yield "check", "failure" if problem.level == "error" else "skipped", problem.text

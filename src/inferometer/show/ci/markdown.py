@@ -5,11 +5,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from inferometer.judge.telling import change_text
-from inferometer.record.harmless import cut, one_line
+from inferometer.judge.wording import change_text
+from inferometer.record.sanitize import cut, one_line
+from inferometer.record.summary import Summary
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
 from inferometer.show.notify.findings import run_facts
-from inferometer.show.values import spread_text, value_text
+from inferometer.show.numbers import spread_text, value_text
 
 MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, whole
 STATISTICS = ("mean", "p50", "p90", "p99")
@@ -67,7 +68,7 @@ def _runs(report: Report) -> Iterator[str]:
         for at in range(0, len(serving), _TABLED):
             yield _runs_table(serving[at : at + _TABLED])
     for each in report.outcomes:
-        if each.run.summary and (len(serving) < 2 or each.run.kind != "serving"):
+        if each.run.summary != Summary() and (len(serving) < 2 or each.run.kind != "serving"):
             yield measures_table(each)
 
 
@@ -145,10 +146,10 @@ def _details(report: Report) -> Iterator[str]:
     """Folded: limits, what was measured, and everything that was measured."""
     many = sum(each.run.kind == "serving" for each in report.outcomes) > 1
     for each in report.outcomes:
-        limits = [[_MET.get(one["met"], "❔"), one["text"]] for one in each.run.summary.get("limits") or []]
+        limits = [["❔" if limit.met is None else _MET[limit.met], limit.text] for limit in each.run.summary.limits]
         facts = list({"run": each.run.id or None, "started": each.run.started_at[:19], **run_facts(each.run)}.items())
         body = (table(["", "limit"], limits) if limits else "") + table(["", ""], facts)
-        if many and each.run.kind == "serving" and each.run.summary:
+        if many and each.run.kind == "serving" and each.run.summary != Summary():
             body += measures_table(each)
         yield f"<details><summary>{in_html(cut(each.label, MOST_CELL))}</summary>\n\n{body}</details>\n\n"
 

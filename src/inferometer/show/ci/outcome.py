@@ -8,9 +8,11 @@ from typing import Any, Literal
 from inferometer.errors import INVALID, UNREACHABLE
 from inferometer.judge.ending import exit_code, never_reached
 from inferometer.measure.values import Quantity, quantities
-from inferometer.record.harmless import harmless
+from inferometer.record.encoding import document_of
 from inferometer.record.run import STATES, Run
+from inferometer.record.sanitize import harmless
 from inferometer.record.schema import schema_of
+from inferometer.record.summary import Summary
 
 Level = Literal["error", "warning"]
 WORST_FIRST = (3, 4, 1)  # exit codes: nothing answered, not a measurement, a limit failed or worse
@@ -40,7 +42,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        return str(self.run.verdict.get("word") or self.run.state)
+        return (self.run.status if self.is_kept else None) or self.run.state
 
     @cached_property
     def quantities(self) -> dict[str, Quantity]:
@@ -112,19 +114,18 @@ def problems_of(run: Run) -> list[Problem]:
 
 
 def _of_run(run: Run) -> Iterator[Problem]:
-    word = run.verdict.get("word")
-    if not run.summary:
+    if run.summary == Summary() and run.kind != "benchmark":
         yield Problem("error", 3, "no result", "no result", f"No numbers: it {_ended(run)}. {_reasons(run)}".strip())
-    elif never_reached(run.summary.get("outcomes")):
+    elif never_reached(run.summary.outcomes):
         yield Problem(
             "error", UNREACHABLE, "no answer", "no answer", f"No request was answered. {_reasons(run)}".strip()
         )
-    elif word == "invalid":
+    elif run.status == "invalid":
         code = exit_code(run) or INVALID  # 1 where a limit is broken by what the target did
         yield Problem("error", code, "invalid", "not valid", f"Not valid as a measurement. {_reasons(run)}".strip())
     elif run.state == "failed":
         yield Problem("error", INVALID, "failed", "failed", f"It {_ended(run)}. {_reasons(run)}".strip())
-    elif word == "doubtful":
+    elif run.status == "doubtful":
         yield Problem("warning", 0, "doubtful", "doubtful", f"Doubtful as a measurement. {_reasons(run)}".strip())
     elif run.state != "complete":
         yield Problem("warning", 0, run.state, run.state, f"It {_ended(run)}.")
@@ -137,21 +138,21 @@ def _ended(run: Run) -> str:
 
 def _reasons(run: Run) -> str:
     """The first that made the verdict what it is; the others are counted: `inferometer show` has them all."""
-    reasons, word = run.verdict.get("reasons", []), run.verdict.get("word")
+    reasons = run.doubts
     if not reasons:
         return ""
-    first = next((each for each in reasons if each.get("word", word) == word), reasons[0])
+    first = next((reason for reason in reasons if reason.status == run.status), reasons[0])
     more = f" ({len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"{first.get('text', '')}{more}"
+    return f"{first.text}{more}"
 
 
 def _of_limits(run: Run) -> Iterator[Problem]:
-    for limit in run.summary.get("limits") or []:
-        what = f"limit {limit['limit']}"
-        if limit["met"] is False:
-            yield Problem("error", 1, what, "a limit failed", f"{limit['text']}.")
-        elif limit["met"] is None:
-            yield Problem("error", 4, what, "a limit cannot be told", f"{limit['text']}.")
+    for limit in run.summary.limits:
+        what = f"limit {limit.limit}"
+        if limit.met is False:
+            yield Problem("error", 1, what, "a limit failed", f"{limit.text}.")
+        elif limit.met is None:
+            yield Problem("error", 4, what, "a limit cannot be told", f"{limit.text}.")
 
 
 def _of_check(check: Mapping[str, Any] | None, strict: bool) -> Iterator[Problem]:
@@ -178,18 +179,18 @@ def _document(each: Outcome) -> dict[str, Any]:
             for found in each.problems
         ],
         "measures": {key: quantity.value for key, quantity in each.quantities.items()},
-        "limits": each.run.summary.get("limits") or [],
+        "limits": document_of(each.run.summary.limits),
         "check": each.check,
     }
 
 
 def headline_keys(outcomes: Sequence[Outcome], most: int = 8) -> list[str]:
     """The numbers that people look at first, of all the runs together."""
-    from inferometer.judge.asked import headline
+    from inferometer.judge.compare import headline
 
     found: dict[str, None] = {}
     for each in outcomes:
         known = each.quantities
-        is_open = each.run.summary.get("loop") in ("open", "mixed")
+        is_open = each.run.summary.loop in ("open", "mixed")
         found |= dict.fromkeys(headline(known, known, is_open))
     return list(found)[:most]

@@ -6,10 +6,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.record.harmless import harmless
+from inferometer.record.sanitize import harmless
+from inferometer.record.summary import Summary
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
 from inferometer.show.console import emit, facts_table, plain_table
-from inferometer.show.values import value_text
+from inferometer.show.numbers import value_text
 
 MOST_COLUMNS = 3  # numbers of a run beside others: what 80 characters hold
 STYLES = {"fine": "bold green", "unclear": "yellow", "doubtful": "yellow"}
@@ -22,7 +23,7 @@ def print_report(report: Report, to: Console) -> None:
     if said := _said(report):
         emit(said, to)
         to.print()
-    for group in _alike([each for each in report.outcomes if each.run.summary]):
+    for group in _alike([each for each in report.outcomes if each.run.summary != Summary()]):
         emit(_numbers(group), to)
         to.print()
 

@@ -9,6 +9,7 @@ from inferometer.errors import PlanError, StoreError
 from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical, quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 from inferometer.show.dashboard.documents import quantity_row, row, run_document
 from inferometer.show.dashboard.drawing import (
     comparison_charts,
@@ -54,7 +55,7 @@ class Answers:
         """A run that is not over comes with what its logs hold so far."""
         entry = entry_of(self.store, wanted)
         run = self.load(entry)
-        return entry, run if run.summary else self.live.read(run)
+        return entry, self.live.read(run) if run.summary == Summary() else run
 
     def run(self, wanted: str) -> dict[str, Any]:
         entry, run = self.found(wanted)
@@ -211,7 +212,7 @@ def experiment_document(kept: KeptExperiment, runs: Mapping[str, Run]) -> dict[s
     cases = [
         {
             **{name: case.get(name) for name in ("name", "parameters", "run", "repeat", "error")},
-            "verdict": runs[case["run"]].verdict.get("word") if case.get("run") in runs else None,
+            "verdict": runs[case["run"]].status if case.get("run") in runs else None,
             "values": {key: each.value for key, each in numbers.get(str(case.get("run")), {}).items()},
         }
         for case in kept.cases

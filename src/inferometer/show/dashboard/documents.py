@@ -1,15 +1,20 @@
-"""What pages know of runs, as plain data: the API answers with it and the static site embeds it."""
+"""What pages know of runs, as plain data: documents of runs, and the table of runs a page at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from inferometer.judge.asked import OBSERVED
+from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities
+from inferometer.record.encoding import document_of
 from inferometer.record.run import KINDS, STATES, Run, document
 from inferometer.record.schema import schema_of
+from inferometer.record.summary import Summary
 from inferometer.show.runs import PLAIN, cell, entry_document
 from inferometer.store.entry import Entry
+from inferometer.store.store import Store
 from inferometer.vocabulary import MEASURES
+
+# -- documents -------------------------------------------------------------------------------------------------------
 
 OF_THE_MACHINE = ("folder", "location", "damage", "remedy")  # where files are is nobody's business but the machine's
 USUAL = ("verdict", "name", "model", "engine_version")
@@ -44,18 +49,18 @@ def run_document(run: Run, entry: Entry | None = None) -> dict[str, Any]:
         "run": about | {"state_means": STATES[run.state], "kind_means": KINDS[run.kind]},
         "marks": marks | {"identity": entry.identity if entry else None},
         "verdict": whole["verdict"],
-        "limits": run.summary.get("limits") or [],
+        "limits": document_of(run.summary.limits),
         "headline": headline(found, run.summary),
         "quantities": [quantity_row(each) for each in found.values()],
-        "outcomes": run.summary.get("outcomes") or {},
+        "outcomes": run.summary.outcomes,
         "plan": run.plan,
         "environment": run.environment,
     }
 
 
-def headline(found: Mapping[str, Quantity], summary: Mapping[str, Any]) -> list[str]:
+def headline(found: Mapping[str, Quantity], summary: Summary) -> list[str]:
     """The keys that a person looks at first; of a run of another kind, its first that can be better or worse."""
-    late = "_scheduled" if summary.get("loop") in ("open", "mixed") else ""
+    late = "_scheduled" if summary.loop in ("open", "mixed") else ""
     first = [f"ttft{late}.p50", f"ttft{late}.p99", "tpot.p50", f"e2e{late}.p50", "request_rate", "output_rate"]
     there = [key for key in (*first, "goodput", "failure_rate") if key in found]
     return there if len(there) > 1 else [key for key, each in found.items() if each.direction is not None][:8]
@@ -73,3 +78,35 @@ def quantity_row(each: Quantity) -> dict[str, Any]:
         "high": high,
         "observed": each.key in OBSERVED,
     }
+
+
+# -- listing ---------------------------------------------------------------------------------------------------------
+
+MOST = 500  # rows a page
+_SEARCHED = ("id", "name", "model", "target", "engine", "engine_version", "commit", "hardware", "kind", "state")
+
+
+def page_of(
+    store: Store,
+    *,
+    where: Sequence[str] = (),
+    search: str = "",
+    sort: str | None = None,
+    columns: Sequence[str] = (),
+    limit: int = 50,
+    offset: int = 0,
+) -> dict[str, Any]:
+    found = searched(store.runs(where=where, sort=sort, columns=columns), search)
+    shown = found[offset : offset + min(limit, MOST)]
+    return {"total": len(found), "offset": offset, "runs": [row(entry, columns) for entry in shown]}
+
+
+def searched(entries: Iterable[Entry], text: str) -> list[Entry]:
+    """Those that have every word somewhere, small or capital."""
+    words = text.lower().split()
+    return [entry for entry in entries if all(word in _said(entry) for word in words)] if words else list(entries)
+
+
+def _said(entry: Entry) -> str:
+    said = [str(getattr(entry, name) or "") for name in _SEARCHED]
+    return " ".join([*said, entry.verdict or "", entry.source or "", entry.experiment or "", *entry.tags]).lower()

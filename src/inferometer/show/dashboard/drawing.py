@@ -5,6 +5,7 @@ from typing import Any
 
 from inferometer.judge.compare import Comparison
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 from inferometer.show.charts.chart import Cannot, Chart
 from inferometer.show.charts.experiments import Varied, cases_of, keys_of
 from inferometer.show.charts.history import History, Point
@@ -24,7 +25,7 @@ def as_data(chart: Chart) -> dict[str, Any]:
 
 
 def run_charts(run: Run) -> dict[str, Any]:
-    if not run.summary:
+    if run.summary == Summary():
         return {"charts": [], "absent": [], "note": "Nothing was measured yet."}
     made, absent = gallery("run", Subject(run))
     return {"charts": [as_data(each) for each in made], "absent": [_told(each) for each in absent]}

@@ -14,6 +14,7 @@ from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, canonical, quantities
 from inferometer.record.run import Run
+from inferometer.record.summary import Summary
 from inferometer.show.charts.history import MOST_SERIES
 from inferometer.store.entry import Entry, flat
 
@@ -133,7 +134,7 @@ def _newest_readable(entries: Sequence[Entry], load: Load) -> Run | None:
             run = load(entry)
         except StoreError:
             continue  # on another machine, or deleted just now
-        if run.summary:
+        if run.summary != Summary():
             return run
     return None
 

@@ -7,8 +7,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from inferometer.show.charts.chart import config
 from inferometer.show.charts.rendering import vega_bundle
-from inferometer.show.charts.theme import config
 from inferometer.show.dashboard.documents import names
 from inferometer.show.report.page import asset as report_asset
 

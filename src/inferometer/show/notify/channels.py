@@ -3,10 +3,10 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 
 from inferometer.errors import PlanError
 from inferometer.show.notify.event import Event
+from inferometer.vocabulary import attribute_at
 
 Send = Callable[[Event, Mapping[str, str], float], None]  # event, variables, seconds
 
@@ -25,7 +25,7 @@ CHANNELS: dict[str, ChannelKind] = {
     "teams": ChannelKind("a workflow of Microsoft Teams", f"{_HOME}.teams:send", ("TEAMS_WEBHOOK_URL",)),
     "webhook": ChannelKind(
         "JSON to any address",
-        f"{_HOME}.webhook:send",
+        f"{_HOME}.posting:send",
         ("INFEROMETER_WEBHOOK_URL",),
         ("INFEROMETER_WEBHOOK_TOKEN",),
     ),
@@ -69,6 +69,5 @@ def _mistake(name: str, there: Mapping[str, str]) -> str | None:
 
 def _channel(name: str, there: Mapping[str, str]) -> Channel:
     kind = CHANNELS[name]
-    module, _, attribute = kind.send.partition(":")
     variables = {each: there[each] for each in (*kind.needs, *kind.takes) if there.get(each)}
-    return Channel(name, getattr(import_module(module), attribute), variables)
+    return Channel(name, attribute_at(kind.send), variables)

@@ -9,8 +9,8 @@ from typing import Any
 
 from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
 from inferometer.judge.identity import identity, identity_of
-from inferometer.record.harmless import harmless, one_line
 from inferometer.record.run import Run
+from inferometer.record.sanitize import harmless, one_line
 from inferometer.show.notify.event import Event, Kind
 from inferometer.show.notify.news import Finding
 from inferometer.store.experiments import CaseRow

@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid, parseaddr
 from urllib.parse import unquote, urlsplit
 
-from inferometer.record.harmless import cut
+from inferometer.record.sanitize import cut
 from inferometer.show.notify.event import Event, first_of
 from inferometer.show.notify.posting import Undelivered
 

@@ -1,4 +1,5 @@
-"""One POST of JSON to a webhook. The address is a secret: no message of ours has more of it than the host."""
+"""One POST of JSON to a webhook, and an event as JSON to any address. The address is a secret: no message of ours has
+more of it than the host."""
 
 import http.client
 import json
@@ -13,6 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from inferometer import __version__
+from inferometer.show.notify.event import Event
+
+# -- posting ---------------------------------------------------------------------------------------------------------
 
 MOST_READ = 4096  # bytes of an answer: enough for its reason
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -102,3 +106,14 @@ def _reason(error: object) -> str:
     if isinstance(error, TimeoutError):
         return "did not answer in time"
     return str(getattr(error, "strerror", None) or error or type(error).__name__).lower()
+
+
+# -- webhook ---------------------------------------------------------------------------------------------------------
+
+
+def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
+    """The event's id lets a receiver drop what it got twice, after an attempt that it answered too late. A token
+    goes encrypted or not at all."""
+    token = variables.get("INFEROMETER_WEBHOOK_TOKEN", "").strip()
+    headers = {"Idempotency-Key": event.id} | ({"Authorization": f"Bearer {token}"} if token else {})
+    post(variables["INFEROMETER_WEBHOOK_URL"], event.document(), timeout_s, headers=headers, plain=not token)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from inferometer.record.harmless import cut
+from inferometer.record.sanitize import cut
 from inferometer.show.notify.event import Event, first_of
 from inferometer.show.notify.posting import post
 

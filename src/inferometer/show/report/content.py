@@ -12,12 +12,11 @@ from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.charts.chart import Absent, Chart
 from inferometer.show.charts.registry import gallery
 from inferometer.show.charts.subject import Subject
-from inferometer.show.done import done_table
-from inferometer.show.gpu import energy_table, gpu_table
-from inferometer.show.headline import headline_table, interval_table
+from inferometer.show.numbers import spread_text, value_text
 from inferometer.show.offline import cases_table
-from inferometer.show.own_plan import own_plan, plan_in_words
+from inferometer.show.plan_text import done_table, own_plan, plan_in_words
 from inferometer.show.report.document import (
+    WIDE,
     Block,
     Bullets,
     Charts,
@@ -29,13 +28,14 @@ from inferometer.show.report.document import (
     Tiles,
     Tone,
     Verdict,
+    facts,
+    from_rich,
+    numbers_table,
 )
-from inferometer.show.report.tables import WIDE, facts, from_rich, numbers_table
-from inferometer.show.results import results_table
-from inferometer.show.server import server_table
 from inferometer.show.startup import phases_table
-from inferometer.show.summary import limits_table, stages_table, traffic_table
-from inferometer.show.values import spread_text, value_text
+from inferometer.show.summary import limits_table, results_table, stages_table, traffic_table
+from inferometer.show.tables import headline_table, interval_table
+from inferometer.show.telemetry import energy_table, gpu_table, server_table
 
 TONES: dict[str, Tone] = {"valid": "good", "doubtful": "doubt", "invalid": "bad"}
 FIRST_REASONS = 2
@@ -70,11 +70,11 @@ def _subtitle(run: Run) -> str:
 
 
 def verdict_of(run: Run) -> Verdict:
-    word, reasons = str(run.verdict.get("word") or "not judged"), run.verdict.get("reasons") or []
-    said = [str(reason["text"]) for reason in reasons]
+    word = run.status or "not judged"
+    said = [reason.text for reason in run.doubts]
     more = len(said) - FIRST_REASONS
     shown = said if more <= 1 else [*said[:FIRST_REASONS], f"and {more} more, under What to doubt"]
-    missed = [str(limit["text"]) for limit in run.summary.get("limits") or [] if limit.get("met") is False]
+    missed = [limit.text for limit in run.summary.limits if limit.met is False]
     state = "" if run.state == "complete" else f"{run.state}: {STATES[run.state]}"
     calm = "nothing speaks against these numbers" if not said and not state else ""
     limits = f"{len(missed)} limit{'s' if len(missed) > 1 else ''} missed: {'; '.join(missed)}" if missed else ""
@@ -134,47 +134,46 @@ def _tile(each: Quantity) -> Tile:
 def _tables(run: Run) -> Iterator[RichTable]:
     """Those that the terminal shows, with every column."""
     summary = run.summary
-    if (summary.get("startup") or {}).get("phases"):
-        yield phases_table(summary["startup"], WIDE)
-    if summary.get("cases"):
+    if summary.startup and summary.startup.phases:
+        yield phases_table(summary.startup, WIDE)
+    if summary.cases:
         yield cases_table(summary, WIDE)
     plan = own_plan(run)
     if plan is None:
         return
-    if table := headline_table(summary["measures"], summary["headline"], WIDE):
+    if table := headline_table(summary.measures, summary.headline, WIDE):
         yield table
-    if summary.get("limits"):
-        yield limits_table(summary["limits"])
+    if summary.limits:
+        yield limits_table(summary.limits)
     yield results_table(summary)
     if table := server_table(summary):
         yield table
-    if gpu := summary.get("gpu"):
+    if gpu := summary.gpu:
         yield gpu_table(gpu, WIDE)
-        if table := energy_table(summary.get("values") or {}, gpu):
+        if table := energy_table(summary.values, gpu):
             yield table
-    if summary["stages"]:
-        yield stages_table(summary["stages"], plan, WIDE)
-    if summary["traffic"]:
+    if summary.stages:
+        yield stages_table(summary.stages, plan, WIDE)
+    if summary.traffic:
         yield traffic_table(run, WIDE)
 
 
 def _doubts(run: Run, absent: list[Absent]) -> Iterator[Block]:
-    reasons = [str(reason["text"]) for reason in run.verdict.get("reasons") or []]
+    reasons = [reason.text for reason in run.doubts]
     yield Bullets(tuple(reasons)) if reasons else Text("The checks of this run found nothing.")
-    measures = run.summary.get("measures") or {}
-    if any(measure.get("intervals") for measure in measures.values()) and run.summary.get("confidence"):
-        known = {name: each for name, each in measures.items() if each.get("count") and each.get("intervals")}
+    measures = run.summary.measures
+    if any(measure.intervals for measure in measures.values()) and run.summary.confidence:
+        known = {name: measure for name, measure in measures.items() if measure.count and measure.intervals}
         yield Text(
-            f"Intervals hold the true value of this run's conditions in {run.summary['confidence']:.0%} of cases. "
+            f"Intervals hold the true value of this run's conditions in {run.summary.confidence:.0%} of cases. "
             "They tell of the noise within this run; how much runs differ from each other only repeats can tell."
         )
-        yield from_rich(interval_table(known, run.summary["confidence"], WIDE))
-    for note in run.summary.get("notes") or []:
-        yield Text(str(note))
-    definitions = run.summary.get("definitions") or {}
-    if definitions:
+        yield from_rich(interval_table(known, run.summary.confidence, WIDE))
+    for note in run.summary.notes:
+        yield Text(note)
+    if run.summary.definitions:
         yield Text("The tool that measured this defines:")
-        yield facts((str(name), str(text)) for name, text in definitions.items())
+        yield facts(run.summary.definitions.items())
     if absent:
         yield Text("What this run cannot show:")
         yield facts((each.title, each.why) for each in absent)

@@ -10,10 +10,9 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from inferometer.record.harmless import harmless, json_text
-from inferometer.show.charts.chart import Chart
+from inferometer.record.sanitize import harmless, json_text
+from inferometer.show.charts.chart import Chart, config
 from inferometer.show.charts.rendering import embeddable, vega_bundle
-from inferometer.show.charts.theme import config
 
 LARGE = 300  # pixels of height
 

@@ -12,11 +12,12 @@ from inferometer.plan.text import Dumper
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Absent, Cannot, Chart
 from inferometer.show.charts.experiments import Varied, keys_of
-from inferometer.show.charts.labels import labels_of
 from inferometer.show.charts.registry import draw, gallery
+from inferometer.show.charts.subject import labels_of
 from inferometer.show.comparison import changes_table, head
 from inferometer.show.report.content import TONES, again
 from inferometer.show.report.document import (
+    WIDE,
     Block,
     Bullets,
     Cell,
@@ -28,8 +29,10 @@ from inferometer.show.report.document import (
     Text,
     Tone,
     Verdict,
+    facts,
+    from_rich,
+    side_by_side,
 )
-from inferometer.show.report.tables import WIDE, facts, from_rich, side_by_side
 from inferometer.store.experiments import KeptExperiment
 
 MOST_COLUMNS = 12  # runs side by side; more are rows
@@ -66,7 +69,7 @@ def _compared(found: Comparison) -> Verdict:
 
 def _counted(runs: Sequence[Run]) -> Verdict:
     """The worst word of all, and how many have which."""
-    words = Counter(str(run.verdict.get("word") or "not judged") for run in runs)
+    words = Counter(str(run.status or "not judged") for run in runs)
     worst = next((word for word in ("invalid", "doubtful", "valid") if words[word]), "not judged")
     text = ", ".join(f"{count} {word}" for word, count in words.items())
     return Verdict(worst, TONES.get(worst, ""), f"{len(runs)} runs: {text}")
@@ -76,7 +79,7 @@ def runs_table(runs: Sequence[Run]) -> Table:
     names = labels_of(runs)
     rows = []
     for run in runs:
-        word = str(run.verdict.get("word") or "-")
+        word = str(run.status or "-")
         told = (
             Cell(names[run.id]),
             Cell(run.started_at[:16].replace("T", " ")),
@@ -98,7 +101,7 @@ def _measured(runs: Sequence[Run], comparison: Comparison | None, charts: list[C
 
 def table_keys(runs: Sequence[Run]) -> list[str]:
     """Headline measures and single numbers, as any of the runs has them."""
-    headline = dict.fromkeys(name for run in runs for name in run.summary.get("headline") or [])
+    headline = dict.fromkeys(name for run in runs for name in run.summary.headline)
     found = [quantities(run.summary) for run in runs]
     every = dict.fromkeys(key for each in found for key in each)
     wanted = [f"{name}.{statistic}" for name in headline for statistic in _STATISTICS]
@@ -109,7 +112,7 @@ def table_keys(runs: Sequence[Run]) -> list[str]:
 
 def _doubts(runs: Sequence[Run], comparison: Comparison | None, absent: list[Absent]) -> Iterator[Block]:
     names = labels_of(runs)
-    said = [f"{names[run.id]}: {reason['text']}" for run in runs for reason in (run.verdict.get("reasons") or [])[:3]]
+    said = [f"{names[run.id]}: {reason.text}" for run in runs for reason in run.doubts[:3]]
     yield Bullets(tuple(said[:40])) if said else Text("The checks of these runs found nothing.")
     if len(said) > 40:
         yield Text(f"and {len(said) - 40} more; inferometer show RUN tells all of one run.")
@@ -193,7 +196,7 @@ def _cases_table(cases: Cases, keys: Sequence[str]) -> Table:
     titles = [row[0].text for row in body.rows]
     rows = []
     for at, (parameters, run) in enumerate(cases):
-        word = str(run.verdict.get("word") or "-")
+        word = str(run.status or "-")
         told = [Cell(str(parameters.get(name, "-"))) for name in settings]
         rows.append((*told, *(row[at + 1] for row in body.rows), Cell(word, TONES.get(word, ""))))
     right = frozenset(range(len(settings) + len(titles)))

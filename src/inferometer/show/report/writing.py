@@ -1,19 +1,184 @@
-"""A report as files: which form by the suffix of the path."""
+"""A report as files, HTML, Markdown, CSV or a workbook, by the suffix of the path."""
 
-from collections.abc import Callable, Sequence
+import csv
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from inferometer.errors import PlanError
+from markupsafe import Markup
+from msgspec.structs import asdict
+
+from inferometer import __version__
+from inferometer.errors import MissingExtra, PlanError
+from inferometer.measure.values import quantities
 from inferometer.record.files import replacing, told, write_text
-from inferometer.record.harmless import harmless
 from inferometer.record.run import Run
+from inferometer.record.sanitize import cell, harmless
 from inferometer.show.charts.chart import Chart
-from inferometer.show.charts.rendering import has_charts, render_png
-from inferometer.show.charts.sheet import contact_sheet
-from inferometer.show.report.document import Report
-from inferometer.show.report.markdown import as_markdown
-from inferometer.show.report.numbers import as_csv, write_workbook
+from inferometer.show.charts.rendering import contact_sheet, has_charts, render_png
+from inferometer.show.report.document import Block, Bullets, Charts, Code, Report, Table, Text, Tiles
+from inferometer.show.report.page import chart_scripts, chart_themes, figure, page, templates
+
+# -- markdown --------------------------------------------------------------------------------------------------------
+
+Picture = Callable[[Chart], str | None]  # the path of a chart's picture, as it is linked; None: there is none
+
+_SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~])")
+
+
+def as_markdown(report: Report, picture: Picture = lambda _chart: None) -> str:
+    return "\n\n".join(part for part in _parts(report, picture) if part) + "\n"
+
+
+def _parts(report: Report, picture: Picture) -> Iterator[str]:
+    yield f"# {plain(report.title)}"
+    yield plain(report.subtitle)
+    yield " ".join(filter(None, [f"**{plain(report.verdict.word.upper())}**", plain(report.verdict.text)]))
+    yield _bullets(report.verdict.reasons)
+    for section in report.sections:
+        yield f"## {plain(section.title)}"
+        for block in section.blocks:
+            yield _block(block, picture)
+
+
+def _block(block: Block, picture: Picture) -> str:
+    match block:
+        case Text():
+            return plain(block.text)
+        case Bullets():
+            return _bullets(block.items)
+        case Table():
+            return _table(block)
+        case Code():
+            return "\n\n".join(filter(None, [plain(block.title), _fenced(block.text)]))
+        case Tiles():
+            return ""  # the tables below have the same numbers
+        case Charts():
+            return "\n\n".join(_chart(chart, picture(chart)) for chart in block.charts)
+
+
+def _bullets(items: tuple[str, ...]) -> str:
+    return "\n".join(f"- {plain(item)}" for item in items)
+
+
+def _chart(chart: Chart, path: str | None) -> str:
+    return f"- {plain(chart.title)}" if path is None else f"![{plain(chart.title)}]({path})"
+
+
+def _table(block: Table) -> str:
+    """Markdown has no table without a head."""
+    width = max((len(row) for row in block.rows), default=len(block.head))
+    head = block.head or ("",) * width
+    rule = ["--:" if at in block.right else ":--" for at in range(width)]
+    rows = [[plain(name) for name in head], rule, *([_cell(cell.text) for cell in row] for row in block.rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(text: str) -> str:
+    return plain(text)
+
+
+def _fenced(text: str) -> str:
+    """A fence longer than any in the text, so that nothing in it can end it."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}\n{text.rstrip()}\n{fence}"
+
+
+def plain(text: str) -> str:
+    """Text as text: nothing in it is markup, and it stays on its line."""
+    return _SIGNS.sub(r"\\\1", " ".join(str(text).split()))
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------------
+
+HEAD = ("run", "name", "started", "verdict", "key", "measure", "statistic", "value", "unit", "low", "high", "better")
+
+
+def rows_of(runs: Sequence[Run]) -> Iterator[tuple[Any, ...]]:
+    """A line for each number of each run; seconds, bytes and shares, as in the data."""
+    for run in runs:
+        name, word = run.plan.get("name"), run.status
+        about = (run.id, None if name is None else str(name), run.started_at, word)
+        for each in quantities(run.summary).values():
+            low, high = each.interval or (None, None)
+            told = (each.key, each.title, each.statistic, each.value, each.unit, low, high, each.direction)
+            yield (*about, *told)
+
+
+def as_csv(runs: Sequence[Run]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(HEAD)
+    writer.writerows([cell(value) for value in row] for row in rows_of(runs))
+    return text.getvalue()
+
+
+def write_workbook(runs: Sequence[Run], path: Path) -> None:
+    """Sheets: every number, the numbers side by side, and how each run went over time."""
+    options = {"strings_to_formulas": False, "strings_to_urls": False, "nan_inf_to_errors": True}
+    book = _xlsxwriter().Workbook(str(path), options)
+    try:
+        bold = book.add_format({"bold": True})
+        _fill(book, "numbers", [HEAD, *rows_of(runs)], bold)
+        _fill(book, "side by side", list(_wide(runs)), bold)
+        slices = list(_slices(runs))
+        if len(slices) > 1:
+            _fill(book, "over time", slices, bold)
+    finally:
+        book.close()
+
+
+def _fill(book: Any, name: str, rows: Sequence[Sequence[Any]], bold: Any) -> None:
+    sheet = book.add_worksheet(name)
+    for at, row in enumerate(rows):
+        for column, value in enumerate(row):
+            if value is not None:
+                shown = harmless(value) if isinstance(value, str) else value
+                sheet.write(at, column, shown, bold if at == 0 else None)
+    sheet.freeze_panes(1, 0)
+    widths = [
+        max((len(str(row[column])) for row in rows[:200] if column < len(row)), default=0)
+        for column in range(len(rows[0]))
+    ]
+    for column, width in enumerate(widths):
+        sheet.set_column(column, column, min(max(width, 6) + 2, 48))
+
+
+def _wide(runs: Sequence[Run]) -> Iterator[list[Any]]:
+    found = [quantities(run.summary) for run in runs]
+    yield ["key", "unit", *(run.id for run in runs)]
+    for key in dict.fromkeys(key for each in found for key in each):
+        unit = next(each[key].unit for each in found if key in each)
+        yield [key, unit, *(each[key].value if key in each else None for each in found)]
+
+
+def _slices(runs: Sequence[Run]) -> Iterator[list[Any]]:
+    """A line for each slice of each run; the measure whose quantiles it has is named."""
+    rows = [
+        {"run": run.id, "measure": cut.measure, **asdict(row)}
+        for run in runs
+        if (cut := run.summary.slices)
+        for row in cut.rows
+    ]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    yield names
+    for row in rows:
+        yield [row.get(name) for name in names]
+
+
+def _xlsxwriter() -> Any:
+    try:
+        return import_module("xlsxwriter")
+    except ImportError:
+        raise MissingExtra("a workbook", "xlsx") from None
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,7 +202,6 @@ def write_report(what: Told, path: Path) -> list[Path]:
 
 
 def _html(what: Told, path: Path) -> list[Path]:
-    from inferometer.show.report.html import as_html
 
     write_text(path, as_html(what.report))
     return [path]
@@ -95,3 +259,27 @@ WRITERS: dict[str, Callable[[Told, Path], list[Path]]] = {
     ".csv": _csv,
     ".xlsx": _xlsx,
 }
+
+# -- html ------------------------------------------------------------------------------------------------------------
+
+WITHOUT = "Charts are not in this report: they need the extra 'charts' (pip install 'inferometer[charts]')."
+
+
+def as_html(report: Report) -> str:
+    drawn = bool(report.charts) and has_charts()
+    body = (
+        templates()
+        .get_template("report.html")
+        .render(
+            report=report,
+            version=__version__,
+            kind=lambda block: type(block).__name__,
+            figures=lambda block: figures(block) if drawn else Markup("<p>{}</p>").format(WITHOUT),
+        )
+    )
+    themes = chart_themes() if drawn else Markup("")
+    return page(f"{report.title}: {report.verdict.word}", Markup(body) + themes, chart_scripts() if drawn else [])
+
+
+def figures(block: Charts) -> Markup:
+    return Markup('<div class="charts">{}</div>').format(Markup("\n").join(figure(chart) for chart in block.charts))

@@ -1,20 +1,24 @@
-"""Builds the site of a store: pages, lists of runs, a file for each run, each measure over time, each experiment."""
+"""Builds the site of a store: pages, lists of runs, a file for each run with how it compares with the one before, each
+measure over time, each experiment."""
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from inferometer import __version__
 from inferometer.errors import InferometerError, StoreError
+from inferometer.record.sanitize import json_text
 from inferometer.show.dashboard.answers import Answers, line_of, with_values
-from inferometer.show.dashboard.documents import run_document
+from inferometer.show.dashboard.documents import row, run_document
 from inferometer.show.dashboard.drawing import run_charts, trade_offs
-from inferometer.show.dashboard.families import Family, families
+from inferometer.show.dashboard.families import Family, families, summary_of
 from inferometer.show.dashboard.pages import ASSETS, PAGES, asset_bytes, names_document, shell
-from inferometer.show.site.data import family_of, file_of, lists, public, script
-from inferometer.show.site.neighbours import judged, neighbours
 from inferometer.show.site.writing import SiteFolder, open_site
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
@@ -22,8 +26,109 @@ from inferometer.store.folder import RECORDS
 from inferometer.store.manifest import measured
 from inferometer.store.suspects import blaming
 
+# -- data ------------------------------------------------------------------------------------------------------------
+
+AT_ONCE = 500  # runs a file: 100 KB
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}")
+PRIVATE = {
+    "boot",
+    "host",
+    "hosts",
+    "command",
+    "argv",
+    "env",
+    "environ",
+    "log",
+    "url",
+    "urls",
+    "headers",
+    "pid",
+    "cwd",
+    "user",
+}
+
+
+def script(name: str, content: object) -> bytes:
+    """Data that a page loads by a script element: unlike `fetch`, that also works for files opened from a disk."""
+    return b'inferometer.put("' + name.encode() + b'",' + json_text(content, _OPTIONS).encode() + b");\n"
+
+
+def public(value: Any) -> Any:
+    """Plain data without places, commands and names of machines: a site is for everybody."""
+    if isinstance(value, Mapping):
+        return {name: public(each) for name, each in value.items() if str(name).lower() not in PRIVATE}
+    return [public(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def file_of(key: str) -> str:
+    """A key as the name of a file; one of somebody's own may have anything in it."""
+    return key if _SAFE.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def lists(entries: Sequence[Entry]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The table of runs in files of a month each, so that a new run changes one of them and moves no other."""
+    ordered = sorted(entries, key=lambda entry: entry.id)
+    for month, group in groupby(ordered, lambda entry: file_of(entry.id[:6].lower())):
+        own = [row(entry) for entry in group]
+        for start in range(0, len(own), AT_ONCE):
+            yield f"list/{month}-{start // AT_ONCE}", columnar(own[start : start + AT_ONCE])
+
+
+def columnar(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Rows with the names of their columns once: a fifth of the size."""
+    plain = _names(rows, but=("values", "more", "target"))
+    numbers = list(dict.fromkeys(key for each in rows for key in each["values"]))
+    lines = [
+        [*(each.get(name) for name in plain), *(_rounded(each["values"].get(key)) for key in numbers)] for each in rows
+    ]
+    return {"plain": plain, "numbers": numbers, "rows": lines}
+
+
+def _rounded(value: float | None) -> float | None:
+    """To eight digits: conditions are checked on it, and find the same runs as `inferometer list`."""
+    return None if value is None else float(f"{value:.8g}")
+
+
+def _names(rows: Sequence[Mapping[str, Any]], but: Sequence[str]) -> list[str]:
+    return [name for name in dict.fromkeys(name for each in rows for name in each) if name not in but]
+
+
+def family_of(family: Family) -> dict[str, Any]:
+    said = summary_of(family)
+    return said | {"measures": [each | {"file": file_of(each["key"])} for each in said["measures"]]}
+
+
+# -- neighbours ------------------------------------------------------------------------------------------------------
+
+
+def neighbours(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """By run id: the newest sound run before it of the same workload, stack and hardware."""
+    last: dict[tuple[str, str], Entry] = {}
+    found = {}
+    for entry in sorted(entries, key=lambda entry: (entry.started_at, entry.id)):
+        if entry.state != "complete" or entry.identity is None:
+            continue
+        who = (entry.kind, entry.identity)
+        if who in last:
+            found[entry.id] = last[who]
+        if entry.verdict != "invalid":
+            last[who] = entry
+    return found
+
+
+def judged(answers: Answers, before: Entry, entry: Entry) -> dict[str, Any]:
+    """What the page of a comparison shows; of the runs no more than their ids, for the site has a page for each."""
+    found = answers.comparison([before.id], [entry.id], [], False)
+    sides = {side: [{"id": each["id"]} for each in runs] for side, runs in found["runs"].items()}
+    content: dict[str, Any] = public(found | {"runs": sides})
+    return content
+
+
+# -- building --------------------------------------------------------------------------------------------------------
+
 JUDGED = 25  # newest runs that are judged against the one before at once; later ones are as they come, and stay
-FORMAT = "3"  # of the data files: another one makes all of them anew
+FORMAT = "4"  # of the data files: another one makes all of them anew
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'self'"

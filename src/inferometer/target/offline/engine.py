@@ -1,14 +1,18 @@
-"""What an offline engine is: it makes tokens for a batch of prompts, and has a clock that knows when they are made."""
+"""What an offline engine is: it makes tokens for a batch of prompts, and has a clock that knows when they are made; and
+how far an offline run is."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from inferometer.errors import MissingExtra, PlanError
+from inferometer.vocabulary import attribute_at
 from inferometer.wire.child import safe_path_for_children
+
+# -- engine ----------------------------------------------------------------------------------------------------------
 
 ENGINES = {
     "vllm": "inferometer.target.offline.vllm:VllmEngine",
@@ -75,9 +79,8 @@ def open_engine(name: str, settings: EngineSettings) -> OfflineEngine:
     """Start an engine by its name; one that is not there or not installed is said."""
     if name not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {name}")
-    module, _, attribute = ENGINES[name].partition(":")
     with safe_path_for_children():  # vLLM and torch start processes of their own
-        made: OfflineEngine = getattr(import_module(module), attribute)(settings)
+        made: OfflineEngine = attribute_at(ENGINES[name])(settings)
     return made
 
 
@@ -95,3 +98,21 @@ def named_model(engine: str, model: str | None) -> str:
     if model is None:
         raise PlanError(f"--model: is missing: the engine {engine} needs a model's name or folder")
     return model
+
+
+# -- progress --------------------------------------------------------------------------------------------------------
+
+Phase = Literal["load", "warmup", "measure", "profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Said before each batch; `part` of `parts` are done of this phase, `case` of `cases` before it."""
+
+    phase: Phase
+    what: str
+    part: int = 0
+    parts: int = 0
+    case: int = 0
+    cases: int = 0
+    last_s: float | None = None

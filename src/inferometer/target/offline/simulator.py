@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError, TargetError
-from inferometer.load.clock import Ticket
-from inferometer.load.virtual import VirtualClock
+from inferometer.load.clock import Ticket, VirtualClock
 from inferometer.record.record import Record
 from inferometer.simulator.settings import settings_from
 from inferometer.simulator.virtual import VirtualTransport

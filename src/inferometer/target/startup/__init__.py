@@ -1,5 +1,5 @@
 """How long an engine takes to start, and on what: read from its log. `wordings` is the table of vLLM's words."""
 
-from inferometer.target.startup.reading import StartupLog, read_startup, startup_of
+from inferometer.target.startup.report import StartupLog, StartupReport, read_startup, startup_of
 
-__all__ = ["StartupLog", "read_startup", "startup_of"]
+__all__ = ["StartupLog", "StartupReport", "read_startup", "startup_of"]

@@ -1,17 +1,171 @@
-"""A start as plain data: `startup` with its phases, processes and what was not found, and `values`, its numbers by the
-names that lists, histories and comparisons know them by."""
+"""A log file as the report of the start in it: its phases, processes and facts, and its numbers by the names that
+lists, histories and comparisons use."""
 
+import ast
+import gzip
+import re
+import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
-from inferometer.target.startup.clock import text
-from inferometer.target.startup.facts import facts_of, sizes_of, sleeps_of
-from inferometer.target.startup.phases import PHASES, Found, Phase, found_phases
-from inferometer.target.startup.starts import Start
+from msgspec import structs
+
+from inferometer.errors import DataError
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.secrets import is_secret, redacted_text
+from inferometer.record.files import told
+from inferometer.record.summary import Ends, Phase, Process, Sleep, Startup, Unmatched, Value
+from inferometer.target.startup.log import LogClock, PhysicalLines, engine_of, messages, text
+from inferometer.target.startup.phases import PHASES, Found, found_phases
+from inferometer.target.startup.phases import Phase as PhaseRule
+from inferometer.target.startup.starts import Mark, Start, starts_of
 from inferometer.target.startup.wordings import WORDINGS
+from inferometer.vocabulary import Direction
+
+# -- facts -----------------------------------------------------------------------------------------------------------
+
+_CONFIG = re.compile(r"\b(model|load_format|dtype|quantization|tensor_parallel_size|pipeline_parallel_size"
+                     r"|data_parallel_size|enforce_eager|device_config)=('[^']*'|[^,\s)]+)")  # fmt: skip
+_OBJECT = re.compile(r"<[^<>]*>|\b[A-Za-z_][\w.]*\([^()]*\)")  # reprs that are no literals
+
+
+def facts_of(start: Start) -> Startup:
+    """As far as it was said."""
+    config, arguments = config_of(start), arguments_of(start)
+    load_format = config.get("load_format") or arguments.get("load_format")
+    return Startup(
+        engine="vLLM",
+        version=first_value(start, "version"),
+        platform=first_value(start, "platform"),
+        model=config.get("model") or arguments.get("model") or first_value(start, "model"),
+        load_format=_bare(load_format),
+        parallel={name.removesuffix("_parallel_size"): int(config[name]) for name in config if "parallel" in name},
+        arguments=arguments,
+        device=config.get("device_config"),
+        eager=str(config.get("enforce_eager", arguments.get("enforce_eager"))) == "True",
+        serves=serves(start),
+        cache=cache_word(start),
+    )
+
+
+def first_value(start: Start, name: str) -> Any:
+    return next((mark.values[name] for mark in start.marks if name in mark.values), None)
+
+
+def serves(start: Start) -> bool:
+    """Whether it is a server: an engine inside of somebody's script has no API to start."""
+    if start.of("server_version", "api_begins", "routes", "api_ends"):
+        return True
+    return any(name.lower().startswith("apiserver") for name in start.processes)
+
+
+def cache_word(start: Start) -> str | None:
+    """Whether compiled graphs came from the cache."""
+    if start.of("cache_read"):
+        return "hit" if not start.of("inductor") else "partly"
+    return "miss" if start.of("inductor") else None
+
+
+def config_of(start: Start) -> dict[str, str]:
+    """Of the line with which the engine begins."""
+    text = str(first_value(start, "config") or "")
+    found: dict[str, str] = {}
+    for name, value in _CONFIG.findall(text):
+        found.setdefault(name, value.strip("'"))
+    return found
+
+
+def arguments_of(start: Start) -> dict[str, Any]:
+    """What was not left at its default, with secrets starred; {} where it cannot be read."""
+    text = str(first_value(start, "arguments") or "")
+    text = text.partition("}")[0] + "}" if text.startswith("{") and "{" not in text[1:] else text
+    for attempt in (text, _OBJECT.sub(lambda found: repr(found[0]), text)):
+        try:
+            said = ast.literal_eval(attempt)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return (
+            {str(name): _harmless(str(name), value) for name, value in said.items()} if isinstance(said, dict) else {}
+        )
+    return {}
+
+
+def _harmless(name: str, value: Any) -> Any:
+    if is_secret(name):
+        return REDACTED
+    if isinstance(value, dict):
+        return {str(inner): _harmless(str(inner), each) for inner, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_harmless("", each) for each in value]
+    return redacted_text(value) if isinstance(value, str) else value
+
+
+def _bare(load_format: object) -> str | None:
+    """`safetensors`, also where an old version wrote `LoadFormat.SAFETENSORS`."""
+    return None if load_format is None else str(load_format).rpartition(".")[2].lower()
+
+
+def sizes_of(start: Start) -> dict[str, float]:
+    """Bytes and tokens, summed over processes: each worker has its part."""
+    named = {
+        "weights_size": ("weights_end", "size"),
+        "stream_size": ("streamed", "size"),
+        "kv_cache_size": ("cache_memory", "size"),
+        "kv_cache_tokens": ("cache_tokens", "tokens"),
+        "kv_cache_blocks": ("cache_blocks", "blocks"),
+        "graph_size": ("captured", "size"),
+        "free_before": ("free_before", "size"),
+        "free_after": ("free_after", "size"),
+    }
+    found = {name: _summed(start.of(mark), value) for name, (mark, value) in named.items()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _summed(marks: list[Mark], value: str) -> float | None:
+    """The last of each process counts."""
+    last = {mark.process: mark.values[value] for mark in marks if value in mark.values}
+    return sum(float(each) for each in last.values()) if last else None
+
+
+def sleeps_of(start: Start) -> list[Sleep]:
+    """How long it took to fall asleep, what that freed, and how long to wake up; several where it slept several times.
+    What was freed is said by each worker, and before the time it took is said."""
+    sleeps: list[Sleep] = []
+    freed: list[Mark] = []
+    for mark in start.of("freed", "asleep", "awake"):
+        match mark.name:
+            case "freed":
+                freed.append(mark)
+            case "asleep":
+                sleeps.append(_sleep(freed, seconds=float(mark.values["seconds"])))
+                freed = []
+            case "awake" if sleeps and sleeps[-1].wake_seconds is None:
+                sleeps[-1] = structs.replace(sleeps[-1], wake_seconds=float(mark.values["seconds"]))
+            case "awake":
+                sleeps.append(_sleep(freed, wake_seconds=float(mark.values["seconds"])))
+                freed = []
+    if freed:
+        sleeps.append(_sleep(freed))
+    return sleeps
+
+
+def _sleep(freed: list[Mark], seconds: float | None = None, wake_seconds: float | None = None) -> Sleep:
+    return Sleep(
+        seconds=seconds,
+        wake_seconds=wake_seconds,
+        freed_bytes=_summed(freed, "freed"),
+        in_use_bytes=_summed(freed, "in_use"),
+    )
+
+
+# -- report ----------------------------------------------------------------------------------------------------------
 
 _EAGER = ("compile", "dynamo", "graph_capture")  # do not take place with --enforce-eager
-_SIZES = {
+_SIZES: dict[str, tuple[str, str, Direction | None]] = {
     "weights_size": ("weights, size", "bytes", None),
     "stream_size": ("weights streamed", "bytes", None),
     "kv_cache_size": ("KV cache", "bytes", "higher"),
@@ -26,7 +180,7 @@ _RATES = {
     "weights_read_rate": ("weights_size", "weights_read_time", "read weights, rate"),
     "stream_rate": ("stream_size", "weights_stream_time", "stream weights, rate"),
 }
-_SLEEPS = {
+_SLEEPS: dict[str, tuple[str, str, str, Direction]] = {
     "sleep_time": ("seconds", "fall asleep", "s", "lower"),
     "wake_time": ("wake_seconds", "wake up", "s", "lower"),
     "sleep_freed": ("freed_bytes", "freed by sleep", "bytes", "higher"),
@@ -34,40 +188,46 @@ _SLEEPS = {
 }
 
 
-def report_of(start: Start, resolution_s: float | None, ready_s: float | None = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class StartupReport:
+    """A start, and its numbers by the names that lists, histories and comparisons use."""
+
+    startup: Startup
+    values: dict[str, Value]
+
+
+def report_of(start: Start, resolution_s: float | None, ready_s: float | None = None) -> StartupReport:
     """`ready_s` is what whoever started the server measured; without it the log's own stamps have to do."""
     found, facts = found_phases(start), facts_of(start)
-    ready = _ready(start, facts["serves"])
+    ready = _ready(start, bool(facts.serves))
     log_s = _between(start.first_at, ready)
-    startup = {
-        **facts,
-        "state": "complete" if ready is not None or ready_s is not None else "partial",
-        "started_at": _text(start.first_at),
-        "ready_at": _text(ready),
-        "resolution_s": resolution_s,
-        "ready_in_log_s": log_s,
-        "before_log_s": _between(log_s, ready_s),
-        "unexplained_s": _unexplained(found, start.first_at, ready),
-        "processes": [_process(each.name, each.first_at) for each in start.processes.values()],
-        "phases": [_phase(each, start, resolution_s) for each in found],
-        "unmatched": [_unmatched(phase) for phase in _missing(found, facts)],
-        "not_run": [phase.name for phase in PHASES if _is_not_run(phase, facts)],
-        "sleeps": sleeps_of(start),
-    }
-    return {"values": _values(start, startup, found, ready_s), "startup": startup}
+    startup = structs.replace(
+        facts,
+        state="complete" if ready is not None or ready_s is not None else "partial",
+        started_at=_text(start.first_at),
+        ready_at=_text(ready),
+        resolution_s=resolution_s,
+        ready_in_log_s=log_s,
+        before_log_s=_between(log_s, ready_s),
+        unexplained_s=_unexplained(found, start.first_at, ready),
+        processes=[_process(each.name, each.first_at) for each in start.processes.values()],
+        phases=[_phase(each, start, resolution_s) for each in found],
+        unmatched=[_unmatched(phase) for phase in _missing(found, facts)],
+        not_run=[phase.name for phase in PHASES if _is_not_run(phase, facts)],
+        sleeps=sleeps_of(start),
+    )
+    return StartupReport(startup, _values(start, startup, found, ready_s))
 
 
-def without_log(ready_s: float | None, why: str) -> dict[str, Any]:
+def without_log(ready_s: float | None, why: str) -> StartupReport:
     """Of a server whose log says nothing that we know: only how long it took."""
     values = {} if ready_s is None else {"time_to_ready": _value(ready_s, "s", "lower", "time to ready")}
-    startup = {
-        "engine": None,
-        "state": "partial" if ready_s is None else "complete",
-        "phases": [],
-        "unmatched": [_unmatched(phase) for phase in PHASES if phase.expected],
-        "why": why,
-    }
-    return {"values": values, "startup": startup}
+    startup = Startup(
+        state="partial" if ready_s is None else "complete",
+        unmatched=[_unmatched(phase) for phase in PHASES if phase.expected],
+        why=why,
+    )
+    return StartupReport(startup, values)
 
 
 def _ready(start: Start, serving: bool) -> float | None:
@@ -79,30 +239,30 @@ def _ready(start: Start, serving: bool) -> float | None:
     return None
 
 
-def _phase(found: Found, start: Start, resolution_s: float | None) -> dict[str, Any]:
-    phase = {
-        "name": found.phase.name,
-        "title": found.phase.title,
-        "inside": found.phase.inside,
-        "process": process_name(found.process, start),
-        "seconds": found.seconds,
-        "interval": _interval(found, resolution_s),
-        "by": found.by,
-        "began_at": _text(found.began_at),
-        "began_s": _between(start.first_at, found.began_at),
-        "lines": found.lines,
-        "wording": found.marks[-1].wording.text,
-        "versions": found.versions,
-    }
+def _phase(found: Found, start: Start, resolution_s: float | None) -> Phase:
     size = found.marks[-1].values.get("size")
-    return phase if size is None else phase | {"size_bytes": size}
+    return Phase(
+        name=found.phase.name,
+        title=found.phase.title,
+        inside=found.phase.inside,
+        process=process_name(found.process, start),
+        seconds=found.seconds,
+        interval=_interval(found, resolution_s),
+        by=found.by,
+        began_at=_text(found.began_at),
+        began_s=_between(start.first_at, found.began_at),
+        lines=found.lines,
+        wording=found.marks[-1].wording.text,
+        versions=found.versions,
+        size_bytes=None if size is None else float(size),
+    )
 
 
-def _interval(found: Found, resolution_s: float | None) -> list[float] | None:
+def _interval(found: Found, resolution_s: float | None) -> tuple[float, float] | None:
     """Two stamps that were cut to seconds are up to one second wrong together."""
     if found.by == "said" or resolution_s is None:
         return None
-    return [max(0.0, found.seconds - resolution_s), found.seconds + resolution_s]
+    return (max(0.0, found.seconds - resolution_s), found.seconds + resolution_s)
 
 
 def process_name(process: str, start: Start) -> str:
@@ -111,12 +271,12 @@ def process_name(process: str, start: Start) -> str:
     return name if sum(each.partition(" pid=")[0] == name for each in start.processes) == 1 else process
 
 
-def _process(name: str, first: float | None) -> dict[str, Any]:
+def _process(name: str, first: float | None) -> Process:
     bare, _, pid = name.partition(" pid=")
-    return {"name": bare, "pid": int(pid) if pid else None, "first_at": _text(first)}
+    return Process(name=bare, pid=int(pid) if pid else None, first_at=_text(first))
 
 
-def _missing(found: list[Found], facts: Mapping[str, Any]) -> Iterator[Phase]:
+def _missing(found: list[Found], facts: Startup) -> Iterator[PhaseRule]:
     """Told apart from those that did not take place."""
     names = {each.phase.name for each in found}
     for phase in PHASES:
@@ -124,19 +284,19 @@ def _missing(found: list[Found], facts: Mapping[str, Any]) -> Iterator[Phase]:
             yield phase
 
 
-def _is_not_run(phase: Phase, facts: Mapping[str, Any]) -> bool:
+def _is_not_run(phase: PhaseRule, facts: Startup) -> bool:
     if phase.name == "api_start":
-        return not facts["serves"]
+        return not facts.serves
     if phase.name == "profiling":
-        return bool(facts["device"] == "cpu")  # its cache is as large as asked for: there is nothing to find out
-    return bool(facts["eager"]) and phase.name in _EAGER
+        return facts.device == "cpu"  # its cache is as large as asked for: there is nothing to find out
+    return bool(facts.eager) and phase.name in _EAGER
 
 
-def _unmatched(phase: Phase) -> dict[str, Any]:
+def _unmatched(phase: PhaseRule) -> Unmatched:
     """With the words that would have told of its end."""
     marks = {*phase.said, *(end for _begin, end in phase.spans)}
     words = [f"{wording.text} ({wording.versions})" for wording in WORDINGS if wording.mark in marks]
-    return {"name": phase.name, "title": phase.title, "looked_for": words}
+    return Unmatched(name=phase.name, title=phase.title, looked_for=words)
 
 
 def _unexplained(found: list[Found], first: float | None, ready: float | None) -> float | None:
@@ -155,23 +315,23 @@ def _unexplained(found: list[Found], first: float | None, ready: float | None) -
 # -- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _values(start: Start, startup: dict[str, Any], found: list[Found], ready_s: float | None) -> dict[str, Any]:
-    resolution, log_s = startup["resolution_s"], startup["ready_in_log_s"]
-    values: dict[str, Any] = {}
+def _values(start: Start, startup: Startup, found: list[Found], ready_s: float | None) -> dict[str, Value]:
+    resolution, log_s = startup.resolution_s, startup.ready_in_log_s
+    values: dict[str, Value] = {}
     if ready_s is not None:
         values["time_to_ready"] = _value(ready_s, "s", "lower", "time to ready")
     elif log_s is not None:
-        around = None if resolution is None else [max(0.0, log_s - resolution), log_s + resolution]
+        around = None if resolution is None else (max(0.0, log_s - resolution), log_s + resolution)
         values["time_to_ready"] = _value(log_s, "s", "lower", "time to ready", around)
     values |= _phase_values(found, resolution)
     sizes = sizes_of(start)
     for name, size in sizes.items():
         title, unit, direction = _SIZES[name]
         values[name] = _value(size, unit, direction, title)
-    return values | _rates(values) | _sleep_values(startup["sleeps"])
+    return values | _rates(values) | _sleep_values(startup.sleeps)
 
 
-def _phase_values(found: list[Found], resolution_s: float | None) -> dict[str, Any]:
+def _phase_values(found: list[Found], resolution_s: float | None) -> dict[str, Value]:
     """The slowest process decides: the others wait for it."""
     slowest: dict[str, Found] = {}
     for each in found:
@@ -184,34 +344,33 @@ def _phase_values(found: list[Found], resolution_s: float | None) -> dict[str, A
     }
 
 
-def _long_title(phase: Phase) -> str:
+def _long_title(phase: PhaseRule) -> str:
     """A part of `compile` says so; what is inside of the whole engine's start needs no word for it."""
     return f"{phase.inside}: {phase.title}" if phase.inside in ("weights", "compile") else phase.title
 
 
-def _rates(values: Mapping[str, Any]) -> dict[str, Any]:
+def _rates(values: Mapping[str, Value]) -> dict[str, Value]:
     """Bytes per second of all workers together."""
-    made: dict[str, Any] = {}
-    for name, (size, time, title) in _RATES.items():
-        if size in values and values.get(time, {}).get("value"):
-            made[name] = _value(values[size]["value"] / values[time]["value"], "bytes/s", "higher", title)
-    return made
+    rates: dict[str, Value] = {}
+    for name, (size_name, time_name, title) in _RATES.items():
+        size, time_s = (values[each].value if each in values else None for each in (size_name, time_name))
+        if size is not None and time_s:
+            rates[name] = _value(size / time_s, "bytes/s", "higher", title)
+    return rates
 
 
-def _sleep_values(sleeps: list[dict[str, Any]]) -> dict[str, Any]:
+def _sleep_values(sleeps: list[Sleep]) -> dict[str, Value]:
     """Of several sleeps the last one that says it."""
     values = {}
     for name, (field, title, unit, direction) in _SLEEPS.items():
-        said = [sleep[field] for sleep in sleeps if sleep[field] is not None]
-        if said:
-            values[name] = _value(said[-1], unit, direction, title)
+        known = [value for sleep in sleeps if (value := getattr(sleep, field)) is not None]
+        if known:
+            values[name] = _value(known[-1], unit, direction, title)
     return values
 
 
-def _value(
-    value: float, unit: str, direction: str | None, title: str, interval: list[float] | None = None
-) -> dict[str, Any]:
-    return {"value": value, "unit": unit, "direction": direction, "title": title, "interval": interval}
+def _value(value: float, unit: str, direction: Direction | None, title: str, interval: Ends | None = None) -> Value:
+    return Value(value=value, unit=unit, direction=direction, title=title, interval=interval)
 
 
 def _between(first: float | None, last: float | None) -> float | None:
@@ -221,3 +380,81 @@ def _between(first: float | None, last: float | None) -> float | None:
 
 def _text(at: float | None) -> str | None:
     return None if at is None else text(at)
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+SAMPLE = 256 * 1024  # bytes that a foreign log is told by
+LONGEST_KEPT = 2000  # letters of a line that is kept: a config line has some thousand
+GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class StartupLog:
+    """What was read of a log: the report of its last start, the lines it was made of, how many starts there were."""
+
+    report: StartupReport
+    matched: str
+    starts: int
+    started_s: float | None  # on the log's clock
+
+
+def read_startup(log: Path, ready_s: float | None = None) -> StartupLog:
+    """The last start in the log. A `DataError` where it is not a log of vLLM."""
+    clock = LogClock(_changed_s(log))
+    with told(log), _opened(log) as file:
+        lines = PhysicalLines(file)
+        found = starts_of(messages(lines, clock), lambda settled: setattr(lines, "settled", settled))
+    starts = [start for start in found if start.marks]
+    if not starts or not any(start.stamped for start in starts):
+        raise _foreign(log)
+    start = starts[-1]
+    return StartupLog(report_of(start, clock.resolution_s, ready_s), _matched(start), len(starts), start.first_at)
+
+
+def startup_of(log: Path, ready_s: float | None = None) -> StartupReport:
+    """Of a server that was started, for the summary of a run. Never fails: of a log
+    that says nothing only `ready_s` is told."""
+    try:
+        return read_startup(log, ready_s).report
+    except DataError as error:
+        return without_log(ready_s, error.message)
+    except Exception as error:  # a run is worth more than the story of its server's start
+        return without_log(ready_s, f"{log.name}: {error}")
+
+
+def _changed_s(log: Path) -> float:
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return time.time()
+
+
+@contextmanager
+def _opened(log: Path) -> Iterator[BinaryIO]:
+    """Also where it was compressed."""
+    with log.open("rb") as file:
+        if file.peek(2)[:2] == GZIP:
+            with gzip.open(file) as inner:
+                yield cast(BinaryIO, BufferedReader(inner))
+        else:
+            yield file
+
+
+def _matched(start: Start) -> str:
+    """With the numbers of the lines, and what looks like a key starred."""
+    lines = (f"{mark.lines[0]}: ({mark.process}) {redacted_text(mark.text)[:LONGEST_KEPT]}\n" for mark in start.marks)
+    return "".join(lines)
+
+
+def _foreign(log: Path) -> DataError:
+    with told(log), _opened(log) as file:
+        sample = file.read(SAMPLE)
+    if not sample.strip():
+        return DataError(f"{log}: the log is empty", "give the log of a server: vllm serve MODEL 2>&1 | tee server.log")
+    if b"\0" in sample[:4096]:
+        return DataError(f"{log}: not a log: it is no text", "give what the server printed")
+    engine = engine_of(sample.decode("utf-8", "replace"))
+    looks = f"it looks like one of {engine}" if engine else "no line of it is one that vLLM prints while it starts"
+    hint = "phases are read from logs of vLLM; of any other server time to ready: inferometer startup --server KIND"
+    return DataError(f"{log}: not a log of a vLLM start: {looks}", hint)

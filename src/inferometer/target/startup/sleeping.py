@@ -2,11 +2,11 @@
 
 import http.client
 import time
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from inferometer.errors import TargetError
 from inferometer.plan.target import Target
+from inferometer.record.summary import MeasuredSleep
 from inferometer.target.ask import Asker, request_headers
 
 PATIENCE_S = 15 * 60.0
@@ -16,17 +16,9 @@ _HINT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """As whoever asked for it sees it; the log of the server says how long it took itself."""
-
-    level: int
-    sleep_s: float
-    wake_s: float
-
-
-def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float = PATIENCE_S) -> Sleep:
-    """A `TargetError` where the server cannot, or does not come back."""
+def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float = PATIENCE_S) -> MeasuredSleep:
+    """As whoever asked for it sees it; the log of the server says how long it took itself. A `TargetError` where the
+    server cannot, or does not come back."""
     asker = Asker(target, url)
     began = time.monotonic()
     _asked(target, url, f"/sleep?level={level}", patience_s)
@@ -34,7 +26,7 @@ def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float =
     asleep = time.monotonic()
     _asked(target, url, "/wake_up", patience_s)
     _await(asker, False, asleep + patience_s)
-    return Sleep(level, asleep - began, time.monotonic() - asleep)
+    return MeasuredSleep(level=level, sleep_s=asleep - began, wake_s=time.monotonic() - asleep)
 
 
 def _asked(target: Target, url: str, path: str, patience_s: float) -> None:

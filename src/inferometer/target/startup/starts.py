@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from inferometer.target.startup.lines import Message
+from inferometer.target.startup.log import Message
 from inferometer.target.startup.wordings import Value, Wording, reading
 
 MOST_OF_A_KIND = 100  # marks of one meaning and process: an idle engine says that it waits for work for days

@@ -139,4 +139,6 @@ API = Api(
     fields=_fields,
     credentials=_key,
     headers={"anthropic-version": VERSION},
+    key_env="ANTHROPIC_API_KEY",
+    takes_messages=True,
 )

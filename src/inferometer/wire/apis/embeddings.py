@@ -30,4 +30,5 @@ API = Api(
     fields=extra_only,
     ask_length=no_length,
     generates=False,
+    takes_ids=True,
 )

@@ -122,4 +122,12 @@ def _usage(usage: Json) -> Json:
     }
 
 
-API = Api(path="/v1/responses", body=_body, deltas=_deltas, note=_note, fields=_fields, ask_length=_ask_length)
+API = Api(
+    path="/v1/responses",
+    body=_body,
+    deltas=_deltas,
+    note=_note,
+    fields=_fields,
+    ask_length=_ask_length,
+    takes_messages=True,
+)

@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from inferometer.wire.api import Answer, Api, Json, ServerError, as_text, count_in
-from inferometer.wire.apis import chat, completions
+from inferometer.wire.apis import openai as chat
+from inferometer.wire.apis import openai as completions
 
 TEXT_KEYS = ("text", "content", "response", "generated_text", "completion", "answer", "output", "token")
 DEEPEST = 32  # levels of a document that are searched for a text
@@ -54,8 +55,8 @@ def _parse(data: bytes) -> Json:
 
 def _deltas(event: Json) -> tuple[str, bool]:
     if isinstance(event.get("choices"), list):
-        text, other = chat.deltas(event)
-        return text or completions.deltas(event)[0], other
+        text, other = chat.chat_deltas(event)
+        return text or completions.completion_deltas(event)[0], other
     if "error" in (event.get("object"), event.get("type")):  # as older vLLM and Anthropic have it
         raise ServerError
     text = _text_in(event)
@@ -150,4 +151,5 @@ API = Api(
     parse=_parse,
     needs_model=False,
     in_pieces=True,
+    templated=True,
 )

@@ -36,8 +36,9 @@
       app.link("compare", { after: found.run.id }, "compare"));
   }
   function judged(found) {
-    var going = found.running === true, word = going ? "in progress" : found.verdict.word;
-    var reasons = (found.verdict.reasons || []).filter(function (each) { return !going || each.code !== "interrupted"; }).map(function (each) { return make("li", {}, each.text); });
+    var verdict = found.verdict || { status: null, doubts: [] };
+    var going = found.running === true, word = going ? "in progress" : verdict.status;
+    var reasons = verdict.doubts.filter(function (each) { return !going || each.code !== "interrupted"; }).map(function (each) { return make("li", {}, each.text); });
     var numbers = {};
     found.quantities.forEach(function (each) { numbers[each.key] = each; });
     var tiles = found.headline.map(function (key) { return tile(numbers[key]); });

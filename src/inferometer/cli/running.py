@@ -1,0 +1,105 @@
+"""Drives a plan with progress on the terminal, prints the run, notifies, and gives its exit code; or shows what would
+be done, without doing it."""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from inferometer.cli.errors import echo, say
+from inferometer.cli.notify import watched
+from inferometer.cli.printing import exit_code, print_run
+from inferometer.conduct.run import run
+from inferometer.load.transport import first_request_as_curl
+from inferometer.plan.foreign.shapes import to_yaml as settings_to_yaml
+from inferometer.plan.model import Plan
+from inferometer.plan.secrets import redacted
+from inferometer.plan.writing import to_mapping, to_yaml
+from inferometer.record.run import Run
+from inferometer.show.progress import ProgressLine
+from inferometer.simulator.settings import SimulatorSettings
+from inferometer.store.marks import checked_word
+from inferometer.store.store import Place, open_store
+from inferometer.workload.registry import new_nonce, workload_of
+from inferometer.workload.session import context_of
+
+# -- conduct ---------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from inferometer.show.notify.channels import Channel
+
+
+def conduct(
+    plan: Plan,
+    store: Place,
+    *,
+    as_json: bool,
+    slowest: int,
+    quiet: bool,
+    wait_s: float = 0.0,
+    notify: "Sequence[Channel]" = (),
+    tags: Sequence[str] = (),
+) -> int:
+    """The run is kept before anything is printed; progress and notes go to stderr, in a pipe one line every 10 s, and
+    beside a JSON document only the first of them."""
+    words = [checked_word(tag, "tag") for tag in tags]  # before the run, which may take an hour
+
+    def measured() -> tuple[Run, int]:
+        made = _run(plan, store, quiet, wait_s, lines=1 if as_json else math.inf)
+        if words:
+            open_store(store).tag(made.id, words)
+        print_run(made, as_json=as_json, slowest=slowest)
+        return made, exit_code(made, shown=not as_json)
+
+    return watched(measured, to_mapping(redacted(plan)), store, notify, quiet=quiet)[1]
+
+
+def _run(plan: Plan, store: Place, quiet: bool, wait_s: float, lines: float) -> Run:
+    line = ProgressLine(lines=lines)
+
+    def note(text: str) -> None:
+        line.clear()
+        say("note", text)
+
+    try:
+        return run(
+            plan,
+            store=store,
+            watch=None if quiet else line,
+            notes=None if quiet else note,
+            wait_for_target_s=wait_s,
+        )
+    finally:
+        line.clear()
+
+
+# -- dryrun ----------------------------------------------------------------------------------------------------------
+
+
+def print_dry_run(plan: Plan, said: dict[str, Any] | None) -> None:
+    """What was set (`None`: every setting) as YAML, and the first request as curl in a comment below: the output is
+    still a plan."""
+    echo(to_yaml(plan, full=True) if said is None else settings_to_yaml(plan, said), nl=False)
+    echo("\n# the first request:" + ("" if plan.target.model else f" ({_found(plan)})"))
+    curl = first_request_as_curl(plan, os.environ, plan.target.model or _model(plan))
+    echo("\n".join(f"# {line}" for line in curl.splitlines()))
+    for line in _told_of_workloads(plan):
+        echo(f"# {line}")
+
+
+def _told_of_workloads(plan: Plan) -> list[str]:
+    """What the workloads have to say, such as the statistics of a dataset."""
+    notes: list[str] = []
+    context = context_of(plan.target, note=notes.append)
+    for traffic in plan.classes:
+        workload_of(traffic.workload, plan.seed, traffic.draw, new_nonce(), context)
+    return [line for note in notes for line in note.splitlines()]
+
+
+def _found(plan: Plan) -> str:
+    return "the model is asked of the server" if plan.target.url else "the simulator is started on a free port"
+
+
+def _model(plan: Plan) -> str:
+    """A stand-in for what the server will say."""
+    return "MODEL" if plan.target.url else SimulatorSettings().model

@@ -1,0 +1,288 @@
+"""The conductor of an A/B comparison: two targets measured in turns, block by block on the same tapes, so that a drift
+of either hits both; each block is a run like any other."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from inferometer.conduct.run import Notes, run
+from inferometer.errors import LostError, PlanError, TargetError
+from inferometer.judge.compare import Comparison, everything, headline, named
+from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
+from inferometer.judge.ending import losses
+from inferometer.judge.identity import axes_text, identity, objections
+from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.verdict import OURS
+from inferometer.plan.load import Stop
+from inferometer.plan.model import Plan
+from inferometer.plan.writing import to_mapping
+from inferometer.record.run import Run
+from inferometer.store.experiments import ExperimentFolder, new_experiment
+from inferometer.store.store import Place, open_store
+from inferometer.target.server import StartedServer, running
+from inferometer.workload.registry import new_nonce
+
+Side = Literal["a", "b"]
+BLOCKS, BLOCK_S = 10, 20.0
+FEWEST_PAIRS = 3  # with 2 the interval is 12.7 standard errors to each side: nothing is ever told
+
+Numbers = Sequence[Mapping[str, Quantity]]  # of each run of a side
+Measure = Callable[[Plan, Side, str], Run]  # a block: its plan, its side, and the nonce of its tape
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One turn of one side."""
+
+    pair: int  # from 1
+    side: Side
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What an A/B comparison found, its blocks in the order they were done, and the experiment that keeps them."""
+
+    comparison: Comparison
+    blocks: list[Block]
+    left_out: dict[int, str]  # pairs that are not compared, and why
+    planned: int  # pairs
+    experiment: str | None
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        blocks = [{"pair": each.pair, "side": each.side, "run": each.run.id} for each in self.blocks]
+        return {
+            **self.comparison.document(),
+            "id": self.experiment,
+            "pairs": {"planned": self.planned, "compared": len(self.comparison.before)},
+            "left_out": [{"pair": pair, "why": why} for pair, why in self.left_out.items()],
+            "blocks": blocks,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """How often, how long, and what is compared."""
+
+    blocks: int = BLOCKS  # of each side
+    block_s: float = BLOCK_S
+    measures: Sequence[str] = ()
+    every: bool = False
+    alpha: float = ALPHA
+    margin: float = MARGIN
+
+
+def ab(
+    a: Plan,
+    b: Plan,
+    design: Design | None = None,
+    *,
+    store: Place = None,
+    notes: Notes | None = None,
+    on_block: Callable[[Block], None] | None = None,
+) -> Compared:
+    """Both plans in turns. Servers that they start run side by side from the first block to the last."""
+    asked = design or Design()
+    check(a, b, asked)
+    kept_in = open_store(store)
+    kept_in.check_writable()
+    kept = new_experiment(kept_in.home, "ab", a.name, _definition(a, b, asked))
+    with ExitStack() as stack:
+        servers = _servers(stack, {"a": a, "b": b}, kept.path, notes)
+
+        def measure(plan: Plan, side: Side, nonce: str) -> Run:
+            return run(plan, store=kept_in, notes=notes, nonce=nonce, server=servers[side])
+
+        def done(block: Block) -> None:
+            name = f"{block.pair} {block.side}"
+            kept_in.set_case(block.run.id, kept.id, name)
+            kept.add({"name": name, "parameters": {"pair": block.pair, "side": block.side}, "run": block.run.id})
+            if on_block is not None:
+                on_block(block)
+
+        blocks: list[Block] = []
+        try:
+            blocks.extend(in_turns(a, b, asked, measure, done))
+        except TargetError as error:
+            if blocks:  # it was there before
+                raise LostError(error.message, _kept_hint(blocks)) from error
+            raise
+    return _finished(blocks, asked, kept)
+
+
+def _finished(blocks: list[Block], design: Design, kept: ExperimentFolder) -> Compared:
+    found = replace(judged(blocks, design), experiment=kept.id)
+    kept.finish({name: value for name, value in found.document().items() if name != "schema"})
+    return found
+
+
+def check(a: Plan, b: Plan, design: Design) -> None:
+    """What cannot be compared, said before anything is started."""
+    mistakes = []
+    if design.blocks < FEWEST_PAIRS:
+        mistakes.append(f"--blocks must be at least {FEWEST_PAIRS}: fewer pairs tell nothing, got {design.blocks}")
+    differing = [name for name in ("workload", "load", "sampling", "traffic", "warmup") if _differ(a, b, name)]
+    mistakes += [f"a and b must be asked the same, but {name} differs" for name in differing]
+    if mistakes:
+        raise PlanError(mistakes, "one PLAN says what both are asked: inferometer ab PLAN --a ... --b ...")
+    if any(each.load.type in ("stages", "replay", "ramp") for each in a.classes):
+        raise PlanError("a block is a piece of steady load: rates or concurrency, not stages, a ramp or a replay")
+
+
+def _differ(a: Plan, b: Plan, name: str) -> bool:
+    return bool(getattr(a, name) != getattr(b, name))
+
+
+def order(blocks: int) -> Iterator[tuple[int, Side]]:
+    """ABBA, ABBA, ...: pair by pair, the first side changing, so that a linear drift hits both alike."""
+    for pair in range(1, blocks + 1):
+        sides: tuple[Side, Side] = ("a", "b") if pair % 2 else ("b", "a")
+        yield from ((pair, side) for side in sides)
+
+
+def in_turns(
+    a: Plan, b: Plan, design: Design, measure: Measure, done: Callable[[Block], None] = lambda _block: None
+) -> Iterator[Block]:
+    """One after the other, until an interruption; what is done until then is compared."""
+    same_place = bool(a.target.url) and a.target.url == b.target.url
+    nonces = {pair: new_nonce() for pair in range(1, design.blocks + 1)}
+    for pair, side in order(design.blocks):
+        plan = block_plan(a if side == "a" else b, design.block_s, pair)
+        nonce = f"{nonces[pair]}{side}" if same_place else nonces[pair]  # its cache must not know the tape already
+        block = Block(pair, side, measure(plan, side, nonce))
+        done(block)
+        yield block
+        if block.run.state == "interrupted" or losses(block.run):
+            return
+
+
+def block_plan(plan: Plan, block_s: float, pair: int) -> Plan:
+    """A pair has a tape of its own: other requests at other times, the same for both sides."""
+    stop = Stop(duration=block_s, drain=plan.stop.drain, errors=plan.stop.errors)
+    traffic = [each.model_copy(update={"stop": stop}) for each in plan.traffic]
+    return plan.model_copy(update={"stop": stop, "traffic": traffic, "seed": plan.seed + pair - 1, "outputs": []})
+
+
+def judged(blocks: Sequence[Block], design: Design | None = None) -> Compared:
+    """Paired differences of each measure over the pairs, with Student's t; Holm over the measures. Pure."""
+    asked = design or Design()
+    left_out = _left_out(blocks, asked.blocks)
+    pairs = [pair for pair in _pairs(blocks) if pair[0].pair not in left_out]
+    before, after = [one.run for one, _ in pairs], [other.run for _, other in pairs]
+    if len(pairs) < 2:
+        why = "; ".join(f"pair {pair}: {text}" for pair, text in left_out.items()) or "it was interrupted"
+        kind = LostError if any(losses(each.run) for each in blocks) else TargetError
+        raise kind(f"only {len(pairs)} of {asked.blocks} pairs can be compared: {why}", _kept_hint(blocks))
+    numbers = [[quantities(each.summary) for each in side] for side in (before, after)]
+    open_loop = before[0].summary.loop in ("open", "mixed")
+    comparison = Comparison(
+        before=tuple(each.id for each in before),
+        after=tuple(each.id for each in after),
+        changes=tuple(paired_changes(numbers[0], numbers[1], asked, open_loop)),
+        objections=tuple(objections(before, after)),
+        design="paired tapes",
+        records=all(each.read_records is not None for each in (*before, *after)),
+        history=0,
+        axes=axes_text(identity(before[0]), identity(after[0])),
+        alpha=asked.alpha,
+    )
+    return Compared(comparison, list(blocks), left_out, asked.blocks, None)
+
+
+def _kept_hint(blocks: Sequence[Block]) -> str:
+    return f"the blocks are kept: inferometer show {blocks[0].run.id}" if blocks else "no block was done"
+
+
+def _pairs(blocks: Sequence[Block]) -> list[tuple[Block, Block]]:
+    """A with its B, in the order of the pairs."""
+    found = {(each.pair, each.side): each for each in blocks}
+    numbers = sorted({each.pair for each in blocks})
+    return [(found[n, "a"], found[n, "b"]) for n in numbers if (n, "a") in found and (n, "b") in found]
+
+
+def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
+    """Pairs in which a block was cut short, has no numbers, or tells of our own lateness; what the targets did, be it
+    failures, is what is compared. Where lateness would leave too few, all are compared and called invalid."""
+    cut: dict[int, str] = {}
+    late: dict[int, str] = {}
+    for each in blocks:
+        wrong = [reason.text for reason in each.run.doubts if reason.code in OURS and reason.status == "invalid"]
+        if each.run.state in ("interrupted", "partial"):
+            cut[each.pair] = f"{each.side} was {each.run.state}"
+        elif lost := losses(each.run):
+            cut[each.pair] = f"{each.side}: {lost[0]}"
+        elif not each.run.summary.measures:
+            cut[each.pair] = f"{each.side} answered nothing"
+        elif wrong:
+            late.setdefault(each.pair, f"{each.side}: {wrong[0]}")
+    left = {pair for pair in range(1, planned + 1) if pair not in cut and pair not in late}
+    return dict(sorted((late | cut).items())) if len(left) >= FEWEST_PAIRS else cut
+
+
+def paired_changes(before: Numbers, after: Numbers, design: Design, open_loop: bool) -> list[Change]:
+    """Of each measure that is asked for, from the numbers of the blocks, pair by pair."""
+    known = _known_to_all(before), _known_to_all(after)
+    if design.measures:
+        keys = named(design.measures, *known)
+    else:
+        keys = everything(*known) if design.every else headline(*known, open_loop)
+    return changes([_sides(key, before, after) for key in keys], design.alpha, design.margin)
+
+
+def _known_to_all(numbers: Numbers) -> dict[str, Quantity]:
+    return {key: each for key, each in numbers[0].items() if all(key in other for other in numbers[1:])}
+
+
+def _sides(key: str, before: Numbers, after: Numbers) -> Sides:
+    first = before[0][key]
+    title = first.title if first.statistic is None else f"{first.title} {first.statistic}"
+    values = [tuple(each[key].value for each in side) for side in (before, after)]
+    return Sides(key, title, first.unit, first.direction, values[0], values[1], pairs=True)
+
+
+# -- servers -----------------------------------------------------------------------------------------------------
+
+
+def _servers(
+    stack: ExitStack, plans: dict[Side, Plan], folder: Path, notes: Notes | None
+) -> dict[Side, StartedServer | None]:
+    """Started one after the other, running side by side: starting them anew for each block would take longer than the
+    block, and measure a cold server."""
+    found: dict[Side, StartedServer | None] = {"a": None, "b": None}
+    say = notes or (lambda _text: None)
+    for side, plan in plans.items():
+        if plan.server is None:
+            continue
+        try:
+            found[side] = stack.enter_context(
+                running(
+                    plan.server,
+                    folder,
+                    target=plan.target,
+                    say=say,
+                    holder=folder.name,
+                    log=folder / f"{side}.log",
+                    shared=True,
+                )
+            )
+        except TargetError as error:
+            if side == "a" or found["a"] is None:
+                raise
+            raise TargetError(f"b beside a: {error.message}", _beside_hint(error)) from None
+    return found
+
+
+def _beside_hint(error: TargetError) -> str:
+    told = f"{error.hint}; " if error.hint else ""
+    return (
+        f"{told}both servers run at once: give each its own GPUs (--set-b server.env.CUDA_VISIBLE_DEVICES=1); "
+        "where only one fits, measure each several times: inferometer compare a1,a2,a3 b1,b2,b3"
+    )
+
+
+def _definition(a: Plan, b: Plan, design: Design) -> dict[str, Any]:
+    about = {"blocks": design.blocks, "block_s": design.block_s, "measures": list(design.measures)}
+    return {**about, "a": to_mapping(a), "b": to_mapping(b)}

@@ -1,0 +1,198 @@
+"""What `import inferometer` offers: the commands as functions, with a plan made of keywords where none is at hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from inferometer.conduct.ab import Compared, Design
+from inferometer.conduct.ab import ab as compare_in_turns
+from inferometer.conduct.compare import check_run, compare_runs, runs_named
+from inferometer.conduct.offline import offline as measure_offline
+from inferometer.conduct.prepare import begin, prepare, resume, unfinished
+from inferometer.conduct.report import report as write_report
+from inferometer.conduct.run import Notes
+from inferometer.conduct.run import run as measure
+from inferometer.conduct.search import STEP_S, Searched
+from inferometer.conduct.search import search as search_load
+from inferometer.conduct.sweep import Swept
+from inferometer.conduct.sweep import sweep as do_cases
+from inferometer.errors import PlanError, StoreError
+from inferometer.exchange.exporting.registry import write
+from inferometer.exchange.importing.importer import import_file as import_results
+from inferometer.judge.check_result import CheckResult
+from inferometer.judge.compare import Comparison
+from inferometer.judge.compare import compare as compare_groups
+from inferometer.judge.search import Bounds
+from inferometer.load.shard import Watch
+from inferometer.plan.model import Plan, Server
+from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
+from inferometer.plan.opening import open_plan
+from inferometer.plan.overrides import Flags
+from inferometer.plan.reading import plan_from
+from inferometer.plan.writing import to_mapping
+from inferometer.record.run import Run
+from inferometer.simulator.virtual import simulated_run
+from inferometer.store.store import Place, open_store
+from inferometer.vocabulary import percent, seconds
+
+PlanLike = Plan | Mapping[str, Any] | str | Path | None
+KEYWORDS = tuple(field.name for field in fields(Flags) if field.name != "defaults")
+_LISTS = ("url", "limit", "header", "output")  # one of them may be given as it is
+
+
+def make_plan(plan: PlanLike = None, *, settings: Sequence[str] = (), **flags: Any) -> Plan:
+    """A plan from a file, a profile's name, a mapping or another plan, changed by flags as on the command line
+    (`url`, `model`, `rate`, `concurrency`, `requests`, `duration`, `input_tokens`, `output_tokens`, `limit` and the
+    others of `KEYWORDS`) and by `settings` such as `"load.rate=5"`. Without URL and server the simulator is what is
+    measured."""
+    given = _flags(flags)
+    if isinstance(plan, str | Path):
+        made = open_plan([str(plan)], settings, given).plan
+    else:
+        mapping = to_mapping(plan) if isinstance(plan, Plan) else dict(plan or {})
+        made = plan_from(mapping, settings, "the plan", given)
+    if made.target.url or made.server is not None:
+        return made
+    return made.model_copy(update={"server": Server(type="simulator")})
+
+
+def _flags(given: Mapping[str, Any]) -> Flags:
+    unknown = [name for name in given if name not in KEYWORDS]
+    if unknown:
+        raise PlanError([f"no keyword {name!r}{_meant(name)}" for name in unknown], f"there are {', '.join(KEYWORDS)}")
+    typed = {name: value for name, value in given.items() if value is not None}
+    typed |= {name: [typed[name]] for name in _LISTS if isinstance(typed.get(name), str)}
+    return Flags(**typed)
+
+
+def _meant(name: str) -> str:
+    close = get_close_matches(name, KEYWORDS, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def run(
+    plan: PlanLike = None,
+    *,
+    store: Place = None,
+    notes: Notes | None = None,
+    watch: Watch | None = None,
+    settings: Sequence[str] = (),
+    **flags: Any,
+) -> Run:
+    """Measure a server: `inferometer.run(url="http://localhost:8000", rate=10, duration="60s")`. The run is kept."""
+    return measure(make_plan(plan, settings=settings, **flags), store=store, notes=notes, watch=watch)
+
+
+def simulate(plan: PlanLike = None, *, settings: Sequence[str] = (), **flags: Any) -> Run:
+    """The same plan against the simulator in virtual time: an hour of load in seconds; not kept."""
+    return simulated_run(make_plan(plan, settings=settings, **flags))
+
+
+def search(
+    plan: PlanLike = None,
+    *,
+    over: Literal["rate", "concurrency"] = "rate",
+    step: str | float = STEP_S,
+    within: str | float = 0.03,
+    steps: int = 12,
+    budget: str | float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    store: Place = None,
+    notes: Notes | None = None,
+    settings: Sequence[str] = (),
+    **flags: Any,
+) -> Searched:
+    """The most load that keeps the plan's limits; every load that is tried is a run of its own."""
+    made = make_plan(plan, settings=settings, **flags)
+    start = float((made.load.rate or 1.0) if over == "rate" else (made.load.concurrency or 8))
+    bounds = Bounds(
+        start=start,
+        least=least if least is not None else (start / 1000 if over == "rate" else 1.0),
+        most=most if most is not None else start * 1000,
+        within=percent(within) if isinstance(within, str) else within,
+        steps=steps,
+        budget_s=float("inf") if budget is None else seconds(budget),
+        whole=over == "concurrency",
+    )
+    return search_load(made, bounds, axis=over, step_s=seconds(step), store=store, notes=notes)
+
+
+def sweep(
+    experiment: str | Path | Mapping[str, Any], *, store: Place = None, notes: Notes | None = None, fresh: bool = False
+) -> Swept:
+    """Do an experiment: every case a run of its own. One that was not finished is gone on with, unless `fresh`."""
+    prepared = prepare(experiment)
+    kept = None if fresh else unfinished(prepared, store)
+    folder = begin(prepared, store) if kept is None else resume(prepared, kept)
+    return do_cases(prepared, folder, store=store, notes=notes)
+
+
+def ab(
+    a: PlanLike, b: PlanLike, *, design: Design | None = None, store: Place = None, notes: Notes | None = None
+) -> Compared:
+    """Two plans in turns, block by block, so that a drift of the machine hits both."""
+    return compare_in_turns(make_plan(a), make_plan(b), design, store=store, notes=notes)
+
+
+def offline(
+    *,
+    engine: str = "simulator",
+    model: str | None = None,
+    batch_sizes: Sequence[int] | None = None,
+    input_len: int = 512,
+    output_len: int = 128,
+    requests: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    store: Place = None,
+) -> Run:
+    """An engine in this process: the latency of batches, or with `requests` the throughput of so many."""
+    on = EngineChoice(engine, model=model, args=dict(settings or {}))
+    if requests is None:
+        sizes = tuple(batch_sizes or (1, 8))
+        return measure_offline(LatencyPlan(on, sizes, (input_len,), (output_len,)), store=store)
+    lengths = {"input_tokens": input_len, "output_tokens": output_len}
+    return measure_offline(ThroughputPlan(on, workload=lengths, num_prompts=requests), store=store)
+
+
+def compare(before: Run | str, after: Run | str, *, store: Place = None, **options: Any) -> Comparison:
+    """Two runs (or `"a1,a2,a3"`, tags, `"baseline:NAME"`), measure by measure: better, worse, same or unclear. Runs
+    that are not kept, as those of `simulate`, are compared without a history."""
+    if any(isinstance(side, Run) and side.folder is None for side in (before, after)):
+        sides = [[side] if isinstance(side, Run) else runs_named(side, store) for side in (before, after)]
+        return compare_groups(sides[0], sides[1], **options)
+    return compare_runs(_name(before), _name(after), store, **options)
+
+
+def check(run: Run | str = "latest", *, against: str = "history", store: Place = None, **options: Any) -> CheckResult:
+    """Is this run worse than those before it?"""
+    return check_run(_name(run), store, against=against, **options)
+
+
+def report(*runs: Run | str, output: str | Path | None = None, store: Place = None) -> list[Path]:
+    """What runs or an experiment show, as one file: `.html`, `.md`, `.csv` or `.xlsx` by the suffix of `output`."""
+    names = [_name(each) for each in runs] or ["latest"]
+    return write_report(names, Path(output) if output else None, store)
+
+
+def import_file(path: str | Path, *, store: Place = None, **options: Any) -> list[Run]:
+    """Results of another tool as kept runs; of a file that the store has already, the runs that it became."""
+    kept_in = open_store(store)
+    imported = import_results(path, kept_in, **options)
+    return imported.runs or [kept_in.load(name) for name in imported.before]
+
+
+def export(run: Run | Sequence[Run], format: str, path: str | Path, *, detailed: bool = False) -> list[Path]:  # noqa: A002 - the word that users know
+    """Runs in another tool's format; the files that were written."""
+    runs = [run] if isinstance(run, Run) else list(run)
+    return write(format, runs, Path(path), detailed=detailed)[0]
+
+
+def _name(run: Run | str) -> str:
+    if isinstance(run, str):
+        return run
+    if run.folder is None:
+        raise StoreError(f"the run {run.id!r} is not kept", "inferometer.run keeps its runs; simulate does not")
+    return run.id

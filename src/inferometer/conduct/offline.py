@@ -1,0 +1,313 @@
+"""The conductor of offline runs: an engine in this process is given batches or a whole workload; one run is kept."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from inferometer.documents.json_text import json_value
+from inferometer.errors import InferometerError, PlanError, TargetError
+from inferometer.measure.offline import (
+    Case,
+    latency_summary,
+    latency_verdict,
+    throughput_summary,
+    throughput_verdict,
+)
+from inferometer.observe.environment import environment
+from inferometer.plan.model import Plan, Server
+from inferometer.plan.offline import EngineChoice, LatencyPlan, Shape, ThroughputPlan, check_context, written
+from inferometer.plan.reading import plan_from
+from inferometer.record.run import Kind, Run, State
+from inferometer.record.summary import Pass, Summary
+from inferometer.record.verdict import Verdict
+from inferometer.store.save import keep
+from inferometer.store.store import Place, Store, open_store
+from inferometer.target.lock import Claim, gpu_claims, held
+from inferometer.target.offline.engine import ENGINES, EngineFacts, EngineSettings, OfflineEngine, Progress, open_engine
+from inferometer.target.offline.harness import Stand, one_line
+from inferometer.workload.batches import VOCABULARY, as_batch, random_batches, requests_of
+from inferometer.workload.registry import workload_of
+from inferometer.workload.session import Request, Workload, WorkloadContext
+
+MOST_LOG = 4 * 2**20  # bytes of the engine's log that are kept, the last ones
+NONCE = "offline"  # always the same: an engine that starts with the run has no cache of an older one
+BATCH_AT_ONCE = 16  # prompts that transformers gets at once in a throughput run, unless `batch_size` says otherwise
+
+Open = Callable[[str, EngineSettings], OfflineEngine]
+Notes = Callable[[str], None]
+Watch = Callable[[Progress], None]
+Measured = tuple[Summary, Verdict, State]  # summary, verdict, and whether it came to its end
+Measure = Callable[[Stand], Measured]
+
+
+def _silent(_said: object) -> None:
+    """Where nobody listens."""
+
+
+def offline(
+    plan: LatencyPlan | ThroughputPlan,
+    *,
+    store: Place = None,
+    watch: Watch = _silent,
+    notes: Notes = _silent,
+    open_engine: Open = open_engine,
+    wait_for_target_s: float = 0.0,
+) -> Run:
+    """What the plan asks of one engine in this process, kept as a run."""
+    kept_in = open_store(store)
+    kept_in.check_writable()
+    kind: Kind
+    if isinstance(plan, LatencyPlan):
+        kind, measure = "latency", _latency(plan, watch, notes)
+    else:
+        plan = _with_batch_size(plan, notes)
+        kind, measure = "throughput", _throughput(plan, watch, notes)
+    started = datetime.now(UTC)
+    with _held(plan.on, wait_for_target_s, notes), _on_stand(plan.on, watch, open_engine) as (stand, log):
+        facts = stand.facts
+        summary, judged, state = measure(stand)
+    return _kept(kept_in, kind, plan, facts, summary, judged, started, state, log())
+
+
+# -- latency -------------------------------------------------------------------------------------------------
+
+
+def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> Measure:
+    """Every batch size of the plan on one engine; a case that fails is a result, and the others go on."""
+    check_context(plan, known_context(plan.on), "the model's context")
+
+    def measure(stand: Stand) -> Measured:
+        check_context(plan, stand.facts.max_model_len, "the model's context")
+        cases, state = _measured_cases(plan, stand, watch, notes)
+        summary = latency_summary(cases, stand.starts, plan.confidence)
+        return summary, latency_verdict(summary), state
+
+    return measure
+
+
+def _measured_cases(plan: LatencyPlan, stand: Stand, watch: Watch, notes: Notes) -> tuple[list[Case], State]:
+    """Ctrl-C ends it with what there is; an engine that cannot be revived fails all that is left."""
+    cases: list[Case] = []
+    dead: str | None = None
+    for number, shape in enumerate(plan.shapes):
+        case = Case(*shape, plan.iters, plan.name_of(shape), n=plan.on.n)
+        cases.append(case)
+        if dead is not None:
+            case.state, case.error = "failed", f"not measured: {dead}"
+            continue
+        try:
+            _measure_case(case, shape, plan, stand, partial(_case_progress, watch, case, number, len(plan.shapes)))
+        except KeyboardInterrupt:
+            case.state, case.error = (
+                "interrupted",
+                f"interrupted after {len(case.latencies)} of {case.iters} iterations",
+            )
+            return _without_empty(cases), "interrupted"
+        except Exception as error:  # whatever an engine may raise, out of memory first of all
+            case.state, case.error = "failed", one_line(error)
+            notes(f"{case.text} failed: {case.error}")
+            dead = _revived(stand, notes)
+    return cases, "complete" if any(case.measured for case in cases) else "failed"
+
+
+def _without_empty(cases: list[Case]) -> list[Case]:
+    """A case that was interrupted before its first iteration has nothing to say; if no case has, nothing is kept."""
+    kept = [case for case in cases if case.latencies or case.state == "failed"]
+    if not any(case.measured for case in kept):
+        raise KeyboardInterrupt
+    return kept
+
+
+def _revived(stand: Stand, notes: Notes) -> str | None:
+    """Why the engine is lost for good; `None` where it runs."""
+    try:
+        if said := stand.revived():
+            notes(said)
+    except InferometerError as error:
+        notes(error.message)
+        return error.message
+    return None
+
+
+def _measure_case(case: Case, shape: Shape, plan: LatencyPlan, stand: Stand, told: Callable[..., None]) -> None:
+    make = random_batches(*shape, plan.on.seed, stand.facts.vocabulary)
+    lengths = [shape.output_len] * shape.batch_size
+    for warm in range(plan.warmup):
+        told("warmup", warm, plan.warmup)
+        stand.timed(make(warm), lengths)
+    if plan.on.profile is not None:
+        told("profile", 0, 1)
+        stand.profiled(Path(plan.on.profile), make(plan.warmup), lengths)
+    for number in range(plan.iters):
+        told("measure", number, plan.iters)
+        timed = stand.timed(make(plan.warmup + 1 + number), lengths)
+        case.latencies.append(timed.elapsed_s)
+        case.output_tokens = sum(answer.output_tokens for answer in timed.answers)
+
+
+def _case_progress(watch: Watch, case: Case, number: int, cases: int, phase: Any, part: int, parts: int) -> None:
+    last = case.latencies[-1] if case.latencies else None
+    watch(Progress(phase, case.text, part, parts, number, cases, last))
+
+
+def known_context(on: EngineChoice) -> int | None:
+    """The longest context, where it is known before the engine starts: asked of it, or in the model's folder."""
+    if isinstance(asked := on.args.get("max_model_len"), int):
+        return asked
+    config = Path(on.model or "") / "config.json"
+    if on.engine == "simulator" or not on.model or not config.is_file():
+        return None
+    try:
+        said = json_value(config.read_text(encoding="utf-8"))[0]
+    except (ValueError, OSError):
+        return None  # the engine will say what is wrong with it
+    room = said.get("max_position_embeddings") if isinstance(said, dict) else None
+    return room if isinstance(room, int) else None
+
+
+# -- throughput ----------------------------------------------------------------------------------------------
+
+
+def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> Measure:
+    """A whole workload through one engine: requests and tokens over the time that all of it took."""
+    asked = _asked(plan)
+    requests_of(_workload(asked, WorkloadContext(plan.on.model)), 0, 1)  # a mistake is said before a long start
+
+    def measure(stand: Stand) -> Measured:
+        warm, requests = _prompts(plan, asked, stand.facts, notes)
+        passes, state = _passes(plan, stand, warm, requests, watch, notes)
+        summary = throughput_summary(passes, plan.confidence)
+        wanted = len(passes) * plan.on.n * sum(request.output_tokens or 0 for request in requests)
+        return summary, throughput_verdict(summary, wanted), state
+
+    return measure
+
+
+def _with_batch_size(plan: ThroughputPlan, notes: Notes) -> ThroughputPlan:
+    """transformers batches only what it is given at once, and all of a dataset would not fit."""
+    if plan.on.engine != "transformers" or "batch_size" in plan.on.args:
+        return plan
+    notes(f"transformers gets {BATCH_AT_ONCE} prompts at a time; --args batch_size=N for another number")
+    args = {**plan.on.args, "batch_size": BATCH_AT_ONCE}
+    return replace(plan, on=replace(plan.on, args=args))
+
+
+def _asked(plan: ThroughputPlan) -> Plan:
+    return plan_from({"workload": dict(plan.workload), "seed": plan.on.seed}, where="offline throughput")
+
+
+def _workload(asked: Plan, context: WorkloadContext) -> Workload:
+    return workload_of(asked.workload, asked.seed, 0, NONCE, context)
+
+
+def _prompts(
+    plan: ThroughputPlan, asked: Plan, facts: EngineFacts, notes: Notes
+) -> tuple[list[Request], list[Request]]:
+    """What warms up and what is measured: different sessions of one workload."""
+    if getattr(asked.workload, "prompt_as", None) == "token_ids" and facts.vocabulary is not None:
+        fitting = asked.workload.model_copy(update={"vocabulary": min(facts.vocabulary, VOCABULARY)})
+        asked = asked.model_copy(update={"workload": fitting})
+    context = WorkloadContext(facts.model, max_model_len=facts.max_model_len, note=notes)
+    made = _workload(asked, context)
+    return requests_of(made, plan.num_prompts, plan.warmup), requests_of(made, 0, plan.num_prompts)
+
+
+def _passes(
+    plan: ThroughputPlan, stand: Stand, warm: list[Request], requests: list[Request], watch: Watch, notes: Notes
+) -> tuple[list[Pass], State]:
+    passes: list[Pass] = []
+    what = f"{len(requests):,} prompts"
+    try:
+        if warm:
+            watch(Progress("warmup", what, 0, plan.repeats))
+            stand.timed(*as_batch(warm))
+        for number in range(plan.repeats):
+            last = passes[-1].elapsed_s if passes else None
+            watch(Progress("measure", what, number, plan.repeats, last_s=last))
+            passes.append(_pass(stand, requests))
+        if plan.on.profile is not None:
+            watch(Progress("profile", what, 0, 1))
+            stand.profiled(Path(plan.on.profile), *as_batch(requests))
+    except KeyboardInterrupt:
+        if not passes:
+            raise
+        return passes, "interrupted"
+    except Exception as error:  # whatever an engine may raise
+        if not passes:
+            raise TargetError(f"the engine failed: {one_line(error)}") from error
+        notes(f"the engine failed after {len(passes)} of {plan.repeats} passes: {one_line(error)}")
+        return passes, "failed"
+    return passes, "complete"
+
+
+def _pass(stand: Stand, requests: list[Request]) -> Pass:
+    timed = stand.timed(*as_batch(requests))
+    input_tokens = sum(answer.input_tokens for answer in timed.answers)
+    output_tokens = sum(answer.output_tokens for answer in timed.answers)
+    return Pass(
+        elapsed_s=timed.elapsed_s, requests=len(requests), input_tokens=input_tokens, output_tokens=output_tokens
+    )
+
+
+# -- both ----------------------------------------------------------------------------------------------------
+
+
+def _held(on: EngineChoice, wait_s: float, notes: Notes) -> AbstractContextManager[None]:
+    """The GPUs that the engine will take, for nobody else meanwhile; virtual time can be shared."""
+    claims: list[Claim] = [] if on.engine == "simulator" else gpu_claims(Server(type="vllm"), os.environ)
+    return held(claims, f"offline {on.engine} {on.model}", wait_s, notes)
+
+
+@contextmanager
+def _on_stand(on: EngineChoice, watch: Watch, open_engine: Open) -> Iterator[tuple[Stand, Callable[[], bytes]]]:
+    """The engine, running; and a function that reads what it has printed, also once it is closed."""
+    if on.engine not in ENGINES:
+        raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {on.engine}")
+    profile = None if on.profile is None else Path(on.profile)
+    settings = EngineSettings(on.model, on.seed, on.n, on.beam_search, on.detokenize, profile, dict(on.args))
+    with tempfile.TemporaryDirectory(prefix="inferometer-offline-") as folder:
+        log = Path(folder) / "engine.log"
+        watch(Progress("load", f"{on.engine} {on.model or ''}".strip()))
+        stand = Stand(lambda: open_engine(on.engine, settings), log)
+        kept: list[bytes] = []
+        try:
+            yield stand, lambda: kept[0] if kept else _end_of(log)
+        finally:
+            stand.close()
+            kept.append(_end_of(log))
+
+
+def _end_of(log: Path) -> bytes:
+    return log.read_bytes()[-MOST_LOG:] if log.exists() else b""
+
+
+def _kept(
+    store: Store,
+    kind: Kind,
+    plan: LatencyPlan | ThroughputPlan,
+    facts: EngineFacts,
+    summary: Summary,
+    judged: Verdict,
+    started: datetime,
+    state: State,
+    log: bytes,
+) -> Run:
+    where = environment(Plan(), asdict(facts)) | ({"hardware": facts.device} if facts.device else {})
+    files = {"engine.log": log} if log.strip() else {}
+    return keep(
+        store,
+        kind=kind,
+        plan=written(plan),
+        environment=where,
+        summary=summary,
+        verdict=judged,
+        started=started,
+        state=state,
+        files=files,
+    )

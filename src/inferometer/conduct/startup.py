@@ -1,0 +1,136 @@
+"""The conductor of startups: a server's log is read, or a server is started and its log read; the start is kept as a
+run, so that it can be listed, compared and followed like any other."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
+
+from inferometer.errors import StoreError
+from inferometer.observe.environment import environment
+from inferometer.plan.model import Plan, Server
+from inferometer.plan.writing import to_mapping
+from inferometer.record.run import Run
+from inferometer.record.summary import MeasuredSleep, Startup, Summary, Value
+from inferometer.record.verdict import Reason, Verdict, judged
+from inferometer.store.folder import RunFolder
+from inferometer.store.save import keep
+from inferometer.store.store import Place, open_store
+from inferometer.target.probe import TargetFacts, probe
+from inferometer.target.server import StartedServer, running
+from inferometer.target.startup import StartupLog, read_startup, startup_of
+from inferometer.target.startup.sleeping import sleep_and_wake
+
+MATCHED = "matched.log"  # the lines that the numbers were made of; the log itself may have gigabytes
+Notes = Callable[[str], None]
+
+
+def startup_from_log(log: Path, *, store: Place = None, notes: Notes = lambda _text: None) -> Run:
+    """Keep the start that a log tells of. What is missing in it is said to be missing."""
+    read = read_startup(log)
+    if read.starts > 1:
+        notes(f"{log}: tells of {read.starts} starts; this is the last")
+    startup = read.report.startup
+    return keep(
+        store,
+        kind="startup",
+        plan=_plan_of(log, startup),
+        environment={"target": _target_of(startup), "log": str(log)},
+        summary=Summary(values=read.report.values, startup=startup),
+        verdict=verdict_of(startup),
+        started=_started(read),
+        state=startup.state,
+        files={MATCHED: read.matched.encode()},
+    )
+
+
+def startup_of_server(
+    plan: Plan, *, store: Place = None, notes: Notes = lambda _text: None, sleep: bool = False, wait_s: float = 0.0
+) -> Run:
+    """Start the plan's server, wait until it is ready, end it, and keep how long each part took."""
+    assert plan.server is not None
+    kept_in = open_store(store)
+    asked = plan.model_copy(update={"server": talkative(plan.server, sleep)})
+    folder = kept_in.new_run(kind="startup")
+    try:
+        folder.write_plan(to_mapping(asked))
+        _measure(asked, folder, notes, sleep, wait_s)
+    except BaseException as error:
+        folder.abandon(error)
+        raise
+    kept = folder.load()
+    with suppress(StoreError):  # the index follows the folders by itself
+        return kept_in.add(kept)
+    return kept
+
+
+def talkative(server: Server, sleep: bool) -> Server:
+    """vLLM tells of its first phases only when asked for DEBUG, and sleeps only when it may."""
+    if server.type != "vllm":
+        return server
+    env, args = {"VLLM_LOGGING_LEVEL": "DEBUG"}, {}
+    if sleep:
+        env["VLLM_SERVER_DEV_MODE"] = "1"
+        said = {name.lstrip("-").replace("-", "_") for name in server.args}
+        args = {} if "enable_sleep_mode" in said else {"enable_sleep_mode": True}
+    return server.model_copy(update={"env": {**env, **server.env}, "args": {**args, **server.args}})
+
+
+def _measure(plan: Plan, folder: RunFolder, notes: Notes, sleep: bool, wait_s: float) -> None:
+    assert plan.server is not None
+    slept: MeasuredSleep | None = None
+    with running(
+        plan.server, folder.path, target=plan.target, say=notes, holder="inferometer startup", wait_s=wait_s
+    ) as server:
+        notes(f"{server.name} was ready after {server.ready_s or 0:.1f} s")
+        facts = _probed(plan, server)
+        if sleep:
+            slept = sleep_and_wake(plan.target, server.url)
+    report = startup_of(server.log, server.ready_s)
+    startup = structs.replace(report.startup, requested_sleep=slept)
+    folder.write_environment(environment(plan, facts) | {"server": server.facts})
+    folder.write_summary(Summary(values=report.values | _sleep_values(slept), startup=startup))
+    folder.write_verdict(verdict_of(startup))
+    folder.write_state("complete")
+
+
+def _probed(plan: Plan, server: StartedServer) -> TargetFacts:
+    target = plan.target.model_copy(update={"url": [server.url], "model": server.model or plan.target.model})
+    return probe(target)
+
+
+def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
+    """What the asker saw, beside what the server said of itself."""
+    if slept is None:
+        return {}
+    return {
+        "sleep_asked_time": Value(value=slept.sleep_s, unit="s", direction="lower", title="fall asleep, as asked"),
+        "wake_asked_time": Value(value=slept.wake_s, unit="s", direction="lower", title="wake up, as asked"),
+    }
+
+
+def verdict_of(startup: Startup) -> Verdict:
+    """Numbers that were read from a log are right or missing: only what is missing makes a start doubtful."""
+    if startup.state == "complete":
+        return Verdict(status="valid")
+    text = "The log ends before the engine was ready: time to ready is not known, and later phases are missing."
+    return judged([Reason(status="doubtful", code="not_ready", text=text)])
+
+
+def _started(read: StartupLog) -> datetime | None:
+    """The log's clock has no zone: taken as the local one, which is right where the log was written here."""
+    at = read.report.startup.started_at
+    return None if read.started_s is None or at is None else datetime.fromisoformat(at).astimezone()
+
+
+def _plan_of(log: Path, startup: Startup) -> dict[str, Any]:
+    """As far as a plan would say it: what was started, and how."""
+    server = {"type": "vllm", "model": startup.model, "args": startup.arguments}
+    return {"name": log.stem, "server": {name: value for name, value in server.items() if value}}
+
+
+def _target_of(startup: Startup) -> dict[str, Any]:
+    return {"server": startup.engine, "version": startup.version, "model": startup.model}

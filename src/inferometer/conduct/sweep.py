@@ -1,0 +1,262 @@
+"""Does the cases of an experiment one after the other. Every case that ends is a line on disk before the next begins,
+so that nothing is done twice after an interruption."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from msgspec import structs
+
+from inferometer.conduct.offline import offline
+from inferometer.conduct.prepare import Prepared, done_cases
+from inferometer.conduct.run import Derive, run
+from inferometer.conduct.shared import Engines, NotStarted, Servers, found_between, shared
+from inferometer.errors import InferometerError, StoreError
+from inferometer.judge.compare import Comparison, compare
+from inferometer.load.shard import Watch
+from inferometer.measure.values import shared_among
+from inferometer.observe.observer import kept_warm
+from inferometer.plan.cases import WITHOUT, Case
+from inferometer.plan.ordering import expected_s
+from inferometer.plan.text import as_written
+from inferometer.record.run import Run
+from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, rows_of
+from inferometer.store.store import Place, Store, open_store
+from inferometer.vocabulary import attribute_at, duration_text
+
+# -- switching -------------------------------------------------------------------------------------------------------
+
+
+def effects_of(rows: Sequence[CaseRow], store: Store) -> list[dict[str, Any]]:
+    """For each class that was switched off, and each that stayed: how its measures changed, as plain data."""
+    return [
+        {"off": off, "of": of, "comparison": found.document()} for (off, of), found in comparisons(rows, store).items()
+    ]
+
+
+def comparisons(rows: Sequence[CaseRow], store: Store) -> dict[tuple[str, str], Comparison]:
+    """By the class that was switched off and the class that is looked at."""
+    runs = {row.name: store.load(row.run) for row in rows if row.run and row.state == "complete"}
+    together = [(row, runs[row.name]) for row in rows if row.name in runs and row.parameters[WITHOUT] is None]
+    off = dict.fromkeys(row.parameters[WITHOUT] for row in rows if row.parameters[WITHOUT] is not None)
+    found = {}
+    for name in off:
+        alone = [runs[row.name] for row in rows if row.name in runs and row.parameters[WITHOUT] == name]
+        for of in classes_of(alone):
+            before = [of_class(run, of) for _, run in together]
+            if before and alone:
+                found[name, of] = compare(before, [of_class(run, of) for run in alone])
+    return found
+
+
+def classes_of(runs: Sequence[Run]) -> list[str]:
+    return [each["name"] for each in runs[0].plan.get("traffic") or []] if runs else []
+
+
+def of_class(run: Run, name: str) -> Run:
+    """The run as one of its classes saw it. Its requests are not compared one by one: with a class gone, the others
+    draw other lengths, so that the spread between repeats has to tell."""
+    classes = [each for each in run.plan["traffic"] if each["name"] == name]
+    summary = structs.replace(run.summary, traffic={})
+    if (part := run.summary.traffic.get(name)) is not None:
+        summary = structs.replace(summary, **{field: getattr(part, field) for field in part.__struct_fields__})
+    return replace(run, plan={**run.plan, "traffic": classes}, summary=summary, read_records=None)
+
+
+# -- conduct ---------------------------------------------------------------------------------------------------------
+
+Notes = Callable[[str], None]
+OnCase = Callable[[CaseRow], None]
+BENCHMARK = "inferometer.conduct.benchmark:run_benchmark"
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What was done: the experiment as it is kept, its rows, and why it ended before its last case, if it did."""
+
+    kept: KeptExperiment
+    rows: list[CaseRow]
+    ended: str | None = None
+    interrupted: bool = False
+    left: int = 0  # cases not done yet
+
+    @property
+    def failed(self) -> list[CaseRow]:
+        return [row for row in self.rows if row.state == "failed"]
+
+
+@dataclass
+class Sweep:
+    """The experiment while it goes on."""
+
+    prepared: Prepared
+    folder: ExperimentFolder
+    store: Store
+    say: Notes
+    watch: Watch | None
+    on_begin: Callable[[Case, int], None]
+    on_case: OnCase
+    began_at: float = field(default_factory=time.monotonic)
+    spent_s: float = 0.0  # before it was resumed
+    rows: list[CaseRow] = field(default_factory=list)
+    failures: int = 0
+
+    def do(self, cases: Sequence[Case], servers: Servers, engines: Engines) -> tuple[str | None, int, bool]:
+        """Why it ended early, how many cases are left, and whether a person ended it."""
+        for at, case in enumerate(cases):
+            if why := self._spent(case):
+                return why, len(cases) - at, False
+            self.on_begin(case, len(self.rows))
+            row = self._do(case, servers, engines)
+            self.rows.append(row)
+            self.on_case(row)
+            if row.state == "interrupted":
+                return "it was interrupted", len(cases) - at, True
+        return None, 0, False
+
+    def _spent(self, case: Case) -> str | None:
+        budget = self.prepared.experiment.budget
+        if self.failures >= budget.failures:
+            return f"{self.failures} cases failed, which is the budget of failures"
+        spent = self.spent_s + time.monotonic() - self.began_at
+        if budget.time is not None and spent + self._expected_s(case) > budget.time:
+            return f"the next case would not fit into the budget of {duration_text(budget.time)} any more"
+        return None
+
+    def _expected_s(self, case: Case) -> float:
+        """As its plan tells; where the target decides, as long as the longest so far that was done to its end."""
+        told = expected_s(case)
+        lasted = (row.wall_s or 0.0 for row in self.rows if row.state == "complete")
+        return max(lasted, default=0.0) if told is None else told
+
+    def _do(self, case: Case, servers: Servers, engines: Engines) -> CaseRow:
+        began, made, error = time.monotonic(), None, None
+        try:
+            case = self._settled(case)
+            made = self._measured(case, servers, engines)
+            state, error = made.state, _failure(made)
+        except StoreError as wrong:
+            raise _resumable(wrong, self.folder.id) from wrong
+        except KeyboardInterrupt:
+            state = "interrupted"
+        except Exception as wrong:  # whatever a case may raise: the others are still worth doing
+            error = wrong.message if isinstance(wrong, InferometerError) else f"{type(wrong).__name__}: {wrong}"
+            self.failures -= isinstance(wrong, NotStarted)  # counted with the first case that met it
+        if error is not None:
+            state = "failed"
+            self.failures += 1
+        return self._kept(case, made, state, error, time.monotonic() - began)
+
+    def _settled(self, case: Case) -> Case:
+        """With the load that follows from the ends, where the case waits for them."""
+        levels, level = self.prepared.experiment.levels, case.level
+        if levels is None or level is None or not case.waits:
+            return case
+        found = found_between(case, levels, self.prepared.cases, self.rows, self.store)
+        values = ", ".join(as_written(value) for value in found.values)
+        self.say(f"{levels.path} is {values}: between {found.low:.4g} and {found.high:.4g} of the ends")
+        return case.settled(found.values[(level.number or 1) - 1])
+
+    def _measured(self, case: Case, servers: Servers, engines: Engines) -> Run:
+        """A server and an engine in this process are not kept side by side: they want the memory of the same GPU."""
+        (engines if case.work == "plan" else servers).close()
+        match case.work:
+            case "plan":
+                server = servers.of(case)
+                return run(
+                    case.plan, store=self.store, watch=self.watch, notes=self.say, server=server, derive=self._derive()
+                )
+            case "latency" | "throughput":
+                return offline(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
+        engines.close()
+        made: Run = attribute_at(BENCHMARK)(case.plan, store=self.store)
+        return made
+
+    def _derive(self) -> Derive | None:
+        gpus, price = self.prepared.experiment.gpus, self.prepared.experiment.price_per_gpu_hour
+        if gpus is None and price is None:
+            return None
+        return lambda summary: shared_among(summary, gpus or 1, price)
+
+    def _kept(self, case: Case, made: Run | None, state: str, error: str | None, wall_s: float) -> CaseRow:
+        line = {
+            "name": case.name,
+            "label": case.label,
+            "repeat": case.repeat,
+            "parameters": dict(case.parameters),
+            "key": case.key,
+            "run": made.id if made else None,
+            "state": state,
+            "error": error,
+            "wall_s": wall_s,
+        }
+        try:
+            self.folder.add(line)
+            if made is not None:
+                self.store.set_case(made.id, self.folder.id, case.name)
+        except StoreError as wrong:
+            raise _resumable(wrong, self.folder.id) from wrong
+        return case_row(line, made)
+
+
+def sweep(
+    prepared: Prepared,
+    folder: ExperimentFolder,
+    *,
+    store: Place = None,
+    notes: Notes | None = None,
+    watch: Watch | None = None,
+    on_begin: Callable[[Case, int], None] = lambda _case, _done: None,
+    on_case: OnCase = lambda _row: None,
+    retry_failed: bool = False,
+) -> Swept:
+    """Do what is left to do in the folder, and say what came of all of it."""
+    kept_in, say = open_store(store), notes or (lambda _text: None)
+    with folder.held():
+        before = folder.load()
+        done = done_cases(before, prepared, retry_failed=retry_failed)
+        left = [case for case in prepared.cases if case.key not in done]
+        spent = sum(case.get("wall_s") or 0.0 for case in before.cases)
+        rows = [row for row in rows_of(before, kept_in) if row.name in {case["name"] for case in done.values()}]
+        at_work = Sweep(prepared, folder, kept_in, say, watch, on_begin, on_case, spent_s=spent, rows=rows)
+        each_case = prepared.experiment.server.restart == "each-case"
+        with kept_warm(), shared(folder.path, say, each_case=each_case) as (servers, engines):
+            why, remaining, interrupted = at_work.do(left, servers, engines)
+        if not remaining:
+            folder.finish(_result(prepared, at_work.rows, kept_in))
+    in_order = sorted(at_work.rows, key=_written_order(prepared))
+    return Swept(folder.load(), in_order, why, interrupted, remaining)
+
+
+def _written_order(prepared: Prepared) -> Callable[[CaseRow], tuple[int, int]]:
+    """As a person wrote the cases, whatever order they were done in."""
+    labels: dict[str, int] = {}
+    for case in prepared.cases_written:
+        labels.setdefault(case.label, len(labels))
+    return lambda row: (labels.get(row.label, len(labels)), row.repeat)
+
+
+def _result(prepared: Prepared, rows: Sequence[CaseRow], store: Store) -> dict[str, Any]:
+    states = [row.state for row in rows]
+    counts = {state: states.count(state) for state in dict.fromkeys(states)}
+    effects = effects_of(rows, store) if prepared.experiment.classes else []
+    return {"cases": counts, **({"effects": effects} if effects else {})}
+
+
+def _failure(made: Run) -> str | None:
+    """Why a run that was kept counts as a failed case: it ended early, or nothing was answered."""
+    if made.state == "failed":
+        return made.doubts[0].text if made.doubts else "it ended early"
+    outcomes = made.summary.outcomes
+    if made.state == "complete" and outcomes and not outcomes.get("ok"):
+        errors = made.summary.errors
+        why = errors[0].message if errors else "for an unknown reason"
+        return f"no request was answered completely: {why}"
+    return None
+
+
+def _resumable(wrong: StoreError, experiment: str) -> StoreError:
+    """The store cannot take more; what it has is whole."""
+    on = f"then go on where it stopped: inferometer sweep --resume {experiment}"
+    return StoreError(wrong.message, f"{wrong.hint}; {on}" if wrong.hint else on)

@@ -1,0 +1,391 @@
+"""The import of a file: read, recognised, turned into runs with summary and verdict, and kept once however often it is
+imported."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+from msgspec.structs import replace
+from pydantic import ValidationError
+
+from inferometer.errors import DataError, StoreError
+from inferometer.exchange.importing.recognise import format_named, read_source, recognise
+from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.units import contradictions
+from inferometer.measure.facts import Facts
+from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
+from inferometer.plan.model import Plan
+from inferometer.record.files import told
+from inferometer.record.run import Run
+from inferometer.record.summary import (
+    Concurrency,
+    Failures,
+    Loop,
+    MeasureSummary,
+    Reported,
+    Slices,
+    Summary,
+    WindowSummary,
+)
+from inferometer.record.verdict import Reason, Status, Verdict, judged
+from inferometer.store.marks import MARKS, Marks, checked_word, marks_bytes
+from inferometer.store.save import Unkeepable, keep
+from inferometer.store.shapes import LARGEST, large_number
+from inferometer.store.store import Place, Store, open_store
+from inferometer.vocabulary import MEASURES, duration_text
+
+# -- known -----------------------------------------------------------------------------------------------------------
+
+FOLDER = "imports"
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def runs_of(store: Store, digest: str) -> list[str]:
+    """The runs that were made of a file and still exist: by the note on this disk, and by a shared index."""
+    entry = store.home / FOLDER / digest / "runs.json"
+    try:
+        ids = orjson.loads(entry.read_bytes())["runs"] if entry.is_file() else []
+    except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        ids = []  # a broken note is no reason not to import: the index knows it too
+    noted = [id_ for id_ in map(str, ids) if _exists(store, id_)]
+    return noted or store.imported_from(digest)
+
+
+@contextmanager
+def one_at_a_time(store: Store, digest: str) -> Iterator[None]:
+    """Whoever imports a file first keeps it, and others that import it at the same time find it kept: what is looked up
+    and what is kept inside belong together. On this disk by a lock on a file, in a shared index by a lock in it; both
+    end with the process, however it ends."""
+    folder = store.home / FOLDER
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / f".{digest[:2]}.lock").open("ab")  # 256 of them: files with the same beginning take turns
+    with lock, store.database.held(int(digest[:15], 16)):
+        with told(folder):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _exists(store: Store, id_: str) -> bool:
+    """In its place, or wherever the index knows it."""
+    if (store.home / "runs" / id_).is_dir():
+        return True
+    with suppress(StoreError):
+        return store.entry(id_).id == id_
+    return False
+
+
+def remember(store: Store, digest: str, runs: list[str], original: tuple[str, bytes] | None) -> None:
+    """Note what a file became; `original` is kept where no single run holds it."""
+    folder = store.home / FOLDER / digest
+    with told(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    files = {"runs.json": orjson.dumps({"runs": [*runs_of(store, digest), *runs]})}
+    for name, content in (files | dict([original] if original else [])).items():
+        with told(folder / name):  # not waited for until it is on disk: the worst is that a file is imported again
+            draft = folder / f".{name}.{os.getpid()}.tmp"
+            draft.write_bytes(content)
+            draft.replace(folder / name)
+
+
+# -- summing ---------------------------------------------------------------------------------------------------------
+
+RULE = "as the tool chose it"
+DIFFERS = 0.02  # between a mean of the file and ours of its records: more, and they are not about the same thing
+_COMPARED = ("ttft", "tpot", "e2e")
+
+
+def summary_of(run: ImportedRun) -> Summary:
+    """A summary like that of any run, without what the file does not tell."""
+    return _of_records(run) if run.records is not None and len(run.records) else _of_file(run)
+
+
+def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
+    """Doubtful at best: nobody measured how the load was delivered, nor the tool's own error."""
+    text = f"Imported from {title}: whether it is valid as a measurement was not measured by us."
+    doubts = [("imported", text), *run.doubts, *contradictions(summary.measures), *_disagreements(run, summary)]
+    if summary.outcomes.get("ok") == 0:
+        doubts.insert(0, ("nothing_answered", "No request was answered, so its times mean nothing."))
+    return judged(Reason(status=_status(code), code=code, text=text) for code, text in doubts)
+
+
+def _status(code: str) -> Status:
+    return "invalid" if code in ("nothing_answered", "said_invalid") else "doubtful"
+
+
+def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
+    """Where the file's own means are not those of the requests in it."""
+    found = []
+    for name in _COMPARED if run.records is not None else ():
+        theirs, ours = (part[name].mean if name in part else None for part in (run.measures, summary.measures))
+        if theirs and ours and abs(ours / theirs - 1) > DIFFERS:
+            text = f"{MEASURES[name].title} is {duration_text(theirs)} on average in the file's own words, but"
+            found.append(("disagrees", f"{text} {duration_text(ours)} of the requests in it in our window."))
+    return found
+
+
+def _of_file(run: ImportedRun) -> Summary:
+    """What the file says, and nothing else."""
+    outcomes = {"ok": run.answered, "failed": run.failed, "cancelled": run.unfinished}
+    return Summary(
+        loop=_loop(run.plan),
+        headline=_headline(run.measures),
+        headline_quantiles=["p50", "p90"],
+        window=WindowSummary(length_s=run.duration_s, run_s=run.duration_s, rule=RULE, requests=run.answered),
+        measures=run.measures,
+        rates=run.rates,
+        values=run.values,
+        concurrency=_concurrency(run),
+        outcomes={word: n for word, n in outcomes.items() if n is not None and (n or word == "ok")},
+        failures=_failures(run),
+        definitions=run.definitions,
+        notes=list(run.notes),
+    )
+
+
+def _of_records(run: ImportedRun) -> Summary:
+    """Ours of the records, without the measures that these cannot tell; the file's own numbers stand beside."""
+    assert run.records is not None
+    summary = summarize(run.records, _plan(run), Facts())
+    kept = {name: measure for name, measure in summary.measures.items() if name not in run.underivable}
+    return replace(
+        summary,
+        measures=kept | {name: measure for name, measure in run.measures.items() if name not in summary.measures},
+        rates={name: rate for name, rate in summary.rates.items() if name not in run.underivable},
+        headline=_headline(kept),
+        instrument=None,
+        delivery=None,
+        slices=_slices(summary.slices, run.underivable),
+        stalls=None if "stall" in run.underivable else summary.stalls,
+        goodput=None,
+        values=run.values,
+        reported=Reported(measures=run.measures, rates=run.rates),
+        definitions=run.definitions,
+        notes=list(run.notes),
+    )
+
+
+def _slices(slices: Slices | None, underivable: tuple[str, ...]) -> Slices | None:
+    """Where nothing is known of a schedule, requests are due when they are sent: the measure is the plain one."""
+    if slices is None:
+        return None
+    name = "ttft" if slices.measure in underivable else slices.measure
+    without_tokens = "output_rate" in underivable
+    rows = [replace(row, tokens_per_s=None) for row in slices.rows] if without_tokens else slices.rows
+    return replace(slices, measure=name, rows=rows)
+
+
+def _plan(run: ImportedRun) -> Plan:
+    """The plan in whose window the records are measured. A load that is not told has no window of its own."""
+    try:
+        return Plan.model_validate(run.plan)
+    except ValidationError:
+        return Plan()
+
+
+def _headline(measures: Mapping[str, MeasureSummary]) -> list[str]:
+    own = [name for name in measures if name not in MEASURES]
+    usual = dict.fromkeys((*HEADLINE_OPEN, *HEADLINE, "ntpot", "input_tokens"))
+    return [name for name in usual if name in measures] + own
+
+
+def _loop(plan: Mapping[str, Any]) -> Loop:
+    load = plan.get("load") or {}
+    return "closed" if load.get("type", "concurrency") == "concurrency" else "open"
+
+
+def _concurrency(run: ImportedRun) -> Concurrency:
+    requested = (run.plan.get("load") or {}).get("concurrency")
+    return Concurrency(unit=MEASURES["concurrency"].unit, mean=run.concurrency, requested=requested)
+
+
+def _failures(run: ImportedRun) -> Failures:
+    """They have no kind where the file tells none."""
+    decided = (run.answered or 0) + (run.failed or 0)
+    rate = run.failed / decided if run.failed is not None and run.answered is not None and decided else None
+    return Failures(failure_rate=rate, failed=run.failed)
+
+
+# -- conduct ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of one file."""
+
+    path: Path
+    format: str
+    runs: list[Run] = field(default_factory=list)
+    before: list[str] = field(default_factory=list)  # runs that it had become already
+    broken: list[str] = field(default_factory=list)  # rows that are no results, named
+    notes: list[str] = field(default_factory=list)  # how something was read that a person should know
+    found: int = 0  # results in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    format: str | None = None
+    tags: tuple[str, ...] = ()
+    again: bool = False
+    dry_run: bool = False
+
+
+def import_file(
+    path: str | Path,
+    store: Place,
+    *,
+    format: str | None = None,  # noqa: A002 - the word that users know
+    tags: Iterable[str] = (),
+    again: bool = False,
+    dry_run: bool = False,
+) -> Imported:
+    """Keep every result of a file as a run. A file that this store has already is not kept twice, unless `again`."""
+    place = open_store(store)
+    options = Options(format, tuple(tags), again, dry_run)
+    with place.batch():
+        return import_one(Path(path), place, options)
+
+
+def import_one(path: Path, place: Store, options: Options) -> Imported:
+    """One of many files: whoever calls it opens a batch of the store around all of them."""
+    for tag in options.tags:
+        checked_word(tag, "tag")
+    source = _source(path)
+    name = options.format or recognise(source)
+    chosen = format_named(name)
+    digest = checksum(source.content)
+    if options.dry_run:
+        return _new_runs(path, place, options, source, chosen, name, digest)
+    with one_at_a_time(place, digest):
+        done = _new_runs(path, place, options, source, chosen, name, digest)
+        place.share()
+        return done
+
+
+def _source(path: Path) -> Source:
+    try:
+        return read_source(path)
+    except RecursionError:
+        raise DataError(f"{path}: nested too deeply for a result") from None
+    except ValueError as error:  # a number of more digits than Python converts
+        raise DataError(f"{path}: {str(error).partition(';')[0][:200]}") from None
+
+
+def _new_runs(
+    path: Path, place: Store, options: Options, source: Source, chosen: Format, name: str, digest: str
+) -> Imported:
+    """What a file becomes that is not in the store yet."""
+    before = [] if options.again else runs_of(place, digest)
+    if before:
+        return Imported(path, name, before=before)
+    found = _read(chosen, source, path)
+    broken = [*source.broken, *found.broken]
+    notes = list(dict.fromkeys(note for run in found.runs for note in run.notes))
+    if options.dry_run:
+        return Imported(path, name, broken=broken, notes=notes, found=len(found.runs))
+    marks = Marks().tagged(*(checked_word(tag, "tag") for tag in options.tags))
+    about = {"format": name, "file": path.name, "sha256": digest}
+    origin = _Origin(name, chosen.title, path, source, about, marks)
+    kept = _all_or_none(found.runs, origin, place)
+    whole = any(run.original is None for run in found.runs)
+    remember(place, digest, [run.id for run in kept], None if whole else (_source_name(path), source.content))
+    return Imported(path, name, kept, broken=broken, notes=notes, found=len(kept))
+
+
+def _read(chosen: Format, source: Any, path: Path) -> Found:
+    try:
+        found = chosen.read(source)
+    except DataError as error:
+        raise DataError(f"{path}: {error.message}", error.hint) from error
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise DataError(f"{path}: looks like {chosen.title}, but cannot be read as that ({what})") from error
+    if not found.runs:
+        what = f": {found.broken[0]}" if found.broken else ""
+        raise DataError(f"{path}: {chosen.title}, but there is no result in it{what}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """What all runs of one file share."""
+
+    format: str
+    title: str
+    path: Path
+    source: Source
+    about: dict[str, Any]
+    marks: Marks
+
+
+def _all_or_none(runs: list[ImportedRun], origin: _Origin, store: Store) -> list[Run]:
+    """Of a file that is imported half way nothing stays, so that it can be imported again."""
+    kept: list[Run] = []
+    try:
+        kept.extend(_kept(run, origin, store) for run in runs)  # one by one: those before an interrupt are in it
+    except BaseException:
+        for each in kept:
+            shutil.rmtree(each.folder or "", ignore_errors=True)
+        raise
+    return kept
+
+
+def _kept(run: ImportedRun, origin: _Origin, store: Store) -> Run:
+    try:
+        summary = summary_of(run)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        what = f"{run.part}: " if run.part else ""
+        raise DataError(f"{origin.path}: {what}its requests cannot be measured: {error}") from error
+    started, by = (run.started, {}) if run.started else (_modified(origin.path), {"started_by": "the file's date"})
+    about = origin.about | ({"part": run.part} if run.part else {}) | by
+    try:
+        return _keep(run, origin, store, summary, environment=run.environment | {"imported": about}, started=started)
+    except Unkeepable as error:
+        field = large_number(_values_of(origin.source))
+        what = f"{run.part}: " if run.part else ""
+        why = f"{field} is out of range" if field else f"cannot be kept: {error.message}"
+        hint = f"the largest number that can be kept is {LARGEST:.0e}" if field else None
+        raise DataError(f"{origin.path}: {what}{why}", hint) from error
+
+
+def _values_of(source: Source) -> Any:
+    """As a person finds them in the file: `line 7.completed`."""
+    if source.form in ("jsonl", "csv"):
+        return {row.where: row.said for row in source.value}
+    return source.value
+
+
+def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Summary, **more: Any) -> Run:
+    whole = {_source_name(origin.path): origin.source.content}
+    files = whole if run.original is None else {"source.json": run.original}
+    return keep(
+        store,
+        kind=run.kind,
+        plan=run.plan,
+        summary=summary,
+        verdict=verdict_of(run, summary, origin.title),
+        source=origin.format,
+        records=run.records,
+        samples=run.samples,
+        files=files | ({MARKS: marks_bytes(origin.marks)} if origin.marks.tags else {}),
+        **more,
+    )
+
+
+def _source_name(path: Path) -> str:
+    return f"source{path.suffix or '.txt'}"
+
+
+def _modified(path: Path) -> datetime:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC)

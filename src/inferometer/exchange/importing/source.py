@@ -1,0 +1,91 @@
+"""`Source`: a file as it was read; `ImportedRun`: a run as another tool tells it, in our names and units."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from inferometer.record.columns import Records
+from inferometer.record.run import Kind
+from inferometer.record.sample import Samples
+from inferometer.record.summary import MeasureSummary, Rate, Value
+
+Form = Literal["json", "jsonl", "yaml", "csv", "text"]
+
+
+class Row(NamedTuple):
+    """One result of a file that may hold several, and where it stands: `line 7`."""
+
+    where: str
+    said: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file: its bytes, what they say, and the files beside it that a tool wrote with it."""
+
+    name: str
+    content: bytes
+    form: Form
+    value: Any  # JSON and YAML: what was parsed; JSONL and CSV: a list of `Row`; text: str
+    broken: tuple[str, ...] = ()  # rows that could not be read, named
+    beside: Callable[[str], bytes | None] = lambda _name: None
+
+    def mapping(self) -> Mapping[str, Any]:
+        """The object in the file; empty where it holds something else."""
+        return self.value if isinstance(self.value, Mapping) else {}
+
+    def rows(self) -> list[Row]:
+        """Every object in the file: one, those of a list, or one a line."""
+        if self.form in ("jsonl", "csv"):
+            return list(self.value)
+        if isinstance(self.value, list):
+            return [Row(f"entry {at}", each) for at, each in enumerate(self.value) if isinstance(each, dict)]
+        return [Row("", self.value)] if isinstance(self.value, dict) else []
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a table; none where it is no table, or an empty one."""
+        return tuple(self.value[0].said) if self.form == "csv" and self.value else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedRun:
+    """Seconds, tokens and shares throughout. What the file does not tell is not there: never 0, never a default."""
+
+    kind: Kind = "serving"
+    started: datetime | None = None
+    plan: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    measures: dict[str, MeasureSummary] = field(default_factory=dict)
+    rates: dict[str, Rate] = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+    concurrency: float | None = None  # requests in flight, on average
+    answered: int | None = None
+    failed: int | None = None
+    unfinished: int | None = None  # ended by the tool itself
+    duration_s: float | None = None
+    definitions: dict[str, str] = field(default_factory=dict)  # how that tool defines what it measures
+    records: Records | None = None
+    samples: Samples | None = None
+    underivable: tuple[str, ...] = ()  # measures that these records cannot tell
+    doubts: tuple[tuple[str, str], ...] = ()  # (code, text): why its numbers may not mean what they say
+    notes: tuple[str, ...] = ()  # how something was read
+    part: str = ""  # which part of a file with several runs
+    original: bytes | None = None  # that part as it stands in the file; None: the whole file is this run
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that a file holds: its runs, and the rows that are none, each named with what is wrong."""
+
+    runs: list[ImportedRun]
+    broken: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format: what it is called, how it is recognised, and how it is read."""
+
+    title: str
+    fits: Callable[[Source], bool]
+    read: Callable[[Source], Found]

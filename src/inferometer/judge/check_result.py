@@ -1,0 +1,104 @@
+"""What a check found: `CheckResult`, with each measure and each step in its history."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inferometer.judge.changes import MAX_P
+from inferometer.judge.effect import Change, Word
+from inferometer.record.schema import schema_of
+
+Verdict = Literal["worse", "better", "same", "unclear", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change in the history of a measure, with the run that it began with."""
+
+    key: str
+    title: str
+    word: str  # "worse", "better" or "changed"
+    run: str
+    at: str
+    before: float
+    after: float
+    change: float | None
+    p: float
+    accepted: bool
+    came_with: str | None
+
+    def document(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One measure: how this run differs from its baseline, and whether that matters."""
+
+    change: Change
+    alert: bool
+    baseline: tuple[str, ...]
+    left_out: tuple[str, ...]
+    since: Step | None = None  # it has been worse since then, this run with the others
+    drifts: bool = False
+
+    @property
+    def word(self) -> Word:
+        return "worse" if self.since is not None else self.change.word
+
+    def document(self) -> dict[str, Any]:
+        return {
+            **self.change.document(),
+            "word": self.word,
+            "class": "alert" if self.alert else "observe",
+            "baseline": list(self.baseline),
+            "left_out": list(self.left_out),
+            "since": None if self.since is None else self.since.document(),
+            "drifts": self.drifts,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What CI needs: the word, sentences for people, and every measure for programs."""
+
+    run: str
+    against: str
+    word: Verdict
+    sentences: tuple[str, ...]
+    measures: tuple[Checked, ...] = ()
+    steps: tuple[Step, ...] = ()
+    warnings: tuple[str, ...] = ()
+    history: int = 0
+    confirmed: bool | None = None  # by a second run; None: there was none
+    confirmed_by: str | None = None
+    p_value: float = MAX_P
+    axes: Mapping[str, str | None] = field(default_factory=dict)
+
+    def exit_code(self, strict: bool = False) -> int:
+        """0 fine, 1 worse (with `strict` unclear too), 4 the run is not valid as a measurement."""
+        if self.word == "invalid":
+            return 4
+        return 1 if self.word == "worse" or (strict and self.word == "unclear") else 0
+
+    @property
+    def is_alone(self) -> bool:
+        """Worse by this run alone, which nothing has confirmed: it may be a spike, the next run tells."""
+        return self.confirmed is None and any(each.since is None for each in self.of_word("worse"))
+
+    def of_word(self, word: str, *, alert: bool = True) -> list[Checked]:
+        return [each for each in self.measures if each.word == word and each.alert == alert]
+
+    def document(self) -> dict[str, Any]:
+        """As `--json` prints it; stable."""
+        plain = ("run", "against", "word", "history", "confirmed", "confirmed_by", "p_value")
+        return {
+            "schema": schema_of("check"),
+            **{name: getattr(self, name) for name in plain},
+            "sentences": list(self.sentences),
+            "warnings": list(self.warnings),
+            "alone": self.is_alone,
+            "axes": dict(self.axes),
+            "measures": [each.document() for each in self.measures],
+            "steps": [each.document() for each in self.steps],
+        }

@@ -1,0 +1,248 @@
+"""How exact the numbers of a run are: tokens that add up, the uncertainty of reads, and the instrument's own error as
+the calibration of this machine knows it."""
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from msgspec import structs
+
+from inferometer.measure.answers import Answers, numbers
+from inferometer.measure.quantiles import Distribution, Floats, Ints, quantile, sample
+from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.tally import Tally, Values, gap_tally
+from inferometer.record.columns import Mask, Reads, known
+from inferometer.record.summary import (
+    CachedTokens,
+    Difference,
+    InputTokens,
+    Instrument,
+    OutputTokens,
+    Slack,
+    Tokens,
+    Uncertainty,
+)
+from inferometer.vocabulary import NANOSECONDS
+
+# -- tokens ----------------------------------------------------------------------------------------------------------
+
+ESTIMATED = ("events", "tokenizer", "length")  # ways of counting that are not the server's own
+
+
+def tokens(answers: Answers, chosen: Mask) -> Tokens:
+    """Of the chosen requests that were answered."""
+    of = chosen & answers.ok
+    records = answers.records
+    inputs, outputs = records.asked_input[of], records.asked_output[of]
+    return Tokens(
+        input=InputTokens(
+            requested=_total(inputs),
+            reported=_total(records.input_tokens[of]),
+            requested_against_reported=_compared(inputs, records.input_tokens[of]),
+        ),
+        output=OutputTokens(
+            requested=_total(outputs),
+            reported=_total(records.output_tokens[of]),
+            counted=int(answers.read_tokens[of].sum()),
+            requested_against_reported=_compared(outputs, answers.output_tokens[of]),
+            reported_against_counted=_compared(records.output_tokens[of], answers.read_tokens[of]),
+            counted_by=_ways(answers, of),
+            estimated=int((records.tokens_by.mask(*ESTIMATED) & of).sum()),
+        ),
+        cached=_cached(records.cached_tokens[of], records.input_tokens[of]),
+        finish_reasons=_words(records.finish_reason.take(np.flatnonzero(of)).counts()),
+    )
+
+
+def _ways(answers: Answers, of: Mask) -> dict[str, int]:
+    return _words(answers.records.tokens_by.take(np.flatnonzero(of)).counts())
+
+
+def _words(counts: dict[str | None, int]) -> dict[str, int]:
+    """Counts by word, in the order of the words; a missing one is said to be `none`."""
+    return dict(sorted(("none" if word is None else word, n) for word, n in counts.items()))
+
+
+def _total(column: Ints) -> int | None:
+    there = column[known(column)]
+    return int(there.sum()) if len(there) else None
+
+
+def _compared(expected: Ints, found: Ints) -> Difference:
+    """Over the requests that have both: how many differ, how many have fewer, and by what share in all."""
+    both = known(expected) & known(found)
+    wanted, got = expected[both], found[both]
+    total = int(wanted.sum())
+    return Difference(
+        requests=len(wanted),
+        differ=int((wanted != got).sum()),
+        fewer=int((got < wanted).sum()),
+        difference=(int(got.sum()) - total) / total if total else None,
+    )
+
+
+def _cached(cached: Ints, inputs: Ints) -> CachedTokens:
+    both = known(cached) & known(inputs)
+    total = int(inputs[both].sum())
+    hits = int(cached[both].sum())
+    return CachedTokens(reported=hits if both.any() else None, share=hits / total if total else None)
+
+
+# -- uncertainty -----------------------------------------------------------------------------------------------------
+
+LARGE_FOR_TTFT = 0.05  # of the median TTFT
+LARGE_FOR_LAST = 0.50  # of the median time from the first read to the last, which TPOT is made of
+LARGE_FOR_GAPS = 0.50  # of the median gap: a gap that may be half as long is no longer that gap
+
+_NOTHING = Slack(p50=None, p99=None, large=0, large_share=None)
+_EXACT = Slack(p50=0.0, p99=0.0, large=0, large_share=0.0)
+
+
+def uncertainty(answers: Answers, chosen: Mask) -> Uncertainty:
+    """Slack of first reads, last reads and those between in seconds, and in how many it is large.
+
+    The last token of an answer often comes in one read with the usage and the end that follow it, whatever the load:
+    a read of several events, so uncertain by about a gap. That tells nothing of the other reads and stands apart.
+    """
+    of = chosen & answers.ok
+    several = of & (answers.records.read_counts() > 1)
+    decode_s = (answers.last_at - answers.first_at)[several] / NANOSECONDS
+    last_s = numbers(answers.last_slack)[several] / NANOSECONDS
+    middle = _middle_reads if answers.records.held else _streamed_reads
+    return Uncertainty(
+        first_read=_described(answers.first_slack_s()[of], each_of("ttft", answers)[of], LARGE_FOR_TTFT),
+        read=middle(answers, of),
+        last_read=_described(last_s, decode_s, LARGE_FOR_LAST),
+    )
+
+
+def _middle_reads(answers: Answers, of: Mask) -> Slack:
+    """Of the reads between the first and the last, against the gaps."""
+    inside, ends = of[answers.gaps.owner], _end_answers(answers.gaps.owner)
+    return _described(_slack_of_gaps(answers)[inside & ~ends], answers.gaps.length_s[inside], LARGE_FOR_GAPS)
+
+
+def _streamed_reads(answers: Answers, of: Mask) -> Slack:
+    """The same where the reads are not held in memory."""
+    slack = Tally(lambda: map(_slack_between, answers.records.read_batches(of, ("read_slack",))))
+    if not len(slack):
+        return _NOTHING
+    if slack.largest == 0.0 == slack.least:
+        return _EXACT
+    gaps = gap_tally(answers, of, REGISTRY["icl"])
+    half = len(gaps) // 2
+    middles = {half + 1} if len(gaps) % 2 else {half, half + 1}
+    large = LARGE_FOR_GAPS * float(np.mean([gaps.ranked(rank) for rank in middles]))
+    above = len(slack) - slack.count_up_to(large, "right")
+    return _result(slack, above, above / len(slack))
+
+
+def _slack_between(reads: Reads) -> Values:
+    """Of all reads but the first and the last of each request."""
+    between: Mask = np.ones(len(reads.slack), np.bool_)
+    has = reads.counts() > 0
+    between[reads.offsets[:-1][has]] = between[reads.offsets[1:][has] - 1] = False
+    return Values(reads.slack[between] / NANOSECONDS)
+
+
+def _end_answers(owner: Ints) -> Mask:
+    """Which gaps are the last of their request."""
+    last: Mask = np.ones(len(owner), np.bool_)
+    last[:-1] = owner[1:] != owner[:-1]
+    return last
+
+
+def _slack_of_gaps(answers: Answers) -> Floats:
+    """Slack of the read that ended each gap, in the order of the gaps."""
+    records = answers.records
+    later: Mask = np.ones(len(records.read_at), np.bool_)
+    later[_first_reads(answers)] = False
+    return records.read_slack[later] / NANOSECONDS
+
+
+def _first_reads(answers: Answers) -> Ints:
+    return answers.records.read_offsets[:-1][answers.records.read_counts() > 0]
+
+
+def _described(slack_s: Floats, value_s: Floats, large: float) -> Slack:
+    slack_s, value_s = slack_s[~np.isnan(slack_s)], value_s[~np.isnan(value_s)]
+    if not len(slack_s) or not len(value_s):
+        return _NOTHING
+    if not slack_s.any():  # as in virtual time
+        return _EXACT
+    above: Mask = slack_s > large * float(np.median(value_s))
+    return _result(sample(slack_s), int(above.sum()), float(above.mean()))
+
+
+def _result(of: Distribution, large: int, share: float) -> Slack:
+    return Slack(p50=quantile(of, 0.5), p99=quantile(of, 0.99), large=large, large_share=share)
+
+
+# -- calibration -----------------------------------------------------------------------------------------------------
+
+ERRORS = ("ttft_error_p50", "ttft_error_p99", "read_error_p50", "read_error_p99", "cpu_s_per_million")
+_SMALLEST = 1e-9  # seconds: the clock's own step; an error of 0 has no logarithm
+
+Points = list[Mapping[str, Any]]
+
+
+def with_error(of: Instrument, curve: Mapping[str, Any]) -> Instrument:
+    """The errors to expect in seconds: along events/s at the two nearest numbers of streams, then between those.
+
+    Below the curve's ends the error is that of its end; above them it grows in proportion to the load and is marked
+    `extrapolated`. Not calibrated without a point that fits.
+    """
+    points = _points(curve, of.stamps)
+    if not points:
+        return of
+    errors: dict[str, float | None] = {}
+    beyond = False
+    for name in ERRORS:
+        fitting = [point for point in points if point.get(name) is not None]
+        value, outside = _looked_up(fitting, name, of.streams, of.events_per_s) if fitting else (None, False)
+        errors[name], beyond = value, beyond or outside
+    ceiling = None if curve.get("ceiling_is_at_least") else curve.get("ceiling_events_per_s")
+    share = of.events_per_s / ceiling if ceiling else None
+    return structs.replace(of, calibrated=True, **errors, ceiling_share=share, extrapolated=beyond)
+
+
+def _points(curve: Mapping[str, Any], stamps: str | None) -> Points:
+    """The points made with the same kind of stamps, where the curve has any of them."""
+    points = [point for point in curve.get("points", ()) if point["streams"] > 0 and point["events_per_s"] > 0]
+    return [point for point in points if stamps is None or point.get("stamps") in (None, stamps)] or points
+
+
+def _looked_up(points: Points, name: str, streams: float, events_per_s: float) -> tuple[float, bool]:
+    levels: dict[float, list[tuple[float, float]]] = {}
+    for point in points:
+        levels.setdefault(float(point["streams"]), []).append((float(point["events_per_s"]), float(point[name])))
+    nearest = _around(sorted(levels), streams)
+    along = {level: _along(levels[level], events_per_s) for level in nearest}
+    value, outside = _along([(level, along[level][0]) for level in nearest], streams)
+    return value, outside or along[nearest[-1]][1]  # what more streams were tried with, fewer bear too
+
+
+def _around(levels: list[float], x: float) -> list[float]:
+    """The one or two levels between which x lies."""
+    below = [level for level in levels if level <= x][-1:]
+    above = [level for level in levels if level > x][:1] if below != [x] else []
+    return below + above
+
+
+def _along(points: list[tuple[float, float]], x: float) -> tuple[float, bool]:
+    """y at x by log-log interpolation, and whether x lies beyond the last point."""
+    points = sorted(points)
+    (first_x, first_y), (last_x, last_y) = points[0], points[-1]
+    if x <= first_x:
+        return first_y, False
+    if x > last_x:
+        return last_y * x / last_x, True
+    (x0, y0), (x1, y1) = next(pair for pair in pairwise(points) if x <= pair[1][0])
+    share = math.log(x / x0) / math.log(x1 / x0) if x1 > x0 else 1.0
+    return math.exp((1 - share) * _log(y0) + share * _log(y1)), False
+
+
+def _log(y: float) -> float:
+    return math.log(max(y, _SMALLEST))

@@ -1,0 +1,197 @@
+"""What the GPUs and the machine of the load generator did during the load, and the energy that the tokens took."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure.telemetry import GPU, HARMLESS, HOST, throttle_words
+from inferometer.record.columns import Floats, Ints
+from inferometer.record.sample import Samples
+from inferometer.record.summary import OPEN, Energy, GpusSummary, GpuSummary, HostSummary, Sampled, Value
+from inferometer.vocabulary import NANOSECONDS
+
+# -- gpu -------------------------------------------------------------------------------------------------------------
+
+LONGEST_GAP_S = 3.0  # between two samples of power: beyond it nobody knows what lay between
+_DESCRIBED = {
+    "memory_used_bytes": "bytes",
+    "utilization_share": "share",
+    "memory_utilization_share": "share",
+    "power_w": "W",
+    "sm_clock_hz": "Hz",
+    "memory_clock_hz": "Hz",
+    "temperature_c": "°C",
+}
+
+Series = tuple[Ints, Floats]
+
+
+def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | None:
+    """Every GPU from start to end; None where none was sampled."""
+    found = (word for word in samples.source.counts() if word is not None)
+    sources = sorted((word for word in found if word.startswith(GPU)), key=_index)
+    if not sources:
+        return None
+    gpus = [_gpu(samples, source, start_at, end_at) for source in sources]
+    return GpusSummary(
+        gpus=gpus, window_s=(end_at - start_at) / NANOSECONDS, energy=_together([gpu.energy for gpu in gpus])
+    )
+
+
+def _index(source: str) -> int:
+    number = source.removeprefix(GPU)
+    return int(number) if number.isdigit() else 0
+
+
+def _gpu(samples: Samples, source: str, start_at: int, end_at: int) -> GpuSummary:
+    described = {name: _sampled(samples, source, name, unit, start_at, end_at) for name, unit in _DESCRIBED.items()}
+    _, total = samples.series("memory_total_bytes", source)
+    return GpuSummary(
+        index=_index(source),
+        samples=max((n for n, _ in described.values()), default=0),
+        **{name: sampled for name, (_, sampled) in described.items()},
+        memory_total_bytes=float(total[-1]) if len(total) else None,
+        throttled=_throttled(samples.series("throttle_reasons", source), start_at, end_at),
+        energy=energy(samples.series("energy_j", source), samples.series("power_w", source), start_at, end_at),
+    )
+
+
+def _sampled(
+    samples: Samples, source: str, name: str, unit: str, start_at: int, end_at: int
+) -> tuple[int, Sampled | None]:
+    """How many samples lie in the window, and what they come to."""
+    at, values = samples.series(name, source)
+    inside = values[(at >= start_at) & (at <= end_at)]
+    if not len(inside):
+        return 0, None
+    mean, least, most = float(inside.mean()), float(inside.min()), float(inside.max())
+    return len(inside), Sampled(unit=unit, mean=mean, min=least, max=most)
+
+
+def _throttled(series: Series, start_at: int, end_at: int) -> dict[str, float]:
+    """Share of the samples with each reason for a lower clock; those that are as set are left out."""
+    at, masks = series
+    inside = masks[(at >= start_at) & (at <= end_at)].astype(np.int64)
+    words = [throttle_words(int(mask)) for mask in inside]
+    reasons = sorted({word for each in words for word in each if word not in HARMLESS})
+    return {reason: sum(reason in each for each in words) / len(words) for reason in reasons}
+
+
+def energy(counter: Series, power: Series, start_at: int, end_at: int) -> Energy:
+    """Joules from start to end: by the GPU's own counter, else from its power. The interval is what is certain."""
+    counted = _by_counter(*counter, start_at, end_at)
+    return counted if counted is not None else _by_power(*power, start_at, end_at)
+
+
+def _by_counter(at: Ints, joules: Floats, start_at: int, end_at: int) -> Energy | None:
+    """Between two readings it grew by their difference, when in between is not known: read at the window's edges as if
+    evenly, at least from the first reading inside to the last, at most from the last before to the first behind."""
+    if len(at) < 2 or at[0] > start_at or at[-1] < end_at or (np.diff(joules) < 0).any():
+        return None
+    first_in, last_in = np.searchsorted(at, start_at), np.searchsorted(at, end_at, side="right") - 1
+    last_before, first_behind = np.searchsorted(at, start_at, side="right") - 1, np.searchsorted(at, end_at)
+    least = max(0.0, float(joules[last_in] - joules[first_in])) if last_in >= first_in else 0.0
+    most = float(joules[first_behind] - joules[last_before])
+    middle = float(np.interp(end_at, at, joules) - np.interp(start_at, at, joules))
+    return Energy(j=middle, interval=(least, most), by="energy counter")
+
+
+def _by_power(at: Ints, watts: Floats, start_at: int, end_at: int) -> Energy:
+    """Trapezoids; the interval has the lower and the higher reading of each stretch held all through it."""
+    if len(at) < 2 or at[0] > start_at or at[-1] < end_at:
+        return Energy(j=None, why="power was not sampled from the window's start to its end")
+    inside = at[(at > start_at) & (at < end_at)]
+    edges = np.concatenate(([start_at], inside, [end_at]))
+    first, last = np.searchsorted(at, start_at, side="right") - 1, np.searchsorted(at, end_at)
+    gap_s = float(np.diff(at[first : last + 1]).max()) / NANOSECONDS
+    if gap_s > LONGEST_GAP_S:
+        return Energy(j=None, why=f"power was not sampled for {gap_s:.1f} s")
+    level = np.interp(edges, at, watts)
+    spans = np.diff(edges) / NANOSECONDS
+    low, high = np.minimum(level[1:], level[:-1]), np.maximum(level[1:], level[:-1])
+    interval = float((low * spans).sum()), float((high * spans).sum())
+    return Energy(j=float(((low + high) / 2 * spans).sum()), interval=interval, by="power")
+
+
+def _together(parts: list[Energy]) -> Energy:
+    missing = next((part for part in parts if part.j is None), None)
+    if missing is not None:
+        return missing
+    ends = [part.interval or OPEN for part in parts]
+    return Energy(
+        j=sum(part.j or 0.0 for part in parts),
+        interval=(sum(low or 0.0 for low, _ in ends), sum(high or 0.0 for _, high in ends)),
+        by=" and ".join(sorted({part.by or "" for part in parts})),
+    )
+
+
+def gpu_values(gpu: GpusSummary, output_tokens: float | None, requests: float | None) -> dict[str, Value]:
+    """Energy per token and request, and the GPUs' power, use and memory, as quantities of the run."""
+    power = [of.power_w for of in gpu.gpus]
+    memory = [of.memory_used_bytes for of in gpu.gpus]
+    used = [of.utilization_share for of in gpu.gpus]
+    values = {
+        "energy_per_output_token": _per(gpu.energy, output_tokens, "J/token", "Energy per output token"),
+        "energy_per_request": _per(gpu.energy, requests, "J/request", "Energy per request"),
+        "gpu_power": _of_all([of.mean if of else None for of in power], sum, "W", "GPU power"),
+        "gpu_utilization": _of_all([of.mean if of else None for of in used], _mean, "share", "GPU utilization"),
+        "gpu_memory_max": _of_all([of.max if of else None for of in memory], sum, "bytes", "GPU memory, at most"),
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _per(spent: Energy, n: float | None, unit: str, title: str) -> Value | None:
+    if spent.j is None or not n:
+        return None
+    low, high = spent.interval or OPEN
+    interval = None if low is None or high is None else (low / n, high / n)
+    return Value(value=spent.j / n, unit=unit, direction="lower", title=title, interval=interval)
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values))
+
+
+def _of_all(values: list[float | None], join: Callable[[list[float]], float], unit: str, title: str) -> Value | None:
+    """None where one of the GPUs does not tell."""
+    known = [value for value in values if value is not None]
+    return Value(value=join(known), unit=unit, title=title) if known and len(known) == len(values) else None
+
+
+# -- host ------------------------------------------------------------------------------------------------------------
+
+BUSY = 0.95  # of all cores: whatever is done about the client, another process has the core
+STOLEN = 0.02  # of the cores' time: above it, late sends and uncertain reads have a cause that we cannot help
+_AVERAGED = ("cpu_share", "steal_share", "cpu_pressure_share", "received_bytes_per_s", "sent_bytes_per_s")
+
+
+def host_summary(samples: Samples, start_at: int, end_at: int) -> HostSummary | None:
+    """None where the host was not sampled. A sample covers the time since the one before: the first behind the end
+    still belongs to the load."""
+    if not samples.source.mask(HOST).any():
+        return None
+    averages: dict[str, float | None] = {}
+    for name in (*_AVERAGED, "retransmitted_segments_per_s"):
+        at, values = samples.series(name, HOST)
+        chosen = values[(at > start_at) & (at <= _first_behind(at, end_at))]
+        averages[name] = float(chosen.mean()) if len(chosen) else None
+    _, available = samples.series("memory_available_bytes", HOST)
+    least = float(available.min()) if len(available) else None
+    return HostSummary(**averages, least_memory_available_bytes=least)
+
+
+def _first_behind(at: Any, end_at: int) -> int:
+    later = at[np.searchsorted(at, end_at) :]
+    return int(later[0]) if len(later) else end_at
+
+
+def scarcity(host: HostSummary | None) -> tuple[str, str] | None:
+    """(code, text) of what keeps a client from its cores, where more workers would not help: `this machine's hypervisor
+    took the cores away for 4.1% of the time`."""
+    stolen, busy = (host.steal_share or 0.0, host.cpu_share or 0.0) if host else (0.0, 0.0)
+    if stolen > STOLEN:
+        return "stolen_cores", f"this machine's hypervisor took the cores away for {stolen:.1%} of the time"
+    if busy > BUSY:
+        return "busy_machine", f"all cores of this machine were busy for {busy:.0%} of the time"
+    return None

@@ -1,0 +1,194 @@
+"""The typed parts of a run as JSON and back. Documents of older schema versions are brought to the present form here,
+and nowhere else."""
+
+import functools
+import re
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from inferometer.errors import StoreError
+from inferometer.record.schema import schema_of
+from inferometer.record.summary import (
+    Adjusted,
+    Backlog,
+    Concurrency,
+    Failures,
+    Goal,
+    InputTokens,
+    MeasureSummary,
+    OutputTokens,
+    PrecisionResult,
+    Sessions,
+    Startup,
+    Steadiness,
+    Summary,
+    Trend,
+    WindowSummary,
+)
+from inferometer.record.verdict import Reason, Verdict
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_WHERE_KNOWN = ("tokens", "adjusted", "title", "direction", "formula")  # of a measure; left out where they are None
+_EMPTY = (WindowSummary, Concurrency, Failures)  # always there; null in JSON where a run has none
+_FLAT: dict[type, str] = {  # whose entries are written as fields of its own
+    MeasureSummary: "statistics",
+    Adjusted: "statistics",
+    Sessions: "measures",
+}
+_STATISTIC = re.compile(r"mean|std|min|max|p\d+(\.\d+)?")
+
+
+# -- to JSON ---------------------------------------------------------------------------------------------------------
+
+
+def document_of(value: Any) -> Any:
+    """A part of a run as plain data, ready for JSON. Statistics of a measure are written as its own fields, `p99`, as
+    are the measures of sessions."""
+    if isinstance(value, _EMPTY) and value == type(value)():
+        return None
+    if isinstance(value, msgspec.Struct):
+        flat, left_out = _FLAT.get(type(value)), _WHERE_KNOWN if isinstance(value, MeasureSummary) else ()
+        document: dict[str, Any] = {}
+        for name in value.__struct_fields__:
+            part = getattr(value, name)
+            if name == flat:
+                document |= document_of(part)
+            elif part is not None or name not in left_out:
+                document[name] = document_of(part)
+        return document
+    if isinstance(value, dict):
+        return {name: document_of(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [document_of(part) for part in value]
+    return value
+
+
+def summary_document(summary: Summary) -> dict[str, Any]:
+    return {"schema": schema_of("summary"), **document_of(summary)}
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    return {"schema": schema_of("verdict"), **document_of(verdict)}
+
+
+# -- from JSON -------------------------------------------------------------------------------------------------------
+
+
+def summary_from(document: Mapping[str, Any]) -> Summary:
+    """Of any version up to the present one. A `StoreError` names the field that cannot be read."""
+    return _converted(document, Summary)
+
+
+def verdict_from(document: Mapping[str, Any]) -> Verdict:
+    return _converted(document, Verdict)
+
+
+def _converted(document: Mapping[str, Any], kind: type[T]) -> T:
+    present = _present(document, kind)
+    try:
+        return msgspec.convert(present, kind)
+    except msgspec.ValidationError:
+        where, why = _wrong(present, kind)
+        raise StoreError(f"its {kind.__name__.lower()} cannot be read: {where}: {why}") from None
+
+
+def _present(value: Any, kind: Any) -> Any:
+    """A document in the form of its type, under the present names. What has another type is left as it is."""
+    form, inner = _form(kind)
+    if form is int and isinstance(value, float) and value.is_integer():  # some tools write counts as 8.0
+        return int(value)
+    if form is list and isinstance(value, list):
+        return [_present(part, inner) for part in value]
+    if form is dict and isinstance(value, Mapping):
+        return {name: _present(part, inner) for name, part in value.items()}
+    if not _is_struct(form) or not isinstance(value, Mapping):
+        return value
+    fields = _fields(form)
+    named = _gathered(_renamed(value, form), form)
+    return {
+        name: _present(part, fields[name])
+        for name, part in named.items()
+        if name in fields and not (part is None and fields[name] in _EMPTY)
+    }
+
+
+def _gathered(document: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Fields that `document_of` wrote flat into their mapping. Fields of a newer version are none of them."""
+    flat = _FLAT.get(kind)
+    if flat is None or (kind is Sessions and flat in document):
+        return dict(document)
+    own = {name: part for name, part in document.items() if name in _fields(kind) and name != flat}
+    rest = {name: part for name, part in document.items() if name not in own}
+    inside = {name: part for name, part in rest.items() if kind is Sessions or _is_statistic(name, part)}
+    return own | {flat: inside}
+
+
+def _is_statistic(name: str, value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or number or _STATISTIC.fullmatch(name) is not None
+
+
+# -- older versions --------------------------------------------------------------------------------------------------
+
+_WORD = {"word": "status"}
+_ASKED = {"asked": "requested", "asked_against_reported": "requested_against_reported"}
+_FORMER: dict[type, dict[str, str]] = {  # names of version 1
+    Verdict: {"word": "status", "reasons": "doubts"},
+    Reason: {"word": "status", "severity": "status"},  # a start wrote the second
+    **dict.fromkeys((Trend, Steadiness, Backlog, Goal), _WORD),
+    **dict.fromkeys((Concurrency, PrecisionResult, InputTokens, OutputTokens), _ASKED),
+    Startup: {"asked_sleep": "requested_sleep"},
+}
+
+
+def _renamed(document: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
+    former = _FORMER.get(kind)
+    return {former.get(name, name): part for name, part in document.items()} if former else document
+
+
+# -- types -----------------------------------------------------------------------------------------------------------
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+@functools.cache
+def _fields(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+@functools.cache
+def _form(kind: Any) -> tuple[Any, Any]:
+    """What a type is where it is not None, and what a list or a mapping is of."""
+    kinds = [each for each in get_args(kind) if each is not NoneType]
+    if NoneType in get_args(kind):
+        return _form(kinds[0]) if len(kinds) == 1 else (None, None)
+    origin = get_origin(kind)
+    return (origin, kinds[-1]) if origin in (list, dict) else (kind, None)
+
+
+def _wrong(value: Any, kind: Any, where: str = "") -> tuple[str, str]:
+    """The first place in a document that has not its type, `measures.ttft.p99`, and what is wrong there."""
+    form, inner = _form(kind)
+    parts: dict[str, tuple[Any, Any]] = {}
+    if form is list and isinstance(value, list):
+        parts = {str(number): (part, inner) for number, part in enumerate(value)}
+    elif isinstance(value, Mapping) and (form is dict or _is_struct(form)):
+        fields = dict.fromkeys(value, inner) if form is dict else _fields(form)
+        parts = {name: (part, fields[name]) for name, part in value.items()}
+    for name, (part, of) in parts.items():
+        try:
+            msgspec.convert(part, of)
+        except msgspec.ValidationError:
+            flat = _is_struct(form) and _FLAT.get(form) == name
+            return _wrong(part, of, where if flat else f"{where}.{name}".lstrip("."))
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        return where or "it", str(error).split(" - at ")[0]
+    raise AssertionError(f"{where} is as it should be")

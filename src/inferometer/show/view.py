@@ -1,0 +1,41 @@
+"""A run as a person reads it, by its kind: measured by us, imported, offline, a start, or somebody's own benchmark."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from inferometer.record.run import Run
+from inferometer.record.sanitize import harmless
+from inferometer.show.imported import print_imported
+from inferometer.show.offline import print_benchmark, print_offline
+from inferometer.show.startup import print_startup
+from inferometer.show.summary import print_summary
+
+VIEWS = {"latency": print_offline, "throughput": print_offline, "startup": print_startup, "benchmark": print_benchmark}
+WIDTH = 100  # of a text that goes to no terminal
+
+
+def print_view(run: Run, to: Console, *, measures: bool = False, slices: bool = False, slow: int = 0) -> None:
+    if run.source is not None:
+        print_imported(run, to, measures=measures, slices=slices, slow=slow)
+    elif run.kind in VIEWS:
+        VIEWS[run.kind](run, to)
+    else:
+        print_summary(run, to, measures=measures, slices=slices, slow=slow)
+
+
+def run_text(run: Run) -> str:
+    """What the terminal shows, without colours: what `print(run)` prints."""
+    out = StringIO()
+    to = Console(
+        file=out,
+        width=WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,  # it would draw in the notebook, and give no text
+    )
+    print_view(run, to)
+    return harmless(out.getvalue()).rstrip()

@@ -1,0 +1,161 @@
+"""Keeps a run that is made in one piece: an offline batch, a startup, an imported result, somebody's own benchmark."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from inferometer.errors import StoreError
+from inferometer.record.columns import Records
+from inferometer.record.encoding import summary_document, verdict_document
+from inferometer.record.files import sync, told
+from inferometer.record.parquet import write_parquet, write_samples
+from inferometer.record.run import Kind, Run, State
+from inferometer.record.sample import Samples
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Verdict
+from inferometer.store.folder import (
+    PLAN,
+    RECORDS,
+    SAMPLES,
+    about_run,
+    json_bytes,
+    made_folder,
+    plan_bytes,
+    readers,
+)
+from inferometer.store.manifest import MANIFEST, facts_of, manifest_bytes, manifest_of
+from inferometer.store.marks import MARKS
+from inferometer.store.shapes import checked, decoded_summary, decoded_verdict, unusable
+from inferometer.store.store import Place, open_store
+
+DRAFT = ".draft-"
+
+
+def keep(
+    store: Place,
+    *,
+    kind: Kind,
+    plan: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    summary: Summary,
+    verdict: Verdict,
+    started: datetime | None = None,
+    state: State = "complete",
+    source: str | None = None,
+    records: Records | None = None,
+    samples: Samples | None = None,
+    files: Mapping[str, bytes] | None = None,
+) -> Run:
+    """Write the folder of a run whose numbers are known already, and enter it in the index. `files` are kept beside
+    it as they are: a log, the result of another tool. The folder is seen whole or not at all."""
+    kept_in = open_store(store)
+    started = started or datetime.now(UTC)
+    about = about_run(started.isoformat(timespec="milliseconds"), state, kind, source)
+    parts = {
+        "environment": environment,
+        "summary": summary_document(summary),
+        "verdict": verdict_document(verdict),
+        "run": about,
+    }
+    contents = {f"{name}.json": content for name, content in _contents(plan, parts).items()}
+    with _draft(kept_in.home) as draft:
+        if records is not None:
+            write_parquet(records, draft / RECORDS)
+        if samples is not None:
+            write_samples(samples, draft / SAMPLES)
+        _write(draft, {PLAN: plan_bytes(plan), **contents, **(files or {})}, to_disk=source is None)
+        folder = _placed(draft, kept_in.home, started)
+    kept = _run(folder, plan, contents)
+    with suppress(StoreError):  # the index follows the folders by itself
+        return kept_in.add(kept)
+    return kept
+
+
+class Unkeepable(StoreError):
+    """Something in it no file or index of ours could hold; nothing was kept."""
+
+
+def _contents(plan: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+    """The files of a run, if they can be read again as that: what cannot is refused before anything is written."""
+    contents = {}
+    try:
+        checked(dict(plan), "plan", "plan")
+        for name, part in parts.items():
+            if wrong := unusable(part):
+                raise StoreError(f"{name}: {wrong}")
+            contents[name] = json_bytes(name, part)
+            content = checked(orjson.loads(contents[name]), name, name)
+            if name == "summary":
+                decoded_summary(content, name)
+            elif name == "verdict":
+                decoded_verdict(content, name)
+    except StoreError as error:
+        raise Unkeepable(error.message) from error
+    return contents
+
+
+@contextmanager
+def _draft(home: Path) -> Iterator[Path]:
+    """A folder that nobody sees, gone if it was not placed."""
+    with told(home):
+        (home / "runs").mkdir(parents=True, exist_ok=True)
+        path = Path(tempfile.mkdtemp(prefix=DRAFT, dir=home / "runs"))
+    try:
+        yield path
+    finally:
+        if path.exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(draft: Path, contents: Mapping[str, bytes], *, to_disk: bool) -> None:
+    """Everything, and the manifest. What was imported is not waited for: after a power cut it can be imported again,
+    and the manifest tells whether it has to be."""
+    facts = manifest_of(draft) | {name: facts_of(content) for name, content in contents.items() if name != MARKS}
+    for name, content in {**contents, MANIFEST: manifest_bytes(facts)}.items():
+        with told(draft / name):
+            (draft / name).write_bytes(content)
+            if to_disk:
+                sync(draft / name)
+
+
+def _placed(draft: Path, home: Path, started: datetime) -> Path:
+    """Under an id of its own: the empty folder of that name is ours alone."""
+    with told(draft):
+        draft.chmod(0o755 & ~_umask())
+        path = made_folder(home, started)
+        draft.replace(path)
+    return path
+
+
+def _run(folder: Path, plan: Mapping[str, Any], contents: Mapping[str, bytes]) -> Run:
+    """As it would be read from its folder."""
+    parts = {name.removesuffix(".json"): orjson.loads(content) for name, content in contents.items()}
+    about = parts.pop("run")
+    for part in parts.values():
+        del part["schema"]
+    return Run(
+        id=folder.name,
+        started_at=about["started"],
+        plan=dict(plan),
+        environment=parts["environment"],
+        summary=decoded_summary(parts["summary"], folder),
+        verdict=decoded_verdict(parts["verdict"], folder),
+        state=about["state"],
+        kind=about["kind"],
+        source=about.get("source"),
+        folder=folder,
+        **readers(folder),
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,45 @@
+"""The guide to Python is true: its blocks run, one after the other, in one namespace."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+SHORTER = {'"10s"': '"1s"', '"60s"': '"20s"', 'step="30s", steps=6': 'step="1s", steps=1'}  # for less time
+NEEDS = {"to_pandas": "pandas", "to_polars": "polars"}  # no part of Inferometer
+
+
+def test_blocks_run_in_order(tmp_path, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "guide"}
+    for number, block in enumerate(BLOCKS):
+        if any(word in block and importlib.util.find_spec(module) is None for word, module in NEEDS.items()):
+            continue
+        for long, short in SHORTER.items():
+            block = block.replace(long, short)
+        exec(compile(block, f"block {number} of docs/guides/python.md", "exec"), namespace)
+    assert namespace["run"].status == "valid"
+    assert namespace["table"].num_rows > 0
+    assert namespace["comparison"].changes
+    assert [row.state for row in namespace["swept"].rows] == ["complete", "complete"]
+    assert (tmp_path / "report.html").exists()
+
+
+def test_every_function_of_the_front_door_is_shown():
+    import inferometer
+
+    functions = {name for name in inferometer.__all__ if name[0].islower()} - {"load_run", "plan_from", "read_plan"}
+    assert not [name for name in functions if f"inferometer.{name}(" not in GUIDE]
+
+
+def test_every_keyword_is_named():
+    from inferometer.conduct.front import KEYWORDS
+
+    assert not [name for name in KEYWORDS if f"`{name}`" not in GUIDE]
+
+
+def test_the_readme_leads_here():
+    assert "docs/guides/python.md" in (ROOT / "README.md").read_text(encoding="utf-8")
