@@ -10,6 +10,11 @@ error, and the run is kept. What the command line can, Python can:
     run.chart("ttft_cdf")                         # draws itself in a notebook
 """
 
+import sys
+
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:  # of `python -m inferometer`: its first place to import from is
+    del sys.path[0]  # the working folder, whose modules would be run in place of the standard library's
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

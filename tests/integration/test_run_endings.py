@@ -106,7 +106,7 @@ ENDINGS = {
         ("% of requests failed (", " status_503; the first: the model is on fire"),
     ),
     "most failed": Ending(
-        mostly(20, "503"), "complete", INVALID, 4, (), ("95% of requests failed", "the first: "), {"failed_requests"}
+        mostly(20, "503"), "complete", INVALID, 4, (), ("% of requests failed", "the first: "), {"failed_requests"}
     ),
     "all failed": Ending(always("503"), "complete", INVALID, 4, (), ("None of 60 requests",), {"nothing_answered"}),
     "all failed, which a limit judges": Ending(always("503"), "complete", INVALID, 1, limit("failure_rate < 5%")),

@@ -91,7 +91,7 @@ def test_a_closed_loop_has_no_arrivals():
 def test_a_million_arrivals_are_cheap():
     began = time.process_time()
     deque(islice(Arrivals(Load(type="gamma", cv=2, rate=1000), 0), 1_000_000), maxlen=0)
-    assert time.process_time() - began < 1.5
+    assert time.process_time() - began < 10  # 0.5 s on a quiet core
 
 
 def test_a_class_sends_the_same_when_another_is_switched_off():

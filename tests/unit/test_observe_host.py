@@ -7,6 +7,7 @@ import pytest
 from inferometer.measure.hardware import host_summary, scarcity
 from inferometer.observe.host import HostSampler
 from inferometer.record.sample import Sample, Samples
+from inferometer.record.summary import HostSummary
 
 FILES = {
     "stat": "cpu  100 0 50 800 10 0 20 20 0 0\ncpu0 1 1 1 1\n",
@@ -67,10 +68,10 @@ def test_the_share_of_the_load_is_averaged_and_named():
     shares = [0.5, 0.01, 0.05, 0.06]  # before the load, in it twice, and the one that covers its end
     samples = Samples.of([Sample("host", "steal_share", at * 10, share) for at, share in enumerate(shares)])
     found = host_summary(samples, 0, 25)
-    assert found["steal_share"] == pytest.approx(0.04)
-    assert found["cpu_share"] is None
+    assert found.steal_share == pytest.approx(0.04)
+    assert found.cpu_share is None
     text = "this machine's hypervisor took the cores away for 4.0% of the time"
     assert scarcity(found) == ("stolen_cores", text)
-    assert scarcity({"steal_share": 0.01, "cpu_share": 0.5}) is None and scarcity(None) is None
-    assert scarcity({"steal_share": None, "cpu_share": 0.99})[0] == "busy_machine"
+    assert scarcity(HostSummary(steal_share=0.01, cpu_share=0.5)) is None and scarcity(None) is None
+    assert scarcity(HostSummary(cpu_share=0.99))[0] == "busy_machine"
     assert host_summary(Samples.of([]), 0, 25) is None
