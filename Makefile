@@ -3,6 +3,8 @@
 # make check  format, lint, types and the import contract
 # make build  wheel and source distribution in dist/
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
+# make test-ray  install Ray (490 MB) and run workers on a real cluster of three nodes (five minutes)
+# make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
@@ -11,7 +13,7 @@ BIN := .venv/bin
 ARGS ?=
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines check chaos build bench docs clean
+.PHONY: run test test-engines test-routers test-ray check chaos build bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -24,6 +26,14 @@ test-engines:
 	sh deploy/install-engines.sh "$(PYTHON)" .venv-engines
 	sh deploy/install-llama.sh .venv-engines
 	INFEROMETER_ENGINES=1 INFEROMETER_MODELS=.venv-engines .venv-engines/bin/python -m pytest -s tests/engines $(ARGS)
+
+test-ray: .venv/ray
+	$(BIN)/python -m build --wheel --outdir dist
+	INFEROMETER_RAY=1 INFEROMETER_WHEEL="$$(ls dist/*.whl | tail -1)" $(BIN)/python -m pytest -s tests/on_ray $(ARGS)
+
+test-routers: .venv/test
+	sh deploy/install-routers.sh "$(PYTHON)" .venv-routers
+	INFEROMETER_ROUTERS=.venv-routers $(BIN)/python -m pytest -s tests/routers $(ARGS)
 
 check: .venv/check
 	$(BIN)/ruff format --check src tests bench docs
@@ -55,7 +65,7 @@ clean:
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-.venv/core: .venv/pip pyproject.toml constraints.txt setup.py src/inferometer/wire/_reader.c
+.venv/core: .venv/pip pyproject.toml constraints.txt setup.py src/inferometer/wire/_reader.c src/inferometer/router/_relay.c
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $@
 
@@ -64,6 +74,10 @@ clean:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps dashscope
 	@sh deploy/install-chromium.sh
+	@touch $@
+
+.venv/ray: .venv/test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,ray]'
 	@touch $@
 
 .venv/check: .venv/test

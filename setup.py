@@ -1,11 +1,14 @@
-"""The one thing that pyproject.toml cannot say: a compiled reader that is built where it can be, and missed nowhere."""
+"""The one thing that pyproject.toml cannot say: compiled parts that are built where they can be, and missed nowhere."""
 
 import sys
 
 from setuptools import Extension, setup
 
-READER = Extension(
-    "inferometer.wire._reader", ["src/inferometer/wire/_reader.c"], extra_compile_args=["-O2"], optional=True
-)
 
-setup(ext_modules=[READER] if sys.platform.startswith("linux") else [])
+def compiled(module: str) -> Extension:
+    source = f"src/{module.replace('.', '/')}.c"
+    return Extension(module, [source], extra_compile_args=["-O2"], optional=True)
+
+
+PARTS = [compiled("inferometer.wire._reader"), compiled("inferometer.router._relay")]
+setup(ext_modules=PARTS if sys.platform.startswith("linux") else [])

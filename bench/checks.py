@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from inferometer.judge.check import check
+from inferometer.record.encoding import summary_from
+from inferometer.record.environment import Environment
 from inferometer.record.run import Run
+from inferometer.record.verdict import Verdict
 
 SERIES, RUNS, FIRST, AT, CV = 20, 100, 20, 60, 0.01
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,9 +33,9 @@ def history(tpot_s: list[float]) -> list[Run]:
             id=str(number),
             started_at=(START + timedelta(days=number)).isoformat(),
             plan={},
-            environment={},
-            summary={"loop": "closed", "measures": {"tpot": {"mean": value}}},
-            verdict={"word": "valid", "reasons": []},
+            environment=Environment(),
+            summary=summary_from({"loop": "closed", "measures": {"tpot": {"mean": value}}}),
+            verdict=Verdict(status="valid"),
         )
         for number, value in enumerate(tpot_s)
     ]
@@ -40,7 +43,7 @@ def history(tpot_s: list[float]) -> list[Run]:
 
 def alarms(level: np.ndarray, draw: np.random.Generator) -> list[bool]:
     line = history((0.02 * level * draw.normal(1, CV, RUNS)).tolist())
-    return [check(line[:at], line[at]).word == "worse" for at in range(FIRST, RUNS)]
+    return [check(line[:at], line[at]).status == "worse" for at in range(FIRST, RUNS)]
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from _common import parser, print_rows
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.measure.answers import Answers
-from inferometer.measure.registry import each_of
+from inferometer.measure.registry import request_values
 from inferometer.plan.reading import plan_from
 from inferometer.simulator.metronome_events import MODEL
 from inferometer.simulator.metronome_process import compare, quantile_s, running_metronome
@@ -67,7 +67,7 @@ def measured(store: Path, observe: Any, rate: float, seconds: float) -> dict[str
         truth = metronome.truth()
     records = made.records
     assert records is not None
-    delays = sorted(each_of("send_delay", Answers.of(records)) * 1e3)
+    delays = sorted(request_values("send_delay", Answers.of(records)) * 1e3)
     errors = np.abs(compare(records, truth).read_error)
     host, observer = made.summary.host, made.summary.observer
     return {

@@ -57,7 +57,7 @@ def row(share: float, waits: float, service_s: float, step_s: float, seed: int) 
         )
         _, stolen = shares(times, cpu_times(Path("/")))
     truth = true_rate(waits * service_s, share, service_s)
-    low, high = found.found.low or math.nan, found.found.high or math.nan
+    low, high = found.result.low or math.nan, found.result.high or math.nan
     best = math.sqrt(low * high)
     return {
         "limit": f"p{share * 100:g} < {limit_s * 1e3:.2f} ms",
@@ -65,7 +65,7 @@ def row(share: float, waits: float, service_s: float, step_s: float, seed: int) 
         "found": f"{low:.5g}..{high:.5g}",
         "off by": f"{best / truth - 1:+.1%}",
         "steps": len(found.steps),
-        "outcome": found.found.outcome,
+        "outcome": found.result.outcome,
         "stolen": stolen,
     }
 
@@ -73,7 +73,7 @@ def row(share: float, waits: float, service_s: float, step_s: float, seed: int) 
 def tell(step: Step) -> None:
     """Progress: a search takes some ten minutes."""
     share = step.attained[0].share or math.nan
-    print(f"{step.load:.4g}/s for {step.length_s:.0f} s: {share:.2%}, {step.word}", file=sys.stderr, flush=True)
+    print(f"{step.load:.4g}/s for {step.length_s:.0f} s: {share:.2%}, {step.status}", file=sys.stderr, flush=True)
 
 
 def plan_of(url: str) -> dict[str, Any]:

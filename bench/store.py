@@ -73,7 +73,7 @@ def measured(index: str, store: Store, number: int) -> list[dict[str, Any]]:
     rows.append(row(index, f"keep {len(many):,} runs in a batch", took, len(many) / took))
     took = timed(store.reindex, 1)
     rows.append(row(index, "reindex from the folders", took, number / took))
-    return rows + [row(index, f"list {what}", timed(lambda how=how: store.runs(**how))) for what, how in LISTS.items()]
+    return rows + [row(index, f"list {what}", timed(lambda how=how: store.runs(**how))) for what, how in LISTS.items()]  # type: ignore[misc]
 
 
 def kept_together(store: Store, runs: list[dict[str, Any]]) -> None:

@@ -98,6 +98,7 @@ def numbers(streams: int, events: int, floor_cpu: float | None, made: Measured) 
         "floor s/M": None if floor_cpu is None else floor_cpu / million,
         "x floor": None if floor_cpu is None else made.client.cpu_s / floor_cpu,
         **errors(compared),
+        **spans(made.records),
         "server late p99": ms(quantile_s(made.truth.lateness(), 0.99)),
         "stolen": made.client.stolen,
         "failed": len(made.records) - int(made.records.outcome.mask("ok").sum()) + compared.unmatched,
@@ -115,6 +116,17 @@ def errors(compared: Comparison) -> dict[str, Any]:
         "max": ms(quantile_s(reads, 1.0)),
         "inside": float(inside.mean()) if len(inside) else None,
         "exact": float((compared.slack == 0).mean()) if len(inside) else None,
+    }
+
+
+def spans(records: Records) -> dict[str, Any]:
+    """How uncertain the reads that are not exact are, and the first ones among them."""
+    first = records.read_slack[records.read_offsets[:-1][records.read_counts() > 0]]
+    uncertain, first = (slack[slack > 0] for slack in (records.read_slack, first))
+    return {
+        "slack p50": ms(quantile_s(uncertain, 0.5)),
+        "slack p99": ms(quantile_s(uncertain, 0.99)),
+        "first slack p99": ms(quantile_s(first, 0.99)),
     }
 
 

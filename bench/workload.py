@@ -53,7 +53,7 @@ def workloads(tokens: int, tokenizer: str | None) -> dict[str, dict[str, Any]]:
         "lognormal": spread,
         "shared prefix": plain | {"prefix": {"tokens": tokens // 2, "groups": 64, "zipf": 1.0}},
     }
-    return found if tokenizer is None else found | {"tokenizer": plain | {"tokenizer": tokenizer}}
+    return found if tokenizer is None else found | {"tokenizer": plain | {"tokenizer": tokenizer}}  # type: ignore[return-value]
 
 
 def row(name: str, workload: dict[str, Any], workers: int, rate: float, seconds: float) -> dict[str, Any]:

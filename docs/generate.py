@@ -152,7 +152,7 @@ def measures_page() -> Iterator[str]:
 
     yield "# Measures\n"
     yield "`first_at` and `last_at` are the first and last read that carried a token."
-    yield "Instants are nanoseconds on one monotonic clock, measures are in the unit named.\n"
+    yield "Timestamps are nanoseconds on one monotonic clock; measures are in the given unit.\n"
     yield "| measure | title | unit | better | formula | |\n|---|---|---|---|---|---|"
     for name, measure in REGISTRY.items():
         told = measure.name
@@ -165,47 +165,34 @@ def measures_page() -> Iterator[str]:
 # -- results ---------------------------------------------------------------------------------------------------------
 
 FILES = {
-    "run.json": "when it started, its state and kind: `run` of the document below",
-    "plan.yaml": "the plan with all defaults; `inferometer run plan.yaml` does it again. Secrets are not in it",
+    "run.json": "start time, state and kind: `run` of the document below",
+    "plan.yaml": "the plan with all defaults and without secrets; `inferometer run plan.yaml` repeats the run",
     "environment.json": "machine, versions, target: `environment` of the document below",
     "summary.json": "the numbers: `summary` of the document below",
     "verdict.json": "whether they can be trusted: `verdict` of the document below",
     "records.parquet": "one row per request, see [records.parquet](#recordsparquet)",
-    "samples.parquet": "what was sampled beside the load, see [samples.parquet](#samplesparquet)",
-    "shards.json": "the clock of each worker, and which logs were broken",
+    "samples.parquet": "telemetry sampled during the load, see [samples.parquet](#samplesparquet)",
+    "shards.json": "the clock of each worker, and damaged logs",
     "manifest.json": "size and SHA-256 of every other file, written last: a run without it was killed",
-    "marks.json": "tags, baselines and the experiment that it is a case of; the one file that may change later",
-    "log-N.bin, log-observer.bin": "records and samples while the load goes on; gone once they are in Parquet files",
-    "server.log": "what a server that we started printed; `prepare-N.log` of the steps before it, `engine.log` of an "
-    "offline engine, `stdout.log` and `stderr.log` of a benchmark of your own, `matched.log` of a startup",
-}
-ENVIRONMENT = {
-    "inferometer": "version of Inferometer",
-    "command": "as it was typed, secrets removed",
-    "machine": "host, CPU, cores, memory and their limits, load before the run",
-    "gpu": "the GPUs of this machine with driver and memory; null: none",
-    "system": "kernel, distribution, container, clock source, limits",
-    "python": "version, and those of the packages that matter",
-    "git": "commit of the working folder, and whether something was changed since",
-    "workers": "processes that send the load",
-    "target": "what answered: URLs, models, server, version, context length",
-    "nonce": "what makes the prompts of this run new to a cache; those of datasets stay as they are",
-    "server": "how the server was started, where we did: command, version, log",
+    "marks.json": "tags, baselines and experiment of the run; the only file that may change later",
+    "log-N.bin, log-observer.bin": "records and samples during the load; deleted once the Parquet files are written",
+    "server.log": "output of a started server; `prepare-N.log` of its prepare steps, `engine.log` of an "
+    "offline engine, `stdout.log` and `stderr.log` of your own benchmark, `matched.log` of a startup",
 }
 RUN = {
     "id": "name of the run and of its folder",
-    "started": "wall clock, ISO 8601 with its zone",
-    "folder": "where it is kept; null: nowhere",
-    "state": "how it ended, as below",
-    "kind": "what was measured, as below",
+    "started": "wall clock time, ISO 8601 with time zone",
+    "folder": "folder of the run; null: not stored",
+    "state": "how the run ended, see below",
+    "kind": "what was measured, see below",
     "source": "only of an imported run: the format that it came from",
 }
 SAMPLES = {
     "source": "what was sampled: the endpoint, the GPU, the host",
-    "name": "of the series",
-    "at": "instant in nanoseconds, on the clock of the records",
+    "name": "name of the series",
+    "at": "timestamp in nanoseconds, on the clock of the records",
     "value": "in the unit of the series",
-    "labels": "of a series of a metrics endpoint",
+    "labels": "labels of a series of a metrics endpoint",
 }
 _PLAIN = {int: "whole number", float: "number", str: "text", bool: "true or false", bytes: "bytes", Any: "any"}
 _UNITS = (  # by the end of a name
@@ -230,21 +217,21 @@ def results_page() -> Iterator[str]:
     from inferometer.record.verdict import Verdict
 
     yield "# Results\n"
-    yield "A run is kept in a folder, `<store>/runs/<id>`; `inferometer show RUN --json` prints everything but its"
+    yield "A run is stored in a folder, `<store>/runs/<id>`; `inferometer show RUN --json` prints everything but its"
     yield "tables as one document, and [Python](../guides/python.md) has the same: `run.summary`, `run.verdict`,"
-    yield "`run.plan`, `run.environment`, `run.records`. Times are seconds, sizes bytes, shares 0 to 1. What is unknown"
-    yield "is null, never 0, and so is a section that a run has not. Fields are added without notice; where one changes"
-    yield "its meaning or goes, the number in `schema` grows.\n"
+    yield "`run.plan`, `run.environment`, `run.records`. Times are seconds, sizes bytes, shares 0 to 1. Unknown values"
+    yield "and missing sections are null, never 0. Fields may be added without notice; if a field changes"
+    yield "its meaning or is removed, the number in `schema` increases.\n"
     yield "## Files\n\n| file | |\n|---|---|"
     yield from (f"| `{name}` | {_cell(about)} |" for name, about in FILES.items())
     yield "\n## Document\n"
     yield "`--json` of `run`, `show`, `simulate` and others.\n\n| field | type | |\n|---|---|---|"
     yield f"| `schema` | text | `{schema_of('run')}` |"
     yield "| `run` | [run](#run) | which run it is |"
-    yield "| `verdict` | [Verdict](#verdict) or null | can the numbers be trusted? null: it still runs, or was killed |"
+    yield "| `verdict` | [Verdict](#verdict) or null | can the numbers be trusted; null: running, or killed |"
     yield "| `summary` | [Summary](#summary) | the numbers |"
-    yield "| `plan` | [plan](#plan) | what was to be done |"
-    yield "| `environment` | [environment](#environment) | where it was done |"
+    yield "| `plan` | [plan](#plan) | the plan of the run |"
+    yield "| `environment` | [Environment](#environment) | machine, versions and target |"
     yield "| `slowest` | list | only with `--slowest N`: the slowest requests |"
     yield "\n`verdict` and `summary` have a `schema` of their own.\n\n## run\n\n| field | |\n|---|---|"
     yield from (f"| `{name}` | {_cell(about)} |" for name, about in RUN.items())
@@ -252,9 +239,10 @@ def results_page() -> Iterator[str]:
     yield from (f"| `{name}` | {_cell(about)} |" for name, about in STATES.items())
     yield "\n| kind | |\n|---|---|"
     yield from (f"| `{name}` | {_cell(about)} |" for name, about in KINDS.items())
-    for kind in structs_of(Verdict, Summary):
+    kinds = structs_of(Verdict, Summary)
+    for kind in kinds:
         yield from _struct(kind)
-    yield from _plan_and_environment()
+    yield from _plan_and_environment(kinds)
     yield from _tables()
 
 
@@ -313,12 +301,13 @@ def _comments(kind: type) -> dict[str, str]:
 
 
 def _bases(kind: type) -> list[type]:
-    return [base for base in kind.__bases__ if getattr(base, "__struct_fields__", ())]
+    from inferometer.record.environment import EnvironmentPart  # has no field in JSON
+
+    return [base for base in kind.__bases__ if getattr(base, "__struct_fields__", ()) and base is not EnvironmentPart]
 
 
 def _struct(kind: type) -> Iterator[str]:
-    from inferometer.record.encoding import _FLAT, _WHERE_KNOWN
-    from inferometer.record.summary import MeasureSummary
+    from inferometer.record.encoding import FLAT, WHERE_KNOWN
 
     yield f"\n## {kind.__name__}\n"
     if kind.__doc__ and "__doc__" in vars(kind):
@@ -328,12 +317,10 @@ def _struct(kind: type) -> Iterator[str]:
     yield "| field | type | |\n|---|---|---|"
     for name, hint in own_fields(kind).items():
         meaning = _cell(meaning_of(kind, name))
-        if _FLAT.get(kind) == name:
-            meaning = _beside(
-                f"{meaning}; in JSON not under this name, but each as a field of its own beside the others"
-            )
-        elif kind is MeasureSummary and name in _WHERE_KNOWN:
-            meaning = _beside(f"{meaning}; left out of JSON where it is null")
+        if FLAT.get(kind) == name:
+            meaning = _beside(f"{meaning}; in JSON the entries are fields of the object itself")
+        elif name in WHERE_KNOWN.get(kind, ()) and kind.__name__ not in ("Environment", "MeasuredTarget"):
+            meaning = _beside(f"{meaning}; omitted from JSON if null")
         yield f"| `{name}` | {_words_of(hint)} | {meaning} |"
 
 
@@ -363,19 +350,21 @@ def _words_of(hint: Any) -> str:
     return f"[{hint.__name__}](#{hint.__name__.lower()})"
 
 
-def _plan_and_environment() -> Iterator[str]:
+def _plan_and_environment(described_above: list[type]) -> Iterator[str]:
     from inferometer.plan.model import Plan
+    from inferometer.record.environment import Environment
 
     yield "\n## plan\n"
     yield "As it was run, with all defaults and without secrets; [the plan](plan.md) has every field. An imported run"
-    yield "has what its file tells.\n\n| field | |\n|---|---|"
+    yield "has the settings in its file.\n\n| field | |\n|---|---|"
     described = Plan.model_json_schema()["properties"]
     yield from (f"| `{name}` | {_cell(described[name].get('description', ''))} |" for name in Plan.model_fields)
-    yield "\n## environment\n"
-    yield "| field | |\n|---|---|"
-    yield from (f"| `{name}` | {_cell(about)} |" for name, about in ENVIRONMENT.items())
-    yield "\nA simulated run has `model` and `time`, a startup `log`, a benchmark `benchmark` and its tags; an imported"
-    yield "run has what its file tells."
+    for kind in structs_of(Environment):
+        if kind not in described_above:
+            yield from _struct(kind)
+        if kind is Environment:
+            yield "\nA measured run has the fields up to `target`, and `nonce`; a simulated one has `model` and `time`,"
+            yield "an imported one those in its file. Others, such as the tags of a benchmark, are stored unchanged."
 
 
 def _tables() -> Iterator[str]:
@@ -384,8 +373,8 @@ def _tables() -> Iterator[str]:
     from inferometer.record.record import OUTCOMES, Record
 
     yield "\n## records.parquet\n"
-    yield "One row per request. Instants (`*_at`) are nanoseconds on one monotonic clock: only their differences mean"
-    yield "something. `read_*` are lists with an entry per read that carried a token. No derived number is stored.\n"
+    yield "One row per request. Timestamps (`*_at`) are nanoseconds on one monotonic clock: only their differences are"
+    yield "meaningful. `read_*` are lists with an entry per read that carried a token. No derived number is stored.\n"
     yield "| column | type | |\n|---|---|---|"
     for name, hint in own_fields(Record).items():
         words = "list of whole number" if name.startswith("read_") else _words_of(hint)
@@ -394,7 +383,7 @@ def _tables() -> Iterator[str]:
     yield from (f"| `{name}` | {_cell(about)} |" for name, about in OUTCOMES.items())
     yield "\n## run.records.to_arrow()\n"
     yield "`run.records.to_arrow()`, `to_pandas()` and `to_polars()` have all columns of records.parquet in order of"
-    yield "the schedule, and the measures of each request beside them. Null: undefined, or of a request that was not"
+    yield "the schedule, and the measures of each request. Null: undefined, or the request was not"
     yield "answered.\n\n| column | unit | formula | |\n|---|---|---|---|"
     for name in measure_columns():
         measure = REGISTRY[name]

@@ -11,7 +11,8 @@ from inferometer.measure.facts import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
-from inferometer.record.columns import MISSING, Records, Words, offsets_of
+from inferometer.record.columns import MISSING, Categorical, Records, offsets_of
+from inferometer.record.encoding import environment_from
 from inferometer.record.record import Record
 from inferometer.record.run import Run
 from inferometer.record.sample import Samples
@@ -46,7 +47,7 @@ def records_of(n: int, reads: int = 8, rate: float = 100.0, failed: float = 0.0,
         ended_at=read_at[:, -1] + 100_000,
         input_tokens=inputs,
         output_tokens=np.where(wrong, MISSING, reads),
-        outcome=Words(wrong.astype(np.int32), ("ok", "timeout")),
+        outcome=Categorical(wrong.astype(np.int32), ("ok", "timeout")),
         read_offsets=offsets_of(counts),
         read_at=read_at[~wrong].reshape(-1),
         read_tokens=np.ones(int(counts.sum()), np.int64),
@@ -64,11 +65,11 @@ def samples_of(n: int = 40, gpus: int = 2, length_s: float = 10.0) -> Samples:
         lines |= {(f"gpu:{gpu}", "power_w"): 600.0, (f"gpu:{gpu}", "temperature_c"): 61.0}
     wave = 1 + 0.1 * np.sin(np.arange(n) / 3)
     return Samples(
-        source=Words.of([source for source, _ in lines for _ in range(n)]),
-        name=Words.of([name for _, name in lines for _ in range(n)]),
+        source=Categorical.of([source for source, _ in lines for _ in range(n)]),
+        name=Categorical.of([name for _, name in lines for _ in range(n)]),
         at=np.tile(at, len(lines)),
         value=np.concatenate([level * wave for level in lines.values()]),
-        labels=Words.of(["{}"] * (n * len(lines))),
+        labels=Categorical.of(["{}"] * (n * len(lines))),
     )
 
 
@@ -87,7 +88,7 @@ def charted_run(
         id=id_,
         started_at="2026-11-01T12:00:00.000+00:00",
         plan=plan,
-        environment={"command": "inferometer run", "target": {"model": plan["target"]["model"]}},
+        environment=environment_from({"command": "inferometer run", "target": {"model": plan["target"]["model"]}}),
         summary=summary,
         verdict=verdict(summary, facts, typed),
         read_records=lambda: records,

@@ -26,6 +26,7 @@ from inferometer.measure.offline import Case, latency_summary, throughput_summar
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
+from inferometer.record.encoding import environment_from
 from inferometer.record.log import LogWriter
 from inferometer.record.record import Record
 from inferometer.record.summary import Pass, Startup, Summary, Value
@@ -33,6 +34,7 @@ from inferometer.record.verdict import Verdict
 from inferometer.store.experiments import new_experiment
 from inferometer.store.folder import new_run
 from inferometer.store.save import keep
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Store, open_store
 
 START = datetime(2026, 9, 1, 3, 0, tzinfo=UTC)
@@ -67,7 +69,7 @@ def small_store(folder: Path) -> SmallStore:
     partial = _partial(folder, 8)
     experiment = new_experiment(folder, "sweep", "sizes", {"axes": {"batch_size": [1, 2]}})
     for size, run in zip((1, 2), latency, strict=True):
-        experiment.add({"name": f"bs{size}", "parameters": {"batch_size": size}, "run": run})
+        experiment.add(ExperimentCase(name=f"bs{size}", parameters={"batch_size": size}, run=run))
         store.set_case(run, experiment.id, f"bs{size}")
     experiment.finish({"cases": 2})
     store.tag(serving[0], ["nightly"])
@@ -95,7 +97,9 @@ def _serving(store: Store, day: int) -> str:
         store,
         kind="serving",
         plan=plan.model_dump(mode="json"),
-        environment={"target": target, "machine": {"cpu": "EPYC", "cores": 8}, "gpus": [{"name": "H200"}]},
+        environment=environment_from(
+            {"target": target, "machine": {"cpu": "EPYC", "cores": 8}, "gpus": [{"name": "H200"}]}
+        ),
         summary=summary,
         verdict=verdict(summary, facts, plan),
         started=START + timedelta(days=day),
@@ -122,7 +126,7 @@ def _startup(store: Store, day: int) -> str:
 
 
 def _kept(store: Store, day: int, kind: Any, plan: dict[str, Any], summary: Summary) -> str:
-    environment = {"target": {"model": "m", "server": "vLLM", "version": "0.24.0"}}
+    environment = environment_from({"target": {"model": "m", "server": "vLLM", "version": "0.24.0"}})
     started = START + timedelta(days=day)
     kept = keep(store, kind=kind, plan=plan, environment=environment, summary=summary, verdict=VALID, started=started)
     return kept.id

@@ -1,9 +1,11 @@
 """Runs of one identity with given numbers, without records: a history to hold a run against."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from inferometer.record.encoding import environment_from
+from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Rate, Summary
 from inferometer.record.verdict import Reason, Status, judged
@@ -19,19 +21,19 @@ def summary_of(tpot: float, **more: float) -> Summary:
         "ttft": MeasureSummary(unit="s", statistics={"p50": more.get("ttft", 100.0) / 1e3}),
         "output_tokens": MeasureSummary(unit="tokens", statistics={"mean": more.get("tokens", 64.0)}),
     }
-    rates = {"output_rate": Rate(unit="tokens/s", window=more.get("rate", 8000 / tpot))}
+    rates = {"output_rate": Rate(unit="tokens/s", value=more.get("rate", 8000 / tpot))}
     return Summary(loop="closed", measures=measures, rates=rates)
 
 
-def environment_of(version: str = "0.24.0", commit: str = "a" * 40) -> dict[str, Any]:
+def environment_of(version: str = "0.24.0", commit: str = "a" * 40) -> Environment:
     target = {"urls": ["http://127.0.0.1:8000"], "model": "m", "server": "vLLM", "version": version}
-    return {"target": target, "git": {"commit": commit}, "machine": {"cpu": "x", "cores": 8}}
+    return environment_from({"target": target, "git": {"commit": commit}, "machine": {"cpu": "x", "cores": 8}})
 
 
 def lined_run(
     number: int,
     tpot: float,
-    environment: Mapping[str, Any] | None = None,
+    environment: Environment | None = None,
     verdict: Status = "valid",
     **more: float,
 ) -> Run:
@@ -40,11 +42,11 @@ def lined_run(
         id=f"{started:%Y%m%d-%H%M%S}-run-{number}",
         started_at=started.isoformat(),
         plan=PLAN,
-        environment=dict(environment or environment_of()),
+        environment=environment or environment_of(),
         summary=summary_of(tpot, **more),
         verdict=judged([] if verdict == "valid" else [Reason(status=verdict, code="late", text="Late.")]),
     )
 
 
-def line_of(values: Sequence[float], first: int = 0, environment: Mapping[str, Any] | None = None) -> list[Run]:
+def line_of(values: Sequence[float], first: int = 0, environment: Environment | None = None) -> list[Run]:
     return [lined_run(first + at, value, environment) for at, value in enumerate(values)]

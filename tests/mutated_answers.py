@@ -101,6 +101,13 @@ DIALECTS: dict[str, list[list[Json]]] = {
     "anthropic": [_ANTHROPIC, [_MESSAGE | {"usage": {"input_tokens": 10, "output_tokens": 6}}]],
     "tgi": [_TGI, [{"generated_text": " a test", "details": _DETAILS}]],
     "embeddings": [[{"data": [{"embedding": [0.1, -0.2]}, {"embedding": [0.5]}], "usage": {"prompt_tokens": 8}}]],
+    "embeddings_chat": [[{"data": [{"embedding": [0.1, -0.2]}], "usage": {"prompt_tokens": 8}}]],
+    "transcriptions": [
+        _openai(_chat, True),
+        [{"type": "transcript.text.delta", "delta": "Hello"}, {"type": "transcript.text.done", "text": "Hello"}],
+        [{"text": "Hello there", "usage": _USAGE}],
+    ],
+    "translations": [_openai(_chat, False), [{"text": "Hello there"}]],
     "rerank": [
         [{"id": "r", "results": _SCORES, "usage": {"total_tokens": 56}}],
         [{"id": "r", "results": _SCORES, "meta": {"tokens": {"input_tokens": 56}}}],
@@ -176,8 +183,8 @@ def _mutated_document(random: Random, document: Json, odd: bool) -> bytes:
         values[mark.encode()] = random.choice(_ODD_VALUES)
         _put(random, document, mark)
     text = orjson.dumps(document)
-    for mark, value in values.items():
-        text = text.replace(b'"' + mark + b'"', value)
+    for name, value in values.items():
+        text = text.replace(b'"' + name + b'"', value)
     return text
 
 

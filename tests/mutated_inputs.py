@@ -350,7 +350,7 @@ _CHANGES: tuple[tuple[str, Callable[[Any, random.Random], Any]], ...] = (
     ("replaced", _replace),
     ("replaced", _replace),
     ("scaled", _scale),
-    ("deleted", lambda _there, _draw: _DELETED),
+    ("deleted", lambda _there, _draw: _DELETED),  # type: ignore[has-type]
     ("repeated", _repeat),
     ("deepened", _deepen),
     ("as text", lambda there, _draw: str(there)[:200]),

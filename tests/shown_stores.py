@@ -1,17 +1,24 @@
 """Stores to be looked at: histories with steps in them, several lengths, an experiment, names that try to be HTML."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from msgspec import structs
 
-from inferometer.record.summary import MeasureSummary, Rate, Summary, Value
+from inferometer.judge.compare import compare
+from inferometer.judge.search import Attained, SearchResult, Step
+from inferometer.record.encoding import environment_from
+from inferometer.record.environment import Environment
+from inferometer.record.summary import LimitResult, MeasureSummary, Rate, Summary, Value
 from inferometer.record.verdict import Reason, Status, Verdict
 from inferometer.store.experiments import new_experiment
 from inferometer.store.save import keep
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Store, open_store
 
 NASTY = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
@@ -31,8 +38,8 @@ def summary_of(ttft: float, tpot: float) -> Summary:
             "user_speed": MeasureSummary(unit="tokens/s", statistics={"mean": 1 / tpot, "p50": 1 / tpot}),
         },
         rates={
-            "output_rate": Rate(unit="tokens/s", window=8 / tpot),
-            "total_rate": Rate(unit="tokens/s", window=40 / tpot),
+            "output_rate": Rate(unit="tokens/s", value=8 / tpot),
+            "total_rate": Rate(unit="tokens/s", value=40 / tpot),
         },
     )
 
@@ -53,9 +60,9 @@ def plan_of(
     return plan | ({"name": name} if name else {})
 
 
-def environment_of(version: str, model: str = "m") -> dict[str, Any]:
+def environment_of(version: str, model: str = "m") -> Environment:
     target = {"urls": ["http://127.0.0.1:8000"], "model": model, "server": "vLLM", "version": version}
-    return {"target": target, "git": {"commit": "a" * 40}, "machine": {"cpu": "EPYC", "cores": 8}}
+    return environment_from({"target": target, "git": {"commit": "a" * 40}, "machine": {"cpu": "EPYC", "cores": 8}})
 
 
 def keep_one(store: Store, day: float, ttft: float, tpot: float, *, status: Status = "valid", **more: Any) -> str:
@@ -101,14 +108,11 @@ def sweep(store: Store) -> str:
         )
         store.set_case(run, folder.id, f"c{concurrency}")
         settings = {"load.concurrency": concurrency, "workload.input_tokens": inputs}
-        folder.add({"name": f"c{concurrency}-i{inputs}", "parameters": settings, "run": run})
+        folder.add(ExperimentCase(name=f"c{concurrency}-i{inputs}", parameters=settings, run=run))
     folder.add(
-        {
-            "name": "broken",
-            "parameters": {"load.concurrency": 99, "workload.input_tokens": 300},
-            "run": None,
-            "error": "refused",
-        }
+        ExperimentCase(
+            name="broken", parameters={"load.concurrency": 99, "workload.input_tokens": 300}, run=None, error="refused"
+        )
     )
     folder.finish({"cases": number + 2})
     return folder.id
@@ -187,3 +191,58 @@ def starts(store: Store, days: int = 3) -> list[str]:
         ).id
         for day in range(days)
     ]
+
+
+def ab_test(store: Store, pairs: int = 6) -> str:
+    """B answers a tenth faster; judged as `inferometer ab` judges it."""
+    folder = new_experiment(
+        store.home,
+        "ab",
+        None,
+        {"blocks": pairs, "a": {"server": {"args": {"speed": 4}}}, "b": {"server": {"args": {"speed": 5}}}},
+    )
+    draw, sides = np.random.default_rng(3), {"a": 0.011, "b": 0.0099}
+    runs: dict[str, list[str]] = {"a": [], "b": []}
+    for pair in range(pairs):
+        for side, tpot in sides.items():
+            noise = draw.normal(1, 0.004)
+            run = keep_one(store, 45 + pair / 24, 0.1 * draw.normal(1, 0.3), tpot * noise, outputs=64)
+            store.set_case(run, folder.id, f"{pair + 1} {side}")
+            settings: dict[str, Any] = {"pair": pair + 1, "side": side}
+            folder.add(ExperimentCase(name=f"{pair + 1} {side}", parameters=settings, run=run))
+            runs[side].append(run)
+    before, after = ([store.load(id_) for id_ in runs[side]] for side in ("a", "b"))
+    folder.finish({name: part for name, part in compare(before, after).document().items() if name != "schema"})
+    return folder.id
+
+
+LIMIT = "tpot p90 < 15ms"
+
+
+def load_search(store: Store) -> str:
+    """TPOT grows with the rate; the limit is broken between 30 and 40 requests per second."""
+    plan = {"limits": [LIMIT], "workload": {"input_tokens": 300}}
+    folder = new_experiment(store.home, "search", None, {"axis": "rate", "plan": plan})
+    steps = []
+    for number, rate in enumerate((10.0, 20.0, 40.0, 30.0)):
+        tpot = 0.006 + 0.0003 * rate
+        met = tpot < 0.0155
+        limit = LimitResult(limit=LIMIT, value=tpot, met=met, text=f"{LIMIT}: {1000 * tpot:.1f} ms")
+        plan_now = plan_of(300, 100) | {"load": {"rate": rate}}
+        run = keep(
+            store,
+            kind="serving",
+            plan=plan_now,
+            environment=environment_of("0.24.0"),
+            summary=structs.replace(summary_of(0.1, tpot), limits=[limit]),
+            verdict=verdict_of("valid"),
+            started=START + timedelta(days=46, hours=number),
+        ).id
+        store.set_case(run, folder.id, f"rate {rate:g}")
+        folder.add(ExperimentCase(name=f"rate {rate:g}", parameters={"rate": rate}, run=run))
+        attained = Attained(LIMIT, 0.99 if met else 0.4, 0.97 if met else 0.3, 1.0 if met else 0.5, 0.9, met)
+        steps.append(Step(rate, (attained,), 10.0, run, values={"tpot.p50": tpot, "output_rate": 64 * rate}))
+    found = SearchResult("found", 30.0, 40.0, "the highest load within the limits is between 30 and 40")
+    rows = [asdict(step) | {"status": step.status} for step in steps]
+    folder.finish({"axis": "rate", "limits": [LIMIT], **asdict(found), "steps": rows})
+    return folder.id

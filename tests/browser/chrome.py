@@ -88,7 +88,8 @@ class Browser:
 
 
 class Tab:
-    """`errors`: what the console and the page complained of. `requests`: every address that was asked for."""
+    """`errors`: what the console has, of any kind, and what the page threw. `requests`: every address that was
+    asked for."""
 
     def __init__(self, line: ClientConnection) -> None:
         self._line = line
@@ -114,12 +115,12 @@ class Tab:
     def _heard(self, message: dict[str, Any]) -> None:
         said = message.get("params", {})
         match message.get("method"):
-            case "Runtime.consoleAPICalled" if said["type"] in ("error", "warning", "assert"):
+            case "Runtime.consoleAPICalled":
                 self.errors.append(" ".join(str(each.get("value", each.get("description"))) for each in said["args"]))
             case "Runtime.exceptionThrown":
                 thrown = said["exceptionDetails"]
                 self.errors.append(str(thrown.get("exception", {}).get("description") or thrown["text"]))
-            case "Log.entryAdded" if said["entry"]["level"] in ("error", "warning"):
+            case "Log.entryAdded":
                 self.errors.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
             case "Network.requestWillBeSent":
                 self.requests.append(said["request"]["url"])

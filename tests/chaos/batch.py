@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .commands import Ended, Ground
 
-COMMAND_S = 20.0  # milliseconds for most; this is for a machine that is busy
+COMMAND_S = 60.0  # milliseconds for most; this is for a machine that is busy
 LINES = 200  # command lines of one child: memory that grows from one to the next is not theirs
 MOST_OUTPUT = 1 << 22
 

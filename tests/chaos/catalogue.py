@@ -195,7 +195,7 @@ attack("chunks of one byte", OK)(
     lambda caller: caller.send(caller.head(), caller.chunked(bytes([byte]) for byte in b"".join(caller.body())))
 )
 attack("bytes after the last chunk", AT_ONCE)(lambda caller: caller.send(caller.good(), b"and something more"))
-attack("unsolicited second answer", AT_ONCE)(lambda caller: caller.send(caller.good(), caller.good(STRAY)))
+attack("unsolicited second answer", AT_ONCE)(lambda caller: caller.send(caller.good(), caller.good(STRAY)))  # type: ignore[has-type]
 STRAY = Content(id="stray", tokens=3, output_tokens=3, input_tokens=999)
 
 

@@ -139,6 +139,11 @@ class Command:
         """Its processes that run a module of ours, oldest first."""
         return sorted((each for each in self.processes() if module in each.command), key=lambda each: each.pid)
 
+    def copies(self) -> list[Process]:
+        """Copies that it made of itself, such as its observer."""
+        first, *others = sorted(self.processes(), key=lambda process: process.pid)
+        return [process for process in others if process.command == first.command]
+
     def wait(self, limit_s: float, since_at: float | None = None) -> Ended:
         """Until it ends, but no longer than the limit from its start (or from a later instant): then it hung."""
         deadline = (since_at or self._began_at) + limit_s
@@ -154,7 +159,7 @@ class Command:
         took_s = time.monotonic() - self._began_at
         left = [] if self.running else self._left()
         self._end()
-        out, err = map(_text, self._output)
+        out, err = map(_text, self._output)  # type: ignore[arg-type]
         name = " ".join(self.arguments[:1])
         return Ended(name, self._process.returncode, took_s, limit_s, self._peak_mb, out, err, hung, left)
 

@@ -87,8 +87,8 @@ class Caller:
 
     # -- requests ----------------------------------------------------------------------------------------------
 
-    def next_request(self) -> tuple[str, str] | None:
-        """Method and path of the next one, its body read and forgotten; None at the end."""
+    def next_request(self) -> tuple[str, str, int] | None:
+        """Method and path of the next one and the size of its body, which is read and forgotten; None at the end."""
         while b"\r\n\r\n" not in self._pending:
             if not self._receive():
                 return None
@@ -101,7 +101,7 @@ class Caller:
                 return None
         self._pending = self._pending[length:]
         method, path, *_ = lines[0].split(" ")
-        return method, path
+        return method, path, length
 
     def _receive(self) -> bool:
         while not self.stop.is_set():
@@ -190,13 +190,13 @@ class HostileServer:
         with suppress(OSError):
             connection.close()
 
-    def _answer(self, caller: Caller, method: str, path: str) -> None:
+    def _answer(self, caller: Caller, method: str, path: str, size: int) -> None:
         place: Place = "answer" if method == "POST" else "metrics" if path == "/metrics" else "models"
         if place == self.attack.at and (place != "answer" or self._attacked()):
             self.attack.act(caller)
         elif place == "answer":
             with self._lock:
-                self.healthy += 1
+                self.healthy += size > 0  # a POST without a body asks whether the path is there: no record of that
             caller.send(caller.good(Content(id=f"healthy-{self.healthy}", input_tokens=HEALTHY_INPUT)))
         elif path.endswith("/models"):
             caller.send(caller.head(f"content-length: {len(MODELS)}", kind="application/json"), MODELS)

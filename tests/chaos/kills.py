@@ -51,7 +51,7 @@ VICTIMS: dict[str, Victims] = {
     "the command": lambda command, _server: [command.pid],
     "a worker": lambda command, _server: [process.pid for process in command.child(WORKER)[:1]],
     "all workers": lambda command, _server: [process.pid for process in command.child(WORKER)],
-    "the observer": lambda command, _server: [process.pid for process in command.child(OBSERVER)],
+    "the observer": lambda command, _server: [process.pid for process in command.child(OBSERVER) or command.copies()],
     "the server": lambda _command, server: [server],
     "all at once": lambda command, server: [*(process.pid for process in command.processes()), server],
 }

@@ -104,7 +104,7 @@ def turns(repeats: int) -> Iterator[str]:
 
 
 def beside(ours: Side, theirs: Side, repeats: int) -> list[Beside]:
-    sides, made = {"A": ours, "B": theirs}, {"A": [], "B": []}
+    sides, made = {"A": ours, "B": theirs}, {"A": [], "B": []}  # type: ignore[var-annotated]
     for number, side in enumerate(turns(repeats)):
         made[side].append(sides[side](number))
         print(side, json.dumps(made[side][-1]), file=sys.stderr, flush=True)
@@ -195,7 +195,7 @@ def our_serving(url: str, model: Path, load: Load, folder: Path) -> Side:
         run = [*INFEROMETER, "run", "-q", "--json", "--store", str(store), "--", *command]
         kept = json.loads(called(run, fine=(0, 4)))  # 4: a busy machine, which is true of both, and is said
         run_id = kept["run"]["id"]
-        print("our verdict:", kept["verdict"]["word"], file=sys.stderr)
+        print("our verdict:", kept["verdict"]["status"], file=sys.stderr)
         found = json.loads(called([*INFEROMETER, "export", run_id, "--as", "vllm", "-o", "-", "--store", str(store)]))
         return _measures(found)
 
@@ -322,10 +322,10 @@ def main() -> None:
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     if given.what == "latency":
-        batch = Batch(given.batch, *(given.lengths or (64, 32)), engine=given.engine)
+        batch = Batch(given.batch, *(given.lengths or (64, 32)), engine=given.engine)  # type: ignore[misc]
         rows = latency(given.model, batch, given.repeats, given.folder)
     else:
-        load = Load(given.what, given.rate, given.slots, *(given.lengths or LENGTHS), given.prompts, given.spread)
+        load = Load(given.what, given.rate, given.slots, *(given.lengths or LENGTHS), given.prompts, given.spread)  # type: ignore[call-arg]
         rows = serving(given.url, given.model, load, given.repeats, given.folder)
     print("\n".join([HEADING, *(each.row() for each in rows)]))
 

@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory):
+def tiny_model(tmp_path_factory) -> Path:
     """The folder of a model of 0.9M parameters in float32, which every engine reads; without a tokenizer."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -1,6 +1,7 @@
 """Our numbers beside those of `vllm bench`, in turns. `-s` shows the tables."""
 
 import json
+from pathlib import Path
 
 import pytest
 from beside import HEADING, INFEROMETER, Batch, Load, called, latency, serving
@@ -23,7 +24,7 @@ def check(rows, *names):
 
 
 @pytest.mark.parametrize("load", ["open", "closed"])
-def test_a_server_under_load(small_vllm_server, small_model, tmp_path, load):
+def test_a_server_under_load(small_vllm_server, small_model, tmp_path: Path, load: str):
     rows = serving(small_vllm_server.launch.url, small_model, Load(load), TURNS[load], tmp_path)
     check(rows, "median_ttft_ms", "median_tpot_ms", "output_throughput", "ttft_over_server", "tpot_over_server")
     means = next(row for row in rows if row.name == "mean_tpot_over_server")
@@ -42,5 +43,5 @@ def assert_read_back(file, store):
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_batches_in_the_engine(model, tmp_path, batch):
+def test_batches_in_the_engine(model, tmp_path: Path, batch: int):
     check(latency(model, Batch(batch), STARTS, tmp_path), "avg_latency", "p50")

@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +30,7 @@ SIMULATE = [sys.executable, "-m", "inferometer", "simulate", "--serve", "--host"
 
 
 @pytest.fixture(scope="module", params=["docker", "podman"])
-def engine(request):
+def engine(request) -> Iterator[str]:
     """One that starts containers here, with our image in it."""
     name = request.param
     if shutil.which(name) is None or subprocess.run([name, "info"], capture_output=True, check=False).returncode:
@@ -54,7 +56,7 @@ def folders():
 
 
 @pytest.fixture(autouse=True)
-def apart(tmp_path, monkeypatch):
+def apart(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "locks"))
 
@@ -93,20 +95,20 @@ def there(engine, name):
     return name in said.stdout.split()
 
 
-def test_a_run_against_one(engine, tmp_path, monkeypatch):
+def test_a_run_against_one(engine: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "verysecret")
     plan = {"server": container(engine), "load": {"concurrency": 4}, "stop": {"requests": 20}}
     kept = run(plan_from(plan), store=tmp_path)
     assert kept.summary.outcomes == {"ok": 20}
-    facts = kept.environment["server"]
-    assert (facts["engine"], facts["image"]) == (engine, IMAGE)
-    assert facts["image_id"] and not there(engine, facts["container"])
+    facts = kept.environment.server
+    assert (facts.engine, facts.image) == (engine, IMAGE)
+    assert facts.image_id and not there(engine, facts.container)
     (folder,) = (tmp_path / "runs").iterdir()
     assert (folder / "server.log").stat().st_size
     assert not [file for file in folder.rglob("*") if file.is_file() and b"verysecret" in file.read_bytes()]
 
 
-def test_the_environment_reaches_it_and_its_log_reaches_us(engine, tmp_path, monkeypatch):
+def test_the_environment_reaches_it_and_its_log_reaches_us(engine: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "verysecret")
     says = [sys.executable, "-c", "import os, sys; sys.exit('the token is ' + os.environ['MY_TOKEN'][:4])"]
     with pytest.raises(TargetError) as caught, running(server_of(engine, *says), tmp_path):
@@ -115,7 +117,7 @@ def test_the_environment_reaches_it_and_its_log_reaches_us(engine, tmp_path, mon
     assert "the token is very" in caught.value.message
 
 
-def test_one_that_is_not_there(engine, tmp_path, monkeypatch):
+def test_one_that_is_not_there(engine: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "x")
     wanted = plan_from({"server": container(engine) | {"image": "inferometer-absent:1"}, "target": {}}).server
     with (
@@ -132,12 +134,12 @@ sys.path.insert(0, sys.argv[3])
 from test_containers import server_of
 from inferometer.target.server import running
 with running(server_of(sys.argv[1]), Path(sys.argv[2])) as server:
-    print(server.facts["container"], flush=True)
+    print(server.facts.container, flush=True)
     sys.stdin.read()
 """
 
 
-def test_after_we_were_killed_the_next_start_removes_it(engine, tmp_path, monkeypatch):
+def test_after_we_were_killed_the_next_start_removes_it(engine: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("MY_TOKEN", "x")
     folder = tmp_path / "first"
     folder.mkdir()
@@ -146,7 +148,7 @@ def test_after_we_were_killed_the_next_start_removes_it(engine, tmp_path, monkey
         name = parent.stdout.readline().decode().strip()
         parent.kill()
     assert there(engine, name)
-    said = []
-    with running(server_of(engine), tmp_path, say=said.append):
+    said: list[Any] = []
+    with running(server_of(engine), tmp_path, notify=said.append):
         assert not there(engine, name)
     assert f"container {name[:12]}" in said[0]

@@ -1,6 +1,7 @@
 """The offline engine transformers, on CPU, with a tiny model."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ pytest.importorskip("transformers")
 
 
 @pytest.fixture(scope="module")
-def engine(tiny_model):
+def engine(tiny_model: Path):
     made = open_engine("transformers", EngineSettings(str(tiny_model), args={"device": "cpu"}))
     yield made
     made.close()
@@ -27,14 +28,14 @@ def test_makes_as_many_tokens_as_asked(engine):
     assert answers == [(3, 4), (2, 9)]
 
 
-def test_says_what_it_is(engine, tiny_model):
+def test_says_what_it_is(engine, tiny_model: Path):
     facts = engine.facts
     assert (facts.model, facts.device, facts.dtype) == (str(tiny_model), "cpu", "float32")
     assert (facts.max_model_len, facts.vocabulary) == (2048, 12_000)
     assert "torch" in facts.version
 
 
-def test_beams_and_several_answers(tiny_model):
+def test_beams_and_several_answers(tiny_model: Path) -> None:
     drawn = open_engine("transformers", EngineSettings(str(tiny_model), n=3))
     assert drawn.generate([[5, 6, 7]], [4]) == [(3, 12)]
     searched = open_engine("transformers", EngineSettings(str(tiny_model), n=2, beam_search=True))
@@ -45,7 +46,7 @@ def choice(tiny_model, **more):
     return EngineChoice("transformers", str(tiny_model), args={"device": "cpu", **more})
 
 
-def test_a_latency_run(tiny_model, tmp_path):
+def test_a_latency_run(tiny_model: Path, tmp_path: Path) -> None:
     on = replace(choice(tiny_model), profile=str(tmp_path / "traces"))
     plan = LatencyPlan(on, (1, 4), (16,), (8, 32), iters=6, warmup=2)
     run = offline(plan, store=tmp_path / "store")
@@ -56,10 +57,10 @@ def test_a_latency_run(tiny_model, tmp_path):
     assert [case.output_tokens for case in run.summary.cases] == [8, 32, 32, 128]
     traces = list((tmp_path / "traces").glob("*.json.gz"))
     assert len(traces) == 4
-    assert run.environment["target"]["dtype"] == "float32"
+    assert run.environment.target.dtype == "float32"
 
 
-def test_a_throughput_run_in_batches(tiny_model, tmp_path):
+def test_a_throughput_run_in_batches(tiny_model: Path, tmp_path: Path) -> None:
     workload = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
     plan = ThroughputPlan(choice(tiny_model, batch_size=4), workload, num_prompts=10, warmup=2, repeats=2)
     run = offline(plan, store=tmp_path)
@@ -69,13 +70,13 @@ def test_a_throughput_run_in_batches(tiny_model, tmp_path):
     assert rates["total_rate"].window > rates["output_rate"].window > rates["request_rate"].window > 0
 
 
-def test_a_context_too_short_is_said_before_the_start(tiny_model, tmp_path):
+def test_a_context_too_short_is_said_before_the_start(tiny_model: Path, tmp_path: Path) -> None:
     plan = LatencyPlan(choice(tiny_model), (1,), (2000,), (100,))
     with pytest.raises(PlanError, match="must be at most 2048"):
         offline(plan, store=tmp_path)
 
 
-def test_a_batch_that_fails_is_a_result(tiny_model, tmp_path):
+def test_a_batch_that_fails_is_a_result(tiny_model: Path, tmp_path: Path) -> None:
     """The next size goes on with the same engine."""
     plan = LatencyPlan(choice(tiny_model), (1, 2000, 2), (4,), (2,), iters=2, warmup=0)
 

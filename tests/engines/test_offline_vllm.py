@@ -2,6 +2,8 @@
 
 import multiprocessing
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,7 @@ ARGS = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def quiet_vllm():
+def quiet_vllm() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -35,15 +37,15 @@ def choice(tiny_model, **more):
     return EngineChoice("vllm", str(tiny_model), args=ARGS, **more)
 
 
-def test_a_throughput_run_with_a_trace(tiny_model, tmp_path):
+def test_a_throughput_run_with_a_trace(tiny_model: Path, tmp_path: Path) -> None:
     workload = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": "8-24", "output_tokens": 6}
     on = choice(tiny_model, n=2, profile=str(tmp_path / "traces"))
     run = offline(ThroughputPlan(on, workload, num_prompts=12, warmup=2), store=tmp_path / "store")
     assert run.status == "valid"
     assert run.summary.output_tokens == 12 * 6 * 2
     assert any((tmp_path / "traces").iterdir())
-    facts = run.environment["target"]
-    assert (facts["engine"], facts["dtype"], facts["max_model_len"], facts["vocabulary"]) == (
+    facts = run.environment.target
+    assert (facts.engine, facts.dtype, facts.max_model_len, facts.vocabulary) == (
         *("vllm", "float32", 512),
         12_000,
     )
@@ -61,9 +63,9 @@ class Mortal(VllmEngine):
         return super().generate(prompts, output_tokens)
 
 
-def test_an_engine_that_dies_is_started_again_once(tiny_model, tmp_path):
+def test_an_engine_that_dies_is_started_again_once(tiny_model: Path, tmp_path: Path) -> None:
     plan = LatencyPlan(choice(tiny_model), (1, 2, 3, 4), (16,), (4,), iters=2, warmup=1)
-    said = []
+    said: list[Any] = []
 
     def mortal(_name: str, settings: EngineSettings) -> VllmEngine:
         return Mortal(settings)
@@ -71,5 +73,5 @@ def test_an_engine_that_dies_is_started_again_once(tiny_model, tmp_path):
     run = offline(plan, store=tmp_path, open_engine=mortal, notes=said.append)
     assert [case.state for case in run.summary.cases] == ["complete", "failed", "complete", "complete"]
     assert run.summary.engine_starts == 2
-    assert "the engine had died and was started again" in said
+    assert "the engine died and was restarted" in said
     assert [reason.code for reason in run.doubts][:2] == ["case_failed", "engine_restarted"]

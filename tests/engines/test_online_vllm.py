@@ -1,5 +1,7 @@
 """A real vLLM under our load: what it counted and what we counted must agree."""
 
+from pathlib import Path
+
 import pytest
 
 from inferometer.conduct.run import run
@@ -13,7 +15,7 @@ REQUESTS = 24
 
 
 @pytest.fixture
-def measured(vllm_server, vllm_section, model, tmp_path):
+def measured(vllm_server, vllm_section, model, tmp_path: Path):
     def measure(api="completions", load=None, **workload):
         document = {
             "server": vllm_section,
@@ -29,14 +31,14 @@ def measured(vllm_server, vllm_section, model, tmp_path):
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 @pytest.mark.parametrize("load", [{"rate": 4}, {"concurrency": 8}], ids=["open", "closed"])
-def test_counts_agree_with_its_own(measured, api, load):
+def test_counts_agree_with_its_own(measured, api: str, load):
     kept = measured(api, load)
     assert (kept.state, kept.summary.outcomes) == ("complete", {"ok": REQUESTS})
     agreed = kept.summary.server.conservation
     assert agreed.requests.agree and agreed.prompt_tokens.agree and agreed.generation_tokens.agree
     assert agreed.generation_tokens.server == REQUESTS * 16
     assert kept.summary.tokens.output.counted_by == {"running usage": REQUESTS}
-    assert kept.environment["server"]["version"].startswith("0.")
+    assert kept.environment.server.version.startswith("0.")
 
 
 def test_prompts_have_the_asked_length(measured):

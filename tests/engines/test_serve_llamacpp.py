@@ -1,6 +1,8 @@
 """llama.cpp's own server under our load. It closes the connection after a streamed answer although it announces to keep
 it: the next request must neither fail nor be mistimed. `deploy/install-llama.sh` builds it."""
 
+from pathlib import Path
+
 import pytest
 
 from inferometer.conduct.run import run
@@ -27,7 +29,7 @@ def section(model):
 
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
-def test_it_is_started_measured_and_stopped(section, model, tmp_path, api):
+def test_it_is_started_measured_and_stopped(section, model, tmp_path: Path, api: str):
     document = {
         "server": section,
         "target": {"api": api},
@@ -42,4 +44,4 @@ def test_it_is_started_measured_and_stopped(section, model, tmp_path, api):
     assert (records.input_tokens >= 64).all()
     assert (records.sent_at >= records.ready_at).all()
     assert (records.retry_ns > 0).any()  # sent again, for their connection was closed meanwhile
-    assert kept.environment["server"]["version"]
+    assert kept.environment.server.version

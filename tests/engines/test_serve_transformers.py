@@ -17,7 +17,7 @@ BOUNDED = ["--cb-num-blocks", "256", "--cb-max-batch-tokens", "256"]  # else its
 REQUESTS = 12
 
 
-def test_answers_are_whole_and_counted(model, tmp_path):
+def test_answers_are_whole_and_counted(model, tmp_path: Path):
     program = str(Path(sys.executable).parent / "transformers")
     command = [program, "serve", str(model), "--host", "{host}", "--port", "{port}", "--device", "cpu"]
     document = {

@@ -1,5 +1,7 @@
 """The log of a real vLLM, as it starts: each phase that it tells of is found, and the others are said to be missing."""
 
+from pathlib import Path
+
 import pytest
 
 from inferometer.conduct.startup import startup_of_server
@@ -12,7 +14,7 @@ pytest.importorskip("vllm")
 FOUND = {"config", "engine_process", "worker_init", "weights", "weights_read", "engine_init", "api_start"}
 
 
-def test_every_phase_is_found_or_said_to_be_missing(vllm_section, tmp_path):
+def test_every_phase_is_found_or_said_to_be_missing(vllm_section, tmp_path: Path):
     plan = plan_from({"server": {**vllm_section, "keep": "run"}, "target": {"model": "tiny"}})
     kept = startup_of_server(plan, store=tmp_path)
     startup, values = kept.summary.startup, kept.summary.values

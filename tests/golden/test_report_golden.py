@@ -38,7 +38,7 @@ def test_requests_of_vllm_on_an_h200_as_charts(runs: list[Run]) -> None:
 
 def test_its_report_says_whose_definitions_these_are(runs: list[Run]) -> None:
     page = as_html(run_report(runs[0]))
-    assert "imported from" in page and "The tool that measured this defines:" in page and len(page) < 3_000_000
+    assert "imported from" in page and "Definitions of the tool that measured this:" in page and len(page) < 3_000_000
     assert runs[1].id in as_html(runs_report(runs))
 
 

@@ -3,6 +3,7 @@ back, and what we export of them is what vLLM wrote."""
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +46,7 @@ def run_of(said, name="result.json") -> Run:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_vllm_gives_back_its_own_means_and_percentiles(data, name):
+def test_vllm_gives_back_its_own_means_and_percentiles(data: Path, name: str) -> None:
     said = document(data, name)
     found = fields(tool_named("vllm"), Seen.of(imported(said, name).records))
     for time in TIMES:
@@ -56,7 +57,7 @@ def test_vllm_gives_back_its_own_means_and_percentiles(data, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_show_prints_is_what_the_table_of_vllm_says(data, name):
+def test_what_show_prints_is_what_the_table_of_vllm_says(data: Path, name: str) -> None:
     printed = (data / f"vllm-0.24-h200/bench_serve_{name}.log").read_text()
     table = dict(re.findall(r"^(\S.*?\(.*?\)):\s+([\d.]+)\s*$", printed, re.MULTILINE))
     shown = rosetta(run_of(document(data, name)), "vllm")
@@ -70,7 +71,7 @@ def test_what_show_prints_is_what_the_table_of_vllm_says(data, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_exported_again_it_is_what_vllm_wrote(data, name):
+def test_exported_again_it_is_what_vllm_wrote(data: Path, name: str) -> None:
     said = document(data, name)
     again = serve_document(run_of(said), detailed=True)
     for field, value in said.items():
@@ -88,7 +89,7 @@ def test_exported_again_it_is_what_vllm_wrote(data, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_exported_is_imported_as_the_same(data, name):
+def test_what_is_exported_is_imported_as_the_same(data: Path, name: str) -> None:
     first = run_of(document(data, name))
     again = run_of(json.loads(json.dumps(serve_document(first, detailed=True))))
     for tool in ("vllm", "guidellm", "mlperf"):
@@ -98,7 +99,7 @@ def test_what_is_exported_is_imported_as_the_same(data, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_records_its_own_numbers_come_back(data, name):
+def test_without_records_its_own_numbers_come_back(data: Path, name: str) -> None:
     said = {field: value for field, value in document(data, name).items() if not isinstance(value, list)}
     again = serve_document(run_of(said))
     for field, value in said.items():
@@ -107,7 +108,7 @@ def test_without_records_its_own_numbers_come_back(data, name):
     assert again["total_output_tokens"] == said["total_output_tokens"]
 
 
-def test_imported_and_shown_by_the_commands(data, tmp_path):
+def test_imported_and_shown_by_the_commands(data: Path, tmp_path: Path) -> None:
     """The way a person goes: import the file, ask for it as vLLM counts."""
     from click.testing import CliRunner
 

@@ -1,5 +1,7 @@
 """The real logs of vLLM 0.24 on an H200: every phase with the number that a person reads in the log."""
 
+from pathlib import Path
+
 import pytest
 
 from inferometer.target.startup import read_startup
@@ -57,7 +59,7 @@ WARM = {
 pytestmark = pytest.mark.golden
 
 
-def test_a_server(data):
+def test_a_server(data: Path) -> None:
     report = read_startup(data / "vllm-0.24-h200/vllm_server.log").report
     startup, values = report.startup, report.values
     found = {(phase.name, phase.process): (phase.seconds, phase.lines) for phase in startup.phases}
@@ -87,7 +89,7 @@ def test_a_server(data):
         ("bench_latency_bs8.log", 76.0, WARM, "hit", 927_136),
     ],
 )
-def test_an_engine_without_a_server(data, file, ready, phases, cache, tokens):
+def test_an_engine_without_a_server(data: Path, file: str, ready: float, phases, cache: str, tokens: int):
     report = read_startup(data / f"vllm-0.24-h200/{file}").report
     startup, values = report.startup, report.values
     assert values["time_to_ready"].value == ready
@@ -99,7 +101,7 @@ def test_an_engine_without_a_server(data, file, ready, phases, cache, tokens):
     assert [each.name for each in startup.processes] == ["main", "EngineCore"]
 
 
-def test_the_client_of_a_benchmark_is_no_start(data):
+def test_the_client_of_a_benchmark_is_no_start(data: Path) -> None:
     startup = read_startup(data / "vllm-0.24-h200/bench_serve_300_100_5.log").report.startup
     assert startup.state == "partial"
     assert {"weights", "compile", "graph_capture"} <= {each.name for each in startup.unmatched}

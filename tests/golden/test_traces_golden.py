@@ -47,7 +47,7 @@ def test_azure(
 def test_burstgpt_with_and_without_sessions(data: Path) -> None:
     alone = recorded("burstgpt", data / "traces/burstgpt_1_first400.csv")
     assert len(alone) == 383
-    assert "17 of 400 rows are left out" in alone.notes[0]
+    assert "17 of 400 rows are skipped" in alone.notes[0]
     found = recorded("burstgpt", data / "traces/burstgpt_3_first57_sessions.csv")
     assert (len(found.row), len(found), found.notes) == (57, 30, ())  # 27 sessions, and three requests of none
     make = workload_of(workload("burstgpt", data / "traces/burstgpt_3_first57_sessions.csv"), 0, 0, "")

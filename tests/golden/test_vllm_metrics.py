@@ -1,6 +1,8 @@
 """Real metrics of vLLM 0.24 around three runs of `vllm bench serve`: both sides must tell the same story."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,26 +19,26 @@ URL = "http://localhost:8000/metrics"
 
 
 @pytest.fixture(scope="module")
-def folder(data):
+def folder(data: Path) -> Path:
     return data / "vllm-0.24-h200"
 
 
 @pytest.fixture(scope="module")
-def server(folder):
+def server(folder: Path):
     texts = [(folder / f"metrics_{when}.txt").read_text() for when in ("before", "after")]
     samples = [sample for at, text in enumerate(texts) for sample in read_exposition(text).samples(URL, at)]
     return server_summary(Samples.of(samples), [Note("found", 0, {"source": URL, "engine": "vLLM"})], 0, 1)
 
 
 @pytest.fixture(scope="module")
-def client(folder):
+def client(folder: Path):
     return [json.loads((folder / f"vllm_bench_serve_{name}.json").read_text()) for name in BENCHES]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_it_is_read_as_prometheus_client_reads_it(folder, when):
+def test_it_is_read_as_prometheus_client_reads_it(folder: Path, when: str) -> None:
     text = (folder / f"metrics_{when}.txt").read_text()
-    expected = {}
+    expected: dict[Any, Any] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             for meaning in MEANINGS.get(sample.name, ()):

@@ -10,7 +10,7 @@ from inferometer.record.record import Record
 from inferometer.wire.api import api_of, error_text, read_events
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
-from inferometer.wire.sockets import STAMP
+from inferometer.wire.sockets import STAMP, UNPROVEN
 from inferometer.wire.sse import events_of
 
 DATA = Path(__file__).parent.parent / "data" / "vllm-0.24-h200"
@@ -32,6 +32,7 @@ def exchange_of(reads):
     exchange.sent_at, exchange.ended_at, exchange.outcome, exchange.kernel = 0, 10**12, "ok", True
     exchange.reads = reads
     exchange.stamps = [STAMP.pack(number, 0) for number in range(1, len(reads) + 1)]
+    exchange.since = [UNPROVEN] * len(reads)
     exchange.head, exchange.head_read = parse_head(b"".join(reads)), 0
     return exchange
 
@@ -41,7 +42,9 @@ def ints(packed):
 
 
 @pytest.mark.parametrize(("api", "name", "request_id", "prompt_tokens", "tokens_by"), STREAMS)
-def test_sixteen_tokens_in_sixteen_reads(api, name, request_id, prompt_tokens, tokens_by):
+def test_sixteen_tokens_in_sixteen_reads(
+    api: str, name: str, request_id: str, prompt_tokens: int, tokens_by: str
+) -> None:
     record = Record(session=0, scheduled_at=0)
     read_answer(record, exchange_of([HEAD, *chunks(name), b"0\r\n\r\n"]), api_of(api), 0)
     assert (record.outcome, record.error, record.status) == ("ok", None, 200)
@@ -57,7 +60,9 @@ def test_sixteen_tokens_in_sixteen_reads(api, name, request_id, prompt_tokens, t
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1460, 10**6])
 @pytest.mark.parametrize(("api", "name", "request_id", "prompt_tokens", "tokens_by"), STREAMS)
-def test_the_same_however_it_is_cut(api, name, request_id, prompt_tokens, tokens_by, size):
+def test_the_same_however_it_is_cut(
+    api: str, name: str, request_id: str, prompt_tokens: int, tokens_by: str, size: int
+) -> None:
     raw = HEAD + b"".join(chunks(name)) + b"0\r\n\r\n"
     record = Record(session=0, scheduled_at=0)
     text = read_answer(
@@ -70,7 +75,7 @@ def test_the_same_however_it_is_cut(api, name, request_id, prompt_tokens, tokens
 
 
 @pytest.mark.parametrize(("api", "name", "_id", "_prompt", "_by"), STREAMS)
-def test_the_learned_shape_reads_it_as_the_parser(api, name, _id, _prompt, _by):
+def test_the_learned_shape_reads_it_as_the_parser(api: str, name: str, _id: str, _prompt: int, _by: str) -> None:
     raw = HEAD + b"".join(chunks(name)) + b"0\r\n\r\n"
     data, _ = events_of(raw, parse_head(raw))
     quick, parsed = read_events(api_of(api), data), read_events(api_of(api), data, keep_text=True)
@@ -82,5 +87,5 @@ def test_the_learned_shape_reads_it_as_the_parser(api, name, _id, _prompt, _by):
     ("name", "text"),
     [("error_400.json", "cannot be greater than"), ("error_404.json", "does not exist")],
 )
-def test_errors(name, text):
+def test_errors(name: str, text: str) -> None:
     assert text in error_text((DATA / name).read_bytes())

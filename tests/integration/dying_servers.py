@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TTFT_S = 0.02  # long against what a busy machine makes us late by
 TOKENS = 2
+PROMPT = 24  # tokens of a request, as the server counts them
+LONG = 32  # tokens of an answer in one piece
 
 Behaviour = Callable[[int], str]  # from the number of a request, from 0, to what becomes of it
 
@@ -19,13 +21,34 @@ class FailingServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, behaviour: Behaviour) -> None:
+    def __init__(self, behaviour: Behaviour, counting: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.behaviour = behaviour
+        self.counting = counting  # whether it has metrics
         self.lock = threading.Lock()
         self.asked = 0
         self.connections: set[socket.socket] = set()
         self.is_dead = False
+        self.hanging = 0  # requests that wait for their server to end
+        self.hangs = threading.Condition()
+        self.over = threading.Event()
+
+    def await_hanging(self, count: int) -> None:
+        with self.hangs:
+            assert self.hangs.wait_for(lambda: self.hanging >= count, timeout=60)
+
+    def hang(self) -> None:
+        with self.hangs:
+            self.hanging += 1
+            self.hangs.notify_all()
+        self.over.wait()
+
+    def metrics(self) -> bytes:
+        """As of a vLLM that counts a request when it comes, whatever becomes of it."""
+        counts = {"request_success": 1, "prompt_tokens": PROMPT, "generation_tokens": TOKENS}
+        lines = ["vllm:num_requests_running 0"]
+        lines += [f"vllm:{name}_total {self.asked * size}" for name, size in counts.items()]
+        return "\n".join([*lines, ""]).encode()
 
     @property
     def url(self) -> str:
@@ -61,6 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        if self.path == "/metrics" and self.server.counting:
+            self._answer(200, self.server.metrics())
+            return
         models = {"object": "list", "data": [{"id": "m", "object": "model"}]}
         self._answer(200 if self.path == "/v1/models" else 404, json.dumps(models).encode())
 
@@ -72,6 +98,13 @@ class _Handler(BaseHTTPRequestHandler):
             case "slow":
                 time.sleep(5)
                 self._stream()
+            case "hang":
+                self.server.hang()
+            case "whole":
+                time.sleep(TTFT_S)
+                self._answer(200, json.dumps(_whole()).encode())
+            case "one event":
+                self._one_event()
             case "close":
                 self.close_connection = True
             case "die":
@@ -87,11 +120,21 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
         for made in range(1, TOKENS + 1):
-            usage = {"prompt_tokens": 4, "completion_tokens": made, "total_tokens": 4 + made}
+            usage = {"prompt_tokens": PROMPT, "completion_tokens": made, "total_tokens": PROMPT + made}
             reason = "length" if made == TOKENS else None
             choice = {"index": 0, "text": " a", "finish_reason": reason}
             self._event(json.dumps({"id": "x", "object": "text_completion", "choices": [choice], "usage": usage}))
             time.sleep(0.005)
+        self._event("[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _one_event(self) -> None:
+        time.sleep(TTFT_S)
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self._event(json.dumps(_whole()))
         self._event("[DONE]")
         self.wfile.write(b"0\r\n\r\n")
 
@@ -108,14 +151,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
+def _whole() -> dict[str, object]:
+    """An answer that nobody streamed."""
+    usage = {"prompt_tokens": PROMPT, "completion_tokens": LONG, "total_tokens": PROMPT + LONG}
+    choice = {"index": 0, "text": " a" * LONG, "finish_reason": "length"}
+    return {"id": "x", "object": "text_completion", "choices": [choice], "usage": usage}
+
+
 @contextmanager
-def failing_server(behaviour: Behaviour) -> Iterator[FailingServer]:
-    server = FailingServer(behaviour)
+def failing_server(behaviour: Behaviour, counting: bool = False) -> Iterator[FailingServer]:
+    server = FailingServer(behaviour, counting)
     thread = threading.Thread(target=_serve, args=(server,), daemon=True)
     thread.start()
     try:
         yield server
     finally:
+        server.over.set()
         if not server.is_dead:
             server.shutdown()
             server.server_close()

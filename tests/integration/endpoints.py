@@ -13,7 +13,7 @@ def endpoint(answer):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self):
+        def do_GET(self) -> None:
             try:
                 answer(self, next(count))
             except (BrokenPipeError, ConnectionResetError):

@@ -35,7 +35,7 @@ class Answers(BaseHTTPRequestHandler):
             return self.answer(200, dict(os.environ) | {"cwd": str(Path.cwd())})
         return self.answer(200 if self.path in ("/health", "/ready") else 404)
 
-    def do_POST(self):
+    def do_POST(self) -> None:
         self.answer(404 if self.path != "/flush_cache" else 400 if "refuses-reset" in HABITS else 200)
 
     def answer(self, status, document=None):
@@ -58,13 +58,13 @@ def leak(new_session):
     print("child", child.pid, flush=True)
 
 
-def flood():
+def flood() -> None:
     block = b"".join(b"line %d of a flood that says nothing at all\n" % number for number in range(20_000))
     while True:
         os.write(1, block)
 
 
-def main():
+def main() -> None:
     print("engine", os.getpid(), flush=True)
     if "exits" in HABITS:
         sys.exit("no GPU here")

@@ -55,7 +55,7 @@ def run(words):
         return fail('docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].')
     name = f"c{os.urandom(31).hex()}"
     (HOME / name).mkdir()
-    outer, _, inside = options["--publish"].rpartition(":")
+    outer, _, inside = options["--publish"].rpartition(":")  # type: ignore[attr-defined]
     inner = [outer.rpartition(":")[2] if word == inside else word for word in inner]  # no network of its own
     env = {each.partition("=")[0]: each.partition("=")[2] or os.environ[each] for each in options["--env"]}
     with (HOME / name / "log").open("wb") as log:

@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import contextmanager, suppress
+from typing import Any
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 EVENT = b'data: {"choices":[{"text":"x"}]}\n\n'
@@ -13,7 +14,7 @@ ANSWER = STREAM + b"%x\r\n%b\r\n0\r\n\r\n" % (len(EVENT), EVENT)
 def hostile(behave):
     """A server that does `behave(connection, number)` at the first request of its connection with that number; yields
     its port. What it says to a client that has gone is nobody's concern."""
-    open_ones = []
+    open_ones: list[Any] = []
 
     def serve(connection, number):
         try:
@@ -24,7 +25,7 @@ def hostile(behave):
         except OSError:
             pass
 
-    def accept():
+    def accept() -> None:
         while True:
             try:
                 connection, _ = listener.accept()

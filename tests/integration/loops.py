@@ -1,5 +1,7 @@
 """One reactor with the servers and clients of a test on it, so that nothing has to be waited for by the clock."""
 
+from typing import Any
+
 from inferometer.wire.client import Client
 from inferometer.wire.origin import origin_of
 from inferometer.wire.reactor import now
@@ -37,7 +39,7 @@ class Loop:
         """Run until it holds; fails when it does not within a generous time."""
         begun = now()
 
-        def look():
+        def look() -> None:
             assert now() - begun < PATIENCE_NS, "nothing happens"
             if condition():
                 self.reactor.stop()
@@ -50,12 +52,12 @@ class Loop:
 
     def fetch(self, client, request=GET, count=1):
         """Exchanges sent at once, as they are when all are over; asserts that each ends exactly once."""
-        ended = []
+        ended: list[Any] = []
         exchanges = [client.fetch(request, ended.append) for _ in range(count)]
         self.until(lambda: len(ended) >= count)
         assert len(ended) == count
         return exchanges[0] if count == 1 else exchanges
 
-    def close(self):
+    def close(self) -> None:
         for each in reversed(self._open):
             each.close()

@@ -21,7 +21,7 @@ class Parrot(BaseHTTPRequestHandler):
     """`repeated` and `numbers` are set by `parrot`."""
 
     protocol_version = "HTTP/1.1"
-    repeated: Text
+    repeated: Callable[[bytes], str]  # a `Text`, bound
     numbers: Iterator[int]
     in_headers = True
 
@@ -100,7 +100,7 @@ def parrot(repeated: Text, in_headers: bool = True) -> Iterator[str]:
         numbers = count()
 
     Own.in_headers = in_headers
-    Own.repeated = lambda handler, body: repeated(handler, body)  # type: ignore[method-assign, assignment, misc]
+    Own.repeated = lambda handler, body: repeated(handler, body)  # type: ignore[assignment, misc]
     with ThreadingHTTPServer(("127.0.0.1", 0), Own) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

@@ -59,7 +59,7 @@ class Talker:
                 self.loop.reactor.unwatch(fd)
                 connection.close()
 
-    def close(self):
+    def close(self) -> None:
         self.loop.reactor.unwatch(self.listener.fileno())
         self.listener.close()
         for connection in list(self.open):

@@ -1,6 +1,7 @@
 """`inferometer ab` over loopback: two live simulators, and two that are started."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ STEPS = {"base": 0.04, "prefill_token": 0, "decode_sequence": 0}  # slow, so tha
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory):
+def store(tmp_path_factory) -> Path:
     """One for all, so that the instrument is calibrated once."""
     return tmp_path_factory.mktemp("store")
 
@@ -30,7 +31,7 @@ def server(speed):
     return f"server:{json.dumps({'type': 'simulator', 'args': {'frontend': 0, 'step_time': STEPS, 'speed': speed}})}"
 
 
-def test_a_server_of_half_the_steps_is_better(store, capsys):
+def test_a_server_of_half_the_steps_is_better(store: Path, capsys):
     """Both started by the command, and running side by side."""
     words = ["ab", "--a", server(1), "--b", server(2), "--blocks", "3", "--block", "800ms", "--concurrency", "4"]
     words += ["--output-tokens", "4", "--measure", "tpot.mean,e2e.p50", "--json", "--set", "observe.gpu=off"]
@@ -38,39 +39,39 @@ def test_a_server_of_half_the_steps_is_better(store, capsys):
     said = capsys.readouterr()
     document = json.loads(said.out)
     assert_ran(code, said.err)
-    assert document["word"] == "better", document
+    assert document["status"] == "better", document
     changes = {each["key"]: each for each in document["changes"]}
-    assert changes["tpot.mean"]["word"] == "better" and changes["tpot.mean"]["change"] < -0.2
+    assert changes["tpot.mean"]["status"] == "better" and changes["tpot.mean"]["change"] < -0.2
     assert "pair 3 of 3  b  TTFT" in said.err
     _is_kept(store, document)
 
 
 def _is_kept(store, document):
     kept = experiments_of(store)[0]
-    assert (kept.kind, kept.id) == ("ab", document["id"]) and kept.result["word"] == "better"
-    assert "".join(case["parameters"]["side"] for case in kept.cases) == "abbaab"
-    runs = [open_store(store).load(case["run"]) for case in kept.cases]
+    assert (kept.kind, kept.id) == ("ab", document["id"]) and kept.result["status"] == "better"
+    assert "".join(case.parameters["side"] for case in kept.cases) == "abbaab"
+    runs = [open_store(store).load(case.run) for case in kept.cases]
     assert [run.plan.get("seed", 0) for run in runs] == [0, 0, 1, 1, 2, 2]
-    assert runs[0].environment["nonce"] == runs[1].environment["nonce"] != runs[2].environment["nonce"]
+    assert runs[0].environment.nonce == runs[1].environment.nonce != runs[2].environment.nonce
 
 
-def test_equal_servers_are_not_called_different(start_simulator, store):
+def test_equal_servers_are_not_called_different(start_simulator, store: Path):
     """At a level of 0.1%, so that luck does not fail it once in twenty."""
     with start_simulator(frontend=0, step_time=STEPS) as a, start_simulator(frontend=0, step_time=STEPS) as b:
         design = Design(3, 0.8, measures=("tpot.mean", "e2e.p50"), alpha=0.001)
         found = ab(plan(a), plan(b), design, store=store)
-    assert found.comparison.word in ("same", "unclear") and found.comparison.design == "paired tapes"
+    assert found.comparison.status in ("same", "unclear") and found.comparison.design == "paired tapes"
 
 
-def test_a_second_server_that_does_not_fit_is_said(store):
+def test_a_second_server_that_does_not_fit_is_said(store: Path) -> None:
     a = plan_from({"server": {"type": "simulator"}})
     b = plan_from({"server": {"type": "command", "command": ["false", "{port}"]}})
     with pytest.raises(TargetError, match=r"b beside a: .*exit status 1") as error:
         ab(a, b, Design(3, 1.0), store=store)
-    assert "both servers run at once" in error.value.hint
+    assert "both servers run at the same time" in error.value.hint
 
 
-def test_wrong_use(store, capsys):
+def test_wrong_use(store: Path, capsys):
     code = execute(["ab", "--a", "http://127.0.0.1:1", "--b", "http://127.0.0.1:2", "--duration", "5s"])
     assert code == 2 and "--block" in capsys.readouterr().err
     code = execute(["ab", "--a", "http://127.0.0.1:1", "--b", "http://127.0.0.1:2", "--block", "soon"])

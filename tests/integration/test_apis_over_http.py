@@ -162,7 +162,7 @@ def own_server(kind: str, answer: Callable[[dict[str, Any], Write], None]) -> It
             self.send_header("content-type", kind)
             self.send_header("transfer-encoding", "chunked")
             self.end_headers()
-            answer(asked, lambda data: self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data)) and None)
+            answer(asked, lambda data: self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data)) and None)  # type: ignore[arg-type]
             self.wfile.write(b"0\r\n\r\n")
 
         def do_GET(self) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,7 +28,7 @@ def printing(*entries, then=""):
     return command(f"print({json.dumps(json.dumps(list(entries)))}); {then}")
 
 
-def test_a_command_is_a_run_like_any_other(tmp_path):
+def test_a_command_is_a_run_like_any_other(tmp_path: Path) -> None:
     code = "import sys; print('about to', file=sys.stderr); print('log'); print(sys.argv[1])"
     made = run_benchmark(
         command(code).model_copy(update={"command": [sys.executable, "-c", code, json.dumps(ENTRY)]}), tmp_path
@@ -35,14 +36,14 @@ def test_a_command_is_a_run_like_any_other(tmp_path):
     kept = open_store(tmp_path).load(made.id)
     assert (kept.kind, kept.state, kept.status) == ("benchmark", "complete", "valid")
     assert quantities(kept.summary)["decode"].value == 0.008
-    assert kept.environment["benchmark"]["exit_code"] == 0 and kept.environment["machine"]["cores"]
+    assert kept.environment.benchmark.exit_code == 0 and kept.environment.machine.cores
     assert (kept.folder / "stderr.log").read_text() == "about to\n" and "log" in (
         kept.folder / "stdout.log"
     ).read_text()
     assert open_store(tmp_path).runs()[0].name == "mine"
 
 
-def test_a_file_that_it_writes_and_a_stale_one(tmp_path):
+def test_a_file_that_it_writes_and_a_stale_one(tmp_path: Path) -> None:
     code = f"import json; json.dump({ENTRY!r}, open('r.json', 'w'))"
     made = run_benchmark(command(code, output="r.json", folder=str(tmp_path)), tmp_path / "store")
     assert made.status == "valid"
@@ -50,7 +51,7 @@ def test_a_file_that_it_writes_and_a_stale_one(tmp_path):
     assert stale.state == "failed" and "was not written" in stale.doubts[0].text
 
 
-def test_a_function(tmp_path, monkeypatch):
+def test_a_function(tmp_path: Path, monkeypatch):
     (tmp_path / "mybench.py").write_text(
         "import numpy as np\n"
         "def decode(batch=1):\n"
@@ -66,37 +67,37 @@ def test_a_function(tmp_path, monkeypatch):
         run_benchmark(Benchmark(python="mybench:none", folder=str(tmp_path)), tmp_path / "s")
 
 
-def test_an_exit_code_is_kept_with_what_it_measured(tmp_path):
+def test_an_exit_code_is_kept_with_what_it_measured(tmp_path: Path) -> None:
     made = run_benchmark(printing(ENTRY, then="raise SystemExit(3)"), tmp_path)
-    assert (made.state, made.status, made.environment["benchmark"]["exit_code"]) == ("failed", "invalid", 3)
+    assert (made.state, made.status, made.environment.benchmark.exit_code) == ("failed", "invalid", 3)
     assert "exit status 3" in made.doubts[0].text and quantities(made.summary)["decode"]
 
 
-def test_bad_output_says_what_was_expected_and_what_was_printed(tmp_path):
+def test_bad_output_says_what_was_expected_and_what_was_printed(tmp_path: Path) -> None:
     made = run_benchmark(command("print('42 tokens')"), tmp_path)
     text = made.doubts[0].text
     assert 'expected JSON such as {"name"' in text and "42 tokens" in text
 
 
-def test_a_time_limit_ends_the_whole_family(tmp_path):
+def test_a_time_limit_ends_the_whole_family(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys, time; sleep = [sys.executable, '-S', '-c', 'import time; time.sleep(600)']; "
         "print(subprocess.Popen(sleep, start_new_session=True).pid, flush=True); time.sleep(600)"
     )
     made = run_benchmark(command(code, timeout=1.0), tmp_path)
-    assert made.state == "failed" and "took longer than 1 s and was ended" in made.doubts[0].text
+    assert made.state == "failed" and "took longer than 1 s and was stopped" in made.doubts[0].text
     child = int((made.folder / "stdout.log").read_text())
     assert birth(child) is None
 
 
-def test_a_command_that_is_not_there(tmp_path):
+def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match="none-such: could not be started"):
         run_benchmark(Benchmark(command=["none-such"]), tmp_path)
-    with pytest.raises(TargetError, match="no folder"):
+    with pytest.raises(TargetError, match="does not exist"):
         run_benchmark(Benchmark(command=["true"], folder="none-such"), tmp_path)
 
 
-def test_history_comparison_and_check(tmp_path):
+def test_history_comparison_and_check(tmp_path: Path) -> None:
     """A command whose numbers are told by a file, so that its history is one line."""
     file = tmp_path / "value"
     entry = "dict(name='d', value=v, unit='s', direction='lower')"
@@ -106,12 +107,12 @@ def test_history_comparison_and_check(tmp_path):
         file.write_text(str(value))
         runs.append(run_benchmark(command(code), tmp_path / "s"))
     assert len(history_of(runs[-1], tmp_path / "s")) == 7
-    assert check_run(runs[-1].id, tmp_path / "s").word == "worse"
+    assert check_run(runs[-1].id, tmp_path / "s").status == "worse"
     (change,) = compare_runs(",".join(r.id for r in runs[:7]), runs[-1].id, tmp_path / "s").changes
-    assert change.word == "worse" and change.direction == "lower"
+    assert change.status == "worse" and change.direction == "lower"
 
 
-def test_a_case_of_an_experiment(tmp_path):
+def test_a_case_of_an_experiment(tmp_path: Path) -> None:
     said = {
         "benchmark": {
             "name": "sized",
@@ -139,7 +140,7 @@ def cli(capsys, *words):
     return code, said.out, said.err
 
 
-def test_the_command_line(tmp_path, capsys):
+def test_the_command_line(tmp_path: Path, capsys):
     store = ("--store", str(tmp_path))
     code, _, told = cli(capsys, "benchmark", "--name", "mine", *store)
     assert code == 2 and "needs a command or a function" in told

@@ -7,13 +7,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec import structs
 
 from inferometer.cli import main
 from inferometer.errors import StoreError
+from inferometer.record.environment import Machine
 from inferometer.record.verdict import Verdict
 from inferometer.show.notify.news import Note, notebook
 from inferometer.store.experiments import new_experiment
 from inferometer.store.save import keep
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
 from lined_runs import PLAN, environment_of, summary_of
 from receivers import receiving
@@ -35,7 +38,7 @@ def kept(store, number, tpot, **more):
 
 
 @pytest.fixture
-def store(tmp_path):
+def store(tmp_path: Path):
     place = tmp_path / "store"
     for number in range(12):
         kept(place, number, 20.0)
@@ -43,7 +46,7 @@ def store(tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def nowhere(monkeypatch):
+def nowhere(monkeypatch) -> None:
     """Wherever these tests run, they are not in CI until they say so."""
     for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT", "INFEROMETER_NOTIFY", "CI_JOB_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -56,7 +59,7 @@ def called(*words):
         return int(end.code or 0)
 
 
-def test_outside_github_it_is_plain_text(store, tmp_path, capsys):
+def test_outside_github_it_is_plain_text(store, tmp_path: Path, capsys):
     files = {name: tmp_path / name for name in ("junit.xml", "metrics.txt", "summary.md")}
     words = ("--junit", files["junit.xml"], "--gitlab-metrics", files["metrics.txt"], "--summary", files["summary.md"])
     assert called("ci", *map(str, words), "--store", str(store)) == 0
@@ -67,7 +70,7 @@ def test_outside_github_it_is_plain_text(store, tmp_path, capsys):
     assert files["summary.md"].read_text().startswith("## ✅ Inferometer: fine")
 
 
-def test_on_github_it_finds_the_files_by_itself(store, tmp_path, monkeypatch, capsys):
+def test_on_github_it_finds_the_files_by_itself(store, tmp_path: Path, monkeypatch, capsys):
     worse = kept(store, 12, 24.0)
     for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
         monkeypatch.setenv(name, str(tmp_path / name))
@@ -98,22 +101,22 @@ def test_a_regression_is_told_once_and_its_end_once(store, monkeypatch, capsys):
     assert "sEcReT" not in "".join(capsys.readouterr())
 
 
-def test_a_check_that_was_made_already(store, tmp_path, capsys):
+def test_a_check_that_was_made_already(store, tmp_path: Path, capsys):
     kept(store, 12, 24.0)
     called("check", "--json", "--store", str(store))
     (tmp_path / "check.json").write_text(capsys.readouterr().out)
     assert called("ci", str(tmp_path / "check.json"), "--json", "--store", str(store)) == 1
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "inferometer/ci/1" and document["word"] == "worse" and document["worse"]
+    assert document["schema"] == "inferometer/ci/2" and document["status"] == "worse" and document["worse"]
     (tmp_path / "check.json").write_text("{}")
     assert called("ci", str(tmp_path / "check.json"), "--store", str(store)) == 2
 
 
-def test_an_experiment_with_a_case_that_failed(store, capsys, tmp_path):
+def test_an_experiment_with_a_case_that_failed(store, capsys, tmp_path: Path):
     folder = new_experiment(store, "sweep", "pairs", {})
     run = kept(store, 12, 20.0)
-    folder.add({"name": "a", "parameters": {"load.rate": 5}, "run": run.id})
-    folder.add({"name": "b", "parameters": {"load.rate": 9}, "run": None, "error": "the server <died>\x1b[31m"})
+    folder.add(ExperimentCase(name="a", parameters={"load.rate": 5}, run=run.id))
+    folder.add(ExperimentCase(name="b", parameters={"load.rate": 9}, run=None, error="the server <died>\x1b[31m"))
     summary = tmp_path / "summary.md"
     assert called("ci", "pairs", "--check", "none", "--summary", str(summary), "--store", str(store)) == 3
     assert "the server &lt;died&gt;" in summary.read_text()
@@ -128,7 +131,7 @@ def test_a_case_that_left_no_run_is_found_told_once_and_its_end_once(store, caps
         for error in ("it died", "it died again", None):
             folder = new_experiment(store, "sweep", "pairs", {})
             run = None if error else kept(store, 13, 20.0).id
-            folder.add({"name": "b", "parameters": {}, "run": run, "error": error})
+            folder.add(ExperimentCase(name="b", parameters={}, run=run, error=error))
             folder.finish({})
             assert called(*words) == 3 if error else called("ci", folder.id, *words[4:]) == 0
     titles = [message["blocks"][0]["text"]["text"] for message in receiver.messages]
@@ -136,14 +139,14 @@ def test_a_case_that_left_no_run_is_found_told_once_and_its_end_once(store, caps
 
 
 def test_of_a_store_that_is_shared_only_what_was_made_here(store, capsys):
-    other = environment_of() | {"machine": {"host": "another"}}
+    other = structs.replace(environment_of(), machine=Machine(host="another"))
     keep(store, kind="serving", plan=PLAN, environment=other, summary=summary_of(20.0), verdict=Verdict(status="valid"))
     (store / "runs" / "20261115-000000-broken-one").mkdir()  # has no time at all
     words = ("--check", "none", "--json", "--store", str(store))
     assert called("ci", "--since", "1h", *words) == 0
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 1
     assert called("ci", "--since", "1h", "--here", *words) == 2
-    assert "no run of this machine since" in capsys.readouterr().err
+    assert "no run from this machine since" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -156,7 +159,7 @@ def test_of_a_store_that_is_shared_only_what_was_made_here(store, capsys):
         (["nothing-like-it"], "no run 'nothing-like-it'"),
     ],
 )
-def test_wrong_use(store, capsys, monkeypatch, words, said):
+def test_wrong_use(store, capsys, monkeypatch, words, said: str):
     monkeypatch.delenv("SLACK_WEBHOOK_URL", raising=False)
     assert called("ci", *words, "--store", str(store)) == 2
     assert said in capsys.readouterr().err
@@ -167,7 +170,7 @@ def test_runs_since_an_instant(store, capsys):
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
 
 
-def test_a_team_remembers_together(tmp_path):
+def test_a_team_remembers_together(tmp_path: Path) -> None:
     import shutil
     import tempfile
 

@@ -68,7 +68,7 @@ def test_json_has_what_it_promises(kept: dict[str, Any]) -> None:
 
 def test_show_list_and_rerun_know_the_run(store: Path, kept: dict[str, Any]) -> None:
     id_ = kept["run"]["id"]
-    shown = command(store, "show", id_)
+    shown = command(store, "show", id_, "--more")
     assert shown.returncode == 0
     assert shown.stdout.startswith(kept["verdict"]["status"].upper())
     assert str(kept["run"]["folder"]) in shown.stdout
@@ -293,7 +293,7 @@ def _awaited(done: Callable[[], bool], within_s: float = 15) -> bool:
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     listed = command(tmp_path, "list")
-    assert listed.returncode == 0 and "make one: inferometer run" in listed.stdout
+    assert listed.returncode == 0 and "create one: inferometer run" in listed.stdout
     shown = command(tmp_path, "show")
     assert shown.returncode == 2 and "inferometer run" in shown.stderr
 

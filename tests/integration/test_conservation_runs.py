@@ -3,6 +3,7 @@
 import csv
 import threading
 import urllib.request
+from pathlib import Path
 
 import orjson
 
@@ -16,7 +17,7 @@ from inferometer.store.folder import load_run
 QUICK = {"frontend": 0, "step_time": {"base": 0.001, "prefill_token": 0, "decode_sequence": 0}}
 
 
-def measured(url, tmp_path, **plan):
+def measured(url, tmp_path: Path, **plan):
     keep_curve(curve_of([]), tmp_path)  # or the first run would calibrate
     asked = {"target": url, "workload": {"input_tokens": 50, "output_tokens": 8}, "load": {"concurrency": 4}}
     return run(plan_from(asked | {"stop": 40, "observe": {"interval": "200ms"}} | plan), store=tmp_path)
@@ -26,7 +27,7 @@ def codes(run):
     return {reason.code for reason in run.doubts}
 
 
-def test_the_server_agrees_with_us_and_a_second_client_does_not(start_simulator, tmp_path):
+def test_the_server_agrees_with_us_and_a_second_client_does_not(start_simulator, tmp_path: Path):
     with start_simulator(**QUICK) as url:
         alone = measured(url, tmp_path, workers=2, warmup=10)
         conserved = alone.summary.server.conservation
@@ -40,7 +41,7 @@ def test_the_server_agrees_with_us_and_a_second_client_does_not(start_simulator,
         assert conserved.ttft.wire > -0.001
         assert alone.summary.host is not None and alone.summary.gpu is None
         kept = load_run(alone.folder)
-        assert {"host", f"{url}/metrics"} <= set(kept.samples.source.words)
+        assert {"host", f"{url}/metrics"} <= set(kept.samples.source.categories)
         assert not list(alone.folder.glob("log-*.bin"))
 
         with disturbing(url):
@@ -57,13 +58,13 @@ class disturbing:  # noqa: N801 - reads as a deed
         self._url, self._over = f"{url}/v1/completions", threading.Event()
         self._thread = threading.Thread(target=self._send, daemon=True)
 
-    def _send(self):
+    def _send(self) -> None:
         body = orjson.dumps({"model": "simulated-8b", "prompt": "hello", "max_tokens": 2})
         while not self._over.is_set():
             request = urllib.request.Request(self._url, body, {"content-type": "application/json"})
             urllib.request.urlopen(request, timeout=20).read()
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self._thread.start()
 
     def __exit__(self, *_):
@@ -71,13 +72,13 @@ class disturbing:  # noqa: N801 - reads as a deed
         self._thread.join(20)
 
 
-def test_nothing_is_watched_where_that_is_said(start_simulator, tmp_path):
+def test_nothing_is_watched_where_that_is_said(start_simulator, tmp_path: Path):
     with start_simulator(**QUICK) as url:
         quiet = measured(url, tmp_path, observe="off")
     assert quiet.summary.server is None and quiet.summary.host is None and quiet.summary.observer is None
 
 
-def test_gpu_samples_are_written_as_inferx_writes_them(start_simulator, tmp_path):
+def test_gpu_samples_are_written_as_inferx_writes_them(start_simulator, tmp_path: Path):
     with start_simulator(**QUICK) as url:
         made = measured(url, tmp_path, observe="off")
     start_at = int(made.records.scheduled_at[0])

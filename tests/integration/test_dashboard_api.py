@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from dashboards import dashboard
+from inferometer.record.environment import Environment
 from inferometer.store.store import open_store
 from shown_stores import NASTY, shown_store
 
@@ -82,8 +83,8 @@ def test_history_has_its_steps_and_versions(api):
     families = api.json("/api/histories")["histories"]
     nightly = max(families, key=lambda each: each["runs"])
     (line,) = api.json(f"/api/histories/{nightly['id']}?measures=ttft.p50")["lines"]
-    assert {"in 300, out 100, c 8", "in 2000, out 400, c 8"} <= set(line["series"])
-    step = line["changes"]["in 300, out 100, c 8"][0]
+    assert {"300 in, 100 out", "2,000 in, 400 out"} <= set(line["series"])
+    step = line["changes"]["300 in, 100 out"][0]
     assert step["at"].startswith("2026-09-21") and step["change"] == pytest.approx(0.33, abs=0.05)
     assert "version 0.25.0" in json.dumps(line["chart"]["spec"])
 
@@ -93,7 +94,7 @@ def test_any_runs_are_compared(api):
         run["id"] for run in api.json("/api/runs?where=plan.workload.input_tokens%3D2000&sort=started&limit=4")["runs"]
     ]
     found = api.json(f"/api/compare?before={','.join(runs[:2])}&after={','.join(runs[2:])}")
-    assert found["changes"] and [len(side) for side in found["runs"].values()] == [2, 2]
+    assert found["comparison"]["changes"] and [len(side) for side in found["runs"].values()] == [2, 2]
     assert all(len(line["values"]) == 4 for line in found["table"])
     assert found["charts"][0]["name"] == "comparison"
 
@@ -135,7 +136,7 @@ def test_an_experiment_is_a_grid_and_curves(api, store):
         "//etc/passwd",
     ],
 )
-def test_no_request_reads_outside_the_store(api, store, path):
+def test_no_request_reads_outside_the_store(api, store, path: str):
     _lay_traps(store)
     answer, text = api.ask(path)
     assert answer.status in (400, 403, 404), (answer.status, text[:200])
@@ -182,7 +183,7 @@ def test_experiments_that_are_torn_or_linked_from_elsewhere_hide_no_other(api, s
         ("/api/runs/20260902-030000-half-copied", 409, "summary.json"),
     ],
 )
-def test_mistakes_are_told_in_one_form_and_not_where_the_store_is(api, store, path, status, said):
+def test_mistakes_are_told_in_one_form_and_not_where_the_store_is(api, store, path: str, status: int, said: str):
     half = store / "runs" / "20260902-030000-half-copied"
     if not half.exists():
         shutil.copytree(open_store(store).entry("latest").folder, half, symlinks=True)
@@ -239,7 +240,7 @@ def test_it_is_read_only_unless_told(api):
         assert answer.status == 403 and b"--write" in text
 
 
-def test_with_write_tags_baselines_and_deletion(tmp_path):
+def test_with_write_tags_baselines_and_deletion(tmp_path: Path) -> None:
     store = shown_store(tmp_path / "store")
     own = {"X-Inferometer": "1"}
     with dashboard(store.home, "--write") as address:
@@ -257,7 +258,7 @@ def test_with_write_tags_baselines_and_deletion(tmp_path):
         assert api.ask(f"/api/runs/{last}")[0].status == 404
 
 
-def test_elsewhere_a_token_is_needed(tmp_path):
+def test_elsewhere_a_token_is_needed(tmp_path: Path) -> None:
     with dashboard(tmp_path, "--host", "0.0.0.0") as address:
         said = urlsplit(address)
         token = said.query.removeprefix("token=")
@@ -274,32 +275,32 @@ def test_elsewhere_a_token_is_needed(tmp_path):
         assert api.ask("/api/runs", Cookie=cookie.partition(";")[0])[0].status == 200
 
 
-def test_the_token_of_the_environment_is_not_printed(tmp_path):
+def test_the_token_of_the_environment_is_not_printed(tmp_path: Path) -> None:
     with dashboard(tmp_path, "--token", env={"INFEROMETER_TOKEN": "known-to-us-both-abcdef"}) as address:
         assert "known" not in address
         assert Client(address).ask("/api/runs", Authorization="Bearer known-to-us-both-abcdef")[0].status == 200
 
 
-def test_an_empty_store_has_pages_too(tmp_path):
+def test_an_empty_store_has_pages_too(tmp_path: Path) -> None:
     with dashboard(tmp_path / "empty") as address:
         api = Client(address)
-        assert api.json("/api/runs") == {"total": 0, "offset": 0, "runs": []}
+        assert api.json("/api/runs") == {"total": 0, "offset": 0, "runs": [], "hidden": 0}
         assert api.json("/api/histories") == {"histories": []}
         assert api.json("/api/experiments") == {"experiments": []}
         assert api.ask("/api/runs/latest")[0].status == 404
 
 
-def test_a_run_that_is_being_written_is_told_as_such(tmp_path):
+def test_a_run_that_is_being_written_is_told_as_such(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     folder = store.new_run()
     folder.write_plan({"load": {"rate": 5}})
     with dashboard(store.home) as address:
-        folder.write_environment({})  # a sign of life, however long the server took to start
+        folder.write_environment(Environment())  # a sign of life, however long the server took to start
         now = Client(address).json(f"/api/runs/{folder.id}/live")
-    assert now["run"]["state"] == "partial" and now["running"] and now["quantities"] == []
+    assert now["run"]["run"]["state"] == "partial" and now["running"] and now["run"]["quantities"] == []
 
 
-def test_a_port_in_use_is_told(tmp_path):
+def test_a_port_in_use_is_told(tmp_path: Path) -> None:
     with dashboard(tmp_path) as address:
         port = urlsplit(address).port
         with pytest.raises(AssertionError, match="--port 0"), dashboard(tmp_path, port=port):

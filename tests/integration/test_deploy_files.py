@@ -40,14 +40,14 @@ zip:
         ("vendor.gitlab-ci", "gitlab/.gitlab-ci.yml"),
     ],
 )
-def test_files_are_valid_by_their_schemas(schema, pattern):
+def test_files_are_valid_by_their_schemas(schema: str, pattern: str) -> None:
     files = [str(file) for file in DEPLOY.glob(pattern)]
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, *files]
     done = subprocess.run(command, capture_output=True, text=True)
     assert files and done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_input_is_pasted_into_a_script():
+def test_no_input_is_pasted_into_a_script() -> None:
     """What somebody types into a form reaches bash as a variable, never as a part of the program."""
     for file in (DEPLOY / "github" / "action.yml", *(DEPLOY / "github" / "workflows").glob("*.yaml")):
         for match in re.finditer(
@@ -56,13 +56,13 @@ def test_no_input_is_pasted_into_a_script():
             assert "${{" not in match[1], (file.name, match[1])
 
 
-def test_scripts_are_bash():
+def test_scripts_are_bash() -> None:
     for script in DEPLOY.rglob("*.sh"):
         assert subprocess.run(["bash", "-n", str(script)]).returncode == 0
 
 
 @pytest.fixture
-def remote(tmp_path):
+def remote(tmp_path: Path):
     """A repository with our files in it, and experiments that take a second."""
     work, bare = tmp_path / "work", tmp_path / "remote.git"
     shutil.copytree(DEPLOY / "github", work / "deploy" / "github")
@@ -93,7 +93,7 @@ def titles(receiver):
     return [message["blocks"][0]["text"]["text"] for message in receiver.messages]
 
 
-def test_nightly_breaks_is_repaired_and_publishes(remote, tmp_path):
+def test_nightly_breaks_is_repaired_and_publishes(remote, tmp_path: Path):
     nightly = DEPLOY / "github" / "workflows" / "nightly.yaml"
     given = {"vars": {"NOTIFY": "slack", "MODEL": "simulated-8b", "CONFIGS": "nightly.txt"}}
     with receiving() as receiver:
@@ -128,7 +128,7 @@ def test_nightly_breaks_is_repaired_and_publishes(remote, tmp_path):
     ]
 
 
-def test_sweep_by_a_list_of_configs_into_an_artifact(remote, tmp_path):
+def test_sweep_by_a_list_of_configs_into_an_artifact(remote, tmp_path: Path):
     inputs = {"benchmark_config_list_file": "weekly.txt", "results": "artifact", "timeout": "30", "label": "gpu"}
     job, telling = (
         Runner(tmp_path / "runner", remote, inputs=inputs).run(DEPLOY / "github" / "workflows" / "sweep.yaml").values()
@@ -140,7 +140,7 @@ def test_sweep_by_a_list_of_configs_into_an_artifact(remote, tmp_path):
     assert not [file for file in published(remote) if file.startswith("runs/")]
 
 
-def test_sweep_into_postgresql_is_told_of_and_has_a_history(remote, tmp_path, database):
+def test_sweep_into_postgresql_is_told_of_and_has_a_history(remote, tmp_path: Path, database: str):
     sweep = DEPLOY / "github" / "workflows" / "sweep.yaml"
     inputs = {"benchmark_config_list_file": "weekly.txt", "results": "postgres"}
     records = {"RESULTS": "branch", "INFEROMETER_RECORDS": str(tmp_path / "records")}
@@ -183,7 +183,7 @@ def installed(runner):
         ({"INSTALL": "inferometer==0.1.0"}, "inferometer==0.1.0"),
     ],
 )
-def test_the_action_installs_what_it_is_part_of(given, asked, tmp_path):
+def test_the_action_installs_what_it_is_part_of(given, asked: str, tmp_path: Path):
     step = next(each for each in action()["runs"]["steps"] if each.get("name") == "Install")
     asker = tmp_path / "python"
     asker.write_text('#!/bin/sh\necho "$@" >> "$PIP_LOG"\n')
@@ -194,7 +194,7 @@ def test_the_action_installs_what_it_is_part_of(given, asked, tmp_path):
     assert installed(tmp_path) == [asked.format(here=f"{DEPLOY}/github/../..")]
 
 
-def test_a_place_for_results_that_there_is_not_is_refused(tmp_path):
+def test_a_place_for_results_that_there_is_not_is_refused(tmp_path: Path) -> None:
     step = next(each for each in action()["runs"]["steps"] if each.get("id") == "store")
     env = {"PATH": "/usr/bin:/bin", "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "out")}
     for results, said in (("brnach", "must be branch, artifact or postgres"), ("postgres", "needs the input store")):
@@ -207,7 +207,7 @@ def action():
     return yaml.safe_load((DEPLOY / "github" / "action.yml").read_text())
 
 
-def test_publishing_after_another_job_loses_neither(remote, tmp_path):
+def test_publishing_after_another_job_loses_neither(remote, tmp_path: Path):
     """Also where both wrote the same file, and the site is made anew from all runs."""
     scripts = DEPLOY / "github"
     pages = tmp_path / "bin" / "inferometer"
@@ -242,7 +242,7 @@ def push(place, scripts, name, run, env):
     subprocess.run(["bash", str(scripts / "publish.sh"), "results", str(store), "false", "site"], env=env, check=True)
 
 
-def test_the_gitlab_job_runs(tmp_path, monkeypatch):
+def test_the_gitlab_job_runs(tmp_path: Path, monkeypatch):
     said = yaml.safe_load((DEPLOY / "gitlab" / ".gitlab-ci.yml").read_text())["benchmark"]
     (tmp_path / "plan.yaml").write_text(
         "server: {type: simulator, args: {speed: 20}}\nload: {concurrency: 2}\nstop: {requests: 20}\n"
@@ -260,7 +260,7 @@ def test_the_gitlab_job_runs(tmp_path, monkeypatch):
     assert "::" not in done.stdout and (tmp_path / "summary.md").read_text().startswith("## ")
 
 
-def test_the_dockerfile_copies_what_there_is():
+def test_the_dockerfile_copies_what_there_is() -> None:
     """No builder here: it is parsed, and what it names has to exist and to be let through."""
     text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line and not line.startswith("#")]

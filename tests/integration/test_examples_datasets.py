@@ -17,12 +17,12 @@ SAID = {
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_an_example_runs(name, home):
+def test_an_example_runs(name, home: Path):
     done = subprocess.run(
         [sys.executable, "-m", "inferometer", "run", f"examples/{name}.yaml"],
         cwd=ROOT,

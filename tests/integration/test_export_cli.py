@@ -50,7 +50,7 @@ def called(store: Path, *words: str):
     return CliRunner().invoke(group, [*words, "--store", str(store)], catch_exceptions=False, standalone_mode=False)
 
 
-def test_a_plan_writes_what_export_writes(store, tmp_path):
+def test_a_plan_writes_what_export_writes(store: Path, tmp_path: Path) -> None:
     own = json.loads((store / "own.json").read_text())
     called(store, "export", "latest", "--as", "vllm", "-o", str(tmp_path / "again.json"))
     assert json.loads((tmp_path / "again.json").read_text()) == own
@@ -58,7 +58,7 @@ def test_a_plan_writes_what_export_writes(store, tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"ci-bench"}))
-def test_every_format_is_written(store, tmp_path, name):
+def test_every_format_is_written(store: Path, tmp_path: Path, name):
     done = called(store, "export", "--as", name, "-o", f"{tmp_path}/")
     assert done.exception is None
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -67,13 +67,13 @@ def test_every_format_is_written(store, tmp_path, name):
     assert done.stderr.count("wrote ") == len(files)
 
 
-def test_stdout_is_the_file_and_nothing_else(store):
+def test_stdout_is_the_file_and_nothing_else(store: Path) -> None:
     done = called(store, "export", "--as", "vllm", "-o", "-")
     assert json.loads(done.stdout)["completed"] == 200
     assert done.stderr == ""
 
 
-def test_the_engines_own_numbers_are_in_the_sweep(store, tmp_path):
+def test_the_engines_own_numbers_are_in_the_sweep(store: Path, tmp_path: Path) -> None:
     called(store, "export", "--as", "ray-sweep", "-o", str(tmp_path))
     header, line = (tmp_path / "vllm_random_sweep_results.csv").read_text().splitlines()
     row = dict(zip(header.split(","), line.split(","), strict=True))
@@ -82,13 +82,13 @@ def test_the_engines_own_numbers_are_in_the_sweep(store, tmp_path):
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_show_as_another_tool(store, tool):
+def test_show_as_another_tool(store: Path, tool):
     said = json.loads(called(store, "show", "--as", tool, "--json").stdout)
     assert said["tool"] == tool
     assert said["requests"]["successful"] == 200
     assert called(store, "show", "--as", tool).stdout.startswith("As ")
 
 
-def test_formats_are_listed(store):
+def test_formats_are_listed(store: Path) -> None:
     listed = called(store, "export", "--list").stdout
     assert all(name in listed for name in FORMATS)

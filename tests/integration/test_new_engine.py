@@ -139,7 +139,7 @@ print('"toy"' in json.dumps(Plan.model_json_schema()))
     ("settings", "text"),
     [
         ({"model": "m", "args": {"port": 1}}, "server.args.port is a setting of its own: server.port"),
-        ({}, "server.model is missing: toy needs to know what to serve"),
+        ({}, "server.model is missing: toy needs a model to serve"),
         ({"model": "m", "image": "i"}, "server.image belongs to type container, but type is toy"),
     ],
 )

@@ -54,7 +54,7 @@ def test_charts_draw_themselves(executed):
         assert not has_charts() or drawn["image/svg+xml"].startswith("<svg")
 
 
-def test_it_is_kept_without_outputs():
+def test_it_is_kept_without_outputs() -> None:
     code = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
     assert NOTEBOOK["nbformat"] == 4
     assert not [cell for cell in code if cell["outputs"] or cell["execution_count"] is not None]

@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 
 import pytest
 from aiosmtpd.controller import Controller
@@ -14,14 +15,14 @@ from aiosmtpd.handlers import Message
 from aiosmtpd.smtp import AuthResult
 
 from inferometer.cli import main
-from inferometer.cli.notify import tell_findings
+from inferometer.cli.notify import notify_findings
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.show.notify import delivery
 from inferometer.show.notify.channels import channels
 from inferometer.show.notify.delivery import Patience, deliver
 from inferometer.show.notify.event import Event
 from inferometer.show.notify.findings import of_job
-from inferometer.show.notify.news import notebook, tell
+from inferometer.show.notify.news import deliver_finding, notebook
 from inferometer.store.store import open_store
 from receivers import receiving
 
@@ -43,7 +44,7 @@ def called(*words):
         return int(end.code or 0)
 
 
-def test_slack_gets_blocks():
+def test_slack_gets_blocks() -> None:
     with receiving() as receiver:
         assert sent("slack", SLACK_WEBHOOK_URL=receiver.url).arrived
     (message,) = receiver.messages
@@ -51,7 +52,7 @@ def test_slack_gets_blocks():
     assert "&lt;m&gt;" in str(message["blocks"])
 
 
-def test_a_webhook_gets_the_event_with_a_key_and_a_token():
+def test_a_webhook_gets_the_event_with_a_key_and_a_token() -> None:
     with receiving() as receiver:
         sent("webhook", INFEROMETER_WEBHOOK_URL=receiver.url, INFEROMETER_WEBHOOK_TOKEN="t0k\n")
     assert receiver.messages == [EVENT.document()] and receiver.messages[0]["schema"] == "inferometer/event/1"
@@ -59,21 +60,21 @@ def test_a_webhook_gets_the_event_with_a_key_and_a_token():
     assert receiver.headers[0]["Idempotency-Key"] == EVENT.id
 
 
-def test_a_busy_receiver_is_tried_again():
+def test_a_busy_receiver_is_tried_again() -> None:
     with receiving((503, {}), (429, {"Retry-After": "0"}), (200, {})) as receiver:
         assert sent("teams", TEAMS_WEBHOOK_URL=receiver.url).arrived
     assert len(receiver.messages) == 3
 
 
 @pytest.mark.parametrize(("status", "attempts"), [(404, 1), (500, 3), (302, 1)])
-def test_a_refusal_is_said_without_the_secret(status, attempts):
+def test_a_refusal_is_said_without_the_secret(status: int, attempts: int) -> None:
     with receiving((status, {"Location": "http://127.0.0.1:1/elsewhere"})) as receiver:
         found = sent("slack", SLACK_WEBHOOK_URL=receiver.url)
     assert f"answered {status}" in found.why_not and "sEcReT" not in found.why_not
     assert len(receiver.messages) == attempts
 
 
-def test_what_a_receiver_repeats_of_the_address_is_not_said():
+def test_what_a_receiver_repeats_of_the_address_is_not_said() -> None:
     with receiving((404, {})) as receiver:
         receiver.body = "The requested URL /services/T0/B0/sEcReT was not found on this server."
         found = sent("slack", SLACK_WEBHOOK_URL=receiver.url)
@@ -82,7 +83,7 @@ def test_what_a_receiver_repeats_of_the_address_is_not_said():
     assert "found at least" in spoilt.why_not and "sec ret" not in spoilt.why_not.lower()
 
 
-def test_a_date_to_come_again_is_understood():
+def test_a_date_to_come_again_is_understood() -> None:
     past, late = (format_datetime(datetime.now(UTC) + timedelta(seconds=s)) for s in (-60, 3600))
     with receiving((429, {"Retry-After": past}), (503, {"Retry-After": "soon²"}), (200, {})) as receiver:
         assert sent("slack", SLACK_WEBHOOK_URL=receiver.url).arrived
@@ -90,37 +91,37 @@ def test_a_date_to_come_again_is_understood():
         assert not sent("slack", SLACK_WEBHOOK_URL=receiver.url).arrived and len(receiver.messages) == 1
 
 
-def test_however_much_there_is_to_tell_a_hanging_receiver_is_waited_for_once(tmp_path, monkeypatch, capsys):
+def test_however_much_there_is_to_tell_a_hanging_receiver_is_waited_for_once(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setattr(delivery, "PATIENCE", QUICK)
     started = time.monotonic()
     with receiving(None) as hanging:
         to = channels(["slack"], {"SLACK_WEBHOOK_URL": hanging.url})
-        tell_findings([of_job(f"job {n}", fine=False) for n in range(40)], tmp_path, to)
+        notify_findings([of_job(f"job {n}", fine=False) for n in range(40)], tmp_path, to)
     assert time.monotonic() - started < 3 * QUICK.deadline_s  # 40 times that, if each waited by itself
     said = capsys.readouterr().err.splitlines()
-    assert len(said) == 40 and "no answer within 3 s" in said[0] and "no time was left for it" in said[-1]
+    assert len(said) == 40 and "no answer within 3 s" in said[0] and "no time left to send it" in said[-1]
 
 
-def test_a_command_that_is_telling_holds_no_other_up(tmp_path):
+def test_a_command_that_is_telling_holds_no_other_up(tmp_path: Path) -> None:
     """The first may be waiting for a receiver that hangs, with the notes in its hands."""
     store, found = open_store(tmp_path), of_job("nightly", fine=False)
     with receiving() as receiver:
         to = channels(["slack"], {"SLACK_WEBHOOK_URL": receiver.url})
         with notebook(store):
-            (late,) = tell(store, found, to, until=time.monotonic() + 0.1)
+            (late,) = deliver_finding(store, found, to, until=time.monotonic() + 0.1)
         assert not late.arrived and not receiver.messages
-        (then,) = tell(store, found, to, until=time.monotonic() + 20)
+        (then,) = deliver_finding(store, found, to, until=time.monotonic() + 20)
     assert then.arrived
 
 
-def test_a_receiver_that_asks_for_an_hour_is_not_waited_for():
+def test_a_receiver_that_asks_for_an_hour_is_not_waited_for() -> None:
     started = time.monotonic()
     with receiving((429, {"Retry-After": "3600"})) as receiver:
         assert not sent("slack", SLACK_WEBHOOK_URL=receiver.url).arrived
     assert time.monotonic() - started < 3
 
 
-def test_a_hanging_receiver_holds_nobody_up():
+def test_a_hanging_receiver_holds_nobody_up() -> None:
     started = time.monotonic()
     with receiving(None) as hanging, receiving() as well:
         both = channels(["slack", "teams"], {"SLACK_WEBHOOK_URL": hanging.url, "TEAMS_WEBHOOK_URL": well.url})
@@ -130,14 +131,14 @@ def test_a_hanging_receiver_holds_nobody_up():
     assert time.monotonic() - started < 5
 
 
-def test_a_deadline_ends_even_what_trickles():
+def test_a_deadline_ends_even_what_trickles() -> None:
     with receiving(None) as receiver:
         late = Patience(attempts=1, timeout_s=20.0, deadline_s=0.3)
         found = sent("slack", late, SLACK_WEBHOOK_URL=receiver.url)
     assert not found.arrived
 
 
-def test_secrets_do_not_go_in_the_clear():
+def test_secrets_do_not_go_in_the_clear() -> None:
     clear = {"INFEROMETER_WEBHOOK_URL": "http://in.example.org/hook", "INFEROMETER_WEBHOOK_TOKEN": "t0k"}
     assert "would be sent in the clear" in sent("webhook", **clear).why_not
     found = sent("slack", SLACK_WEBHOOK_URL="http://hooks.example.org/sEcReT")
@@ -146,16 +147,16 @@ def test_secrets_do_not_go_in_the_clear():
 
 
 class Inbox(Message):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.mails = []
+        self.mails = []  # type: ignore[var-annotated]
 
     def handle_message(self, message):
         self.mails.append(message)
 
 
 @pytest.fixture(scope="module")
-def trust(tmp_path_factory):
+def trust(tmp_path_factory) -> Path:
     """A certificate for localhost, signed by itself."""
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl to make certificates")
@@ -170,8 +171,8 @@ def trust(tmp_path_factory):
 class FreePort(Controller):
     """aiosmtpd asks its own port whether it answers, which it does not know when it is 0."""
 
-    def _trigger_server(self):
-        self.port = self.server.sockets[0].getsockname()[1]
+    def _trigger_server(self) -> None:
+        self.port = self.server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
         super()._trigger_server()
 
 
@@ -201,7 +202,7 @@ def mail_to(url):
 
 
 @pytest.mark.parametrize("scheme", ["smtp", "smtps"])
-def test_a_mail_goes_encrypted_with_user_and_password(scheme, trust, monkeypatch):
+def test_a_mail_goes_encrypted_with_user_and_password(scheme: str, trust: Path, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(trust / "cert.pem"))
     tls = {"ssl_context": server_side(trust)} if scheme == "smtps" else {"tls_context": server_side(trust)}
     needs = {"require_starttls": True} if scheme == "smtp" else {"auth_require_tls": False}
@@ -214,7 +215,7 @@ def test_a_mail_goes_encrypted_with_user_and_password(scheme, trust, monkeypatch
     assert "refused user and password" in wrong.why_not and "wrong" not in wrong.why_not
 
 
-def test_an_untrusted_or_clear_mail_server_gets_nothing(trust, monkeypatch):
+def test_an_untrusted_or_clear_mail_server_gets_nothing(trust: Path, monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     with mailing(tls_context=server_side(trust)) as (inbox, port):
         untrusted = sent("email", **mail_to(f"smtp://localhost:{port}"))
@@ -237,7 +238,7 @@ def test_a_channel_is_tried_by_hand(monkeypatch, capsys):
     assert "SLACK_WEBHOOK_URL" in capsys.readouterr().out
 
 
-def test_a_job_is_told_of_once(tmp_path, monkeypatch):
+def test_a_job_is_told_of_once(tmp_path: Path, monkeypatch):
     with receiving() as receiver:
         monkeypatch.setenv("SLACK_WEBHOOK_URL", receiver.url)
         for result in ("success", "failure", "cancelled", "failure", "success", "success"):
@@ -247,7 +248,7 @@ def test_a_job_is_told_of_once(tmp_path, monkeypatch):
     assert titles == ["❌ nightly: failed", "✅ nightly: recovered"]
 
 
-def test_a_run_tells_when_its_target_is_gone_and_when_it_is_back(tmp_path, simulator, monkeypatch, capsys):
+def test_a_run_tells_when_its_target_is_gone_and_when_it_is_back(tmp_path: Path, simulator: str, monkeypatch, capsys):
     keep_curve(curve_of([]), tmp_path / "store")  # how well we measure is another test's matter
     plan = tmp_path / "plan.yaml"
     plan.write_text("name: chat\nload: {concurrency: 2}\nstop: {requests: 8}\nworkload: {output_tokens: 4}\n")

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ from inferometer.cli import execute
 
 
 @pytest.fixture(autouse=True)
-def store(tmp_path, monkeypatch):
+def store(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.setenv("INFEROMETER_STORE", str(tmp_path / "store"))
     return tmp_path / "store"
 
@@ -23,14 +24,14 @@ def test_latency_of_batch_sizes(capsys):
     assert typed("latency --engine simulator --batch-sizes 1-8:4 --iters 8 --warmup 1") == 0
     shown = capsys.readouterr()
     assert "VALID" in shown.out
-    assert "512 tokens in, 128 out; 8 iterations after 1 of warm-up each" in shown.out
+    assert "512 input, 128 output tokens; 8 iterations after 1 warm-up" in shown.out
     assert [line.split()[0] for line in shown.out.splitlines() if line.strip()[:1].isdigit()] == ["1", "5"]
     assert execute(["show"]) == 0
     assert capsys.readouterr().out == shown.out
     assert execute(["list"]) == 0
 
 
-def test_the_three_flags_and_the_files_of_vllm(tmp_path, capsys):
+def test_the_three_flags_and_the_files_of_vllm(tmp_path: Path, capsys):
     prefix = tmp_path / "results" / "latency_bs"
     command = "latency --engine simulator --bs-start 1 --bs-end 3 --bs-step 2 --num-iters 5 --num-iters-warmup 0 -q"
     assert typed(f"{command} --output-json {prefix}") == 0
@@ -41,13 +42,13 @@ def test_the_three_flags_and_the_files_of_vllm(tmp_path, capsys):
     assert len(document["latencies"]) == 5
 
 
-def test_several_lengths_have_files_of_their_own(tmp_path):
+def test_several_lengths_have_files_of_their_own(tmp_path: Path) -> None:
     command = "latency --engine simulator --batch-sizes 2 --input-len 16,32 --output-len 4 --iters 5"
     assert typed(f"{command} --output-json {tmp_path}/bs") == 0
     assert sorted(file.name for file in tmp_path.glob("bs*")) == ["bs2_in16_out4.json", "bs2_in32_out4.json"]
 
 
-def test_one_json_document_and_nothing_else():
+def test_one_json_document_and_nothing_else() -> None:
     command = [
         sys.executable,
         "-m",
@@ -81,7 +82,7 @@ def _shown(capsys, run):
     return capsys.readouterr().out
 
 
-def test_throughput(tmp_path, capsys):
+def test_throughput(tmp_path: Path, capsys):
     out = tmp_path / "throughput.json"
     command = "throughput --engine simulator --input-len 50-100 --output-len 20 --num-prompts 40 --repeats 2"
     assert typed(f"{command} --output-json {out}") == 0
@@ -94,7 +95,7 @@ def test_throughput(tmp_path, capsys):
     ]
 
 
-def test_throughput_of_a_dataset(tmp_path, capsys):
+def test_throughput_of_a_dataset(tmp_path: Path, capsys):
     file = tmp_path / "prompts.txt"
     file.write_text("".join(f"prompt number {n}\n" for n in range(10)))
     assert typed(f"throughput --engine simulator --dataset {file} --output-len 5 --num-prompts 10") == 0
@@ -105,22 +106,22 @@ def test_throughput_of_a_dataset(tmp_path, capsys):
     ("command", "wrong"),
     [
         ("latency --engine simulator --bs-start 8 --bs-end 1", "--bs-end: must be at least --bs-start, 8, got 1"),
-        ("latency --engine simulator --batch-sizes 1 --bs-start 8 --bs-end 9", "give one or the other"),
+        ("latency --engine simulator --batch-sizes 1 --bs-start 8 --bs-end 9", "exclude each other"),
         ("latency --engine simulator --batch-sizes none", "--batch-sizes: must be sizes such as"),
         ("latency --engine simulator --iters 0", "--iters: must be at least 1, got 0"),
         ("latency --engine tgi", "--engine: must be one of vllm, transformers, simulator, got tgi"),
         ("latency --engine transformers", "--model: is missing"),
         ("latency --engine simulator --input-len 9000", "must be at most 8192"),
         ("latency --engine simulator --args x", "--args: must be key=value"),
-        ("throughput --engine simulator --set load.rate=3", "only the workload can be set here"),
-        ("throughput --engine simulator --dataset x.txt --input-len 3", "as long as they are"),
-        ("throughput --engine simulator --dataset nowhere.txt", "--dataset: there is no such file, got nowhere.txt"),
+        ("throughput --engine simulator --set load.rate=3", "only workload settings can be changed here"),
+        ("throughput --engine simulator --dataset x.txt --input-len 3", "applies to synthetic prompts only"),
+        ("throughput --engine simulator --dataset nowhere.txt", "--dataset: file not found: nowhere.txt"),
         (f"throughput --engine simulator --dataset {__file__}", "--set workload.type=sharegpt"),
         ("throughput --engine simulator --num-prompts 0", "--num-prompts: must be at least 1"),
         ("throughput --engine simulator --input-len -3", "input_tokens"),
     ],
 )
-def test_mistakes_are_said(command, wrong, capsys, store):
+def test_mistakes_are_said(command: str, wrong: str, capsys, store: Path):
     assert typed(command) == 2
     shown = capsys.readouterr()
     assert wrong in shown.err
@@ -135,7 +136,7 @@ def test_a_doubtful_run_is_warned_of(capsys):
     assert execute(["offline", *words, "--args", uneven]) == 0
     shown = capsys.readouterr()
     assert "DOUBTFUL" in shown.out
-    assert "more --warmup" in shown.err
+    assert "increase --warmup" in shown.err
 
 
 def test_a_size_that_fails_shows_in_the_exit_code(capsys, monkeypatch):

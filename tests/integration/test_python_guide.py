@@ -3,6 +3,7 @@
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text(encoding="utf-8")
@@ -11,10 +12,10 @@ SHORTER = {'"10s"': '"1s"', '"60s"': '"20s"', 'step="30s", steps=6': 'step="1s",
 NEEDS = {"to_pandas": "pandas", "to_polars": "polars"}  # no part of Inferometer
 
 
-def test_blocks_run_in_order(tmp_path, monkeypatch):
+def test_blocks_run_in_order(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("INFEROMETER_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "guide"}
+    namespace: dict[str, Any] = {"__name__": "guide"}
     for number, block in enumerate(BLOCKS):
         if any(word in block and importlib.util.find_spec(module) is None for word, module in NEEDS.items()):
             continue
@@ -28,18 +29,18 @@ def test_blocks_run_in_order(tmp_path, monkeypatch):
     assert (tmp_path / "report.html").exists()
 
 
-def test_every_function_of_the_front_door_is_shown():
+def test_every_function_of_the_front_door_is_shown() -> None:
     import inferometer
 
     functions = {name for name in inferometer.__all__ if name[0].islower()} - {"load_run", "plan_from", "read_plan"}
     assert not [name for name in functions if f"inferometer.{name}(" not in GUIDE]
 
 
-def test_every_keyword_is_named():
+def test_every_keyword_is_named() -> None:
     from inferometer.conduct.front import KEYWORDS
 
     assert not [name for name in KEYWORDS if f"`{name}`" not in GUIDE]
 
 
-def test_the_readme_leads_here():
+def test_the_readme_leads_here() -> None:
     assert "docs/guides/python.md" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from inferometer.cli.group import group
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.errors import InferometerError
 from inferometer.store.experiments import new_experiment
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import open_store
 from measured import assert_ran
 
@@ -32,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert_ran(done.returncode, done.stderr)
     experiment = new_experiment(folder, "sweep", "rates", {"vary": {"load.rate": [100, 200]}})
     for at, entry in enumerate(reversed(open_store(folder).runs(2))):
-        experiment.add({"name": f"c{at}", "parameters": {"load.rate": 100 * (at + 1)}, "run": entry.id})
+        experiment.add(ExperimentCase(name=f"c{at}", parameters={"load.rate": 100 * (at + 1)}, run=entry.id))
     return folder
 
 
@@ -51,10 +52,10 @@ def test_the_latest_run_without_a_word(store: Path, tmp_path: Path, monkeypatch:
 
 def test_two_runs_and_an_experiment(store: Path, tmp_path: Path) -> None:
     called(store, "report", "latest~1", "latest", "-o", str(tmp_path / "two.html"))
-    assert "What changed, with its interval" in (tmp_path / "two.html").read_text()
+    assert "Changes with confidence intervals" in (tmp_path / "two.html").read_text()
     experiment = next((store / "experiments").iterdir()).name
     called(store, "report", experiment, "-o", str(tmp_path / "experiment.html"))
-    assert "against load.rate" in (tmp_path / "experiment.html").read_text()
+    assert "E2E p50 by rate" in (tmp_path / "experiment.html").read_text()
 
 
 def test_numbers_to_stdout(store: Path) -> None:
@@ -81,7 +82,7 @@ def test_charts_of_several_runs_and_of_an_experiment(store: Path) -> None:
 
 
 def test_what_cannot_be_drawn_is_said(store: Path) -> None:
-    with pytest.raises(InferometerError, match="does not tell the phases of a start"):
+    with pytest.raises(InferometerError, match="has no startup phases"):
         called(store, "chart", "latest", "startup_phases")
     with pytest.raises(InferometerError, match="no chart 'pie'"):
         called(store, "chart", "latest", "pie")

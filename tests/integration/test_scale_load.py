@@ -1,6 +1,7 @@
 """The whole load on worker processes against the simulator: the union of the shards is what one would have sent."""
 
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from inferometer.target.server import running
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def url(tmp_path_factory) -> Iterator[str]:
     with running(Server(args={"speed": 20}), tmp_path_factory.mktemp("server")) as server:
         yield server.url
 
@@ -42,7 +43,7 @@ def entries(jobs):
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_shards_send_what_one_would(url, tmp_path, shards):
+def test_shards_send_what_one_would(url: str, tmp_path: Path, shards: int) -> None:
     errands = jobs(url, tmp_path, shards, load={"type": "poisson", "rate": 75}, stop={"requests": 60})
     phases = []
     end = run_shards(observed_shard, errands, lambda progress: phases.append(progress.phase))
@@ -62,18 +63,19 @@ def expected():
     return [at for _, at, _ in islice(Arrivals(Load(type="poisson", rate=75), 0), 60)]
 
 
-def test_a_job_may_name_the_start(url, tmp_path):
-    start_at = time.time_ns() + 400_000_000
+def test_a_job_may_name_the_start(url: str, tmp_path: Path) -> None:
+    start_at = time.time_ns() + 3_000_000_000  # without a name they would begin 50 ms after the last is ready
     errands = [
         msgspec.structs.replace(job, start_at=start_at)
         for job in jobs(url, tmp_path, 2, load={"type": "constant", "rate": 50}, stop={"requests": 10})
     ]
     end = place_named("local")(observed_shard, errands, lambda _: None)
     expected_at = start_at - clock_here().real_minus_monotonic_ns
-    assert [report.start_at for report in end.reports] == [pytest.approx(expected_at, abs=1_000_000)] * 2
+    # The real-time clock may be slewed meanwhile: some milliseconds in a busy minute.
+    assert [report.start_at for report in end.reports] == [pytest.approx(expected_at, abs=100_000_000)] * 2
 
 
-def test_an_unknown_place_lists_those_there_are():
+def test_an_unknown_place_lists_those_there_are() -> None:
     with pytest.raises(PlanError, match="no place 'moon' to run shards at") as error:
         place_named("moon")
-    assert error.value.hint == "there are local"
+    assert error.value.hint == "there are local, ray"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +22,7 @@ HERE = str(Path(__file__).parent)
 
 
 @pytest.fixture
-def errand(monkeypatch):
+def errand(monkeypatch: pytest.MonkeyPatch):
     """The function, importable here and in the workers."""
     monkeypatch.syspath_prepend(HERE)
     monkeypatch.setenv("PYTHONPATH", HERE)
@@ -34,15 +35,15 @@ def jobs(errand, folder, *thens):
     return [errand.Errand(shard, str(folder), then) for shard, then in enumerate(thens)]
 
 
-def test_one_shard_runs_here(errand, tmp_path):
-    seen = []
+def test_one_shard_runs_here(errand, tmp_path: Path):
+    seen: list[Any] = []
     end = run_shards(errand.errand, jobs(errand, tmp_path, "report"), seen.append)
     assert [account.pid for account in end.reports] == [os.getpid()]
     assert end.lost == []
     assert [progress.sent for progress in seen] == [1]
 
 
-def test_shards_begin_together_and_report_in_order(errand, tmp_path):
+def test_shards_begin_together_and_report_in_order(errand, tmp_path: Path):
     seen: list[Progress] = []
     end = run_shards(errand.errand, jobs(errand, tmp_path, *["report"] * 3), seen.append)
     assert [account.shard for account in end.reports] == [0, 1, 2]
@@ -52,7 +53,7 @@ def test_shards_begin_together_and_report_in_order(errand, tmp_path):
     assert sorted(progress.shard for progress in seen) == [0, 1, 2]
 
 
-def test_a_lost_worker_is_told_and_the_others_go_on(errand, tmp_path):
+def test_a_lost_worker_is_told_and_the_others_go_on(errand, tmp_path: Path):
     end = run_shards(errand.errand, jobs(errand, tmp_path, "report", "die", "crash", "fail"), lambda _: None)
     assert [account.shard for account in end.reports] == [0]
     assert [lost.shard for lost in end.lost] == [1, 2, 3]
@@ -63,13 +64,13 @@ def test_a_lost_worker_is_told_and_the_others_go_on(errand, tmp_path):
     ]
 
 
-def test_a_mistake_of_all_is_raised_here(errand, tmp_path):
+def test_a_mistake_of_all_is_raised_here(errand, tmp_path: Path):
     with pytest.raises(StoreError, match="no space left") as caught:
         run_shards(errand.errand, jobs(errand, tmp_path, "fail", "fail"), lambda _: None)
     assert caught.value.hint == "make room"
 
 
-def test_interrupts_are_forwarded_to_every_worker(errand, tmp_path):
+def test_interrupts_are_forwarded_to_every_worker(errand, tmp_path: Path):
     working: set[int] = set()
     draining: set[int] = set()
 
@@ -86,7 +87,7 @@ def test_interrupts_are_forwarded_to_every_worker(errand, tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_interrupt_before_the_start_ends_it_all(errand, tmp_path):
+def test_an_interrupt_before_the_start_ends_it_all(errand, tmp_path: Path):
     connecting: set[int] = set()
 
     def watch(progress: Progress) -> None:
@@ -110,7 +111,7 @@ run_shards(errand, [Errand(shard, {folder!r}, "wait") for shard in range(2)], wa
 """
 
 
-def test_no_orphans_when_the_parent_is_killed(errand, tmp_path):
+def test_no_orphans_when_the_parent_is_killed(errand, tmp_path: Path):
     script = PARENT.format(here=HERE, folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
@@ -122,7 +123,7 @@ def test_no_orphans_when_the_parent_is_killed(errand, tmp_path):
 
 
 @given(contents=st.lists(st.binary(max_size=300), max_size=8), data=st.data())
-def test_frames_do_not_depend_on_how_bytes_are_cut(contents, data):
+def test_frames_do_not_depend_on_how_bytes_are_cut(contents, data: st.DataObject):
     stream = b"".join(packed("report", content) for content in contents)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
     unpacker = Unpacker()

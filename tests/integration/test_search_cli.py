@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from inferometer.cli.group import group
@@ -30,13 +31,41 @@ def test_a_search_keeps_its_steps_as_runs_and_itself_as_an_experiment(tmp_path: 
     assert (kept.kind, kept.id) == ("search", found["id"])
     assert kept.folder is not None and load_experiment(kept.folder).result is not None
     runs = open_store(tmp_path).runs()
-    assert {case["run"] for case in kept.cases} == {entry.id for entry in runs}
+    assert {case.run for case in kept.cases} == {entry.id for entry in runs}
     assert {entry.experiment for entry in runs} == {kept.id}
+
+
+def test_a_search_begins_with_a_probe_and_ends_within_its_budget(tmp_path: Path) -> None:
+    words = ["search", *SLOW, "--limit", "e2e p50 < 400ms", "--set", "server.args.max_sequences=4"]
+    more = ["--budget", "20s", "--store", str(tmp_path), "--json", "--quiet"]
+    done = CliRunner().invoke(group, [*words, *more], standalone_mode=False)
+    assert done.exception is None, done.output
+    found = json.loads(done.stdout)
+    probe, steps = found["probe"], found["steps"]
+    assert [level["concurrency"] for level in probe["levels"]] == [1, 4, 16]
+    # an engine of 4 sequences and 9 steps of 20 ms serves 22 per second; a closed loop of 16 is beyond its limit
+    assert 1 < probe["start"] < 60 and steps[0]["load"] == pytest.approx(probe["start"])
+    assert probe["took_s"] + sum(step["took_s"] for step in steps) < 20 + 10  # a busy machine may hold a step up
+    assert found["low"] is None or found["low"] < 60
+    (kept,) = experiments_of(tmp_path)
+    assert kept.cases[0].name == "probe" and kept.cases[0].run == probe["run"]
+    assert {case.run for case in kept.cases} == {entry.id for entry in open_store(tmp_path).runs()}
+
+
+def test_a_target_that_fails_in_the_probe_is_searched_from_the_plan_s_own_load(tmp_path: Path) -> None:
+    faults = ["--set", "server.args.faults.shares={status=503: 0.5}"]
+    words = ["search", *SLOW, *faults, "--limit", "e2e p50 < 400ms", "--over", "concurrency", "--set", "observe=off"]
+    more = ["--step", "500ms", "--steps", "1", "--set", "load.concurrency=3", "--store", str(tmp_path), "--json"]
+    done = CliRunner().invoke(group, [*words, *more, "--quiet"], standalone_mode=False)
+    found = json.loads(done.stdout)
+    assert found["probe"]["start"] is None
+    (step,) = found["steps"]
+    assert (step["load"], step["status"], step["broken"]) == (3, "misses", True)
 
 
 def test_a_search_without_a_limit_says_what_to_add(tmp_path: Path) -> None:
     done = CliRunner().invoke(group, ["search", "--store", str(tmp_path)], standalone_mode=False)
-    assert "needs a limit" in str(done.exception)
+    assert "needs at least one limit" in str(done.exception)
 
 
 def test_bounds_that_make_no_search_are_refused(tmp_path: Path) -> None:
@@ -62,4 +91,4 @@ def test_ctrl_c_ends_a_search_with_what_it_knows(tmp_path: Path) -> None:
     found = json.loads(out)
     assert (found["outcome"], found["interrupted"], found["steps"]) == ("unresolved", True, [])
     (kept,) = experiments_of(tmp_path)
-    assert [open_store(tmp_path).load(case["run"]).state for case in kept.cases] == ["interrupted"]
+    assert [open_store(tmp_path).load(case.run).state for case in kept.cases] == ["interrupted"]

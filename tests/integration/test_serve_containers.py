@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_engines import ENGINE, alive, eventually
@@ -19,7 +20,7 @@ DIGEST = "sha256:c0ffee"
 
 
 @pytest.fixture(autouse=True)
-def docker(tmp_path, monkeypatch):
+def docker(tmp_path: Path, monkeypatch):
     """The folder in which the stand-in keeps its containers."""
     home, programs = tmp_path / "docker", tmp_path / "bin"
     home.mkdir()
@@ -44,7 +45,7 @@ def calls(docker):
     return [json.loads(line) for line in (docker / "calls").read_text().splitlines()]
 
 
-def test_one_is_started_followed_and_removed_by_its_id(tmp_path, docker):
+def test_one_is_started_followed_and_removed_by_its_id(tmp_path: Path, docker):
     with running(container(env={"LEVEL": "debug", "MY_TOKEN": "${HF_TOKEN}"}), tmp_path) as server:
         facts = server.facts
         (place,) = docker.glob("c*/")
@@ -52,23 +53,23 @@ def test_one_is_started_followed_and_removed_by_its_id(tmp_path, docker):
         assert alive(about["pid"])
     assert not alive(about["pid"])
     assert not list(docker.glob("c*/"))
-    assert facts["container"] == place.name
-    assert (facts["digest"], facts["image"], facts["engine"]) == (DIGEST, "mine/engine:1", "docker")
+    assert facts.container == place.name
+    assert (facts.digest, facts.image, facts.engine) == (DIGEST, "mine/engine:1", "docker")
     assert "engine " in (tmp_path / "server.log").read_text()
     assert about["env"] == {"HF_TOKEN": "hf_verysecret", "LEVEL": "debug", "MY_TOKEN": "hf_verysecret"}
     started = next(call for call in calls(docker) if call[0] == "run")
-    assert "hf_verysecret" not in json.dumps(started) and "hf_verysecret" not in json.dumps(facts)
+    assert "hf_verysecret" not in json.dumps(started) and "hf_verysecret" not in str(facts)
     assert {"--gpus", "--ipc", "--volume", "--publish", "--label"} <= set(started)
 
 
-def test_what_preparation_hands_on_is_in_its_environment(tmp_path, docker):
+def test_what_preparation_hands_on_is_in_its_environment(tmp_path: Path, docker):
     step = "echo URI=/tmp/model >> $INFEROMETER_ENV"
     with running(container(prepare=step), tmp_path):
         (place,) = docker.glob("c*/")
         assert json.loads((place / "about").read_text())["env"]["URI"] == "/tmp/model"
 
 
-def test_one_that_ends_says_why(tmp_path, docker):
+def test_one_that_ends_says_why(tmp_path: Path, docker):
     with pytest.raises(TargetError) as caught, running(container("exits"), tmp_path):
         pass
     assert caught.value.message.startswith("the container mine/engine:1 ended with exit status 1 before it was ready")
@@ -76,7 +77,7 @@ def test_one_that_ends_says_why(tmp_path, docker):
     assert not list(docker.glob("c*/"))
 
 
-def test_one_that_the_engine_does_not_start(tmp_path):
+def test_one_that_the_engine_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(TargetError) as caught, running(container(image="broken"), tmp_path):
         pass
     assert caught.value.message.startswith("the container was not started: docker: Error response from daemon: could")
@@ -90,12 +91,12 @@ sys.path.insert(0, sys.argv[2])
 from test_serve_containers import container
 from inferometer.target.server import running
 with running(container(), Path(sys.argv[1])) as server:
-    print(server.facts["container"], flush=True)
+    print(server.facts.container, flush=True)
     sys.stdin.read()
 """
 
 
-def test_after_we_were_killed_the_next_start_removes_it(tmp_path, docker):
+def test_after_we_were_killed_the_next_start_removes_it(tmp_path: Path, docker):
     folder = tmp_path / "first"
     folder.mkdir()
     command = [sys.executable, "-c", PARENT, str(folder), str(HERE)]
@@ -104,8 +105,8 @@ def test_after_we_were_killed_the_next_start_removes_it(tmp_path, docker):
         parent.kill()
     pid = json.loads((docker / name / "about").read_text())["pid"]
     assert alive(pid)
-    said = []
-    with running(container(), tmp_path, say=said.append):
+    said: list[Any] = []
+    with running(container(), tmp_path, notify=said.append):
         assert eventually(lambda: not alive(pid))
         assert not (docker / name).exists()
     assert f"container {name[:12]}" in said[0]

@@ -9,6 +9,7 @@ import sys
 import threading
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_engines import alive, engine, eventually, running_with
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch):
+def state(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("INFEROMETER_LOCKS", str(tmp_path / "locks"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
@@ -45,7 +46,7 @@ def refused(server, folder, **more):
     return caught.value
 
 
-def test_the_simulator_is_started_measured_and_ended(tmp_path):
+def test_the_simulator_is_started_measured_and_ended(tmp_path: Path) -> None:
     with running(Server(type="simulator", args={"model": "tiny"}), tmp_path) as server:
         assert probe(Target(url=server.url)).model == "tiny"
         server.check()
@@ -53,12 +54,12 @@ def test_the_simulator_is_started_measured_and_ended(tmp_path):
         facts = server.facts
     assert not alive(server.pid)
     assert '"port"' in (tmp_path / "server.log").read_text()
-    assert (facts["type"], facts["model"], facts["pid"]) == ("simulator", "tiny", server.pid)
-    assert 0 < facts["ready_s"] < 60
-    assert facts["version"]
+    assert (facts.type, facts.model, facts.pid) == ("simulator", "tiny", server.pid)
+    assert 0 < facts.ready_s < 60
+    assert facts.version
 
 
-def test_any_command_gets_its_port_environment_folder_and_flags(tmp_path, monkeypatch):
+def test_any_command_gets_its_port_environment_folder_and_flags(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("WEIGHTS", "/models/7b")
     home = tmp_path / "work"
     home.mkdir()
@@ -67,20 +68,20 @@ def test_any_command_gets_its_port_environment_folder_and_flags(tmp_path, monkey
         with urllib.request.urlopen(f"{started.url}/environment") as answer:
             seen = json.load(answer)
         assert started.model is None  # none was asked for: whatever is served
-        assert started.facts["version"] == "9.8.7"
-        assert started.facts["argv"][-2:] == ["--model", "mine"]
+        assert started.facts.version == "9.8.7"
+        assert started.facts.argv[-2:] == ["--model", "mine"]
     assert (seen["PLACE"], seen["N"], seen["cwd"]) == ("/models/7b", "3", str(home))
     assert started.url.endswith(f":{seen['AT']}")
 
 
-def test_it_ends_when_the_run_fails(tmp_path):
+def test_it_ends_when_the_run_fails(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), running(engine(), tmp_path) as server:
         raise RuntimeError
     assert not alive(server.pid)
     assert "goodbye" in (tmp_path / "server.log").read_text()  # by INT, so that it could
 
 
-def test_one_that_exits_at_once(tmp_path):
+def test_one_that_exits_at_once(tmp_path: Path) -> None:
     error = refused(engine("exits"), tmp_path)
     assert error.message.startswith("python")
     assert " ended with exit status 1 before it was ready, the end of its log:\n" in error.message
@@ -88,7 +89,7 @@ def test_one_that_exits_at_once(tmp_path):
     assert error.hint == f"the whole log: {tmp_path / 'server.log'}"
 
 
-def test_one_that_is_never_ready_is_ended(tmp_path):
+def test_one_that_is_never_ready_is_ended(tmp_path: Path) -> None:
     error = refused(engine("never-ready", str(tmp_path), ready="500ms"), tmp_path)
     assert "was not ready within 500 ms (" in error.message
     assert not running_with(str(tmp_path))
@@ -99,44 +100,44 @@ def unready(url, folder):
     return refused(Server(type="external", url=url, ready="500ms"), folder)
 
 
-def test_why_one_is_not_ready(tmp_path):
+def test_why_one_is_not_ready(tmp_path: Path) -> None:
     with running(engine("never-ready", ready={"path": "/ready"}), tmp_path) as server:
         error = unready(server.url, tmp_path)
     assert error.message.endswith("was not ready within 500 ms (/health answered with status 503)")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         error = unready(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
-    assert "took the connection but did not answer" in error.message
+    assert "accepted the connection but did not answer" in error.message
 
 
-def test_one_that_serves_another_model_is_an_error_that_names_both(tmp_path):
+def test_one_that_serves_another_model_is_an_error_that_names_both(tmp_path: Path) -> None:
     error = refused(engine("--model", "other", model="mine"), tmp_path)
     assert "but serves 'other' and not 'mine'" in error.message
 
 
-def test_one_that_wants_a_key(tmp_path, monkeypatch):
-    assert "it wants a key" in refused(engine("wants-key"), tmp_path).message
+def test_one_that_wants_a_key(tmp_path: Path, monkeypatch):
+    assert "it needs an API key" in refused(engine("wants-key"), tmp_path).message
     monkeypatch.setenv("OPENAI_API_KEY", "sesame")
     with running(engine("wants-key"), tmp_path) as server:
         assert server.ended() is None
 
 
-def test_health_or_models_may_be_missing_but_not_both(tmp_path):
+def test_health_or_models_may_be_missing_but_not_both(tmp_path: Path) -> None:
     with running(engine("no-health"), tmp_path):
         pass
     with running(engine("silent-paths", ready={"path": "/ready"}), tmp_path) as server:
         error = unready(server.url, tmp_path)
-    assert "neither /health nor /v1/models is there" in error.message
+    assert "neither /health nor /v1/models exists" in error.message
     assert "server.ready.path" in error.hint
 
 
-def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path):
+def test_a_port_that_is_taken_is_told_before_anything_starts(tmp_path: Path) -> None:
     with running(engine(), tmp_path) as server:
         port = int(server.url.rpartition(":")[2])
         error = refused(engine(port=port), tmp_path)
-    assert error.message == f"port {port} of 127.0.0.1 is taken already"
+    assert error.message == f"port {port} of 127.0.0.1 is already in use"
 
 
-def test_one_that_ignores_signals_is_killed(tmp_path):
+def test_one_that_ignores_signals_is_killed(tmp_path: Path) -> None:
     with running(engine("ignores-signals", grace="1s"), tmp_path) as server:
         pass
     assert not alive(server.pid)
@@ -144,7 +145,7 @@ def test_one_that_ignores_signals_is_killed(tmp_path):
 
 
 @pytest.mark.parametrize("habit", ["leaks-children", "leaks-session"])
-def test_children_are_ended_too(tmp_path, habit):
+def test_children_are_ended_too(tmp_path: Path, habit: str) -> None:
     with running(engine(habit), tmp_path):
         (child,) = logged(tmp_path / "server.log")
         assert alive(child)
@@ -155,7 +156,7 @@ def written(pid):
     return int(Path(f"/proc/{pid}/io").read_text().split()[3])
 
 
-def test_a_flood_of_log_is_capped(tmp_path):
+def test_a_flood_of_log_is_capped(tmp_path: Path) -> None:
     with running(engine("floods", log_limit="1M"), tmp_path) as server:
         log = tmp_path / "server.log"
         assert eventually(lambda: written(server.pid) > 8_000_000)
@@ -166,7 +167,7 @@ def test_a_flood_of_log_is_capped(tmp_path):
     assert text.startswith("engine ")
 
 
-def test_one_that_dies_later_is_noticed_and_explained(tmp_path):
+def test_one_that_dies_later_is_noticed_and_explained(tmp_path: Path) -> None:
     with running(engine("dies-after-health"), tmp_path) as server:
         assert eventually(lambda: server.ended() is not None)
         with pytest.raises(
@@ -176,7 +177,7 @@ def test_one_that_dies_later_is_noticed_and_explained(tmp_path):
     assert "too little GPU memory" in told.value.hint
 
 
-def test_wrong_settings_are_mistakes_of_the_plan(tmp_path):
+def test_wrong_settings_are_mistakes_of_the_plan(tmp_path: Path) -> None:
     with pytest.raises(PlanError) as caught, running(Server(args={"blocks": -1, "speed": "x"}), tmp_path):
         pass
     first, second = caught.value.mistakes
@@ -184,21 +185,21 @@ def test_wrong_settings_are_mistakes_of_the_plan(tmp_path):
     assert second.startswith("server.args.speed must be ")
 
 
-def test_a_program_that_is_not_here(tmp_path):
+def test_a_program_that_is_not_here(tmp_path: Path) -> None:
     error = refused(Server(type="vllm", model="m", command=str(tmp_path / "vllm") + " serve"), tmp_path)
-    assert error.message == f"vLLM could not be started: {tmp_path / 'vllm'} is not here"
+    assert error.message == f"vLLM could not be started: {tmp_path / 'vllm'} was not found"
     assert error.hint.startswith("pip install vllm")
 
 
-def test_prepare_runs_before_it_and_hands_environment_on(tmp_path):
+def test_prepare_runs_before_it_and_hands_environment_on(tmp_path: Path) -> None:
     steps = [
         {"run": "echo one; echo FORMAT=tensorizer >> $INFEROMETER_ENV", "name": "pick a format"},
         [sys.executable, "-c", "import os; print('two', os.environ['FORMAT'], os.environ['MORE'])"],
     ]
-    said = []
+    said: list[Any] = []
     server = engine(prepare=[steps[0], {"run": steps[1]}], env={"MORE": "x"})
     with (
-        running(server, tmp_path, say=said.append) as started,
+        running(server, tmp_path, notify=said.append) as started,
         urllib.request.urlopen(f"{started.url}/environment") as answer,
     ):
         assert json.load(answer)["FORMAT"] == "tensorizer"
@@ -207,7 +208,7 @@ def test_prepare_runs_before_it_and_hands_environment_on(tmp_path):
     assert said[0] == "prepare 1/2: pick a format"
 
 
-def test_prepare_that_fails_or_takes_too_long(tmp_path):
+def test_prepare_that_fails_or_takes_too_long(tmp_path: Path) -> None:
     error = refused(engine(prepare="echo no disk; exit 3"), tmp_path)
     told = "prepare: echo no disk; exit 3 ended with exit status 3, the end of its log:\n  no disk"
     assert error.message == told
@@ -216,7 +217,7 @@ def test_prepare_that_fails_or_takes_too_long(tmp_path):
     assert "HF_TOKEN" in error.message and "verysecret" not in error.message
     forever = f"600.{os.getpid()}"
     slow = engine(prepare={"run": f"sleep {forever} & wait", "timeout": "500ms"})
-    assert "took longer than 500 ms and was ended" in refused(slow, tmp_path).message
+    assert "took longer than 500 ms and was stopped" in refused(slow, tmp_path).message
     assert not running_with(forever)
 
 
@@ -246,23 +247,23 @@ def gone(parent):
     parent.stdout.close()
 
 
-def test_after_we_were_killed_the_next_start_ends_what_is_left(tmp_path, state):
+def test_after_we_were_killed_the_next_start_ends_what_is_left(tmp_path: Path, state: Path) -> None:
     parent, pid = started_by_another(tmp_path / "first", "leaks-session")
     (child,) = logged(tmp_path / "first" / "server.log")
-    said = []
-    with running(engine(), tmp_path, say=said.append):
+    said: list[Any] = []
+    with running(engine(), tmp_path, notify=said.append):
         assert alive(pid)  # its owner lives: it is none of our business
     parent.kill()
     gone(parent)
     assert alive(pid) and alive(child)
-    with running(engine(), tmp_path, say=said.append):
+    with running(engine(), tmp_path, notify=said.append):
         assert not alive(pid) and not alive(child)
     (note,) = said
-    assert note.startswith("ended python") and f"pid {pid}" in note
+    assert note.startswith("stopped python") and f"pid {pid}" in note
     assert not list(state.rglob("servers/*.json"))
 
 
-def test_a_number_that_is_somebody_elses_by_now_is_left_alone(tmp_path, state):
+def test_a_number_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path, state: Path) -> None:
     parent, pid = started_by_another(tmp_path / "first")
     (entry,) = state.rglob("servers/*.json")
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
@@ -271,14 +272,14 @@ def test_a_number_that_is_somebody_elses_by_now_is_left_alone(tmp_path, state):
     os.kill(pid, signal.SIGKILL)
     kept = json.loads(entry.read_text())
     entry.write_text(json.dumps(kept | {"pid": bystander.pid}))  # as if the number had been given away again
-    said = []
-    with running(engine(), tmp_path, say=said.append):
+    said: list[Any] = []
+    with running(engine(), tmp_path, notify=said.append):
         assert bystander.poll() is None
     assert said == []
     bystander.communicate()
 
 
-def test_terminated_from_outside_it_ends_its_server(tmp_path):
+def test_terminated_from_outside_it_ends_its_server(tmp_path: Path) -> None:
     parent, pid = started_by_another(tmp_path / "first")
     parent.terminate()
     gone(parent)
@@ -286,7 +287,7 @@ def test_terminated_from_outside_it_ends_its_server(tmp_path):
     assert not alive(pid)
 
 
-def test_the_simulator_ends_when_we_are_killed(tmp_path):
+def test_the_simulator_ends_when_we_are_killed(tmp_path: Path) -> None:
     script = PARENT.replace("running(engine(*sys.argv[3:])", "running(Server()").replace(
         "from small_engines import engine", "from inferometer.plan.model import Server"
     )
@@ -297,10 +298,10 @@ def test_the_simulator_ends_when_we_are_killed(tmp_path):
     assert eventually(lambda: not alive(pid))
 
 
-def test_it_can_be_started_from_another_thread(tmp_path):
+def test_it_can_be_started_from_another_thread(tmp_path: Path) -> None:
     ended = []
 
-    def work():
+    def work() -> None:
         with running(engine(), tmp_path) as server:
             ended.append(server.ended())
 
@@ -310,10 +311,10 @@ def test_it_can_be_started_from_another_thread(tmp_path):
     assert ended == [None]
 
 
-def test_an_external_server_is_awaited_checked_and_left_running(tmp_path):
+def test_an_external_server_is_awaited_checked_and_left_running(tmp_path: Path) -> None:
     with running(engine(), tmp_path) as inner:
         with running(Server(type="external", url=inner.url, model="tiny", reset_cache=True), tmp_path) as outer:
-            assert (outer.url, outer.facts["type"], outer.facts["pid"]) == (inner.url, "external", None)
+            assert (outer.url, outer.facts.type, outer.facts.pid) == (inner.url, "external", None)
             assert list(outer.serve_run()) == ["the prefix cache was reset (POST /flush_cache)"]
         assert inner.ended() is None
         error = refused(Server(type="external", url=inner.url, model="big"), tmp_path)
@@ -322,13 +323,13 @@ def test_an_external_server_is_awaited_checked_and_left_running(tmp_path):
     assert "was not ready within 200 ms" in error.message and "refused the connection" in error.message
 
 
-def test_the_prefix_cache_is_reset_between_runs(tmp_path):
+def test_the_prefix_cache_is_reset_between_runs(tmp_path: Path) -> None:
     with running(engine(keep="shared"), tmp_path) as server:
         assert list(server.serve_run()) == []  # it is fresh
         assert list(server.serve_run()) == ["the prefix cache was reset (POST /flush_cache)"]
-        assert server.facts["prefix_cache_reset"] is True
+        assert server.facts.prefix_cache_reset is True
     with running(engine("refuses-reset", reset_cache=True), tmp_path) as server:
         (note,) = server.serve_run()
         refusal = "POST /reset_prefix_cache answered 404, POST /flush_cache answered 400"
         assert note == f"the prefix cache was not reset: {refusal}"
-        assert server.facts["prefix_cache_reset"] is False
+        assert server.facts.prefix_cache_reset is False

@@ -306,7 +306,7 @@ def test_cut_answers_end_in_the_middle(server: Simulator, stream: bool) -> None:
     with pytest.raises((http.client.IncompleteRead, http.client.RemoteDisconnected)) as broken:
         server.call("/v1/completions", ASK | {"stream": stream}, fault("cut=2"))
     if stream:
-        assert len(text_of(broken.value.partial).split()) == 2  # type: ignore[union-attr]
+        assert len(text_of(broken.value.partial).split()) == 2  # type: ignore[attr-defined]
     with pytest.raises((http.client.IncompleteRead, http.client.RemoteDisconnected)):
         server.call("/v1/completions", ASK | {"stream": stream}, fault("cut=0"))
 
@@ -322,7 +322,7 @@ def test_split_chunks_carry_the_same_text(server: Simulator, name: str) -> None:
 def test_a_split_is_seen_by_a_reader_of_the_socket(server: Simulator) -> None:
     body = json.dumps(ASK | {"max_tokens": 40}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nx-simulate-fault: split-utf8\r\ncontent-length: {len(body)}\r\n\r\n"
-    parts = []
+    parts: list[Any] = []
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
         client.sendall(head.encode() + body)
         while not parts or not parts[-1].endswith(b"0\r\n\r\n"):

@@ -62,7 +62,7 @@ HTTPServer(("127.0.0.1", port), Answers).serve_forever()
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capfd):
+def command(tmp_path: Path, monkeypatch, capfd):
     """The command line, with a store and locks of its own."""
     monkeypatch.setenv("INFEROMETER_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -80,7 +80,7 @@ def command(tmp_path, monkeypatch, capfd):
 
 
 @pytest.fixture
-def vllm(tmp_path, monkeypatch):
+def vllm(tmp_path: Path, monkeypatch) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "vllm"
@@ -92,9 +92,9 @@ def vllm(tmp_path, monkeypatch):
 def test_a_log_is_shown_and_kept(command):
     shown = command("startup", "--log", LOGS / "server.log").out
     assert "118 s" in shown and "Dynamo transform" in shown and "EngineCore" in shown
-    assert all(len(line) <= 100 for line in shown.split("kept in")[0].splitlines())
+    assert all(len(line) <= 100 for line in shown.split("stored in")[0].splitlines())
     again = command("show").out
-    assert again.split("kept in")[0] == shown.split("kept in")[0]
+    assert again.split("stored in")[0] == shown.split("stored in")[0]
     kept = json.loads(command("show", "--json").out)
     assert kept["run"]["kind"] == "startup" and kept["run"]["state"] == "complete"
     assert kept["summary"]["values"]["compile_time"]["value"] == 24.11
@@ -112,15 +112,15 @@ def test_several_logs_are_compared(command):
     assert [run["summary"]["values"]["time_to_ready"]["value"] for run in both["runs"]] == [118.0, 76.0]
 
 
-def test_a_log_that_is_none_is_said_and_the_others_shown(command, tmp_path):
+def test_a_log_that_is_none_is_said_and_the_others_shown(command, tmp_path: Path):
     other = tmp_path / "other.log"
     other.write_text("llama_model_loader: loaded meta data\n")
     done = command("startup", "--log", other, LOGS / "server.log", tmp_path / "nowhere.log", code=2)
-    assert "it looks like one of llama.cpp" in done.err and "nowhere.log: no such file" in done.err
+    assert "it looks like a log of llama.cpp" in done.err and "nowhere.log: no such file" in done.err
     assert "118 s" in done.out
 
 
-def test_a_log_that_ends_early(command, tmp_path):
+def test_a_log_that_ends_early(command, tmp_path: Path):
     cut = tmp_path / "cut.log"
     cut.write_bytes((LOGS / "server.log").read_bytes()[:30_000])
     done = command("startup", cut)
@@ -130,8 +130,8 @@ def test_a_log_that_ends_early(command, tmp_path):
 
 
 def test_wrong_use(command):
-    assert "give logs to read" in command("startup", code=2).err
-    assert "give logs to read" in command("startup", "--server", "vllm", "--log", "x", code=2).err
+    assert "name logs to read" in command("startup", code=2).err
+    assert "name logs to read" in command("startup", "--server", "vllm", "--log", "x", code=2).err
     assert "server.model" in command("startup", "--server", "vllm", code=2).err
 
 

@@ -73,6 +73,7 @@ print([entry.state for entry in open_store(Path(sys.argv[1])).runs()])
 KILLED_WHILE_ENTERING = """
 import os, signal, sys
 from pathlib import Path
+from inferometer.record.environment import Environment
 from inferometer.record.summary import Rate, Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store import index
@@ -82,11 +83,14 @@ from inferometer.store.store import open_store
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
-summary = Summary(rates={"output_rate": Rate(window=1)})
-made = dict(kind="benchmark", plan={"a": 1}, environment={}, summary=summary, verdict=Verdict(status="valid"))
+summary = Summary(rates={"output_rate": Rate(value=1)})
+valid = Verdict(status="valid")
+made = dict(kind="benchmark", plan={"a": 1}, environment=Environment(), summary=summary, verdict=valid)
 keep(Path(sys.argv[1]), **made)
+open_store(sys.argv[1]).runs()  # the next question enters a run
 index._enter_details = die  # the row of the run is written, its numbers are not, and nothing is committed
 keep(Path(sys.argv[1]), **made)
+open_store(sys.argv[1]).runs()
 """
 
 

@@ -22,6 +22,7 @@ from inferometer.cli.group import group
 from inferometer.conduct.calibrate import Point, calibrate
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
+from inferometer.record.encoding import environment_from
 from inferometer.record.record import Record
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasureSummary, Rate, Summary
@@ -35,7 +36,7 @@ from measured import assert_ran
 
 SUMMARY = Summary(
     measures={"ttft": MeasureSummary(statistics={"p50": 0.1, "p99": 0.4}, count=9)},
-    rates={"output_rate": Rate(window=120.5)},
+    rates={"output_rate": Rate(value=120.5)},
     outcomes={"ok": 9},
 )
 
@@ -46,7 +47,7 @@ def kept(store: Store, second: int = 0, *, records: bool = False, **plan: Any) -
         kind="serving",
         started=datetime(2026, 11, 15, 3, 12, second, tzinfo=UTC),
         plan={"name": "n", "target": {"url": ["http://a"], "model": "llama-8b"}, "load": {"rate": second}, **plan},
-        environment={"target": {"server": "vllm", "version": "0.24.0"}},
+        environment=environment_from({"target": {"server": "vllm", "version": "0.24.0"}}),
         summary=SUMMARY,
         verdict=Verdict(status="valid"),
         records=Records.of([Record(session=7, scheduled_at=1)]) if records else None,
@@ -68,7 +69,7 @@ def postgres(database: str) -> str:
     """An empty database."""
     name = f"runs_{os.urandom(6).hex()}"
     with psycopg.connect(database, autocommit=True) as db:
-        db.execute(f"create database {name}")  # type: ignore[call-overload]
+        db.execute(f"create database {name}")
     return database.replace("/postgres?", f"/{name}?")
 
 
@@ -269,7 +270,7 @@ def test_a_half_uploaded_run_is_named_and_uploaded_from_where_it_is(bucket: str,
     store = open_store(tmp_path / "a", f"s3://{bucket}/x")
     run = kept(store)
     boto3.client("s3").delete_object(Bucket=bucket, Key=f"x/runs/{run.id}/manifest.json")
-    with pytest.raises(StoreError, match="half uploaded: it has no manifest"):
+    with pytest.raises(StoreError, match="incomplete upload: no manifest"):
         store.load(run.id)
     other = open_store(tmp_path / "b", f"s3://{bucket}/x")
     (tmp_path / "b" / "runs").mkdir(parents=True)
@@ -286,7 +287,7 @@ def test_a_changed_object_is_refused(bucket: str, tmp_path: Path) -> None:
     run = kept(store, records=True)
     boto3.client("s3").put_object(Bucket=bucket, Key=f"x/runs/{run.id}/records.parquet", Body=b"PAR1 something else")
     (store.home / "cache" / run.id / "records.parquet").unlink()
-    with pytest.raises(StoreError, match=r"records.parquet: not what its manifest says"):
+    with pytest.raises(StoreError, match=r"records.parquet: does not match its manifest"):
         _ = store.load(run.id).records
     assert store.load(run.id).summary == SUMMARY
 
@@ -335,7 +336,7 @@ except StoreError as error:
 def test_a_missing_bucket_and_a_server_that_is_not_there(bucket: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="s3://no-such-bucket-here/x") as raised:
         open_store(tmp_path / "a", "s3://no-such-bucket-here/x").new_run()
-    assert raised.value.hint == "make the bucket first, and check its name"
+    assert raised.value.hint == "create the bucket first, and check its name"
 
 
 def test_pruning_deletes_objects_and_spares_baselines(bucket: str, tmp_path: Path) -> None:

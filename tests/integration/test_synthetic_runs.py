@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ PRIORITY = {"sampling": {"extra": {"priority": 10}}, "headers": {"X-Class": "bat
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory):
+def url(tmp_path_factory) -> Iterator[str]:
     args = {"speed": 20, "adapters": ["lora"]}
     with running(Plan(server={"args": args}).server, tmp_path_factory.mktemp("server")) as server:
         yield server.url
@@ -38,20 +39,20 @@ def records_of(url, folder, plan):
 
 
 @pytest.mark.parametrize("api, added, between", [("completions", 0, 0), ("chat", 5, 6)])
-def test_the_server_says_what_it_adds(url, api, added, between):
+def test_the_server_says_what_it_adds(url: str, api: str, added: int, between: int) -> None:
     writer = writer_of("text", 0, "server", WorkloadContext("simulated-8b", api=api, url=url))
     assert (writer.added, writer.between, writer.exact) == (added, between, True)
 
 
-def test_lengths_are_exact_turn_by_turn(url, tmp_path):
+def test_lengths_are_exact_turn_by_turn(url: str, tmp_path: Path) -> None:
     workload = {"input_tokens": "20-60", "output_tokens": 5, "turns": "1-3", "tokenizer": "server"}
     records, _ = records_of(url, tmp_path, {"workload": workload, "stop": {"sessions": 12}})
     assert {each.outcome for each in records} == {"ok"}
-    assert [each.asked_input for each in records] == [each.input_tokens for each in records]
+    assert [each.requested_input for each in records] == [each.input_tokens for each in records]
     assert max(each.turn for each in records) == 2
 
 
-def test_beginnings_are_primed_before_the_load_and_found_in_it(url, tmp_path):
+def test_beginnings_are_primed_before_the_load_and_found_in_it(url: str, tmp_path: Path) -> None:
     workload = {
         "input_tokens": 400,
         "output_tokens": 1,
@@ -66,7 +67,7 @@ def test_beginnings_are_primed_before_the_load_and_found_in_it(url, tmp_path):
     assert share == pytest.approx(0.5, abs=0.03)
 
 
-def test_models_priorities_and_headers_go_with_their_class(url, tmp_path):
+def test_models_priorities_and_headers_go_with_their_class(url: str, tmp_path: Path) -> None:
     people = {"name": "people", "workload": {"output_tokens": 2, "models": {"simulated-8b": 1, "lora": 1}}}
     batch = {"name": "batch", "workload": {"output_tokens": 2}} | PRIORITY
     plan = {"traffic": [people, batch], "stop": {"requests": 10}}
@@ -74,7 +75,7 @@ def test_models_priorities_and_headers_go_with_their_class(url, tmp_path):
     assert {(each.traffic, each.outcome) for each in records} == {("people", "ok"), ("batch", "ok")}
 
 
-def test_a_class_has_its_own_fields_and_headers():
+def test_a_class_has_its_own_fields_and_headers() -> None:
     plan = Plan.model_validate({"target": "http://localhost:1", "traffic": [PRIORITY, {}]})
     batch, other = (
         Encoder(plan, each, "m").encode(Request("x"), origin_of("http://localhost:1")) for each in plan.classes
@@ -83,7 +84,7 @@ def test_a_class_has_its_own_fields_and_headers():
     assert b"priority" not in other and b"X-Class" not in other
 
 
-def test_images_are_sent_in_messages(url, tmp_path):
+def test_images_are_sent_in_messages(url: str, tmp_path: Path) -> None:
     workload = {"input_tokens": 8, "output_tokens": 2, "images": {"width": 64, "height": 48}}
     records, _ = records_of(url, tmp_path, {"workload": workload, "stop": {"requests": 4}, "save": {"prompts": True}})
     assert {each.outcome for each in records} == {"ok"}
@@ -92,7 +93,7 @@ def test_images_are_sent_in_messages(url, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["shared-prefix", "sessions", "mixed-classes", "images"])
-def test_an_example_of_made_up_sessions_runs(name, tmp_path):
+def test_an_example_of_made_up_sessions_runs(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "inferometer", "simulate", f"examples/{name}.yaml"],
         cwd=ROOT,
@@ -105,7 +106,7 @@ def test_an_example_of_made_up_sessions_runs(name, tmp_path):
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def test_the_plans_of_the_guide_are_plans():
+def test_the_plans_of_the_guide_are_plans() -> None:
     text = (ROOT / "docs/guides/synthetic.md").read_text(encoding="utf-8")
     found = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert len(found) > 6

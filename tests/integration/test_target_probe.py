@@ -20,7 +20,7 @@ KEY = "sk-very-secret-0123456789"
 
 
 @pytest.fixture(autouse=True)
-def no_key(monkeypatch):
+def no_key(monkeypatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 
@@ -36,7 +36,7 @@ def serving(routes, tls=None, server_header="uvicorn"):
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self):
+        def do_GET(self) -> None:
             seen.append((self.path, dict(self.headers)))
             path = self.path.removeprefix("http://model.test")
             status, content = routes.get(path, (404, "<html>not here</html>"))
@@ -54,7 +54,7 @@ def serving(routes, tls=None, server_header="uvicorn"):
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         if tls is not None:
             server.socket = tls.wrap_socket(server.socket, server_side=True)
-        server.handle_error = lambda *_: None
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         scheme = "http" if tls is None else "https"
         yield f"{scheme}://localhost:{server.server_port}", seen
@@ -66,7 +66,7 @@ def talking(answer):
     """A server of raw bytes: it says this on every connection and closes."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
-        def serve():
+        def serve() -> None:
             while True:
                 try:
                     client, _ = listener.accept()
@@ -86,7 +86,7 @@ def dripping(answer, pause_s=0.02):
     """A server of raw bytes that sends one at a time, and the last of them again and again."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener, suppress(OSError):
 
-        def serve():
+        def serve() -> None:
             with suppress(OSError):
                 while True:
                     client, _ = listener.accept()
@@ -111,7 +111,7 @@ def failure(url, **settings):
     return caught.value
 
 
-def test_the_only_model_is_found_with_what_the_server_says_of_itself():
+def test_the_only_model_is_found_with_what_the_server_says_of_itself() -> None:
     routes = {
         "/v1/models": (200, models("llama", owned_by="vllm", max_model_len=8192)),
         "/version": (200, {"version": "0.24.0"}),
@@ -124,13 +124,13 @@ def test_the_only_model_is_found_with_what_the_server_says_of_itself():
             assert facts.urls == [url]
 
 
-def test_a_base_path_is_kept():
+def test_a_base_path_is_kept() -> None:
     with serving({"/llm/v1/models": (200, models("m"))}) as (url, _):
         assert probe(Target(url=f"{url}/llm/v1")).urls == [f"{url}/llm"]
     assert base_url("http://h/v1/") == "http://h"
 
 
-def test_of_several_models_the_first_is_taken_and_said():
+def test_of_several_models_the_first_is_taken_and_said() -> None:
     with serving({"/v1/models": (200, models("a", "b"))}) as (url, _):
         facts = probe(Target(url=url))
         assert facts.model == "a"
@@ -138,14 +138,14 @@ def test_of_several_models_the_first_is_taken_and_said():
         assert probe(Target(url=url, model="b")).notes == []
 
 
-def test_a_model_that_is_not_served():
+def test_a_model_that_is_not_served() -> None:
     with serving({"/v1/models": (200, models("a", "b"))}) as (url, _):
         error = failure(url, model="c")
-        assert error.message == f"{url} does not serve the model 'c', it serves 'a', 'b'"
+        assert error.message == f"{url} does not serve the model 'c'; it serves 'a', 'b'"
         assert "--model a" in error.hint
 
 
-def test_several_urls_are_all_asked_and_compared():
+def test_several_urls_are_all_asked_and_compared() -> None:
     one = {"/v1/models": (200, models("a", max_model_len=1)), "/version": (200, {"version": "1"})}
     two = {"/v1/models": (200, models("a", max_model_len=2)), "/version": (200, {"version": "2"})}
     with serving(one) as (first, _), serving(two) as (second, _):
@@ -157,27 +157,27 @@ def test_several_urls_are_all_asked_and_compared():
         ]
 
 
-def test_no_address():
-    assert "no address" in failure([]).message
+def test_no_address() -> None:
+    assert "target.url" in failure([]).message
 
 
-def test_refused():
+def test_refused() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
     error = failure(f"http://127.0.0.1:{port}")
     assert error.message == f"http://127.0.0.1:{port} refused the connection"
-    assert error.hint == "start a server, or let us start one: inferometer run --server simulator"
+    assert error.hint == "start a server, or let Inferometer start one: inferometer run --server simulator"
 
 
-def test_unknown_host():
+def test_unknown_host() -> None:
     assert "the host name 'no-such-host.invalid' is not known" in failure("http://no-such-host.invalid").message
 
 
-def test_a_server_that_does_not_answer():
+def test_a_server_that_does_not_answer() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         error = failure(url, timeout={"connect": 5, "request": 0.1})
-    assert error.message == f"{url} took the connection but did not answer within 100 ms"
+    assert error.message == f"{url} accepted the connection but did not answer within 100 ms"
 
 
 @pytest.mark.parametrize(
@@ -191,26 +191,26 @@ def test_a_server_that_does_not_answer():
     ],
     ids=["status", "headers", "interim", "body", "chunk"],
 )
-def test_a_server_that_drips_is_given_up_as_one_that_is_silent(answer):
+def test_a_server_that_drips_is_given_up_as_one_that_is_silent(answer: bytes) -> None:
     """Every read brings a byte in time; the whole answer never comes."""
     with dripping(answer) as url:
         started = monotonic()
         error = failure(url, timeout={"connect": 0.3, "request": 0.3})
-    assert error.message == f"{url} took the connection but did not answer within 600 ms"
+    assert error.message == f"{url} accepted the connection but did not answer within 600 ms"
     assert monotonic() - started < 10
 
 
-def test_an_endless_list_of_models_is_not_read_to_its_end():
+def test_an_endless_list_of_models_is_not_read_to_its_end() -> None:
     with serving({"/v1/models": (200, " " * (9 << 20))}) as (url, _):
-        assert "answered with more than 8 MiB where a few lines of JSON belong" in failure(url).message
+        assert "answered with more than 8 MiB instead of a few lines of JSON" in failure(url).message
 
 
-def test_an_answer_that_breaks_off():
+def test_an_answer_that_breaks_off() -> None:
     with talking(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{") as url:
         assert failure(url).message == f"{url} closed the connection in the middle of its answer"
 
 
-def test_headers_without_end():
+def test_headers_without_end() -> None:
     with talking(b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 200 + b"\r\n") as url:
         assert failure(url).message == f"{url} sent an answer that cannot be read: got more than 100 headers"
 
@@ -234,14 +234,14 @@ def test_an_error_that_is_nested_without_end(error):
     with serving({"/v1/models": (500, error)}) as (url, _):
         assert f"{url} answered /v1/models with status 500" in failure(url).message
     with serving({"/v1/models": (200, error)}) as (url, _):
-        assert "is not a server of an OpenAI-compatible API" in failure(url).message
+        assert "is not an OpenAI-compatible server" in failure(url).message
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_key_is_wanted(status):
+def test_a_key_is_wanted(status: int) -> None:
     with serving({"/v1/models": (status, {"error": {"message": "Unauthorized"}})}) as (url, _):
         error = failure(url)
-        assert error.message == f"{url} wants a key ({status}): Unauthorized"
+        assert error.message == f"{url} needs an API key ({status}): Unauthorized"
         assert "OPENAI_API_KEY" in error.hint
 
 
@@ -249,7 +249,7 @@ def test_a_wrong_key_is_not_echoed(monkeypatch):
     monkeypatch.setenv("MY_KEY", KEY)
     with serving({"/v1/models": (401, {"error": {"message": f"Incorrect key: {KEY}"}})}) as (url, seen):
         error = failure(url, key_env="MY_KEY")
-        assert error.message == f"{url} did not accept our key (401): Incorrect key: ***"
+        assert error.message == f"{url} rejected the API key (401): Incorrect key: ***"
         assert error.hint == "check the key in MY_KEY"
         assert seen[0][1]["Authorization"] == f"Bearer {KEY}"
 
@@ -263,7 +263,7 @@ def test_headers_go_along_and_secret_ones_are_not_echoed(monkeypatch):
         assert (seen[0][1]["x-api-key"], seen[0][1]["x-team"]) == (KEY, "blue")
 
 
-def test_a_password_in_the_address_is_not_shown():
+def test_a_password_in_the_address_is_not_shown() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
     error = failure(f"http://user:{KEY}@127.0.0.1:{port}")
@@ -274,13 +274,13 @@ def test_a_password_in_the_address_is_not_shown():
     ("answer", "got"),
     [("<html>hello</html>", "text/html"), ({"hello": 1}, "JSON of another shape")],
 )
-def test_a_server_that_is_not_one(answer, got):
+def test_a_server_that_is_not_one(answer, got: str):
     with serving({"/v1/models": (200, answer)}) as (url, _):
         message = failure(url, model="m").message
-        assert message.endswith(f"is not a server of an OpenAI-compatible API: /v1/models gave 200 with {got}")
+        assert message.endswith(f"is not an OpenAI-compatible server: /v1/models gave 200 with {got}")
 
 
-def test_no_list_of_models():
+def test_no_list_of_models() -> None:
     with serving({}) as (url, _):
         assert "has no /v1/models, it answered 404" in failure(url).message
         facts = probe(Target(url=url, model="mine"))
@@ -288,30 +288,30 @@ def test_no_list_of_models():
         assert len(facts.notes) == 1
 
 
-def test_a_template_needs_no_model():
+def test_a_template_needs_no_model() -> None:
     with serving({"/v1/models": (200, "<html></html>")}) as (url, _):
         facts = probe(Target(url=url, api="template", body='{"q": "{prompt}"}'))
         assert (facts.model, facts.urls) == (None, [url])
 
 
-def test_no_model_is_loaded():
+def test_no_model_is_loaded() -> None:
     with serving({"/v1/models": (200, models())}) as (url, _):
         assert failure(url).message == f"{url} serves no model"
 
 
-def test_loading():
+def test_loading() -> None:
     with serving({"/v1/models": (503, {"error": {"message": "Loading model"}})}) as (url, _):
         error = failure(url)
         assert "503: Loading model" in error.message
         assert error.hint == "is it still loading the model?"
 
 
-def test_not_http_at_all():
+def test_not_http_at_all() -> None:
     with talking(b"220 smtp.example ESMTP\r\n") as url:
         assert "does not speak HTTP, it answered '220 smtp.example ESMTP'" in failure(url).message
 
 
-def test_closed_without_a_word():
+def test_closed_without_a_word() -> None:
     with talking(b"") as url:
         assert failure(url).message == f"{url} closed the connection without an answer"
 
@@ -341,18 +341,18 @@ def test_tls(certificate):
         assert "its certificate is not trusted: self" in error.message
         assert "target.tls.ca" in error.hint
         error = failure(url.replace("https", "http"))
-        assert error.message.endswith("speaks TLS, the address says http")
+        assert error.message.endswith("uses TLS, but the URL has http")
         assert error.hint == f"write {url}"
 
 
-def test_https_to_a_plain_server():
+def test_https_to_a_plain_server() -> None:
     with serving({"/v1/models": (200, models("m"))}) as (url, _):
         error = failure(url.replace("http", "https"))
-        assert error.message.endswith("does not speak TLS, the address says https")
+        assert error.message.endswith("does not use TLS, but the URL has https")
         assert error.hint == f"write {url}"
 
 
-def test_through_a_proxy():
+def test_through_a_proxy() -> None:
     with serving({"/v1/models": (200, models("far"))}) as (proxy, seen):
         facts = probe(Target(url="http://model.test", proxy=proxy.replace("//", "//me:pass@")))
         assert facts.model == "far"
@@ -360,7 +360,7 @@ def test_through_a_proxy():
         assert seen[0][1]["Proxy-Authorization"].startswith("Basic ")
 
 
-def test_a_proxy_that_refuses():
+def test_a_proxy_that_refuses() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
     error = failure("http://model.test", proxy=f"http://me:{KEY}@127.0.0.1:{port}")
@@ -368,15 +368,15 @@ def test_a_proxy_that_refuses():
     assert error.hint == "is the proxy running there? (target.proxy)"
 
 
-def test_https_to_a_server_that_waits_for_a_line():
+def test_https_to_a_server_that_waits_for_a_line() -> None:
     """It takes the greeting of TLS for the start of a request, and waits for the rest of it."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
         error = failure(f"https://127.0.0.1:{port}", timeout={"connect": 0.2})
-    assert error.message == f"https://127.0.0.1:{port} took the connection, but gave no TLS answer within 200 ms"
+    assert error.message == f"https://127.0.0.1:{port} accepted the connection, but sent no TLS answer within 200 ms"
     assert error.hint == f"is it a plain HTTP server? write http://127.0.0.1:{port}"
 
 
-def test_an_error_of_another_shape_is_not_shown_as_python():
+def test_an_error_of_another_shape_is_not_shown_as_python() -> None:
     with serving({"/v1/models": (422, {"detail": [{"loc": ["query"], "msg": "nope"}]})}) as (url, _):
         assert failure(url).message.endswith('status 422: [{"loc":["query"],"msg":"nope"}]')

@@ -40,8 +40,8 @@ def test_a_run_that_primes_the_prefix_cache_is_drawn_to_its_end(tmp_path: Path) 
         *("--set", "workload.prefix.hit_rate=0.5", "--set", "workload.prefix.groups=4"),
     )
     assert code in (0, 4), drawn  # 4: a loaded machine may spoil the measurement
-    assert "mistake of ours" not in drawn
-    assert "prime" in drawn and "load" in drawn
+    assert "bug in Inferometer" not in drawn  # as of a phase that the display does not know, however short it is
+    assert "load" in drawn
 
 
 def test_every_phase_of_a_shard_can_be_drawn() -> None:

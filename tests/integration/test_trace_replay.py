@@ -36,7 +36,7 @@ def test_shards_together_send_the_trace_at_its_times(
     assert len(found) == len(recorded.row) == 60
     assert {each.outcome for each in found.values()} == {"ok"}
     requests = [found[key] for key in sorted(found)]
-    assert [each.asked_input for each in requests] == recorded.input_tokens.tolist()
+    assert [each.requested_input for each in requests] == recorded.input_tokens.tolist()
     assert [each.scheduled_at - start_at for each in requests] == pytest.approx((recorded.at / 20).tolist(), abs=1)
 
 

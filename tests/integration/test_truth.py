@@ -4,18 +4,27 @@ The bounds are generous for a busy CI machine, yet a stamp taken after parsing, 
 slack that is too small fails: the sends of a read's tokens must lie inside the uncertainty that it states.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from inferometer.conduct.calibrate import ALLOWANCE_NS, FIRST_S, Point, drive
+from inferometer.load.shard import ShardJob, run_shard
+from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
+from inferometer.record.gather import read_logs
+from inferometer.simulator.bursts import running_bursts
 from inferometer.simulator.metronome_process import Comparison, Truth, compare, running_metronome
+from inferometer.wire.compiled import compiled
 from inferometer.wire.sockets import kernel_stamps
 
 LIGHT = Point(streams=8, interval_s=0.01, tokens=60, rounds=2)
 SATURATED = Point(streams=400, interval_s=0.002, tokens=100, rounds=1)  # 200,000 events/s asked of two busy cores
+
+
+Burst = tuple[Records, Comparison]
 
 
 def measured(point: Point, folder: Path) -> tuple[Records, Truth, Comparison]:
@@ -46,7 +55,10 @@ def test_client_instants_are_true(point: Point, stamps: str, tmp_path: Path) -> 
 
     inside = compared.inside(ALLOWANCE_NS)
     worst = np.argmax(compared.oldest - compared.slack)
-    assert inside.mean() >= 0.999, f"worst: sent {compared.oldest[worst]} ns before, slack {compared.slack[worst]} ns"
+    # The metronome logs an instant before it writes: where it loses its core in between, a token seems to come late.
+    # `test_bursts_...` knows the span of every write.
+    least = 0.999 if point is LIGHT else 0.98
+    assert inside.mean() >= least, f"worst: sent {compared.oldest[worst]} ns before, slack {compared.slack[worst]} ns"
     if stamps == "kernel" or point is LIGHT:
         assert np.median(np.abs(compared.read_error)) < (100_000 if stamps == "kernel" else 2_000_000)
 
@@ -78,3 +90,70 @@ def test_light_load_has_a_read_per_token(tmp_path: Path) -> None:
     for those of a moment in which the host took the processor."""
     records, _, _ = measured(LIGHT, tmp_path)
     assert (records.read_tokens == 1).mean() > 0.75
+
+
+# -- bursts: several tokens in a read --------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["compiled", "python"])
+def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Both readers of the client."""
+    if request.param == "python":
+        monkeypatch.setenv("INFEROMETER_READER", "python")
+    compiled.cache_clear()
+    if request.param == "compiled" and compiled() is None:
+        pytest.skip("the compiled reader was not built here")
+    yield str(request.param)
+    monkeypatch.undo()
+    compiled.cache_clear()
+
+
+def read_bursts(folder: Path, streams: int, tokens: int, pause_s: float, tls: tuple[Path, Path] | None = None) -> Burst:
+    """One answer on every stream, from a server that writes in bursts; over TLS with a certificate and its key."""
+    with running_bursts(pause_s, tls=tls) as bursts:
+        plan = {
+            "target": {"url": bursts.url, "model": "bursts", "tls": {"verify": False}},
+            "workload": {"type": "synthetic", "input_tokens": 16, "output_tokens": tokens, "nonce_tokens": 0},
+            "load": {"type": "concurrency", "concurrency": streams},
+            "stop": {"requests": streams},
+        }
+        job = Plan.model_validate(plan).model_dump(mode="json")
+        run_shard(ShardJob(plan=job, log=str(folder / "run.log"), nonce="", model="bursts"))
+        records, truth = read_logs([folder / "run.log"])[0], bursts.truth()
+    assert records.outcome.counts() == {"ok": streams}
+    assert len(truth.sent_at) == streams * tokens
+    return records, compare(records, truth)
+
+
+def check_bursts(records: Records, compared: Comparison) -> None:
+    """Whatever was read together arrived within what is stated."""
+    inside = compared.inside(ALLOWANCE_NS)
+    worst = np.argmax(compared.oldest - compared.slack)
+    assert compared.unmatched == 0
+    assert inside.mean() >= 0.999, f"worst: sent {compared.oldest[worst]} ns before, slack {compared.slack[worst]} ns"
+    assert (records.read_tokens > 1).any(), "the bursts came one by one: nothing was tried"
+
+
+def check_polls(records: Records) -> None:
+    """It is a poll that bounds the uncertainty of most reads: tokens come at least 20 ms after the sending."""
+    first = records.read_offsets[:-1]
+    ttft, slack = records.read_at[first] - records.sent_at, records.read_slack[first]
+    assert (slack < ttft / 2).mean() > 0.5, "first tokens are uncertain back to the sending"
+
+
+@pytest.mark.usefixtures("reader", "stamps")
+def test_bursts_arrived_within_the_stated_uncertainty(tmp_path: Path) -> None:
+    records, compared = read_bursts(tmp_path, streams=12, tokens=80, pause_s=0.006)
+    check_bursts(records, compared)
+    check_polls(records)
+
+
+@pytest.mark.usefixtures("reader", "stamps")
+def test_bursts_on_a_busy_machine(tmp_path: Path) -> None:
+    check_bursts(*read_bursts(tmp_path, streams=100, tokens=60, pause_s=0.0001))
+
+
+@pytest.mark.usefixtures("reader", "stamps")
+def test_bursts_over_tls(tmp_path: Path, certificates: Path) -> None:
+    tls = certificates / "server.pem", certificates / "server.key"
+    check_bursts(*read_bursts(tmp_path, streams=12, tokens=80, pause_s=0.006, tls=tls))

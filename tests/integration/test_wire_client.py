@@ -1,10 +1,11 @@
 """The client against servers that behave and servers that do not, over loopback."""
 
 import socket
+from typing import Any
 
 import pytest
-from loops import GET
-from talkers import EVENT, hello, stream, unused_port
+from loops import GET, Loop
+from talkers import EVENT, Talker, hello, stream, unused_port
 
 from inferometer.load.answer import kernel_stamped, read_answer, read_ends_of, stamps_of
 from inferometer.record.record import Record
@@ -12,10 +13,10 @@ from inferometer.wire.api import api_of
 from inferometer.wire.clocks import read_offset
 from inferometer.wire.origin import READ_SIZE
 from inferometer.wire.reactor import now
-from inferometer.wire.sockets import MARK, SO_TIMESTAMPNS, kernel_stamps
+from inferometer.wire.sockets import LEFT, MARK, SO_TIMESTAMPNS, UNPROVEN, kernel_stamps
 
 
-def test_answers_are_kept_byte_for_byte(loop):
+def test_answers_are_kept_byte_for_byte(loop: Loop) -> None:
     client = loop.client(loop.serve(stream(200)))
     exchange = loop.fetch(client)
     assert exchange.outcome == "ok"
@@ -25,7 +26,7 @@ def test_answers_are_kept_byte_for_byte(loop):
     assert read_ends_of(exchange)[-1] == len(exchange.raw)
 
 
-def test_a_connection_is_used_again(loop):
+def test_a_connection_is_used_again(loop: Loop) -> None:
     server = loop.serve(stream())
     client = loop.client(server)
     assert {loop.fetch(client).outcome for _ in range(5)} == {"ok"}
@@ -33,21 +34,21 @@ def test_a_connection_is_used_again(loop):
     assert len(server.connections) == 1
 
 
-def test_only_the_first_pays_for_the_connection(loop):
+def test_only_the_first_pays_for_the_connection(loop: Loop) -> None:
     client = loop.client(loop.serve(hello))
     first, second = loop.fetch(client), loop.fetch(client)
     assert first.connect_ns > 0
     assert (second.connect_ns, second.tls_ns, second.retry_ns) == (0, 0, 0)
 
 
-def test_many_at_once(loop):
+def test_many_at_once(loop: Loop) -> None:
     client = loop.client(loop.serve(stream(10)))
     exchanges = loop.fetch(client, count=50)
     assert {exchange.outcome for exchange in exchanges} == {"ok"}
     assert client.opened == 50
 
 
-def test_connections_opened_ahead_are_used(loop):
+def test_connections_opened_ahead_are_used(loop: Loop) -> None:
     server = loop.serve(hello)
     client = loop.client(server)
     standing = []
@@ -58,14 +59,14 @@ def test_connections_opened_ahead_are_used(loop):
     assert all(exchange.connect_ns == 0 for exchange in exchanges)
 
 
-def test_opening_ahead_tells_of_failures_too(loop):
+def test_opening_ahead_tells_of_failures_too(loop: Loop) -> None:
     told = []
     client = loop.client(unused_port())
     client.open(2, lambda: told.append(1))
     loop.until(lambda: len(told) == 2)
 
 
-def test_the_instants_are_in_order_and_within_the_exchange(loop):
+def test_the_instants_are_in_order_and_within_the_exchange(loop: Loop) -> None:
     client = loop.client(loop.serve(stream(5)))
     before = now()
     exchange = loop.fetch(client)
@@ -76,31 +77,31 @@ def test_the_instants_are_in_order_and_within_the_exchange(loop):
     assert instants == sorted(instants)
 
 
-def test_who_stamps(loop):
+def test_who_stamps(loop: Loop) -> None:
     exchange = loop.fetch(loop.client(loop.serve(stream())))
     if loop.kernel_stamps and kernel_stamps():
-        assert (exchange.kernel, exchange.since) == (True, [])
+        assert (exchange.kernel, exchange.own) == (True, set())
     else:
         assert not exchange.kernel
-        assert len(exchange.since) == len(exchange.reads)
-        assert all(exchange.started_at - 10**9 < since <= exchange.ended_at for since in exchange.since)
+        assert exchange.own == set(range(len(exchange.reads)))
+    marks = MARK.iter_unpack(exchange.bulk[1]) if exchange.bulk else []
+    since = exchange.since + [since for _, _, _, since in marks]
+    assert len(since) == len(read_ends_of(exchange))
+    assert all(since == UNPROVEN or exchange.started_at - 10**9 < since <= exchange.ended_at for since in since)
 
 
-def test_what_a_read_left_behind_may_be_as_old_as_what_it_took(loop, talker):
-    """Without kernel stamps a poll proves that a socket was empty only if the read before it took all there was."""
-    if loop.kernel_stamps and kernel_stamps():
-        return
+def test_what_a_read_left_behind_may_be_as_old_as_what_it_took(loop: Loop, talker: Talker) -> None:
+    """A poll proves that a socket was empty only if the read before it took all there was."""
     body = b"x" * 60_000
     talker.deeds = [talker.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)]
     exchange = loop.fetch(loop.client(talker.port))
     sizes = [len(read) for read in exchange.reads]
     assert sizes[0] == READ_SIZE, "it came in one piece"
-    for number in range(1, len(sizes)):
-        if sizes[number - 1] == READ_SIZE:
-            assert exchange.since[number] == exchange.since[number - 1]
+    left = [since == LEFT for since in exchange.since]
+    assert left == [False] + [size == READ_SIZE for size in sizes[:-1]]
 
 
-def test_stamps_that_stay_away(loop):
+def test_stamps_that_stay_away(loop: Loop) -> None:
     """The kernel rarely gives none: then we stamp, and only those reads are less sure."""
     replies = []
 
@@ -109,7 +110,7 @@ def test_stamps_that_stay_away(loop):
         reply.start()
 
     client = loop.client(loop.serve(handler))
-    ended = []
+    ended: list[Any] = []
     exchange = client.fetch(GET, ended.append)
     for number in range(1, 5):
         loop.until(lambda number=number: exchange.reads_so_far == number)
@@ -122,8 +123,8 @@ def test_stamps_that_stay_away(loop):
     assert exchange.outcome == "ok"
     assert len(stamps_of(exchange, 0)) == len(read_ends_of(exchange)) == 6
     stamped = loop.kernel_stamps and kernel_stamps()
-    collected = [bool(own) for _, _, own in MARK.iter_unpack(exchange.bulk[1])] if exchange.bulk else []
-    mine = [bool(since) for since in exchange.since] or [False] * len(exchange.reads)
+    collected = [bool(own) for _, _, own, _ in MARK.iter_unpack(exchange.bulk[1])] if exchange.bulk else []
+    mine = [number in exchange.own for number in range(len(exchange.reads))]
     assert mine + collected == [not stamped] * 3 + [True] * 3
     assert not kernel_stamped(exchange)
     record = Record(session=0, scheduled_at=0)
@@ -131,14 +132,22 @@ def test_stamps_that_stay_away(loop):
     assert (record.outcome, record.counted_tokens) == ("ok", 4)
 
 
-def test_a_known_length(loop, talker):
+def test_answers_awaited_are_counted(loop: Loop) -> None:
+    client = loop.client(loop.serve(stream(2)))
+    client.fetch(GET, lambda _exchange: None)
+    assert loop.reactor.awaited == 1
+    loop.fetch(client, count=3)
+    loop.until(lambda: loop.reactor.awaited == 0)
+
+
+def test_a_known_length(loop: Loop, talker: Talker) -> None:
     talker.deeds = [talker.say(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")] * 2
     client = loop.client(talker.port)
     assert [loop.fetch(client).outcome for _ in range(2)] == ["ok", "ok"]
     assert talker.connections == 1
 
 
-def test_an_empty_body(loop, talker):
+def test_an_empty_body(loop: Loop, talker: Talker) -> None:
     talker.deeds = [
         talker.say(b"HTTP/1.1 204 No Content\r\n\r\n"),
         talker.say(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
@@ -147,7 +156,7 @@ def test_an_empty_body(loop, talker):
     assert [loop.fetch(client).outcome for _ in range(2)] == ["status", "ok"]
 
 
-def test_a_body_until_the_end_of_the_connection(loop, talker):
+def test_a_body_until_the_end_of_the_connection(loop: Loop, talker: Talker) -> None:
     talker.deeds = [talker.say(b"HTTP/1.1 200 OK\r\n\r\n" + EVENT * 2, then_close=True)] * 2
     client = loop.client(talker.port)
     for _ in range(2):
@@ -157,7 +166,7 @@ def test_a_body_until_the_end_of_the_connection(loop, talker):
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-def test_http_1_0_and_connection_close(loop, talker, version):
+def test_http_1_0_and_connection_close(loop: Loop, talker: Talker, version: bytes) -> None:
     fields = b"" if version == b"1.0" else b"Connection: close\r\n"
     answer = b"HTTP/%b 200 OK\r\n%bContent-Length: 2\r\n\r\nok" % (version, fields)
     talker.deeds = [talker.say(answer), talker.say(answer)]
@@ -166,22 +175,22 @@ def test_http_1_0_and_connection_close(loop, talker, version):
     assert client.opened == 2, "not kept alive"
 
 
-def test_continue_comes_before_the_answer(loop):
+def test_continue_comes_before_the_answer(loop: Loop) -> None:
     server = loop.serve(hello)
     body = b"x" * 10
     request = b"POST /a HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n"
     client = loop.client(server)
-    ended = []
+    ended: list[Any] = []
     exchange = client.fetch(request, ended.append)
     loop.until(lambda: exchange.reads_so_far)
     assert exchange.reads == [b"HTTP/1.1 100 Continue\r\n\r\n"]
     assert exchange.head is None
     exchange.connection._push(body)
     loop.until(lambda: ended)
-    assert (exchange.outcome, exchange.head.status) == ("ok", 200)
+    assert (exchange.outcome, exchange.head.status) == ("ok", 200)  # type: ignore[attr-defined]
 
 
-def test_a_large_request_goes_out_in_parts(loop):
+def test_a_large_request_goes_out_in_parts(loop: Loop) -> None:
     """20 MB do not fit into any socket's buffer."""
     sizes = []
 
@@ -199,7 +208,7 @@ def test_a_large_request_goes_out_in_parts(loop):
 
 
 @pytest.mark.parametrize("hangs_up", [False, True])
-def test_an_answer_before_the_whole_request_was_sent(loop, talker, hangs_up):
+def test_an_answer_before_the_whole_request_was_sent(loop: Loop, talker: Talker, hangs_up: bool) -> None:
     """A server that refuses what is too large answers, hangs up, and the answer counts."""
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhuge"
     talker.deeds = [talker.say(refusal, then_close=hangs_up)] * 20

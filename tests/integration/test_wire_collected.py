@@ -1,6 +1,7 @@
 """The compiled reader on real sockets: what it collects, when it tells of it, how it acknowledges and sends."""
 
 import select
+import signal
 import socket
 import threading
 import time
@@ -9,8 +10,9 @@ from array import array
 import pytest
 
 from inferometer.wire.compiled import compiled
-from inferometer.wire.reactor import COMPLETE, LOOK, READ, SURPLUS, TOO_LARGE
-from inferometer.wire.sockets import ALWAYS, MARK, NEVER, ONCE, ask_for_stamps, send_at_once
+from inferometer.wire.origin import READ_SIZE
+from inferometer.wire.reactor import COMPLETE, LOOK, READ, SURPLUS, TOO_LARGE, Reactor, now
+from inferometer.wire.sockets import ALWAYS, LEFT, MARK, NEVER, ONCE, UNPROVEN, ask_for_stamps, send_at_once
 
 pytestmark = pytest.mark.skipif(compiled() is None, reason="the compiled reader was not built here")
 
@@ -39,7 +41,7 @@ class Pair:
         self.server.sendall(data)
         select.select([self.client], [], [], PATIENCE_S)
 
-    def close(self):
+    def close(self) -> None:
         self.poller.unregister(self.client.fileno())
         self.client.close()
         self.server.close()
@@ -73,9 +75,9 @@ def test_a_stream_is_told_of_when_it_is_complete(poller, pair):
         one.say(piece)
         told.append(poller.poll(0, 64))
     assert told == [[]] * 4 + [[(one.client.fileno(), COMPLETE)]]
-    data, marks, own, _ = poller.take(one.client.fileno(), b"")
+    data, marks, own, _, _ = poller.take(one.client.fileno(), b"")
     assert (data, own) == (b"".join(pieces), 0)
-    ends = [end for end, _stamp, _own in MARK.iter_unpack(marks)]
+    ends = [end for end, _stamp, _own, _since in MARK.iter_unpack(marks)]
     assert ends == [30, len(HEAD), len(HEAD + EVENT), len(HEAD + EVENT * 3), len(data)]
 
 
@@ -90,7 +92,7 @@ def test_a_stream_is_told_of_when_it_is_complete(poller, pair):
         b"x",
     ],
 )
-def test_any_other_answer_is_left_to_python_at_once(poller, pair, answer):
+def test_any_other_answer_is_left_to_python_at_once(poller, pair, answer: bytes):
     one = pair()
     one.say(answer)
     assert poller.poll(0, 64) == [(one.client.fileno(), LOOK)]
@@ -111,6 +113,29 @@ def test_answers_are_told_a_few_at_a_time_and_the_others_are_read_meanwhile(poll
         told += [fd for fd, _ in poller.poll(-1, 1024)]
     assert sorted(told) == sorted(each.client.fileno() for each in done)
     assert poller.poll(0, 1024) == []
+
+
+def test_answers_told_of_in_a_poll_that_finds_nothing_else_are_not_lost() -> None:
+    """The poller tells of 16 at a time: of the last ones when nothing is ready any more. The reactor, which looks for
+    quiet work then, must not poll once more before it has told them."""
+    reactor = Reactor()
+    reactor.idle = lambda: False
+    pairs, complete = [Pair(reactor._poller) for _ in range(20)], []
+
+    def hear(_events):
+        complete.append(_events)
+        if len(complete) == len(pairs):
+            reactor.stop()
+
+    for one in pairs:
+        reactor._ready[one.client.fileno()] = hear
+        one.say(HEAD + EVENT + LAST)
+    reactor.call_at(now() + int(PATIENCE_S * 1e9), reactor.stop)
+    reactor.run()
+    assert complete == [COMPLETE] * len(pairs)
+    for one in pairs:
+        one.close()
+    reactor.close()
 
 
 def test_one_that_is_forgotten_is_not_told_of(poller, pair):
@@ -171,7 +196,7 @@ def test_payloads_go_to_their_sockets(pair):
             each.close()
 
 
-def test_sockets_and_payloads_must_fit():
+def test_sockets_and_payloads_must_fit() -> None:
     for fds, payloads in ((array("i", [1]), []), (array("i", [1]), ["text"]), (array("b", [1]), [b"x"])):
         with pytest.raises(ValueError, match="do not fit"):
             compiled().send_each(fds, payloads)
@@ -236,7 +261,7 @@ def test_an_answer_that_is_too_large_is_told_of_and_not_read_on(poller, pair):
 
 
 @pytest.mark.parametrize("left", [0, 2, 5, 9])
-def test_a_stream_whose_beginning_was_read_goes_on_in_the_middle_of_a_chunk(poller, pair, left):
+def test_a_stream_whose_beginning_was_read_goes_on_in_the_middle_of_a_chunk(poller, pair, left: int):
     one = pair()
     poller.attach(one.client.fileno(), left, NEVER, 1 << 30)
     rest = b"x" * (left - 2) + b"\r\n" if left else b""
@@ -261,3 +286,101 @@ def test_nobody_touches_it_while_another_thread_polls(poller, pair):
     one.server.send(b"x")
     thread.join(PATIENCE_S)
     assert refused
+
+
+# -- since when bytes may have been there ----------------------------------------------------------------------------
+
+
+def since_of(pair):
+    """Of every read, as the poller tells it when the answer is taken."""
+    marks = pair.poller.take(pair.client.fileno(), b"")[1]
+    return [since for _end, _stamp, _own, since in MARK.iter_unpack(marks)]
+
+
+def polled_between(poller):
+    """The instants before and after a poll that finds nothing."""
+    before = now()
+    assert poller.poll(0, 64) == []
+    return before, now()
+
+
+def test_what_is_read_came_after_the_last_whole_poll_was_called(poller, pair):
+    one = pair()
+    polled = []
+    for piece in (HEAD, EVENT, EVENT):
+        polled.append(polled_between(poller))
+        one.say(piece)
+        poller.poll(0, 64)
+    assert all(before <= since <= after for since, (before, after) in zip(since_of(one), polled, strict=True))
+
+
+def test_a_full_poll_proves_nothing(poller, pair):
+    pairs = [pair() for _ in range(3)]
+    before, after = polled_between(poller)
+    for one in pairs:
+        one.say(HEAD)
+    for _ in pairs:
+        poller.poll(0, 1)
+        assert not poller.whole
+    poller.poll(0, 1)
+    assert poller.whole
+    assert all(before <= since <= after for one in pairs for since in since_of(one))
+
+
+def test_an_interrupted_poll_proves_nothing(poller, pair):
+    one = pair()
+    before, after = polled_between(poller)
+    previous = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        assert poller.poll(-1, 64) == []
+    finally:
+        signal.signal(signal.SIGALRM, previous)
+    assert not poller.whole
+    one.say(HEAD)
+    poller.poll(0, 64)
+    (since,) = since_of(one)
+    assert before <= since <= after
+
+
+def test_polls_prove_nothing_about_what_waits_for_its_turn() -> None:
+    """Neither about what a read left, nor about a stream that was ready and has not been read yet."""
+    poller = compiled().Poller(READ_SIZE)
+    one, other = Pair(poller), Pair(poller)
+    try:
+        before, after = polled_between(poller)
+        one.say(HEAD + EVENT * 10_000)
+        other.say(HEAD)
+        while poller.heard(other.client.fileno())[0] == 0:
+            poller.poll(0, 64)
+        (since,) = since_of(other)
+        assert before <= since <= after
+        while poller.heard(one.client.fileno())[1] < len(HEAD + EVENT * 10_000):
+            poller.poll(0, 64)
+        marks = list(MARK.iter_unpack(poller.take(one.client.fileno(), b"")[1]))
+        assert before <= marks[0][3] <= after
+        sizes = [mark[0] - end for mark, end in zip(marks, [0, *(mark[0] for mark in marks)], strict=False)]
+        assert [mark[3] == LEFT for mark in marks[1:]] == [size == READ_SIZE for size in sizes[:-1]]
+    finally:
+        one.close()
+        other.close()
+        poller.close()
+
+
+def test_polls_prove_nothing_about_what_python_may_have_left(poller, pair):
+    one = pair()
+    poller.attach(one.client.fileno(), 0, NEVER, 1 << 30)
+    for _ in range(2):
+        polled_between(poller)
+        one.say(EVENT)
+        poller.poll(0, 64)
+    first, second = since_of(one)
+    assert first == UNPROVEN < second
+
+
+def test_a_poll_that_waits_looks_again(poller):
+    poller.poll(0, 64)
+    before = now()
+    poller.poll(0.02, 64, 1)
+    assert poller.whole
+    assert poller.since > before

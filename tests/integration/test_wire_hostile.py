@@ -4,11 +4,12 @@ with the compiled reader and with Python's."""
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hostile import ANSWER, ENDLESS, EVENT, NOT_HTTP, STREAM, await_request, chunk, hostile
-from loops import GET
-from talkers import WHOLE
+from loops import GET, Loop
+from talkers import WHOLE, Talker
 from test_wire_shard import await_done, child, job_of, log_of, report_of
 
 from inferometer.wire.compiled import compiled
@@ -30,7 +31,7 @@ def peak_of(process):
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-def test_an_answer_without_end_is_ended_when_it_is_too_large(loop, what):
+def test_an_answer_without_end_is_ended_when_it_is_too_large(loop: Loop, what):
     with hostile(ENDLESS[what]) as port:
         client = loop.client(port, most_answer=2 * MEBIBYTE)
         exchange = loop.fetch(client)
@@ -42,7 +43,7 @@ def test_an_answer_without_end_is_ended_when_it_is_too_large(loop, what):
 
 
 @pytest.mark.parametrize("what", NOT_HTTP)
-def test_framing_without_end_is_no_answer(loop, what):
+def test_framing_without_end_is_no_answer(loop: Loop, what):
     with hostile(NOT_HTTP[what]) as port:
         exchange = loop.fetch(loop.client(port))
     assert exchange.outcome == "bad"
@@ -50,7 +51,7 @@ def test_framing_without_end_is_no_answer(loop, what):
 
 
 @pytest.mark.parametrize("what", ["one line", "small events", "json", "headers"])
-def test_the_time_limit_acts_while_bytes_pour_in(loop, what):
+def test_the_time_limit_acts_while_bytes_pour_in(loop: Loop, what: str) -> None:
     """With room for more than can come in that time."""
     slowly = {"headers": "bad"}
     with hostile((ENDLESS | NOT_HTTP)[what]) as port:
@@ -61,7 +62,7 @@ def test_the_time_limit_acts_while_bytes_pour_in(loop, what):
     assert now() - begun_at < GENEROUS_S * 1e9
 
 
-def test_a_drip_is_ended_by_the_time_limit(loop):
+def test_a_drip_is_ended_by_the_time_limit(loop: Loop) -> None:
     def drip(connection, _number):
         for byte in STREAM + chunk(EVENT) * 10_000:
             connection.send(bytes([byte]))
@@ -73,7 +74,7 @@ def test_a_drip_is_ended_by_the_time_limit(loop):
     assert exchange.reads
 
 
-def test_all_answers_together_are_bounded_and_the_largest_goes(loop):
+def test_all_answers_together_are_bounded_and_the_largest_goes(loop: Loop) -> None:
     """The small one, which is only waited for, is not the one that is ended."""
     small = []
 
@@ -84,13 +85,13 @@ def test_all_answers_together_are_bounded_and_the_largest_goes(loop):
         else:
             ENDLESS["events"](connection, number)
 
-    def end_largest():
+    def end_largest() -> None:
         client.largest().end("oversized", "full")
 
     loop.reactor.most_held, loop.reactor.on_full = 8 * MEBIBYTE, end_largest
     with hostile(behave) as port:
         client = loop.client(port, most_answer=1 << 40)
-        ended = []
+        ended: list[Any] = []
         first = client.fetch(GET, ended.append)
         loop.until(lambda: first.reads_so_far)
         second = client.fetch(GET, ended.append)
@@ -104,7 +105,7 @@ def test_all_answers_together_are_bounded_and_the_largest_goes(loop):
     assert loop.reactor.held == 0
 
 
-def test_others_are_served_while_one_pours(loop):
+def test_others_are_served_while_one_pours(loop: Loop) -> None:
     """A stream that is always ready has its turn and not more; nothing of the others is left unread."""
 
     def behave(connection, number):
@@ -116,7 +117,7 @@ def test_others_are_served_while_one_pours(loop):
 
     with hostile(behave) as port:
         client = loop.client(port, most_answer=1 << 34)
-        ended = []
+        ended: list[Any] = []
         endless = client.fetch(GET, ended.append)
         loop.until(lambda: endless.reads_so_far)
         for _ in range(20):
@@ -127,7 +128,7 @@ def test_others_are_served_while_one_pours(loop):
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 7, 20_000, 700_000])
-def test_bytes_behind_the_last_chunk(loop, talker, size):
+def test_bytes_behind_the_last_chunk(loop: Loop, talker: Talker, size: int) -> None:
     """They end nothing but the connection."""
     talker.deeds = [talker.say(ANSWER + b"x" * size), talker.say(ANSWER)]
     client = loop.client(talker.port, request_timeout_s=GENEROUS_S)
@@ -138,7 +139,7 @@ def test_bytes_behind_the_last_chunk(loop, talker, size):
     assert client.opened == 2
 
 
-def test_bytes_behind_a_body_of_known_length(loop, talker):
+def test_bytes_behind_a_body_of_known_length(loop: Loop, talker: Talker) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     talker.deeds = [talker.say(answer + b"more"), talker.say(answer)]
     client = loop.client(talker.port)
@@ -148,7 +149,7 @@ def test_bytes_behind_a_body_of_known_length(loop, talker):
 
 @pytest.mark.parametrize("answer", [ANSWER, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_an_unsolicited_answer_is_not_the_next_ones(loop, talker, answer, at_once):
+def test_an_unsolicited_answer_is_not_the_next_ones(loop: Loop, talker: Talker, answer, at_once: bool):
     """Whether it comes with the first answer, or lies in the socket when the connection is to be used again."""
     other = ANSWER.replace(b'"x"', b'"y"')
     talker.deeds = [talker.say(answer + other if at_once else answer), talker.say(ANSWER)]
@@ -162,13 +163,13 @@ def test_an_unsolicited_answer_is_not_the_next_ones(loop, talker, answer, at_onc
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3])
-def test_an_end_inside_of_a_chunk_is_none(loop, talker, pieces):
+def test_an_end_inside_of_a_chunk_is_none(loop: Loop, talker: Talker, pieces: int) -> None:
     """The sizes of the chunks say where an answer ends, not what is in them."""
     data = b"data: a\n\r\n0\r\n\r\n"
     raw = STREAM + chunk(data) * pieces
     talker.deeds = [talker.say(raw)]
     client = loop.client(talker.port)
-    ended = []
+    ended: list[Any] = []
     exchange = client.fetch(GET, ended.append)
     loop.until(lambda: exchange.reads_so_far)
     assert not ended
@@ -195,7 +196,7 @@ def test_an_end_inside_of_a_chunk_is_none(loop, talker, pieces):
         b"HTTP/1.1",
     ],
 )
-def test_odd_status_lines(loop, talker, first):
+def test_odd_status_lines(loop: Loop, talker: Talker, first: bytes) -> None:
     """A reason may be missing or any bytes; all else is no answer, and the next request is served."""
     sound = first in (b"HTTP/1.1 200", b"HTTP/1.1 200 \xff\xfe")
     talker.deeds = [talker.say(ANSWER.replace(b"HTTP/1.1 200 OK", first)), talker.say(ANSWER)]
@@ -221,7 +222,7 @@ def test_odd_status_lines(loop, talker, first):
     ],
 )
 @pytest.mark.parametrize("kind", [b"text/event-stream", b"application/json"])
-def test_odd_framing(loop, talker, fields, body, kind):
+def test_odd_framing(loop: Loop, talker: Talker, fields: bytes, body: bytes, kind: bytes) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: " + kind + b"\r\n" + fields.rstrip() + b"\r\n\r\n"
     talker.deeds = [talker.say(head + body), talker.say(ANSWER)]
     client = loop.client(talker.port)
@@ -230,7 +231,7 @@ def test_odd_framing(loop, talker, fields, body, kind):
 
 
 @pytest.mark.parametrize("fields", [b"transfer-encoding: none", b" transfer-encoding : gzip", b"X: text/event-stream"])
-def test_headers_that_contradict_each_other(loop, talker, fields):
+def test_headers_that_contradict_each_other(loop: Loop, talker: Talker, fields: bytes) -> None:
     """Both readers see the same end."""
     raw = WHOLE.replace(b"text/event-stream", b"a/b")[:-2] + fields + b"\r\nX-A: text/event-stream\r\n\r\n"
     talker.deeds = [talker.say(raw + chunk(EVENT) + b"0\r\n\r\n", then_close=True)]
@@ -241,7 +242,7 @@ def test_headers_that_contradict_each_other(loop, talker, fields):
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("what", ["one line", "small events", "blank lines", "interim answers"])
-def test_a_run_against_it_ends_in_time_and_memory(tmp_path, monkeypatch, reader, what):
+def test_a_run_against_it_ends_in_time_and_memory(tmp_path: Path, monkeypatch, reader: str, what: str):
     monkeypatch.setenv("INFEROMETER_READER", reader)
     target = {"timeout": {"request": "2s"}, "bounds": {"answer": "4Mi"}}
     with hostile((ENDLESS | NOT_HTTP)[what]) as port:
@@ -260,7 +261,7 @@ def test_a_run_against_it_ends_in_time_and_memory(tmp_path, monkeypatch, reader,
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("what", ["one line", "small events"])
-def test_an_interrupt_acts_while_bytes_pour_in(tmp_path, monkeypatch, reader, what):
+def test_an_interrupt_acts_while_bytes_pour_in(tmp_path: Path, monkeypatch, reader: str, what: str):
     """It ends the sending; what is under way ends by its bounds."""
     monkeypatch.setenv("INFEROMETER_READER", reader)
     target = {"timeout": {"request": "600s"}, "bounds": {"answer": "1Gi", "memory": "16Mi"}}
@@ -281,7 +282,7 @@ def test_an_interrupt_acts_while_bytes_pour_in(tmp_path, monkeypatch, reader, wh
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_second_interrupt_ends_what_comes_without_end(tmp_path, monkeypatch, reader):
+def test_a_second_interrupt_ends_what_comes_without_end(tmp_path: Path, monkeypatch, reader: str):
     """Some 20 MB/s, which would go on for a while."""
     monkeypatch.setenv("INFEROMETER_READER", reader)
 

@@ -1,9 +1,10 @@
 """The small HTTP server: what it refuses, the order of its answers, and clients that leave."""
 
 import socket
+from typing import Any
 
 import pytest
-from loops import GET
+from loops import GET, Loop
 from talkers import hello
 
 
@@ -17,12 +18,12 @@ from talkers import hello
         (b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000, 431),
     ],
 )
-def test_what_the_server_refuses(loop, request_bytes, status):
+def test_what_the_server_refuses(loop: Loop, request_bytes: bytes, status: int) -> None:
     exchange = loop.fetch(loop.client(loop.serve(hello)), request_bytes)
     assert (exchange.outcome, exchange.head.status) == ("status", status)
 
 
-def test_requests_in_one_packet_are_answered_in_order(loop):
+def test_requests_in_one_packet_are_answered_in_order(loop: Loop) -> None:
     server = loop.serve(hello)
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.send(GET.replace(b"/ ", b"/a ") + GET.replace(b"/ ", b"/b ")[:20])
@@ -39,7 +40,7 @@ def test_requests_in_one_packet_are_answered_in_order(loop):
     assert got.index(b'"/a"') < got.index(b'"/b"')
 
 
-def test_the_server_hears_that_a_client_left(loop):
+def test_the_server_hears_that_a_client_left(loop: Loop) -> None:
     left, replies = [], []
 
     def handler(_request, reply):
@@ -48,7 +49,7 @@ def test_the_server_hears_that_a_client_left(loop):
         replies.append(reply)
 
     client = loop.client(loop.serve(handler))
-    ended = []
+    ended: list[Any] = []
     exchange = client.fetch(GET, ended.append)
     loop.until(lambda: exchange.reads_so_far)
     exchange.end("cancelled")
@@ -57,7 +58,7 @@ def test_the_server_hears_that_a_client_left(loop):
     replies[0].write(b"into the void")
 
 
-def test_what_the_socket_does_not_take_is_sent_later(loop):
+def test_what_the_socket_does_not_take_is_sent_later(loop: Loop) -> None:
     def handler(_request, reply):
         reply.start(200, {"content-type": "text/plain"})
         for _ in range(20):

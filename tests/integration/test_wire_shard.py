@@ -9,9 +9,12 @@ import subprocess
 import sys
 import threading
 from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from loops import Loop
 
 from inferometer.load.clock import Ticket
 from inferometer.load.drive import HOPELESS
@@ -84,7 +87,7 @@ def report_of(process):
 def pages(body):
     """A web server on a thread that knows one page."""
 
-    def serve():
+    def serve() -> None:
         with closing(Reactor()) as reactor:
             page = {"content-type": "text/html"}
             with closing(Server(reactor, lambda _request, reply: reply.respond(200, body, page))) as server:
@@ -95,7 +98,7 @@ def pages(body):
                     reactor.run()
                     reactor.unwatch(inbox.fileno())
 
-    started = queue.Queue()
+    started = queue.Queue()  # type: ignore[var-annotated]
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     port, outbox = started.get(timeout=10)
@@ -111,8 +114,8 @@ def unused_port():
         return listener.getsockname()[1]
 
 
-def test_all_records_and_a_word_of_the_end(simulator, tmp_path):
-    seen = []
+def test_all_records_and_a_word_of_the_end(simulator: str, tmp_path: Path) -> None:
+    seen: list[Any] = []
     job = job_of(tmp_path, simulator, load={"type": "poisson", "rate": 300}, stop={"requests": 90})
     report = run_shard(job, seen.append)
     log = log_of(tmp_path)
@@ -131,7 +134,7 @@ def test_all_records_and_a_word_of_the_end(simulator, tmp_path):
     assert (facts.start_at, facts.interrupted, facts.planned) == (report.start_at, False, {"default": 90})
 
 
-def test_the_handler_of_interrupts_is_given_back(simulator, tmp_path):
+def test_the_handler_of_interrupts_is_given_back(simulator: str, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     run_shard(job_of(tmp_path, simulator, load={"concurrency": 1}, stop={"requests": 1}))
     assert signal.getsignal(signal.SIGINT) is before
@@ -139,7 +142,7 @@ def test_the_handler_of_interrupts_is_given_back(simulator, tmp_path):
 
 @pytest.mark.parametrize("api", ["completions", "chat"])
 @pytest.mark.parametrize("stream", [True, False])
-def test_apis(simulator, tmp_path, api, stream):
+def test_apis(simulator: str, tmp_path: Path, api: str, stream: bool) -> None:
     target = {"api": api, "stream": stream}
     run_shard(job_of(tmp_path, simulator, target=target, load={"concurrency": 2}, stop={"requests": 4}))
     log = log_of(tmp_path)
@@ -149,14 +152,14 @@ def test_apis(simulator, tmp_path, api, stream):
     assert {record.tokens_by for record in log.records} == {"running usage" if stream else "usage"}
 
 
-def test_several_urls_take_turns(simulator, tmp_path):
+def test_several_urls_take_turns(simulator: str, tmp_path: Path) -> None:
     urls = [simulator, simulator + "/"]
     run_shard(job_of(tmp_path, urls, load={"concurrency": 2}, stop={"requests": 10}))
     replicas = [record.replica for record in sorted(log_of(tmp_path).records, key=lambda record: record.session)]
     assert replicas == urls * 5
 
 
-def test_a_shard_with_nothing_to_send_ends(simulator, tmp_path):
+def test_a_shard_with_nothing_to_send_ends(simulator: str, tmp_path: Path) -> None:
     job = job_of(tmp_path, simulator, 3, 4, load={"type": "constant", "rate": 50}, stop={"requests": 2})
     report = run_shard(job)
     assert log_of(tmp_path, 3).records == []
@@ -164,7 +167,7 @@ def test_a_shard_with_nothing_to_send_ends(simulator, tmp_path):
     assert [note.what for note in log_of(tmp_path, 3).notes] == ["start", "ended"]
 
 
-def test_secrets_stay_out_of_the_log(simulator, tmp_path, monkeypatch):
+def test_secrets_stay_out_of_the_log(simulator: str, tmp_path: Path, monkeypatch):
     """A server that repeats the key in its complaint, and a password in the address."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     url = simulator.replace("//", "//user:hunter22@")
@@ -179,7 +182,7 @@ def test_secrets_stay_out_of_the_log(simulator, tmp_path, monkeypatch):
         assert "\n" not in record.error
 
 
-def test_errors_end_the_run(simulator, tmp_path):
+def test_errors_end_the_run(simulator: str, tmp_path: Path) -> None:
     target = {"headers": {"x-simulate-fault": "status=500"}}
     stop = {"errors": 5, "duration": 60}
     report = run_shard(job_of(tmp_path, simulator, target=target, load={"concurrency": 1}, stop=stop))
@@ -189,7 +192,7 @@ def test_errors_end_the_run(simulator, tmp_path):
     assert [note.what for note in log.notes] == ["start", "gave up", "ended"]
 
 
-def test_a_server_that_is_gone_is_given_up(tmp_path):
+def test_a_server_that_is_gone_is_given_up(tmp_path: Path) -> None:
     load = {"concurrency": 4}
     report = run_shard(job_of(tmp_path, f"http://127.0.0.1:{unused_port()}", load=load, stop={"duration": 60}))
     log = log_of(tmp_path)
@@ -200,12 +203,12 @@ def test_a_server_that_is_gone_is_given_up(tmp_path):
 
 
 @pytest.mark.parametrize(("status", "outcome"), [(None, "connect"), (500, "status"), (200, "bad")])
-def test_answers_wait_for_a_quiet_moment_and_failures_do_not(loop, status, outcome):
+def test_answers_wait_for_a_quiet_moment_and_failures_do_not(loop: Loop, status: int | None, outcome: str) -> None:
     """Where everything fails there is none, and a run that is hopeless must be seen to be."""
     server = loop.serve(lambda _request, reply: reply.respond(status, b"{}"))
     plan = Plan(target={"url": f"http://127.0.0.1:{server.port if status else unused_port()}"})
     transport = HttpTransport(loop.reactor, plan, "m", ClockPair())
-    ended, done = [], []
+    ended, done = [], []  # type: ignore[var-annotated]
     ticket = Ticket(0, 0, 1, "default", 0, 0, now(), now())
     transport.send(Request("x"), ticket, ended.append, lambda record, _text: done.append(record.outcome))
     loop.until(lambda: ended)
@@ -214,7 +217,7 @@ def test_answers_wait_for_a_quiet_moment_and_failures_do_not(loop, status, outco
     assert done == [outcome]
 
 
-def test_a_server_of_something_else_is_given_up(tmp_path):
+def test_a_server_of_something_else_is_given_up(tmp_path: Path) -> None:
     """It answers quicker than sessions are made; its answers are read all the same."""
     with pages(b"<html>hello</html>") as url:
         report = run_shard(job_of(tmp_path, url, load={"concurrency": 2}, stop={"duration": 60}))
@@ -222,7 +225,7 @@ def test_a_server_of_something_else_is_given_up(tmp_path):
     assert {record.outcome for record in log_of(tmp_path).records} <= {"bad", "cancelled"}
 
 
-def test_the_drain_deadline(simulator, tmp_path):
+def test_the_drain_deadline(simulator: str, tmp_path: Path) -> None:
     target = {"headers": {"x-simulate-fault": "slow-headers=60s"}}
     stop = {"requests": 2, "drain": 0.05}
     report = run_shard(job_of(tmp_path, simulator, target=target, load={"concurrency": 2}, stop=stop))
@@ -230,7 +233,7 @@ def test_the_drain_deadline(simulator, tmp_path):
     assert report.ended_at - report.start_at < 20 * 10**9, "it begins when the last was sent"
 
 
-def test_the_drain_deadline_with_requests_that_still_wait(simulator, tmp_path):
+def test_the_drain_deadline_with_requests_that_still_wait(simulator: str, tmp_path: Path) -> None:
     """What never got a slot is recorded too: scheduled, not sent."""
     target = {"headers": {"x-simulate-fault": "slow-headers=60s"}}
     load = {"type": "constant", "rate": 1000, "max_concurrency": 2}
@@ -241,7 +244,7 @@ def test_the_drain_deadline_with_requests_that_still_wait(simulator, tmp_path):
     assert sum(record.sent_at is None for record in records) == 4
 
 
-def test_an_interrupt_drains_and_leaves_a_valid_log(simulator, tmp_path):
+def test_an_interrupt_drains_and_leaves_a_valid_log(simulator: str, tmp_path: Path) -> None:
     job = job_of(tmp_path, simulator, load={"concurrency": 4}, stop={"duration": 60})
     with child(job) as process:
         await_done(process, 20)
@@ -255,7 +258,7 @@ def test_an_interrupt_drains_and_leaves_a_valid_log(simulator, tmp_path):
     assert facts_of(Plan.model_validate(job.plan), Records.of(log.records), log.notes).interrupted
 
 
-def test_two_interrupts_cancel_what_is_under_way(simulator, tmp_path):
+def test_two_interrupts_cancel_what_is_under_way(simulator: str, tmp_path: Path) -> None:
     target = {"headers": {"x-simulate-fault": "stall=60s"}}
     job = job_of(tmp_path, simulator, target=target, load={"concurrency": 4}, stop={"duration": 60})
     with child(job) as process:
@@ -273,7 +276,7 @@ def test_two_interrupts_cancel_what_is_under_way(simulator, tmp_path):
     assert log.notes[-1].what == "ended"
 
 
-def test_an_interrupt_while_connections_are_opened(tmp_path):
+def test_an_interrupt_while_connections_are_opened(tmp_path: Path) -> None:
     """A server that does not accept: the run ends at once, with a log."""
     with socket.socket() as listener, socket.socket() as first, socket.socket() as second:
         listener.bind(("127.0.0.1", 0))
@@ -293,7 +296,7 @@ def test_an_interrupt_while_connections_are_opened(tmp_path):
     assert [note.what for note in log_of(tmp_path).notes] == ["interrupted", "ended"]
 
 
-def test_killed_halfway_the_log_is_valid_as_far_as_it_goes(simulator, tmp_path):
+def test_killed_halfway_the_log_is_valid_as_far_as_it_goes(simulator: str, tmp_path: Path) -> None:
     job = job_of(tmp_path, simulator, load={"concurrency": 4}, stop={"duration": 60})
     with child(job) as process:
         await_done(process, 200)
@@ -308,8 +311,8 @@ def test_killed_halfway_the_log_is_valid_as_far_as_it_goes(simulator, tmp_path):
     assert facts.interrupted
 
 
-def test_a_full_disk_ends_the_run_and_keeps_what_is_written(simulator, tmp_path):
-    def little_room():
+def test_a_full_disk_ends_the_run_and_keeps_what_is_written(simulator: str, tmp_path: Path) -> None:
+    def little_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
     job = job_of(tmp_path, simulator, load={"concurrency": 4}, stop={"duration": 60})

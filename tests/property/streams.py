@@ -2,13 +2,14 @@
 
 from bisect import bisect_left
 from itertools import accumulate, pairwise
+from typing import Any
 
 import orjson
 from hypothesis import strategies as st
 
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
-from inferometer.wire.sockets import STAMP
+from inferometer.wire.sockets import STAMP, UNPROVEN
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 PLAIN_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -28,7 +29,8 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 def chunked(pieces: list[bytes], extension: bytes = b"", trailer: bytes = b"") -> tuple[bytes, list[int]]:
     """The pieces as chunks, and for each byte of the body the offset behind it in the framed bytes."""
-    raw, behind = bytearray(), []
+    raw = bytearray()
+    behind: list[Any] = []
     for piece in pieces:
         raw += b"%x%b\r\n" % (len(piece), extension)
         behind += range(len(raw) + 1, len(raw) + len(piece) + 1)
@@ -44,6 +46,7 @@ def exchange_of(raw: bytes, places: list[int] | None = None, outcome: str = "ok"
     exchange.kernel = True
     for number in range(len(exchange.reads)):
         exchange.stamps.append(STAMP.pack(*divmod(MOMENT + number * STEP_NS, 10**9)))
+        exchange.since.append(UNPROVEN)
     exchange.head = parse_head(raw)
     ends = list(accumulate(map(len, exchange.reads)))
     exchange.head_read = bisect_left(ends, exchange.head.end) if exchange.head else -1

@@ -52,7 +52,7 @@ def loads(draw):
 
 @settings(deadline=None, max_examples=60)
 @given(load=loads(), seed=seeds, shards=st.integers(1, 9), duration_s=st.floats(0.1, 8))
-def test_shards_merge_to_the_whole(load, seed, shards, duration_s):
+def test_shards_merge_to_the_whole(load, seed, shards: int, duration_s: float):
     whole = list(Arrivals(load, seed, duration_s=duration_s))
     parts = [list(Arrivals(load, seed, 0, shard, shards, duration_s)) for shard in range(shards)]
     assert sorted(arrival for part in parts for arrival in part) == whole
@@ -63,7 +63,7 @@ def test_shards_merge_to_the_whole(load, seed, shards, duration_s):
 
 @settings(deadline=None, max_examples=60)
 @given(load=loads(), seed=seeds, duration_s=st.floats(0.1, 8))
-def test_arrivals_are_in_order_numbered_and_inside_their_stage(load, seed, duration_s):
+def test_arrivals_are_in_order_numbered_and_inside_their_stage(load, seed, duration_s: float):
     arrivals = list(Arrivals(load, seed, duration_s=duration_s))
     assert [index for index, _, _ in arrivals] == list(range(len(arrivals)))
     assert [at for _, at, _ in arrivals] == sorted(at for _, at, _ in arrivals)
@@ -77,7 +77,7 @@ def test_arrivals_are_in_order_numbered_and_inside_their_stage(load, seed, durat
 
 @settings(deadline=None, max_examples=30)
 @given(load=loads(), seed=st.integers(0, 2**32))
-def test_the_seed_decides(load, seed):
+def test_the_seed_decides(load, seed: int):
     def some(seed, traffic=0):
         return list(Arrivals(load, seed, traffic, duration_s=3))
 
@@ -94,7 +94,7 @@ def _is_drawn(load, stage):
 
 @settings(deadline=None, max_examples=25)
 @given(rate=st.floats(0.01, 10_000), cv=cvs, process=processes, seed=st.integers(0, 2**32))
-def test_gaps_have_the_asked_mean_and_spread(rate, cv, process, seed):
+def test_gaps_have_the_asked_mean_and_spread(rate: float, cv, process, seed: int):
     load = Load(type=process, rate=rate, cv=cv if process == "gamma" else 1)
     at = np.array([at for _, at, _ in islice(Arrivals(load, seed), 20_000)])
     gaps = np.diff(at, prepend=0 if process != "constant" else -NS / rate) / NS * rate
@@ -116,7 +116,7 @@ def _law(shape, least):
 
 @settings(deadline=None, max_examples=25)
 @given(rate=st.floats(0, 2000), to=st.floats(0.1, 2000), length_s=st.floats(0.5, 20))
-def test_a_constant_ramp_follows_the_integral_exactly(rate, to, length_s):
+def test_a_constant_ramp_follows_the_integral_exactly(rate: float, to: float, length_s: float) -> None:
     load = Load(type="stages", stages=[Stage(duration=length_s, rate=rate, to=to, process="constant")])
     at_s = np.array([at / NS for _, at, _ in Arrivals(load, 0)])
     due = rate * at_s + (to - rate) * at_s**2 / (2 * length_s)
@@ -126,7 +126,7 @@ def test_a_constant_ramp_follows_the_integral_exactly(rate, to, length_s):
 
 @settings(deadline=None, max_examples=25)
 @given(rate=st.floats(1, 2000), to=st.floats(0, 2000), seed=st.integers(0, 2**32))
-def test_a_ramp_has_the_integral_as_its_count_in_every_quarter(rate, to, seed):
+def test_a_ramp_has_the_integral_as_its_count_in_every_quarter(rate: float, to: float, seed: int) -> None:
     at_s = np.array([at / NS for _, at, _ in Arrivals(Load(type="ramp", rate=rate, to=to), seed, duration_s=8.0)])
     for quarter in range(4):
         middle = rate + (to - rate) * (quarter + 0.5) / 4

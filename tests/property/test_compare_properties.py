@@ -21,10 +21,10 @@ def one(before: tuple[float, ...], after: tuple[float, ...], direction: str = "l
 @given(VALUES, VALUES)
 def test_turning_the_direction_or_the_sides_turns_the_word(before: tuple[float, ...], after: tuple[float, ...]) -> None:
     turned = {"better": "worse", "worse": "better"}
-    word = one(before, after).word
-    assert one(before, after, "higher").word == turned.get(word, word)
+    word = one(before, after).status
+    assert one(before, after, "higher").status == turned.get(word, word)
     if word in turned:
-        assert one(after, before).word == turned[word]
+        assert one(after, before).status == turned[word]
 
 
 @given(VALUES, VALUES, st.floats(0.01, 100))

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from inferometer.plan.reading import plan_from
 from inferometer.wire.dialogue import as_text
 from inferometer.workload import rows as scan
-from inferometer.workload.conversation import Conversation, joined
 from inferometer.workload.dataset import dataset, shuffled
 from inferometer.workload.draws import Draws
-from inferometer.workload.formats import READERS, reader_of
+from inferometer.workload.formats import READERS, Conversation, joined, reader_of
 from inferometer.workload.rows import RowError
 from inferometer.workload.session import WorkloadContext
 from inferometer.workload.survey import parts_of
@@ -30,7 +29,7 @@ small_pieces = st.integers(1, 40)
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path_factory.mktemp("cache")))
 
 
@@ -85,7 +84,7 @@ messages = st.lists(st.builds(lambda role, text: {"role": role, "content": text}
 @given(messages)
 def test_turns_end_with_a_question_and_grow(said):
     conversation = Conversation(joined(said))
-    asks = conversation.asks()
+    asks = conversation.turn_ends()
     assert asks == sorted(set(asks))
     assert all(conversation.messages[asked - 1]["role"] == "user" for asked in asks)
     assert len(asks) == sum(message["role"] == "user" for message in conversation.messages) or "system" in {
@@ -109,7 +108,7 @@ def test_sessions_are_pure_functions_of_seed_and_index(tmp_path_factory, chats, 
     spec = plan_from(
         {"workload": {"type": "sharegpt", "path": str(path), "turns": turns, "output_tokens": "5-50"}}
     ).workload
-    one, other = (dataset(spec, seed, 0, "", WorkloadContext(api="chat")) for _ in range(2))
+    one, other = (dataset(spec, seed, 0, "", WorkloadContext(api="chat")) for _ in range(2))  # type: ignore[arg-type]
     indices = data.draw(st.permutations(range(2 * len(one) + 1)))
     assert {index: one(index) for index in indices} == {index: other(index) for index in sorted(indices)}
     firsts = [str(one(index).turns[-1].prompt) for index in range(len(one))]
@@ -163,7 +162,7 @@ def test_whatever_a_row_is_it_is_read_or_told_to_be_wrong(row, kind):
         return
     for conversation in read:
         assert isinstance(as_text(conversation.messages), str)
-        assert conversation.asks() == sorted(conversation.asks())
+        assert conversation.turn_ends() == sorted(conversation.turn_ends())
 
 
 def _sharegpt(chat):

@@ -1,6 +1,7 @@
 """Whatever is varied: the cases are all that was asked, once each, in an order that loses none."""
 
 import string
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,7 +40,7 @@ def test_every_case_is_done_once(said, seed):
     done = ordered(cases, experiment.order, seed)
     assert sorted(case.key for case in done) == sorted(case.key for case in cases)
     if experiment.order == "sequential":  # no order starts fewer servers
-        assert server_starts(done, each_case=False) == len({case.stack for case in cases})
+        assert server_starts(done, restart_every_case=False) == len({case.stack for case in cases})
 
 
 @settings(max_examples=30, deadline=None)
@@ -47,7 +48,7 @@ def test_every_case_is_done_once(said, seed):
 def test_in_abba_a_steady_drift_favours_no_case(said):
     """With an even number of repeats every case has the same mean place in time."""
     cases = cases_of(experiment_from({**said, "repeats": 2 * said["repeats"]}))
-    places = {}
+    places: dict[Any, Any] = {}
     for at, case in enumerate(ordered(cases, "abba")):
         places.setdefault(case.label, []).append(at)
     assert len({sum(found) for found in places.values()}) == 1

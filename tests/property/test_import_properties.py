@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from inferometer.errors import DataError
 from inferometer.exchange.importing.importer import summary_of
 from inferometer.exchange.importing.recognise import format_named, parse, recognise
-from inferometer.exchange.importing.requests import Told, records_of
+from inferometer.exchange.importing.requests import ImportedRequest, records_of
 from inferometer.exchange.importing.units import SECONDS, nearest_unit, statistic, statistics
 
 times = st.floats(1e-6, 1e5)
@@ -68,11 +68,11 @@ def test_rebuilt_requests_have_the_latencies_they_were_made_of(gaps: list[list[f
     for at, each in enumerate(gaps):
         sent = 100.0 + at
         reads = [sent + sum(each[: n + 1]) for n in range(len(each))]
-        told.append(Told(sent, reads, input_tokens=5, output_tokens=tokens, status=200))
+        told.append(ImportedRequest(sent, reads, input_tokens=5, output_tokens=tokens, status=200))
     records = records_of(told)
     for at, each in enumerate(gaps):
         record = records.record(at)
-        reads = records.read_at[records.reads(at)]
+        reads = records.read_at[records.reads(at)]  # type: ignore[assignment]
         assert record.sent_at is not None and record.ended_at is not None
         assert math.isclose((reads[0] - record.sent_at) / 1e9, each[0], abs_tol=1e-6)
         assert math.isclose((record.ended_at - record.sent_at) / 1e9, sum(each), abs_tol=1e-6)

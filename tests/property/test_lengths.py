@@ -1,6 +1,7 @@
 """Lengths: within their bounds, with the mean and spread they were asked for, a pure function of a uniform number."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -64,27 +65,27 @@ def test_more_of_the_uniform_number_is_no_less_of_a_distribution(shape, pair):
         ({"parts": [{"value": 100, "weight": 3}, {"value": 400}]}, 175, 130),
     ],
 )
-def test_mean_and_standard_deviation_are_as_asked(shape, mean, std):
+def test_mean_and_standard_deviation_are_as_asked(shape, mean: int, std):
     draw = quantile_of(Lengths.of(shape))
     drawn = np.array([draw(float(u)) for u in many])
     assert drawn.mean() == pytest.approx(mean, rel=0.01)
     assert drawn.std() == pytest.approx(std, rel=0.02)
 
 
-def test_zipf_gives_the_kth_a_share_like_one_over_k_to_the_alpha():
+def test_zipf_gives_the_kth_a_share_like_one_over_k_to_the_alpha() -> None:
     draw = zipf_picker(10, 1.0)
     counts = np.bincount([draw(float(u)) for u in many], minlength=10) / len(many)
     wanted = 1 / np.arange(1, 11)
     assert counts == pytest.approx(wanted / wanted.sum(), abs=0.001)
 
 
-def test_weights_are_proportions():
+def test_weights_are_proportions() -> None:
     choose = picker([1, 0, 3])
     counts = np.bincount([choose(float(u)) for u in many], minlength=3) / len(many)
     assert counts == pytest.approx([0.25, 0, 0.75], abs=0.001)
 
 
-def test_empirical_lengths_are_those_of_the_file(tmp_path):
+def test_empirical_lengths_are_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "lengths.txt"
     file.write_text("10\n\n20\n40\n")
     draw = quantile_of(Lengths.of({"file": str(file)}))
@@ -95,14 +96,14 @@ def test_empirical_lengths_are_those_of_the_file(tmp_path):
     "text, said",
     [("10\nten\n", "row 2 must be a whole number from 1 to 10,000,000, got ten"), ("\n", "has no lengths in it")],
 )
-def test_a_bad_file_of_lengths_names_the_row(tmp_path, text, said):
+def test_a_bad_file_of_lengths_names_the_row(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "lengths.txt"
     file.write_text(text)
     with pytest.raises(PlanError, match=said):
         quantile_of(Lengths.of({"file": str(file)}))
 
 
-def test_a_missing_file_of_lengths_is_named(tmp_path):
+def test_a_missing_file_of_lengths_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"nowhere.txt: cannot be read"):
         quantile_of(Lengths.of({"file": str(tmp_path / "nowhere.txt")}))
 
@@ -110,7 +111,7 @@ def test_a_missing_file_of_lengths_is_named(tmp_path):
 @pytest.mark.parametrize(
     "pause, mean", [("2s", 2), ("1s-3s", 2), ({"mean": "5s"}, 5), ({"type": "lognormal", "mean": "2s", "std": "1s"}, 2)]
 )
-def test_pauses_have_the_mean_they_were_asked_for(pause, mean):
+def test_pauses_have_the_mean_they_were_asked_for(pause, mean: int):
     draw = pause_quantile(Pause.model_validate(pause))
     assert np.mean([draw(float(u)) for u in many]) == pytest.approx(mean, rel=0.01)
 
@@ -122,13 +123,13 @@ def test_no_pause_is_negative(u):
 
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**63), index=st.integers(0, 2**40))
-def test_draws_are_a_function_of_seed_traffic_and_index(seed, index):
+def test_draws_are_a_function_of_seed_traffic_and_index(seed: int, index: int) -> None:
     first, again, other = (Draws(seed, traffic).uniforms(Purpose.CHOICES, index, 0, 4) for traffic in (0, 0, 1))
     assert first == again != other
     assert all(0 < each < 1 for each in first)
 
 
-def test_the_lengths_of_a_tape_have_the_distribution_that_was_asked_for():
+def test_the_lengths_of_a_tape_have_the_distribution_that_was_asked_for() -> None:
     tape = workload_of(Synthetic(input_tokens={"mean": 50, "std": 10}, output_tokens="10-20"), 7, 0, "nonce")
     requests = [tape(index).turns[0] for index in range(4000)]
     inputs, outputs = (

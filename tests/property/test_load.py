@@ -43,7 +43,7 @@ def test_tokens_go_to_the_read_that_completed_them(made, chunk_at, read_at):
     record = record_of(exchange, "chat" if chat else "completions")
 
     read_ends = list(accumulate(map(len, exchange.reads)))
-    expected, body_at = {}, 0
+    expected, body_at = {}, 0  # type: ignore[var-annotated]
     for document, tokens in row:
         body_at += len(sse([document], done=False))
         read = bisect_left(read_ends, len(HEAD) + behind[body_at - 1])
@@ -91,7 +91,7 @@ class Fixed:
     def send(self, _request, ticket, ended, done):
         sent_at = self.clock.now()
 
-        def over():
+        def over() -> None:
             ended(self.clock.now())
             done(
                 Record(
@@ -112,7 +112,7 @@ class Fixed:
 
 def sent(plan, shards, service_ns=30_000_000):
     """What all shards together send on one clock."""
-    clock, records = VirtualClock(START), []
+    clock, records = VirtualClock(START), []  # type: ignore[var-annotated]
     for shard in range(shards):
         pace = pace_of(plan, 0, shard, shards)
         workload = lambda _index: Session([Request("x")])  # noqa: E731

@@ -20,7 +20,7 @@ from inferometer.wire import api, skeleton, sse
 from inferometer.wire.api import APIS, api_of
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import parse_head
-from inferometer.wire.sockets import MARK, STAMP
+from inferometer.wire.sockets import MARK, STAMP, UNPROVEN
 from mutated_answers import DIALECTS, MutatedAnswer, mutated_answer
 
 MUTATIONS = int(os.environ.get("INFEROMETER_MUTATIONS", "200"))
@@ -40,10 +40,11 @@ def exchange_of(answer: MutatedAnswer, collected: bool) -> Exchange:
     ends = list(accumulate(map(len, answer.reads)))
     stamps = [MOMENT + number * STEP_NS for number in range(len(ends))]
     if collected:
-        marks = b"".join(MARK.pack(end, stamp, 0) for end, stamp in zip(ends, stamps, strict=True))
+        marks = b"".join(MARK.pack(end, stamp, 0, UNPROVEN) for end, stamp in zip(ends, stamps, strict=True))
         exchange.bulk = answer.raw, marks, 0
     else:
         exchange.reads = answer.reads
+        exchange.since = [UNPROVEN] * len(answer.reads)
         exchange.stamps = [STAMP.pack(*divmod(stamp, 10**9)) for stamp in stamps]
         exchange.head_read = next(number for number, end in enumerate(ends) if end >= exchange.head.end)
     return exchange

@@ -1,6 +1,8 @@
 """Our reader of metrics against the one of prometheus_client, on whatever that can write; counters and histograms
 against what was counted."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,7 +33,7 @@ def test_what_prometheus_client_writes_is_read_as_it_reads_it(rows, ttft):
 
 
 def by_the_book(text):
-    found = {}
+    found: dict[Any, Any] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             for meaning in MEANINGS.get(sample.name, ()):

@@ -52,11 +52,18 @@ loads = st.one_of(
     st.fixed_dictionaries({"stages": stages}),
 )
 stops = some(requests=counts | st.none(), duration=durations | st.none(), errors=counts, drain=durations) | counts
+UNITS = {"s": "s", "share": "%"}  # that a limit has to say
+
+
+def limit_on(name: str) -> st.SearchStrategy[str]:
+    values = st.floats(0, 100 if MEASURES[name].unit == "share" else 1e9).map("{:.6f}".format)
+    text = "{} p{} < {}" + UNITS.get(MEASURES[name].unit, "")
+    return st.builds(text.format, st.just(name), st.integers(1, 99), values)
+
+
 limits = st.lists(
-    st.sampled_from([name for name, measure in MEASURES.items() if not measure.scalar]).flatmap(
-        lambda name: st.builds("{} p{} < {!r}".format, st.just(name), st.integers(1, 99), st.floats(0, 1e9))
-    )
-    | st.builds("failure_rate <= {!r}".format, st.floats(0, 1)),
+    st.sampled_from([name for name, measure in MEASURES.items() if not measure.scalar]).flatmap(limit_on)
+    | st.builds("failure_rate <= {:.6f}%".format, st.floats(0, 100)),
     max_size=3,
 )
 parts = {

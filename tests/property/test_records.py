@@ -25,7 +25,7 @@ def packed(values: list[int]) -> bytes:
 
 
 OPTIONAL_INSTANTS = ("ready_at", "sent_at", "headers_at", "visible_at", "ended_at")
-OPTIONAL_COUNTS = ("asked_output", "input_tokens", "output_tokens", "cached_tokens", "status")
+OPTIONAL_COUNTS = ("requested_output", "input_tokens", "output_tokens", "cached_tokens", "status")
 
 
 def with_reads(record: Record, reads: list[tuple[int, int, int]]) -> Record:

@@ -13,6 +13,7 @@ from inferometer.exchange.importing.vllm import imported
 from inferometer.measure.rosetta.definition import Seen
 from inferometer.measure.rosetta.registry import TOOLS, fields, statistics, tool_named
 from inferometer.record.columns import Records
+from inferometer.record.environment import Environment
 from inferometer.record.record import OUTCOMES, Record
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
@@ -40,8 +41,8 @@ def a_record(draw, outcomes=tuple(OUTCOMES)):
         read_at=reads.astype("<i8").tobytes(),
         read_tokens=tokens.tobytes(),
         input_tokens=draw(st.integers(1, 5000)) if known else None,
-        asked_input=100,
-        asked_output=draw(st.one_of(st.none(), st.integers(1, 50))),
+        requested_input=100,
+        requested_output=draw(st.one_of(st.none(), st.integers(1, 50))),
         output_tokens=int(tokens.sum()) if known and len(gaps) else None,
         events=draw(st.integers(0, 40)),
         outcome=outcome,
@@ -80,7 +81,9 @@ def test_what_is_exported_to_vllm_comes_back(rows):
     for row in rows:
         row.connect_ns = 0
     records = Records.of(rows)
-    run = Run("x", "2026-11-15T03:12:07+00:00", {}, {}, Summary(), source="test", read_records=lambda: records)
+    run = Run(
+        "x", "2026-11-15T03:12:07+00:00", {}, Environment(), Summary(), source="test", read_records=lambda: records
+    )
     said = json.loads(json.dumps(serve_document(run, detailed=True)))
     again, length_s = imported(said, "x.json").records, said["duration"]
     before, after = (fields(tool_named("vllm"), Seen.of(each, duration_s=length_s)) for each in (records, again))

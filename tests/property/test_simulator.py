@@ -1,6 +1,7 @@
 """Properties of the simulator: jumping changes nothing, nothing is lost, nothing is held."""
 
 import random
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ Arrivals = list[tuple[int, int, int, int, int | None]]
 
 
 def simulate(
-    shape: dict[str, int], plan: Arrivals, jitter: float, jump: bool
+    shape: dict[str, Any], plan: Arrivals, jitter: float, jump: bool
 ) -> tuple[list[Sequence], EngineLoop, dict]:
     """Run all arrivals; returns the sequences, the loop, and the token instants of those that finished."""
     clock, engine, instants = VirtualClock(), Engine(**shape), {}
@@ -51,9 +52,9 @@ def simulate(
         prompt = (*(f"s{index}" for index in range(shared)), *(f"{number}w{index}" for index in range(own)))
         sequence = Sequence(prompt, tuple(f"{number}a{index}" for index in range(answer)))
         everyone.append(sequence)
-        clock.call_at(at, lambda sequence=sequence: loop.add(sequence))
+        clock.call_at(at, lambda sequence=sequence: loop.add(sequence))  # type: ignore[misc]
         if aborted_after is not None:
-            clock.call_at(at + aborted_after, lambda sequence=sequence: abort_unless_done(loop, sequence))
+            clock.call_at(at + aborted_after, lambda sequence=sequence: abort_unless_done(loop, sequence))  # type: ignore[misc]
     clock.run()
     return everyone, loop, instants
 
@@ -65,7 +66,7 @@ def abort_unless_done(loop: EngineLoop, sequence: Sequence) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(engines, arrivals, st.sampled_from([0.0, 0.3]))
-def test_jumping_is_the_same_as_going_step_by_step(shape: dict[str, int], plan: Arrivals, jitter: float) -> None:
+def test_jumping_is_the_same_as_going_step_by_step(shape: dict[str, Any], plan: Arrivals, jitter: float) -> None:
     jumped, loop, instants = simulate(shape, plan, jitter, jump=True)
     walked, slow, slow_instants = simulate(shape, plan, jitter, jump=False)
     assert [each.spans for each in jumped] == [each.spans for each in walked]
@@ -75,7 +76,7 @@ def test_jumping_is_the_same_as_going_step_by_step(shape: dict[str, int], plan: 
 
 @settings(max_examples=150, deadline=None)
 @given(engines, arrivals)
-def test_everyone_is_served_and_nothing_is_held_at_the_end(shape: dict[str, int], plan: Arrivals) -> None:
+def test_everyone_is_served_and_nothing_is_held_at_the_end(shape: dict[str, Any], plan: Arrivals) -> None:
     everyone, loop, instants = simulate(shape, plan, 0.0, jump=True)
     pool = loop.engine.pool
     assert (pool.private, pool.live) == (0, 0)
@@ -89,7 +90,7 @@ def test_everyone_is_served_and_nothing_is_held_at_the_end(shape: dict[str, int]
 
 @settings(max_examples=40, deadline=None)
 @given(engines, st.integers(0, 1000))
-def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int) -> None:
+def test_the_pool_never_holds_more_than_it_has(shape: dict[str, Any], seed: int) -> None:
     rng, engine = random.Random(seed), Engine(**shape)
     for number in range(20):
         tokens = tuple(f"{rng.randint(0, 2)}-{index}" for index in range(rng.randint(1, 40)))
@@ -104,8 +105,8 @@ def test_the_pool_never_holds_more_than_it_has(shape: dict[str, int], seed: int)
         for each in engine.running:
             engine.settle(each)
         assert batch.context == sum(each.computed for each in {*batch.decodes, *(each for each, _ in batch.chunks)})
-        tokens = {each: max(each.room, each.length if each in batch.decodes else 0) for each in engine.running}
-        held = sum(-(-tokens[each] // engine.block_size) - each.published for each in engine.running)
+        room = {each: max(each.room, each.length if each in batch.decodes else 0) for each in engine.running}
+        held = sum(-(-room[each] // engine.block_size) - each.published for each in engine.running)
         assert held == pool.private
         if rng.random() < 0.2:
             engine.abort(rng.choice([*engine.running, *engine.waiting]))

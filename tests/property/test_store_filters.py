@@ -8,6 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store.entry import number_of
@@ -43,7 +44,7 @@ def test_a_filter_and_an_order_by_a_measure(values: list[float | None], operator
                 source="x",
                 started=started,
                 plan={},
-                environment={},
+                environment=Environment(),
                 summary=summary,
                 verdict=Verdict(status="valid"),
             )

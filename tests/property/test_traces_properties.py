@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from inferometer.load.pace import arrivals_of
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
-from inferometer.wire.api import api_of
+from inferometer.wire.api import api_of, whole
 from inferometer.wire.http1 import body_of, parse_head
-from inferometer.wire.pieces import read_pieces
+from inferometer.wire.pieces import reading_pieces
 from inferometer.workload.recording import recording_of
 from inferometer.workload.registry import workload_of
 
@@ -136,7 +136,7 @@ def test_bare_text_does_not_depend_on_how_it_was_cut(text: str, cuts: list[int])
     reads, head = chunked(text.encode(), cuts)
     parsed = parse_head(head)
     assert parsed is not None
-    answer, ends = read_pieces(api_of("template"), reads, parsed, complete=True, keep_text=True)
+    answer, ends = whole(reading_pieces(api_of("template"), reads, parsed, complete=True, keep_text=True))
     assert "".join(answer.text) == text
     assert len(ends) == len(answer.tokens) == len(reads)
     assert all(tokens > 0 for tokens, part in zip(answer.tokens, answer.text, strict=True) if part)
@@ -148,7 +148,7 @@ def test_lines_do_not_depend_on_how_they_were_cut(texts: list[str], cuts: list[i
     reads, head = chunked(data, cuts)
     parsed = parse_head(head)
     assert parsed is not None
-    answer, ends = read_pieces(api_of("template"), reads, parsed, complete=True, keep_text=True)
+    answer, ends = whole(reading_pieces(api_of("template"), reads, parsed, complete=True, keep_text=True))
     raw = b"".join(reads)
     assert answer.text == texts
     lines = data.splitlines(keepends=True)

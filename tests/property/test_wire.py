@@ -134,9 +134,9 @@ def test_a_shape_is_recognised_again(first, second):
     usage = {"prompt_tokens": 3, "total_tokens": 1003, "completion_tokens": 1000}
     document = {"choices": [{"text": first, "finish_reason": None}], "usage": usage}
     shape = learn(orjson.dumps(document), b'"text":"', api_of("completions").deltas)
-    document["choices"][0]["text"] = second
+    document["choices"][0]["text"] = second  # type: ignore[index]
     bears, gains, _ = shape.read_run([orjson.dumps(document)], 0, 0) if shape else ([], [], 0)
-    if '"' not in first + second and "\\" not in first + second:
+    if b"\\" not in orjson.dumps(first) and b"\\u" not in orjson.dumps(second):
         assert bears
     if bears:
         assert gains == [1000]
@@ -265,7 +265,7 @@ def wire(reader):
 
 @settings(max_examples=60, deadline=None)
 @given(row=events(), at=places, chunk_at=places, trailer=trailers, form=st.integers(0, 2))
-def test_the_client_finds_the_end_once_at_any_cut(wire, row, at, chunk_at, trailer, form):
+def test_the_client_finds_the_end_once_at_any_cut(wire, row, at, chunk_at, trailer, form: int):
     body = sse([document for document, _ in row])
     if form == 0:
         raw = HEAD + chunked(cut(body, chunk_at), b"", trailer)[0]

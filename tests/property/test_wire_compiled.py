@@ -76,31 +76,31 @@ events = st.lists(pieces, max_size=7).map(b"".join)
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 30)), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 40), st.integers(-5, 30), st.integers(-1, 120)), min_size=1, max_size=12),
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=12),
     st.integers(-50, 50),
     st.integers(0, 12),
     st.data(),
 )
 def test_tokens_are_placed_alike(reads, events, sent_at, first, data):
-    """Reads of so many bytes so long after each other, the first of them by Python; events that end there, with so many
-    tokens each."""
-    sizes, waits = (np.array([each[column] for each in reads]) for column in (0, 1))
+    """Reads of so many bytes so long after each other, proven by a poll or not, the first of them by Python; events
+    that end there, with so many tokens each."""
+    sizes, waits, since = (np.array([read[column] for read in reads]) for column in (0, 1, 2))
     first = min(first, len(reads))
     exchange = Exchange.__new__(Exchange)
-    exchange.sent_at, exchange.since = sent_at, []
+    exchange.sent_at, exchange.since, exchange.own = sent_at, since[:first].tolist(), set()
     exchange.reads = [bytes(size) for size in sizes[:first]]
     exchange.stamps = [STAMP.pack(*divmod(at, 10**9)) for at in waits.cumsum()[:first].tolist()]
-    behind = sizes[first:].cumsum(), waits.cumsum()[first:], np.zeros(len(reads) - first)
+    behind = sizes[first:].cumsum(), waits.cumsum()[first:], np.zeros(len(reads) - first), since[first:]
     exchange.bulk = (b"", np.stack(behind, 1).astype(np.int64).tobytes(), 0)
     kept = [each for each in sorted(events) if each[0] <= sizes.sum()]
-    ends, tokens = np.array([end for end, _ in kept], np.int64), [amount for _, amount in kept]
+    ends, tokens = [end for end, _ in kept], [amount for _, amount in kept]
     visible = data.draw(st.none() | st.integers(0, len(kept) - 1)) if kept else None
     given = exchange, 7, ends, tokens, visible
     assert _placed_in_c(*given) == place_tokens(*given)
 
 
-def test_what_cannot_be_is_refused():
+def test_what_cannot_be_is_refused() -> None:
     stamp, ends = STAMP.pack(0, 0), np.array([11])
     for reads, stamps, tokens, why in (
         ([b"0123456789"], [stamp], [1], "behind the last read"),
@@ -110,7 +110,8 @@ def test_what_cannot_be_is_refused():
         (["0123456789ab"], [stamp], [1], "do not fit"),
     ):
         with pytest.raises(ValueError, match=why):
-            compiled().place_tokens(reads, stamps, b"", 0, ends, tokens, 0, FRAMING, -1)
+            packed = np.array(tokens, np.int64)
+            compiled().place_tokens(reads, stamps, [0] * len(reads), b"", 0, ends, packed, 0, FRAMING, -1)
     outside = np.array([0, 99]).tobytes()
     with pytest.raises(ValueError, match="outside of the answer"):
         compiled().read_run(b"abc", outside, 0, 0, b"", b"", False, b"", b"", False)

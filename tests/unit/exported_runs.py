@@ -1,13 +1,16 @@
 """Runs to be exported, and what an import makes of the files."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from made_runs import made_run
 
-from inferometer.exchange.exporting.registry import Asked, pieces
+from inferometer.exchange.exporting.registry import ExportRequest, pieces
 from inferometer.exchange.importing.recognise import format_named, read_source, recognise
 from inferometer.measure.offline import Case, latency_summary, throughput_summary
 from inferometer.measure.values import quantities
+from inferometer.record.encoding import environment_from
+from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.sample import Sample, Samples
 from inferometer.record.summary import Pass
@@ -19,11 +22,13 @@ URL = "http://localhost:8000/metrics"
 def open_run() -> Run:
     """500 requests at 10 a second, 25 of them refused; 256 tokens in, 16 out although 64 were asked for."""
     made = made_run(500, failed=0.05, name="chat", limits=["ttft < 80ms"])
-    environment = {
-        "inferometer": "0.1.0",
-        "gpus": [{"name": "NVIDIA H200"}],
-        "target": {"server": "vLLM", "version": "0.24.0", "urls": ["http://localhost:8000"], "model": "m"},
-    }
+    environment = environment_from(
+        {
+            "inferometer": "0.1.0",
+            "gpus": [{"name": "NVIDIA H200"}],
+            "target": {"server": "vLLM", "version": "0.24.0", "urls": ["http://localhost:8000"], "model": "m"},
+        }
+    )
     return replace(made, environment=environment)
 
 
@@ -43,11 +48,11 @@ def throughput_run() -> Run:
 
 def bare_run(kind, summary, plan) -> Run:
     verdict = Verdict(status="valid")
-    return Run(f"20261115-031207-{kind}", "2026-11-15T03:12:07+00:00", plan, {}, summary, verdict, kind=kind)
+    return Run(f"20261115-031207-{kind}", "2026-11-15T03:12:07+00:00", plan, Environment(), summary, verdict, kind=kind)
 
 
 def made(name, *runs, **asked) -> dict[str, bytes]:
-    return {piece.name: piece.content for piece in pieces(name, Asked(runs, **asked))}
+    return {piece.name: piece.content for piece in pieces(name, ExportRequest(runs, **asked))}
 
 
 def only(name, *runs, **asked):
@@ -55,7 +60,7 @@ def only(name, *runs, **asked):
     return content
 
 
-def back(tmp_path, name, content):
+def back(tmp_path: Path, name, content):
     """What an import makes of it."""
     path = tmp_path / name
     path.write_bytes(content)

@@ -4,20 +4,20 @@ import json
 from typing import Any
 
 from inferometer.exchange.importing.recognise import format_named, parse, recognise
-from inferometer.exchange.importing.source import Found, ImportedRun, Source
+from inferometer.exchange.importing.source import ImportedRun, ParsedFile, Source
 
 
 def source(name: str, content: Any, **beside: Any) -> Source:
     """A file; `beside` are others, with `__` for the dot in their names."""
     others = {each.replace("__", "."): _bytes(said) for each, said in beside.items()}
-    return parse(name, _bytes(content), beside=others.get)
+    return parse(name, _bytes(content), sibling=others.get)
 
 
 def _bytes(content: Any) -> bytes:
     return content.encode() if isinstance(content, str) else json.dumps(content).encode()
 
 
-def found_in(name: str, content: Any, **beside: Any) -> tuple[str, Found]:
+def found_in(name: str, content: Any, **beside: Any) -> tuple[str, ParsedFile]:
     file = source(name, content, **beside)
     format_ = recognise(file)
     return format_, format_named(format_).read(file)

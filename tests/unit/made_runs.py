@@ -13,6 +13,7 @@ from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
+from inferometer.record.environment import Environment
 from inferometer.record.record import Record
 from inferometer.record.run import Run, State
 
@@ -37,7 +38,7 @@ def made_run(
         id="20261115-031207-plum-otter",
         started_at="2026-11-15T03:12:07.000+00:00",
         plan=effective.model_dump(mode="json"),
-        environment={},
+        environment=Environment(),
         summary=summary,
         verdict=verdict(summary, facts, effective),
         state=state,
@@ -65,7 +66,7 @@ def _records(requests: int, failed: float, error: str) -> Iterator[Record]:
             read_at=reads.tobytes(),
             read_tokens=np.ones(TOKENS, "<i8").tobytes(),
             read_slack=bytes(8 * TOKENS),
-            asked_output=TOKENS,
+            requested_output=TOKENS,
             input_tokens=256,
             output_tokens=TOKENS,
             tokens_by="usage",

@@ -16,26 +16,34 @@ Examples:
   inferometer benchmark -- ./my-bench --json
       a command that prints {"name": "decode", "value": 8.1, "unit": "ms", "direction": "lower"}
   inferometer benchmark --output results.json --timeout 10min -- make bench
-      one that writes a file; it is ended after ten minutes
+      a command that writes a file; stop it after ten minutes
   inferometer benchmark --python bench.kernels:decode --arg batch=8
-      a function that returns the same
+      a Python function that returns the same
   inferometer benchmark --name decode --direction higher -- cargo bench-json
-      arrays as github-action-benchmark reads them say no direction
+      github-action-benchmark arrays have no direction, so set it here
   inferometer check latest
-      worse than before? as with any other run
+      check for a regression, as with any other run
 """
 
 
 @click.command(epilog=EXAMPLES, context_settings={"ignore_unknown_options": False})
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-@click.option("--python", "entry", metavar="MODULE:FUNCTION", help="A function in place of a command.")
-@click.option("--arg", "args", multiple=True, metavar="NAME=VALUE", help="Of the function, or {NAME} of the command.")
-@click.option("--name", metavar="NAME", help="What it is called. [default: of the command or function]")
-@click.option("--output", "--file", "output", metavar="FILE", help="Where it writes its JSON. [default: stdout]")
-@click.option("--direction", type=click.Choice(["higher", "lower"]), help="Better, of measures that do not say it.")
-@click.option("--timeout", metavar="TIME", help="It is ended after so long. [default: 1h]")
-@click.option("--env", multiple=True, metavar="NAME=VALUE", help="A variable for its environment. Repeatable.")
-@click.option("--folder", metavar="FOLDER", help="Its working folder.")
+@click.option("--python", "entry", metavar="MODULE:FUNCTION", help="Call a Python function instead of a command.")
+@click.option(
+    "--arg",
+    "args",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Argument of the function, or value of {NAME} in the command.",
+)
+@click.option("--name", metavar="NAME", help="Name of the benchmark. [default: name of the command or function]")
+@click.option(
+    "--output", "--file", "output", metavar="FILE", help="File to which the command writes its JSON. [default: stdout]"
+)
+@click.option("--direction", type=click.Choice(["higher", "lower"]), help="Better direction, for measures without one.")
+@click.option("--timeout", metavar="TIME", help="Stop the benchmark after this time. [default: 1h]")
+@click.option("--env", multiple=True, metavar="NAME=VALUE", help="Set an environment variable. Repeatable.")
+@click.option("--folder", metavar="FOLDER", help="Working directory.")
 @json_option
 @quiet_option
 @store_option
@@ -47,23 +55,24 @@ def benchmark(
     as_json: bool,
     quiet: bool,
     store: Path | None,
-    **said: str | None,
+    **options: str | None,
 ) -> int:
-    """Run COMMAND, and keep what it says it measured as a run.
+    """Run COMMAND and store the measurements that it prints as a run.
 
-    COMMAND prints JSON: an object with name, value, unit and direction (higher, lower or none), a list of these, or one
-    on each line; other lines are its log. Seconds, bytes and percents are converted, other units are kept.
+    COMMAND prints JSON: an object with name, value, unit and direction (higher, lower or none), a list of such objects,
+    or one object per line; other lines are its log. Times, sizes and percentages are converted; other units stay as
+    they are.
     """
     from inferometer.errors import PlanError
     from inferometer.plan.benchmark import benchmark_from
 
     if not command and entry is None:
         raise PlanError("benchmark: needs a command or a function", "inferometer benchmark -- ./my-bench --json")
-    asked = {name: value for name, value in said.items() if value is not None}
-    words = list(command[0].split()) if len(command) == 1 and " " in command[0] else list(command)
+    settings = {name: value for name, value in options.items() if value is not None}
+    argv = list(command[0].split()) if len(command) == 1 and " " in command[0] else list(command)
     made = benchmark_from(
-        asked
-        | ({"command": words} if words else {})
+        settings
+        | ({"command": argv} if argv else {})
         | ({"python": entry} if entry else {})
         | {"args": _pairs(args, "--arg"), "env": {name: str(value) for name, value in _texts(env).items()}}
     )
@@ -72,19 +81,19 @@ def benchmark(
 
 def conduct(made: "Benchmark", store: "Place", *, as_json: bool, quiet: bool) -> int:
     """Run it, print the run, and give its exit code."""
-    from inferometer.cli.errors import INVALID, interrupted_code, say
+    from inferometer.cli.errors import INVALID, interrupted_code, print_message
     from inferometer.cli.printing import print_run
     from inferometer.conduct.benchmark import run_benchmark
 
     kept = run_benchmark(made, store, echo=not quiet)
     print_run(kept, as_json=as_json, slowest=0)
     if kept.state == "interrupted":
-        say("warning", "interrupted; what it printed until then is kept")
+        print_message("warning", "interrupted; the output so far is stored")
         return interrupted_code()
     if kept.status == "invalid" or kept.state == "failed":
-        reasons = [reason.text for reason in kept.doubts] if as_json else ["the reason is above"]
-        say("error", f"not valid as a measurement: {'; '.join(reasons)}")
-        say("hint", f"its whole output is kept in {kept.folder}")
+        reasons = [reason.sentence for reason in kept.doubts] if as_json else ["see the reason above"]
+        print_message("error", f"not valid as a measurement: {'; '.join(reasons)}")
+        print_message("hint", f"the complete output is in {kept.folder}")
         return INVALID
     return 0
 

@@ -16,7 +16,9 @@ from inferometer.conduct.compare import runs_named
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError, StoreError
-from inferometer.record.files import told
+from inferometer.record.encoding import result_from
+from inferometer.record.environment import Environment
+from inferometer.record.files import translated_errors
 from inferometer.record.run import Run
 from inferometer.record.schema import check_schema
 from inferometer.record.summary import Summary
@@ -35,30 +37,30 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   inferometer ci
-      the latest run, checked against those before it
+      the latest run, checked against earlier runs
   inferometer ci latest --check baseline:main --notify slack
-      against a pinned run; people are told once when it gets worse, and once when it is repaired
+      against a pinned baseline; send one message per regression and one per recovery
   inferometer ci --since 2h --junit junit.xml --gitlab-metrics metrics.txt
       all runs of the last two hours, for any CI and for GitLab
   inferometer check --confirm --json > check.json; inferometer ci check.json
-      a check that was made already
+      report the result of an earlier check
 """
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("what", nargs=-1, metavar="[RUN|EXPERIMENT|CHECK.json]...")
-@click.option("--since", metavar="TIME", help="All runs since: 2h, or 2026-11-15T03:00:00Z.")
-@click.option("--here", is_flag=True, help="With --since: only runs that this machine made, of a store that is shared.")
+@click.option("--since", metavar="TIME", help="Report all runs since a time: 2h, or 2026-11-15T03:00:00Z.")
+@click.option("--here", is_flag=True, help="With --since: only runs made on this machine, for a shared store.")
 @click.option(
     "--check",
     "against",
     default="history",
     show_default=True,
     metavar="WHAT",
-    help="Hold each run against: history, baseline[:NAME], a run; none.",
+    help="Compare each run with: history, baseline[:NAME], a run, or none.",
 )
-@click.option("--title", default="Inferometer", show_default=True, help="Over the summary.")
-@click.option("--strict", is_flag=True, help="Exit with 1 where it is unclear, too.")
+@click.option("--title", default="Inferometer", show_default=True, help="Title of the summary.")
+@click.option("--strict", is_flag=True, help="Also exit with 1 if a result is unclear.")
 @click.option(
     "--summary",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -77,9 +79,9 @@ Examples:
 @click.option(
     "--gitlab-metrics",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write a metrics report of GitLab (OpenMetrics).",
+    help="Write a GitLab metrics report (OpenMetrics).",
 )
-@click.option("--no-fail", is_flag=True, help="Exit with 0 whatever is found; the outputs say it.")
+@click.option("--no-fail", is_flag=True, help="Always exit with 0; the result is in the outputs.")
 @notify_option
 @json_option
 @quiet_option
@@ -101,28 +103,28 @@ def ci(
     quiet: bool,
     store: str | None,
 ) -> int:
-    """Tell CI of runs: step summary, outputs, annotations, JUnit XML, metrics; plain text on stdout.
+    """Report runs to CI: step summary, outputs, annotations, JUnit XML, metrics; plain text on stdout.
 
-    On GitHub the files are found by themselves. Exit code 1 when a limit failed or a run is worse, 3 when nothing was
-    answered, 4 when a run is not valid as a measurement.
+    On GitHub Actions the output files are detected automatically. Exit code 1 if a limit failed or a run is worse, 3 if
+    no request was answered, 4 if a run is not valid as a measurement.
     """
-    from inferometer.cli.notify import channels_of, tell_of_outcomes
+    from inferometer.cli.notify import channels_of, notify_outcomes
     from inferometer.show.ci.outcome import Report
 
     channels, place = channels_of(notify), store_of(store)
     subjects, experiments = subjects_of(what, since, place, here=here)
-    report = Report(tuple(_outcome(each, against, strict, place) for each in subjects), title)
+    report = Report(tuple(_outcome(subject, against, strict, place) for subject in subjects), title)
     _write(report, summary, outputs, junit, gitlab_metrics)
     _print(report, as_json)
-    tell_of_outcomes(report.outcomes, experiments, place, channels, quiet=quiet)
+    notify_outcomes(report.outcomes, experiments, place, channels, quiet=quiet)
     return 0 if no_fail else report.exit_code
 
 
-def _outcome(each: "Subject", against: str, strict: bool, store: "Store") -> "Outcome":
+def _outcome(subject: "ReportedRun", against: str, strict: bool, store: "Store") -> "Outcome":
     from inferometer.show.ci.outcome import outcome
 
-    check = each.check if each.check is not None else _check(each.run, against, store)
-    return outcome(each.run, check, strict=strict, label=each.label, parameters=each.parameters)
+    check = subject.check if subject.check is not None else _check(subject.run, against, store)
+    return outcome(subject.run, check, strict=strict, label=subject.label, parameters=subject.parameters)
 
 
 def _check(run: "Run", against: str, store: "Store") -> dict[str, Any] | None:
@@ -176,7 +178,7 @@ def _print(report: "Report", as_json: bool) -> None:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReportedRun:
     """A run, and what is known of it beside. A case that failed before there was a run has no id."""
 
     run: Run
@@ -187,49 +189,49 @@ class Subject:
 
 def subjects_of(
     what: Sequence[str], since: str | None, store: Store, *, here: bool
-) -> tuple[list[Subject], list[KeptExperiment]]:
+) -> tuple[list[ReportedRun], list[KeptExperiment]]:
     """Each run once, and the experiments that are told of as a whole."""
-    found: list[Subject] = []
+    subjects: list[ReportedRun] = []
     experiments: list[KeptExperiment] = []
     if since is not None:
         start = _instant(since)
-        experiments += [each for each in experiments_of(store.home) if _at(each.started_at) >= start]
-        found += _since(start, experiments, store, here)
-    for word in what or (("latest",) if since is None else ()):
-        if (experiment := _experiment(word, store)) is not None:
+        experiments += [experiment for experiment in experiments_of(store.home) if _at(experiment.started_at) >= start]
+        subjects += _since(start, experiments, store, here)
+    for name in what or (("latest",) if since is None else ()):
+        if (experiment := _experiment(name, store)) is not None:
             experiments.append(experiment)
-            found += _cases(experiment, store)
+            subjects += _cases(experiment, store)
         else:
-            found += _runs(word, store)
-    return list(_once(found)), list({each.id: each for each in experiments}.values())
+            subjects += _runs(name, store)
+    return list(_once(subjects)), list({experiment.id: experiment for experiment in experiments}.values())
 
 
-def _once(found: Sequence[Subject]) -> Iterator[Subject]:
+def _once(subjects: Sequence[ReportedRun]) -> Iterator[ReportedRun]:
     seen: set[str] = set()
-    for each in found:
-        if not each.run.id or each.run.id not in seen:
-            seen.add(each.run.id)
-            yield each
+    for subject in subjects:
+        if not subject.run.id or subject.run.id not in seen:
+            seen.add(subject.run.id)
+            yield subject
 
 
-def _runs(word: str, store: Store) -> Iterator[Subject]:
-    if word.endswith(".json"):
-        check = _document(Path(word))
-        yield Subject(store.load(str(check["run"])), check)
+def _runs(name: str, store: Store) -> Iterator[ReportedRun]:
+    if name.endswith(".json"):
+        check = _document(Path(name))
+        yield ReportedRun(store.load(str(check["run"])), check)
     else:
-        yield from map(Subject, runs_named(word, store))
+        yield from map(ReportedRun, runs_named(name, store))
 
 
-def _since(start: datetime, experiments: Sequence[KeptExperiment], store: Store, here: bool) -> list[Subject]:
+def _since(start: datetime, experiments: Sequence[KeptExperiment], store: Store, here: bool) -> list[ReportedRun]:
     """Cases of an experiment are called as they are called there; those that left no run are results too."""
-    entries = [each for each in store.runs() if _at(each.started_at) >= start and (not here or _may_be_ours(each))]
-    loaded = [Subject(store.load(each.id), label=each.case) for each in reversed(entries)]
-    found = [each for each in loaded if not here or _is_ours(each.run)]
-    found += [case for each in experiments for case in _without_run(each)]
-    if not found:
-        whose = " of this machine" if here else ""
-        raise StoreError(f"no run{whose} since {start:%Y-%m-%d %H:%M:%S} UTC", "inferometer list shows what there is")
-    return found
+    entries = [item for item in store.runs() if _at(item.started_at) >= start and (not here or _may_be_ours(item))]
+    loaded = [ReportedRun(store.load(item.id), label=item.case) for item in reversed(entries)]
+    subjects = [item for item in loaded if not here or _is_ours(item.run)]
+    subjects += [case for item in experiments for case in _without_run(item)]
+    if not subjects:
+        whose = " from this machine" if here else ""
+        raise StoreError(f"no run{whose} since {start:%Y-%m-%d %H:%M:%S} UTC", "inferometer list shows the stored runs")
+    return subjects
 
 
 def _may_be_ours(entry: Entry) -> bool:
@@ -238,8 +240,8 @@ def _may_be_ours(entry: Entry) -> bool:
 
 
 def _is_ours(run: Run) -> bool:
-    machine = run.environment.get("machine") or {}
-    return bool(machine.get("host", platform.node()) == platform.node())
+    machine = run.environment.machine
+    return machine is None or machine.host in (None, platform.node())
 
 
 def _instant(text: str) -> datetime:
@@ -255,47 +257,46 @@ def _instant(text: str) -> datetime:
 
 def _at(text: str) -> datetime:
     """What has no time, as a folder that cannot be read, was never."""
-    found = datetime.fromisoformat(text) if text else datetime.min
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    instant = datetime.fromisoformat(text) if text else datetime.min
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def _document(file: Path) -> dict[str, Any]:
     try:
-        with told(file):
+        with translated_errors(file):
             content = text_in(file_bytes(file))
-        said: dict[str, Any] = json_value(content)[0]
+        document: dict[str, Any] = json_value(content)[0]
     except ValueError as error:
         raise DataError(f"{file}: not JSON: {error}", "inferometer check --json writes one") from None
-    check_schema(file, "check", said.get("schema") if isinstance(said, dict) else None)
-    return said
+    check_schema(file, "check", document.get("schema") if isinstance(document, dict) else None)
+    present: dict[str, Any] = result_from(document)
+    return present
 
 
-def _experiment(word: str, store: Store) -> KeptExperiment | None:
+def _experiment(name: str, store: Store) -> KeptExperiment | None:
     """An experiment by its id, the beginning of one, its name, or `experiment` for the latest; None if it is none."""
-    if "/" in word or word.endswith(".json") or not (store.home / "experiments").is_dir():
+    if "/" in name or name.endswith(".json") or not (store.home / "experiments").is_dir():
         return None
     known = experiments_of(store.home)
-    if word == "experiment" and known:
+    if name == "experiment" and known:
         return known[0]
-    return next((each for each in known if each.id.startswith(word) or each.name == word), None)
+    return next((experiment for experiment in known if experiment.id.startswith(name) or experiment.name == name), None)
 
 
-def _cases(experiment: KeptExperiment, store: Store) -> Iterator[Subject]:
+def _cases(experiment: KeptExperiment, store: Store) -> Iterator[ReportedRun]:
     if not experiment.latest:
-        raise StoreError(f"{experiment.id}: no case of this experiment was done", "inferometer sweep goes on with it")
+        raise StoreError(
+            f"{experiment.id}: no case of this experiment has been run", "continue it with inferometer sweep --resume"
+        )
     for case in experiment.latest:
-        if case.get("run"):
-            yield Subject(store.load(case["run"]), None, str(case["name"]), _parameters(case))
+        if case.run:
+            yield ReportedRun(store.load(case.run), None, case.name, case.parameters or {})
     yield from _without_run(experiment)
 
 
-def _without_run(experiment: KeptExperiment) -> Iterator[Subject]:
+def _without_run(experiment: KeptExperiment) -> Iterator[ReportedRun]:
     for case in experiment.latest:
-        if not case.get("run"):
-            why = Reason(status="invalid", code="case_failed", text=str(case.get("error") or ""))
-            run = Run("", experiment.started_at, {}, {}, Summary(), judged([why]), state="failed")
-            yield Subject(run, None, str(case["name"]), _parameters(case))
-
-
-def _parameters(case: Mapping[str, Any]) -> dict[str, Any]:
-    return {str(name): value for name, value in (case.get("parameters") or {}).items()}
+        if not case.run:
+            why = Reason(status="invalid", code="case_failed", text=case.error or "")
+            run = Run("", experiment.started_at, {}, Environment(), Summary(), judged([why]), state="failed")
+            yield ReportedRun(run, None, case.name, case.parameters or {})

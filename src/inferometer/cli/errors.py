@@ -32,16 +32,16 @@ def echo(text: object = "", *, nl: bool = True, err: bool = False) -> None:
 UNEXPECTED = 70  # sysexits.h EX_SOFTWARE: a mistake of ours
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143  # 128 + the signal, as shells say it
 EXIT_CODES = {
-    0: "measured, limits met or none asked for; a doubtful run is warned of on stderr",
-    LIMIT_FAILED: "a limit is broken, also by failed requests; or a run is worse than what it is compared with",
-    WRONG_USE: "wrong use, a wrong plan, or a store that cannot be used",
-    UNREACHABLE: "the target could not be reached or does not speak the API: nothing was ever answered",
-    INVALID: "not valid as a measurement: over 10% of requests failed and no limit on `failure_rate` judges that, the "
-    "server or a worker was lost on the way, or another cause; or a limit can neither be shown met nor broken",
-    UNEXPECTED: "a mistake of ours; `--traceback` shows where",
-    INTERRUPTED: "ended by Ctrl-C, the run is kept",
-    BROKEN_PIPE: "whoever read our output has gone (`| head`)",
-    TERMINATED: "ended by TERM, the run is kept",
+    0: "success: all limits are met, or none were set; a doubtful run prints a warning on stderr",
+    LIMIT_FAILED: "a limit failed, or a comparison or check found a regression; failed requests count against limits",
+    WRONG_USE: "usage error, invalid plan, or unusable store",
+    UNREACHABLE: "the target could not be reached or does not support the API: no request was answered",
+    INVALID: "not valid as a measurement: more than 10% of requests failed and no limit on `failure_rate` was set, the "
+    "server or a worker was lost during the run, or another cause; or too few samples to decide a limit",
+    UNEXPECTED: "internal error; `--traceback` shows where",
+    INTERRUPTED: "interrupted by Ctrl-C; the run is stored",
+    BROKEN_PIPE: "the reader of stdout closed the pipe (`| head`)",
+    TERMINATED: "terminated by SIGTERM; the run is stored",
 }
 _signals: list[int] = []  # that ended this process, as far as it went on after them
 
@@ -71,48 +71,48 @@ def report(mistake: Exception) -> int:
         click.echo(harmless(environment_redactor(os.environ).hide(shown)), err=True)
     match mistake:
         case PlanError():
-            return _tell(mistake.mistakes, mistake.hint, mistake.exit_code)
+            return _print_mistakes(mistake.mistakes, mistake.hint, mistake.exit_code)
         case InferometerError():
-            return _tell([mistake.message], mistake.hint, mistake.exit_code)
+            return _print_mistakes([mistake.message], mistake.hint, mistake.exit_code)
         case click.Abort():
             return INTERRUPTED
         case click.UsageError() if type(mistake).__name__ == "NoArgsIsHelpError":  # since click 8.2
             echo(mistake.format_message())
             return WRONG_USE
         case click.UsageError():
-            return _tell([_sentence(mistake.format_message())], _help_of(mistake), WRONG_USE)
+            return _print_mistakes([_sentence(mistake.format_message())], _help_of(mistake), WRONG_USE)
         case click.ClickException():
-            return _tell([mistake.format_message()], None, WRONG_USE)
+            return _print_mistakes([mistake.format_message()], None, WRONG_USE)
         case OSError():
-            return _tell([_file_trouble(mistake)], _file_hint(mistake), WRONG_USE)
-    hint = "this is a mistake of ours; --traceback shows where it happened"
-    return _tell([f"{type(mistake).__name__}: {mistake}"], hint, UNEXPECTED)
+            return _print_mistakes([_file_trouble(mistake)], _file_hint(mistake), WRONG_USE)
+    hint = "this is a bug in Inferometer; --traceback shows where it happened"
+    return _print_mistakes([f"{type(mistake).__name__}: {mistake}"], hint, UNEXPECTED)
 
 
-def say(kind: str, text: str) -> None:
+def print_message(kind: str, text: str) -> None:
     """One line on stderr: `note: ...`, `warning: ...`."""
-    word = click.style(f"{kind}:", fg=_COLOURS[kind], bold=kind != "note") if _coloured() else f"{kind}:"
+    prefix = click.style(f"{kind}:", fg=_COLOURS[kind], bold=kind != "note") if _coloured() else f"{kind}:"
     safe = environment_redactor(os.environ).hide(text)  # the last edge: a message of whatever was not foreseen
-    click.echo(f"{word} {harmless(safe)}", err=True)
+    click.echo(f"{prefix} {harmless(safe)}", err=True)
 
 
 def notes_once(above: Callable[[Callable[[], None]], None] = lambda speak: speak()) -> Callable[[str], None]:
     """Says notes, each once: what every step or case would say again. `above` speaks where a live table stands."""
-    said: set[str] = set()
+    seen: set[str] = set()
 
     def note(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            above(lambda: say("note", text))
+        if text not in seen:
+            seen.add(text)
+            above(lambda: print_message("note", text))
 
     return note
 
 
-def _tell(mistakes: list[str], hint: str | None, code: int) -> int:
+def _print_mistakes(mistakes: list[str], hint: str | None, code: int) -> int:
     for mistake in mistakes:
-        say("error", mistake)
+        print_message("error", mistake)
     if hint:
-        say("hint", hint)
+        print_message("hint", hint)
     return code
 
 
@@ -137,7 +137,7 @@ def _file_trouble(mistake: OSError) -> str:
 
 def _file_hint(mistake: OSError) -> str | None:
     if mistake.errno == errno.ENOSPC:
-        return "make room on the disk, or keep runs elsewhere: --store FOLDER"
+        return "free some disk space, or use another store: --store FOLDER"
     if mistake.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return "keep runs where you may write: --store FOLDER"
+        return "use a store that you can write to: --store FOLDER"
     return None

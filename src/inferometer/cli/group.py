@@ -11,52 +11,62 @@ from inferometer.errors import InferometerError
 from inferometer.vocabulary import attribute_at
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("inferometer.cli.run:run", "Measure a server: drive a plan at it and keep the run."),
-    "init": ("inferometer.cli.init:init", "Write a plan with comments, to begin with."),
-    "rerun": ("inferometer.cli.rerun:rerun", "Do a kept run once more: same plan, same seed."),
-    "sweep": ("inferometer.cli.sweep:sweep", "Do an experiment: many cases of one plan, each a run."),
-    "search": ("inferometer.cli.search:search", "Find the most load that keeps the limits."),
-    "ab": ("inferometer.cli.ab:ab", "Compare two targets in turns, block by block."),
-    "benchmark": ("inferometer.cli.benchmark:benchmark", "Run a benchmark of your own and keep what it measured."),
-    "show": ("inferometer.cli.show:show", "Show a kept run; the latest without an id."),
-    "list": ("inferometer.cli.list:list_runs", "List the kept runs, newest first."),
-    "store": ("inferometer.cli.store:store", "Look after the kept runs: tags, baselines, retention, the index."),
-    "compare": ("inferometer.cli.compare:compare", "Compare runs: what is better, worse, the same or unclear."),
-    "check": ("inferometer.cli.check:check", "Is this run worse than those before it? For CI."),
-    "ci": ("inferometer.cli.ci:ci", "Tell CI of runs: summary, outputs, annotations, JUnit XML, metrics."),
-    "notify": ("inferometer.cli.notify:notify", "Tell people in Slack, Teams, by mail or webhook; try a channel."),
-    "report": ("inferometer.cli.report_:report", "Write what runs tell as one file: HTML, Markdown, pictures, tables."),
-    "chart": ("inferometer.cli.chart:chart", "Draw one chart of runs or an experiment, as SVG or PNG."),
-    "import": ("inferometer.cli.import_:import_", "Keep results of other tools as runs."),
-    "export": ("inferometer.cli.export:export", "Write runs in another tool's format."),
-    "dashboard": ("inferometer.cli.dashboard:dashboard", "Show the store as a web page."),
-    "site": ("inferometer.cli.site:site", "Write the store as a static site, for GitHub Pages."),
-    "profiles": ("inferometer.cli.plan:list_profiles", "List ready plans by name, or print one."),
-    "plan": ("inferometer.cli.plan:plan", "Check plans, show them complete, print their schema."),
+    "run": ("inferometer.cli.run:run", "Measure a server: send the load of a plan and store the run."),
+    "init": ("inferometer.cli.plan:init", "Write a commented plan to start from."),
+    "rerun": ("inferometer.cli.run:rerun", "Repeat a stored run with the same plan and seed."),
+    "sweep": ("inferometer.cli.sweep:sweep", "Run an experiment: many cases of one plan, each stored as a run."),
+    "search": ("inferometer.cli.search:search", "Find the highest load within the limits."),
+    "ab": ("inferometer.cli.ab:ab", "Compare two targets in alternating blocks."),
+    "benchmark": ("inferometer.cli.benchmark:benchmark", "Run your own benchmark and store its measurements."),
+    "show": ("inferometer.cli.runs:show", "Show a stored run, by default the latest."),
+    "list": ("inferometer.cli.runs:list_runs", "List the stored runs, newest first."),
+    "store": ("inferometer.cli.store:store", "Manage the stored runs: tags, baselines, retention, the index."),
+    "compare": ("inferometer.cli.compare:compare", "Compare runs: better, worse, the same or unclear."),
+    "check": ("inferometer.cli.compare:check", "Check a run for regressions against earlier runs, for CI."),
+    "ci": ("inferometer.cli.ci:ci", "Report runs to CI: summary, outputs, annotations, JUnit XML, metrics."),
+    "notify": (
+        "inferometer.cli.notify:notify",
+        "Send notifications to Slack, Teams, email or a webhook; test a channel.",
+    ),
+    "report": ("inferometer.cli.reports:report", "Write a report of runs: HTML, Markdown, images, tables."),
+    "chart": ("inferometer.cli.reports:chart", "Draw a chart of runs or an experiment as SVG or PNG."),
+    "import": ("inferometer.cli.exchange:import_", "Import results of other tools as runs."),
+    "export": ("inferometer.cli.exchange:export", "Export runs in the format of another tool."),
+    "dashboard": ("inferometer.cli.pages:dashboard", "Serve the store as a web dashboard."),
+    "site": ("inferometer.cli.pages:site", "Write the store as a static site, for example for GitHub Pages."),
+    "profiles": ("inferometer.cli.plan:list_profiles", "List the built-in plans and your own profiles, or print one."),
+    "plan": ("inferometer.cli.plan:plan", "Check plans, show them with all defaults, print their schema."),
     "offline": (
         "inferometer.cli.offline:offline",
-        "Measure an engine in this process: latency of batches, throughput.",
+        "Measure an engine without a server: batch latency, throughput.",
     ),
-    "startup": ("inferometer.cli.startup:startup", "How long a server takes to start, and on what."),
-    "doctor": ("inferometer.cli.doctor:doctor", "Say what will go wrong before it does."),
-    "serve": ("inferometer.cli.serve:serve", "Start a server as a plan would, and keep it in the foreground."),
-    "simulate": ("inferometer.cli.simulate:simulate", "Run a plan against the simulator in virtual time, or serve it."),
-    "calibrate": ("inferometer.cli.calibrate:calibrate", "Measure this instrument's own error on this machine."),
-    "completion": ("inferometer.cli.completion:completion", "Print the tab completion script of a shell."),
+    "startup": ("inferometer.cli.serve:startup", "Measure how long a server takes to start, by phase."),
+    "doctor": ("inferometer.cli.instrument:doctor", "Check this machine and the target for problems before a run."),
+    "serve": ("inferometer.cli.serve:serve", "Start a server as a plan would and run it in the foreground."),
+    "route": ("inferometer.cli.route:route", "Route requests over replicas: a streaming proxy with routing policies."),
+    "simulate": (
+        "inferometer.cli.simulate:simulate",
+        "Run a plan against the simulator in virtual time, or serve the simulator.",
+    ),
+    "fit": ("inferometer.cli.fit:fit", "Learn a model of a server from measured runs."),
+    "predict": ("inferometer.cli.predict:predict", "Predict a run, or the highest load, with a model of a server."),
+    "validate": ("inferometer.cli.fit:validate", "Compare a model's predictions with measured runs."),
+    "calibrate": ("inferometer.cli.instrument:calibrate", "Measure the load generator's own error on this machine."),
+    "completion": ("inferometer.cli.options:completion", "Print the tab completion script for a shell."),
 }
 
 EPILOG = """\b
 Examples:
   inferometer run                                    try it: measures the built-in simulator
   inferometer run --url http://localhost:8000 --rate 10 --duration 60s
-  inferometer init                                   write a plan with comments
+  inferometer init                                   write a commented plan
   inferometer run plan.yaml --limit 'ttft p99 < 500ms'
   inferometer show                                   the latest run again
 """
 
 
-def _show_traceback(context: click.Context, option: click.Parameter, asked: bool) -> None:
-    if asked:
+def _show_traceback(context: click.Context, option: click.Parameter, value: bool) -> None:
+    if value:
         os.environ["INFEROMETER_TRACEBACK"] = "1"
 
 
@@ -66,7 +76,7 @@ TRACEBACK = click.Option(
     expose_value=False,
     callback=_show_traceback,
     is_eager=True,
-    help="After an unexpected error show where it happened.",
+    help="Show the traceback of an unexpected error.",
 )
 
 
@@ -123,8 +133,8 @@ _OTHER_SETTINGS: dict[str, str] = {  # what --set does here
     "--ready-check-timeout-sec": "server.ready.timeout=60s",
 }
 _OTHER_WAYS: dict[str, str] = {  # what is done in another way
-    "--api-key": "put the key into the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
-    "--key": "put the key into the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
+    "--api-key": "set the key in the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
+    "--key": "set the key in the environment variable OPENAI_API_KEY, or name another in INFEROMETER_KEY_ENV",
     "--host": "inferometer run --url http://HOST:PORT",
     "--port": "inferometer run --url http://HOST:PORT",
     "--config": "inferometer run plan.yaml",
@@ -135,7 +145,7 @@ _OTHER_WAYS: dict[str, str] = {  # what is done in another way
     "--stream": "answers are streamed anyway; --set target.stream=false turns it off",
     "--percentile-metrics": "all measures are shown: inferometer show --measures",
     "--metric-percentiles": "all percentiles are shown: inferometer show --measures",
-    "--verbose": "inferometer show latest --measures --slices tells more of a run, --traceback of an error",
+    "--verbose": "inferometer show latest --measures --slices shows more of a run, --traceback more of an error",
 }
 _OTHER_COMMANDS: dict[str, str] = {
     "run": "bench load loadtest load-test attack test profile measure start",
@@ -163,19 +173,19 @@ def unknown_option(mistake: click.NoSuchOption, arguments: Sequence[str]) -> Inf
     """What an option of another tool is called here, or the one of ours that is closest."""
     context = mistake.ctx
     path = context.command_path if context else "inferometer"
-    options = {name: each for each in context.command.params for name in each.opts} if context else {}
+    options = {name: option for option in context.command.params for name in option.opts} if context else {}
     name, value = mistake.option_name.replace("_", "-"), _value_of(mistake.option_name, arguments)
     text = f"no such option {mistake.option_name}"
     ours = next((ours for ours, others in _OTHER_OPTIONS.items() if name in others.split()), None)
     if name == "--endpoint" and value.startswith("/"):  # a path, as vllm bench takes it
         ours, value = "--api", "chat" if "chat" in value else "completions"
     if ours in options:
-        return WrongUseError(f"{text}; here it is {ours}", f"{path} {ours}{_shown(value, options[ours])}")
+        return WrongUseError(f"{text}; use {ours}", f"{path} {ours}{_shown(value, options[ours])}")
     if name in _OTHER_SETTINGS and "--set" in options:
-        return WrongUseError(f"{text}; here it is a setting of the plan", f"{path} --set {_OTHER_SETTINGS[name]}")
+        return WrongUseError(f"{text}; use a setting of the plan", f"{path} --set {_OTHER_SETTINGS[name]}")
     if name in _OTHER_WAYS and "--set" in options:
         return WrongUseError(text, _OTHER_WAYS[name])
-    close = difflib.get_close_matches(name, [each for each in options if each.startswith("--")], n=2, cutoff=0.7)
+    close = difflib.get_close_matches(name, [option for option in options if option.startswith("--")], n=2, cutoff=0.7)
     return WrongUseError(f"{text}; did you mean {' or '.join(close)}?" if close else text, f"{path} --help")
 
 
@@ -188,25 +198,25 @@ def _shown(value: str, option: click.Parameter) -> str:
 
 def _value_of(option: str, arguments: Sequence[str]) -> str:
     """What was typed behind an option, empty where nothing was."""
-    for at, word in enumerate(arguments):
-        if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-        if word == option and at + 1 < len(arguments) and not arguments[at + 1].startswith("-"):
+    for at, argument in enumerate(arguments):
+        if argument.startswith(f"{option}="):
+            return argument.partition("=")[2]
+        if argument == option and at + 1 < len(arguments) and not arguments[at + 1].startswith("-"):
             return arguments[at + 1]
     return ""
 
 
-def unknown_command(word: str, path: str) -> InferometerError:
+def unknown_command(command: str, path: str) -> InferometerError:
     """The command that was probably meant."""
-    text = f"no command {word!r}; there are {', '.join(COMMANDS)}"
-    if word in _OTHER_TOOLS:
-        return WrongUseError(text, f"{path} run -- {word} ... does what its command line means")
-    if "://" in word or word.startswith("localhost"):
-        return WrongUseError(text, f"{path} run --url {'URL' if '@' in word else word}")
-    if word.endswith((".yaml", ".yml", ".json")):
-        return WrongUseError(text, f"{path} run {word}")
-    ours = next((ours for ours, others in _OTHER_COMMANDS.items() if word in others.split()), None)
-    close = [ours] if ours else difflib.get_close_matches(word, COMMANDS, n=1, cutoff=0.5)
+    text = f"no command {command!r}; there are {', '.join(COMMANDS)}"
+    if command in _OTHER_TOOLS:
+        return WrongUseError(text, f"{path} run -- {command} ... runs its command line")
+    if "://" in command or command.startswith("localhost"):
+        return WrongUseError(text, f"{path} run --url {'URL' if '@' in command else command}")
+    if command.endswith((".yaml", ".yml", ".json")):
+        return WrongUseError(text, f"{path} run {command}")
+    ours = next((ours for ours, others in _OTHER_COMMANDS.items() if command in others.split()), None)
+    close = [ours] if ours else difflib.get_close_matches(command, COMMANDS, n=1, cutoff=0.5)
     return WrongUseError(text, f"{path} {close[0]}, if that is what you meant" if close else f"{path} --help")
 
 
@@ -249,4 +259,4 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, epilog=EPILOG, params=[TRACEBACK], context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="inferometer", message="%(prog)s %(version)s")
 def group() -> None:
-    """Measure LLM inference: right numbers, and how right they are."""
+    """Measure LLM inference: accurate numbers, and how accurate they are."""

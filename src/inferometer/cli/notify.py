@@ -16,30 +16,30 @@ from inferometer.cli.options import quiet_option, store_of, store_option
 EXAMPLES = """\b
 Examples:
   inferometer notify
-      the channels there are, and what each needs in the environment
+      list the channels and the environment variables they need
   inferometer notify --test slack
-      send a message that says it is a test
+      send a test message
   inferometer notify slack,email --job nightly --result failure
-      a job failed; said once, and once more when it succeeds again
+      report a failed job once, and once again when it succeeds
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("said", nargs=-1, metavar="[CHANNEL]...")
+@click.argument("names", nargs=-1, metavar="[CHANNEL]...")
 @click.option("--test", is_flag=True, help="Send a test message.")
-@click.option("--job", metavar="NAME", help="Tell of a job of CI.")
+@click.option("--job", metavar="NAME", help="Report the result of a CI job.")
 @click.option(
     "--result",
     type=click.Choice(["success", "failure", "cancelled", "skipped"]),
     default="failure",
     show_default=True,
-    help="How the job ended. Success after a failure is a recovery; the others are no news.",
+    help="Result of the job. Only a failure, and a success after a failure, are sent.",
 )
-@click.option("--text", metavar="TEXT", help="What to say of a job that failed.")
+@click.option("--text", metavar="TEXT", help="Message for a failed job.")
 @quiet_option
 @store_option
 def notify(
-    said: tuple[str, ...],
+    names: tuple[str, ...],
     test: bool,
     job: str | None,
     result: str,
@@ -47,44 +47,44 @@ def notify(
     quiet: bool,
     store: Any,
 ) -> int:
-    """Tell people: CHANNEL is slack, teams, webhook or email; without any, list them."""
+    """Send a notification. CHANNEL is slack, teams, webhook or email; without one, list the channels."""
     from inferometer.show.notify.findings import of_job
 
-    if not said and not test and job is None:
+    if not names and not test and job is None:
         _print_channels()
         return 0
-    if not said:
-        raise click.UsageError("which channel? inferometer notify lists them")
+    if not names:
+        raise click.UsageError("no channel given; inferometer notify lists them")
     if test == (job is not None):
-        raise click.UsageError("say --test, or which job: --job NAME --result failure")
-    channels = channels_of(said)
+        raise click.UsageError("use --test, or name a job: --job NAME --result failure")
+    channels = channels_of(names)
     if test:
         return _test(channels)
     if result in ("success", "failure"):
-        tell_findings([of_job(str(job), result == "success", text)], store_of(store), channels, quiet=quiet)
+        notify_findings([of_job(str(job), result == "success", text)], store_of(store), channels, quiet=quiet)
     return 0
 
 
 def _test(channels: Any) -> int:
     """Here it is the result: a channel that cannot be reached is an error."""
-    from inferometer.cli.errors import UNREACHABLE, say
+    from inferometer.cli.errors import UNREACHABLE, print_message
     from inferometer.show.notify.delivery import deliver
     from inferometer.show.notify.findings import test_event
 
     sent = deliver(test_event(), channels)
-    for each in sent:
-        if each.arrived:
-            echo(f"{each.channel}: it took the message")
+    for delivery in sent:
+        if delivery.arrived:
+            echo(f"{delivery.channel}: message accepted")
         else:
-            say("error", f"{each.channel}: {each.why_not}")
-    return 0 if all(each.arrived for each in sent) else UNREACHABLE
+            print_message("error", f"{delivery.channel}: {delivery.why_not}")
+    return 0 if all(delivery.arrived for delivery in sent) else UNREACHABLE
 
 
 def _print_channels() -> None:
     from inferometer.show.console import console, emit, plain_table
     from inferometer.show.notify.channels import CHANNELS, missing
 
-    table = plain_table("channel", "what it is", "needs in the environment", "ready", wrap="needs in the environment")
+    table = plain_table("channel", "description", "environment variables", "ready", wrap="environment variables")
     for name, kind in CHANNELS.items():
         takes = f" ({', '.join(kind.takes)})" if kind.takes else ""
         ready = "no" if missing(name, os.environ) else "yes"
@@ -103,13 +103,13 @@ if TYPE_CHECKING:
     from inferometer.store.store import Place, Store
 
 
-def channels_of(said: Sequence[str]) -> "list[Channel]":
+def channels_of(names: Sequence[str]) -> "list[Channel]":
     """Checked before anything is measured; nothing is imported where nobody is to be told."""
-    if not said:
+    if not names:
         return []
     from inferometer.show.notify.channels import channels
 
-    return channels(said)
+    return channels(names)
 
 
 def watched(
@@ -127,15 +127,15 @@ def watched(
         run, code = work()
     except InferometerError as error:
         if channels:
-            tell_of_error(plan, error.message, store, channels, quiet=quiet)
+            notify_error(plan, error.message, store, channels, quiet=quiet)
         raise
     if channels:
-        tell_of_run(run, store, channels, quiet=quiet)
+        notify_run(run, store, channels, quiet=quiet)
     return run, code
 
 
-def tell_of_run(run: "Run", store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False) -> None:
-    tell_findings(_of_run(run), store, channels, quiet=quiet)
+def notify_run(run: "Run", store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False) -> None:
+    notify_findings(_of_run(run), store, channels, quiet=quiet)
 
 
 def _of_run(run: "Run") -> "Iterator[Finding]":
@@ -144,31 +144,31 @@ def _of_run(run: "Run") -> "Iterator[Finding]":
     from inferometer.show.notify.findings import of_run
 
     if run.id and run.state != "interrupted":
-        yield of_run(run, [(each.what, each.text) for each in problems_of(run) if each.level == "error"])
+        yield of_run(run, [(problem.what, problem.text) for problem in problems_of(run) if problem.level == "error"])
 
 
-def tell_of_error(
+def notify_error(
     plan: Mapping[str, Any], error: str, store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
     from inferometer.show.notify.findings import of_error
 
-    tell_findings([of_error(plan, error)], store, channels, quiet=quiet)
+    notify_findings([of_error(plan, error)], store, channels, quiet=quiet)
 
 
-def tell_of_check(
+def notify_check(
     run: "Run", check: Mapping[str, Any], store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
-    tell_findings(_of_check(run, check), store, channels, quiet=quiet)
+    notify_findings(_of_check(run, check), store, channels, quiet=quiet)
 
 
 def _of_check(run: "Run", check: Mapping[str, Any]) -> "Iterator[Finding]":
     from inferometer.show.notify.findings import of_check
 
-    if found := of_check(run, check):
-        yield found
+    if finding := of_check(run, check):
+        yield finding
 
 
-def tell_of_outcomes(
+def notify_outcomes(
     outcomes: "Iterable[Outcome]",
     experiments: "Iterable[KeptExperiment]",
     store: "Store",
@@ -178,7 +178,7 @@ def tell_of_outcomes(
 ) -> None:
     """Of each run how it went, and how it compares; of an experiment the cases of which no run came."""
     if channels:
-        tell_findings(_of_outcomes(outcomes, experiments, store), store, channels, quiet=quiet)
+        notify_findings(_of_outcomes(outcomes, experiments, store), store, channels, quiet=quiet)
 
 
 def _of_outcomes(
@@ -187,22 +187,22 @@ def _of_outcomes(
     from inferometer.show.notify.findings import of_experiment
     from inferometer.store.experiments import rows_of
 
-    for each in outcomes:
-        yield from _of_run(each.run)
-        if each.check is not None:
-            yield from _of_check(each.run, each.check)
+    for outcome in outcomes:
+        yield from _of_run(outcome.run)
+        if outcome.check is not None:
+            yield from _of_check(outcome.run, outcome.check)
     for experiment in experiments:
         rows = rows_of(experiment, store)
-        found = of_experiment(experiment.name, rows, experiment.id)
-        if found.what:
+        finding = of_experiment(experiment.name, rows, experiment.id)
+        if finding.what:
             worth = any(row.run is None for row in rows)  # a limit that was missed is said with its run
         else:
             worth = experiment.result is not None  # of one that was interrupted nobody knows whether all is well
         if worth:
-            yield found
+            yield finding
 
 
-def tell_of_experiment(
+def notify_experiment(
     name: str | None,
     rows: "Sequence[CaseRow]",
     id_: str,
@@ -214,23 +214,23 @@ def tell_of_experiment(
     """Of cases that failed or missed a limit, and when none does any more."""
     from inferometer.show.notify.findings import of_experiment
 
-    tell_findings([of_experiment(name, rows, id_)], store, channels, quiet=quiet)
+    notify_findings([of_experiment(name, rows, id_)], store, channels, quiet=quiet)
 
 
-def tell_findings(
+def notify_findings(
     findings: "Iterable[Finding]", store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
     """What could not be told is warned of; the exit code stays that of the command. However many findings there are,
     a receiver that hangs is waited for once."""
-    from inferometer.cli.errors import say
+    from inferometer.cli.errors import print_message
     from inferometer.show.notify.delivery import PATIENCE
-    from inferometer.show.notify.news import tell
+    from inferometer.show.notify.news import deliver_finding
     from inferometer.store.store import open_store
 
     until = time.monotonic() + PATIENCE.deadline_s
     for finding in findings:
-        for each in tell(open_store(store), finding, channels, until=until):
-            if not each.arrived:
-                say("warning", f"{each.channel} was not told: {each.why_not}")
+        for delivery in deliver_finding(open_store(store), finding, channels, until=until):
+            if not delivery.arrived:
+                print_message("warning", f"{delivery.channel}: notification failed: {delivery.why_not}")
             elif not quiet:
-                say("note", f"told {each.channel}: {finding.event.title}")
+                print_message("note", f"told {delivery.channel}: {finding.event.title}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.cli.errors import INVALID, UNREACHABLE, interrupted_code, say
+from inferometer.cli.errors import INVALID, UNREACHABLE, interrupted_code, print_message
 from inferometer.cli.options import (
     json_option,
     quiet_option,
@@ -28,39 +28,44 @@ REDRAW_S = 0.2
 LATENCY_EXAMPLES = """\b
 Examples:
   inferometer offline latency --engine simulator --batch-sizes 1-8
-      nothing else is needed: the simulator, in virtual time
+      the built-in simulator in virtual time: nothing else is needed
   inferometer offline latency --engine vllm --model meta-llama/Llama-3.1-8B-Instruct
-      batch sizes 1 to 8, 512 tokens in and 128 out, on one engine
+      batch sizes 1 to 8, 512 input and 128 output tokens, on one engine
   inferometer offline latency --engine vllm --model M --batch-sizes 1-64:8 --input-len 512,2048
-      every eighth size, with two lengths of prompts
+      every eighth batch size, two prompt lengths
   inferometer offline latency --engine vllm --model M --args dtype=float16 --args max_model_len=4096
-      whatever the engine itself can be told
+      pass settings to the engine
   inferometer offline latency --engine transformers --model ./model --output-json latency_bs
-      latency_bs1.json, ... as vllm bench latency writes them
+      write latency_bs1.json, ... as vllm bench latency does
 """
 
 THROUGHPUT_EXAMPLES = """\b
 Examples:
   inferometer offline throughput --engine simulator --input-len 512 --output-len 128
-      made-up prompts
+      synthetic prompts
   inferometer offline throughput --engine simulator --input-len 100-500 --num-prompts 200 --repeats 5
-      lengths drawn from a range; five times, so that there is an interval
+      lengths drawn from a range; five repeats, for a confidence interval
   inferometer offline throughput --engine vllm --model M --dataset ShareGPT.json --num-prompts 1k
-      a file of conversations, answers as long as recorded
+      a file of conversations; output lengths as recorded
 """
 
 _ENGINE = (
-    click.option("--engine", required=True, metavar="ENGINE", help="vllm, transformers or simulator."),
-    click.option("--model", metavar="MODEL", help="Its name or folder. The simulator needs none."),
+    click.option("--engine", required=True, metavar="ENGINE", help="Engine: vllm, transformers or simulator."),
+    click.option("--model", metavar="MODEL", help="Model name or folder. Not needed for the simulator."),
+    click.option("--args", "args", multiple=True, metavar="KEY=VALUE", help="Setting of the engine. Repeatable."),
     click.option(
-        "--args", "args", multiple=True, metavar="KEY=VALUE", help="A setting of the engine's own. Repeatable."
+        "--seed", type=int, default=0, show_default=True, help="Random seed; the same seed gives the same prompts."
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="The same seed makes the same prompts."),
-    click.option("--n", type=int, default=1, show_default=True, help="Answers to each prompt; with beams: how many."),
-    click.option("--use-beam-search", "beam_search", is_flag=True, help="Search in beams instead of drawing."),
-    click.option("--disable-detokenize", is_flag=True, help="Leave tokens as they are: no text is made of them."),
     click.option(
-        "--profile", metavar="FOLDER", type=click.Path(file_okay=False), help="Write a trace of one batch there."
+        "--n", type=int, default=1, show_default=True, help="Sequences per prompt; with beam search: the beam width."
+    ),
+    click.option("--use-beam-search", "beam_search", is_flag=True, help="Use beam search instead of sampling."),
+    click.option("--disable-detokenize", is_flag=True, help="Do not detokenize the output."),
+    click.option(
+        "--profile",
+        metavar="FOLDER",
+        type=click.Path(file_okay=False),
+        help="Profile one batch and write the trace to this folder.",
     ),
 )
 
@@ -79,38 +84,42 @@ def offline() -> None:
 @offline.command(epilog=LATENCY_EXAMPLES)
 @engine_options
 @click.option("--batch-sizes", metavar="SIZES", help="8, 1,2,4, 1-8 or 1-64:8. [default: 1-8]")
-@click.option("--bs-start", type=int, metavar="N", help="Instead: the smallest batch size,")
-@click.option("--bs-end", type=int, metavar="N", help="the largest,")
-@click.option("--bs-step", type=int, metavar="N", help="and the step from one to the next. [default: 1]")
-@click.option("--input-len", default="512", show_default=True, metavar="LENS", help="Tokens of each prompt.")
-@click.option("--output-len", default="128", show_default=True, metavar="LENS", help="Tokens of each answer.")
-@click.option("--iters", "--num-iters", type=int, default=30, show_default=True, help="Batches measured, of each size.")
-@click.option("--warmup", "--num-iters-warmup", type=int, default=10, show_default=True, help="Batches before them.")
-@click.option("--output-json", metavar="PREFIX", help="Write PREFIX1.json, ... as vllm bench latency does.")
+@click.option("--bs-start", type=int, metavar="N", help="Smallest batch size, instead of --batch-sizes.")
+@click.option("--bs-end", type=int, metavar="N", help="Largest batch size.")
+@click.option("--bs-step", type=int, metavar="N", help="Step between batch sizes. [default: 1]")
+@click.option("--input-len", default="512", show_default=True, metavar="LENS", help="Input tokens per prompt.")
+@click.option("--output-len", default="128", show_default=True, metavar="LENS", help="Output tokens per prompt.")
+@click.option(
+    "--iters", "--num-iters", type=int, default=30, show_default=True, help="Measured iterations per batch size."
+)
+@click.option(
+    "--warmup", "--num-iters-warmup", type=int, default=10, show_default=True, help="Warm-up iterations per batch size."
+)
+@click.option("--output-json", metavar="PREFIX", help="Write PREFIX1.json, ... in the format of vllm bench latency.")
 @wait_option
 @json_option
 @quiet_option
 @store_option
 def latency(
-    as_json: bool, quiet: bool, store: str | None, wait_for_target: str | None, output_json: str | None, **asked: Any
+    as_json: bool, quiet: bool, store: str | None, wait_for_target: str | None, output_json: str | None, **options: Any
 ) -> int:
-    """How long a batch takes, for every batch size, with one engine for all of them.
+    """Measure the latency of a batch for every batch size, on one engine.
 
-    A size that fails (out of memory) is a result: it is said, and the others go on. Ctrl-C keeps what was measured.
+    A batch size that fails (out of memory) is reported, and the others continue. Ctrl-C stores the results so far.
     """
     from inferometer.plan.offline import LatencyPlan, bs_range, sizes
 
-    between = bs_range(asked.pop("bs_start"), asked.pop("bs_end"), asked.pop("bs_step"))
-    given = asked.pop("batch_sizes")
+    between = bs_range(options.pop("bs_start"), options.pop("bs_end"), options.pop("bs_step"))
+    given = options.pop("batch_sizes")
     if between is not None and given is not None:
-        raise click.UsageError("--batch-sizes and --bs-start say the same: give one or the other")
+        raise click.UsageError("--batch-sizes and --bs-start exclude each other")
     plan = LatencyPlan(
         batch_sizes=between or sizes(given or "1-8", "--batch-sizes"),
-        input_lens=sizes(asked.pop("input_len"), "--input-len"),
-        output_lens=sizes(asked.pop("output_len"), "--output-len"),
-        iters=asked.pop("iters"),
-        warmup=asked.pop("warmup"),
-        on=_choice(**asked),
+        input_lens=sizes(options.pop("input_len"), "--input-len"),
+        output_lens=sizes(options.pop("output_len"), "--output-len"),
+        iters=options.pop("iters"),
+        warmup=options.pop("warmup"),
+        on=_choice(**options),
     )
     made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
@@ -118,40 +127,42 @@ def latency(
 
         written = write_latency_files(made.summary, output_json)
         if written and not quiet:
-            say("note", f"wrote {written[0]}" + (f" and {len(written) - 1} more" if len(written) > 1 else ""))
+            print_message("note", f"wrote {written[0]}" + (f" and {len(written) - 1} more" if len(written) > 1 else ""))
     return _printed(made, as_json)
 
 
 @offline.command(epilog=THROUGHPUT_EXAMPLES)
 @engine_options
-@click.option("--dataset", metavar="FILE", help="Prompts of a file: ShareGPT, JSONL, CSV, text. [default: made up]")
-@click.option("--input-len", metavar="LEN", help="Tokens of made-up prompts: 512, 100-500. [default: 512]")
-@click.option("--output-len", metavar="LEN", help="Tokens of answers. [default: 128, or as the dataset says]")
-@click.option("--num-prompts", metavar="N", default="1000", show_default=True, help="How many, all at once.")
-@click.option("--warmup", type=int, default=8, show_default=True, help="Prompts before them.")
-@click.option("--repeats", type=int, default=1, show_default=True, help="Passes; several give an interval.")
-@click.option("--output-json", metavar="FILE", help="Write FILE as vllm bench throughput does.")
+@click.option("--dataset", metavar="FILE", help="File with prompts: ShareGPT, JSONL, CSV, text. [default: synthetic]")
+@click.option("--input-len", metavar="LEN", help="Input tokens of synthetic prompts: 512, 100-500. [default: 512]")
+@click.option("--output-len", metavar="LEN", help="Output tokens. [default: 128, or as in the dataset]")
+@click.option(
+    "--num-prompts", metavar="N", default="1000", show_default=True, help="Number of prompts, submitted all at once."
+)
+@click.option("--warmup", type=int, default=8, show_default=True, help="Number of warm-up prompts.")
+@click.option("--repeats", type=int, default=1, show_default=True, help="Repeats; several give a confidence interval.")
+@click.option("--output-json", metavar="FILE", help="Write FILE in the format of vllm bench throughput.")
 @set_option
 @wait_option
 @json_option
 @quiet_option
 @store_option
 def throughput(
-    as_json: bool, quiet: bool, store: str | None, wait_for_target: str | None, output_json: str | None, **asked: Any
+    as_json: bool, quiet: bool, store: str | None, wait_for_target: str | None, output_json: str | None, **options: Any
 ) -> int:
-    """How many requests and tokens per second an engine makes of a whole workload at once.
+    """Measure the request and token throughput of an engine for a whole workload submitted at once.
 
-    `--set workload.x=y` sets whatever a plan's workload can be told.
+    `--set workload.x=y` changes any workload setting of a plan.
     """
     from inferometer.plan.offline import ThroughputPlan, sizes
 
-    flags = (asked.pop(name) for name in ("dataset", "input_len", "output_len", "overrides"))
+    flags = (options.pop(name) for name in ("dataset", "input_len", "output_len", "overrides"))
     plan = ThroughputPlan(
         workload=_workload(*flags),
-        num_prompts=sizes(asked.pop("num_prompts"), "--num-prompts")[0],
-        warmup=asked.pop("warmup"),
-        repeats=asked.pop("repeats"),
-        on=_choice(**asked),
+        num_prompts=sizes(options.pop("num_prompts"), "--num-prompts")[0],
+        warmup=options.pop("warmup"),
+        repeats=options.pop("repeats"),
+        on=_choice(**options),
     )
     made = _conducted(plan, store, quiet, wait_of(wait_for_target))
     if output_json is not None:
@@ -161,10 +172,10 @@ def throughput(
     return _printed(made, as_json)
 
 
-def _choice(disable_detokenize: bool, args: tuple[str, ...], **asked: Any) -> "EngineChoice":
+def _choice(disable_detokenize: bool, args: tuple[str, ...], **options: Any) -> "EngineChoice":
     from inferometer.plan.offline import EngineChoice, settings
 
-    return EngineChoice(detokenize=not disable_detokenize, args=settings(args), **asked)
+    return EngineChoice(detokenize=not disable_detokenize, args=settings(args), **options)
 
 
 def _workload(
@@ -174,15 +185,20 @@ def _workload(
     from inferometer.plan.overrides import override
 
     if dataset is not None and input_len is not None:
-        raise click.UsageError("--input-len is of made-up prompts: those of a --dataset are as long as they are")
-    said: dict[str, Any] = {"path": dataset}
+        raise click.UsageError("--input-len applies to synthetic prompts only, not to a --dataset")
+    workload: dict[str, Any] = {"path": dataset}
     if dataset is None:
-        said = {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": input_len or 512, "output_tokens": 128}
+        workload = {
+            "type": "synthetic",
+            "prompt_as": "token_ids",
+            "input_tokens": input_len or 512,
+            "output_tokens": 128,
+        }
     if output_len is not None:
-        said["output_tokens"] = output_len
-    changed = override({"workload": said}, overrides)
+        workload["output_tokens"] = output_len
+    changed = override({"workload": workload}, overrides)
     if others := sorted(set(changed) - {"workload"}):
-        raise click.UsageError(f"--set {others[0]}: only the workload can be set here, workload.x=y")
+        raise click.UsageError(f"--set {others[0]}: only workload settings can be changed here, workload.x=y")
     _check_dataset(dataset, changed["workload"])
     return dict(changed["workload"])
 
@@ -195,10 +211,10 @@ def _check_dataset(dataset: str | None, workload: Any) -> None:
     if dataset is None:
         return
     if not Path(dataset).exists():
-        raise PlanError(f"--dataset: there is no such file, got {dataset}")
+        raise PlanError(f"--dataset: file not found: {dataset}")
     if workload_type(workload) is None:
-        hint = "say it: --set workload.type=sharegpt (or messages, prompts, table, ...)"
-        raise PlanError(f"--dataset: the name of {dataset} does not tell what it holds", hint)
+        hint = "name the type: --set workload.type=sharegpt (or messages, prompts, table, ...)"
+        raise PlanError(f"--dataset: the type of {dataset} cannot be derived from its name", hint)
 
 
 def _conducted(plan: "LatencyPlan | ThroughputPlan", store: str | Path | None, quiet: bool, wait_s: float) -> "Run":
@@ -211,7 +227,7 @@ def _conducted(plan: "LatencyPlan | ThroughputPlan", store: str | Path | None, q
 
     def note(text: str) -> None:
         line.clear()
-        say("note", text)
+        print_message("note", text)
 
     kept_in = store_of(store)
     if quiet:
@@ -251,15 +267,15 @@ def _printed(run: "Run", as_json: bool) -> int:
     cases = run.summary.cases
     failed = [case for case in cases if case.state == "failed"]
     if run.state == "interrupted":
-        say("warning", "interrupted; what was measured until then is kept")
+        print_message("warning", "interrupted; the measurements so far are stored")
         return interrupted_code()
     if run.state == "failed" and not cases:
-        say("error", "the engine failed before the last pass; what was measured until then is kept")
+        print_message("error", "the engine failed before the last repeat; the measurements so far are stored")
         return INVALID
     if failed:
-        say("error", f"{len(failed)} of {len(cases)} cases failed: {failed[0].error}")
+        print_message("error", f"{len(failed)} of {len(cases)} cases failed: {failed[0].error}")
         return UNREACHABLE if len(failed) == len(cases) else INVALID
     if run.status != "valid":
         kind = "error" if run.status == "invalid" else "warning"
-        say(kind, f"{run.status} as a measurement: {run.doubts[0].text}")
+        print_message(kind, f"{run.status} as a measurement: {run.doubts[0].text}")
     return INVALID if run.status == "invalid" or run.state == "failed" else 0

@@ -1,4 +1,5 @@
-"""Options that several commands share, what completes them, and the flags that make a plan."""
+"""Options that several commands share, what completes them (and the script for a shell), and the flags that make a
+plan."""
 
 import os
 import re
@@ -7,17 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
-from inferometer.cli.errors import say
+from inferometer.cli.errors import echo, print_message
 from inferometer.wire.api import APIS
 
-# -- options ---------------------------------------------------------------------------------------------------------
-
 if TYPE_CHECKING:
+    from inferometer.plan.model import Plan
+    from inferometer.plan.opening import Opened
     from inferometer.store.store import Store
 
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
 _RECORDS = "inferometer.records"
 
 
@@ -36,30 +40,40 @@ def store_option(command: Command) -> Command:
         metavar="FOLDER|URL",
         expose_value=False,
         callback=_remember_records,
-        help="Where run folders go, if not into the store: a folder, s3://... or gs://... "
+        help="Location of run folders, if not in the store: a folder, s3://... or gs://... "
         "[default: $INFEROMETER_RECORDS]",
     )
     store = click.option(
         "--store",
         metavar="FOLDER|URL",
-        help="Where runs are kept: a folder, or postgresql://user@host/database for a team. "
+        help="Store of the runs: a folder, or postgresql://user@host/database for a team. "
         "[default: $INFEROMETER_STORE, else ~/.local/share/inferometer]",
     )
     return store(records(command))
 
 
-def _remember_records(context: click.Context, _option: click.Parameter, said: str | None) -> None:
-    context.meta[_RECORDS] = said
+def _remember_records(context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    context.meta[_RECORDS] = value
 
 
 def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout.")(
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document to stdout and nothing else.")(
         command
     )
 
 
 def quiet_option(command: Command) -> Command:
-    return click.option("--quiet", "-q", is_flag=True, help="No progress and no notes on stderr.")(command)
+    return click.option("--quiet", "-q", is_flag=True, help="Do not print progress and notes on stderr.")(command)
+
+
+def spread_option(command: Command) -> Command:
+    return click.option(
+        "--assume-spread",
+        type=click.FloatRange(min=0, max=100, min_open=True),
+        metavar="PERCENT",
+        help="Run-to-run standard deviation of means, medians and rates, if repeats and history do not show it; p90 "
+        "and above: twice as much. [default: as in other histories of the store, else 5]",
+    )(command)
 
 
 def notify_option(command: Command) -> Command:
@@ -68,7 +82,7 @@ def notify_option(command: Command) -> Command:
         multiple=True,
         metavar="CHANNELS",
         envvar="INFEROMETER_NOTIFY",
-        help="Tell people of a failure, a regression or a recovery, once: slack, teams, webhook, email. "
+        help="Send one message per failure, regression or recovery: slack, teams, webhook, email. "
         "[default: $INFEROMETER_NOTIFY]",
     )(command)
 
@@ -81,7 +95,9 @@ def set_option(command: Command) -> Command:
 
 def wait_option(command: Command) -> Command:
     return click.option(
-        "--wait-for-target", metavar="TIME", help="Wait so long where another run uses the same GPU or endpoint."
+        "--wait-for-target",
+        metavar="TIME",
+        help="Wait up to this long while another run uses the same GPU or endpoint.",
     )(command)
 
 
@@ -97,7 +113,7 @@ def wait_of(text: str | None) -> float:
 
 def slowest_option(command: Command) -> Command:
     return click.option(
-        "--slowest", type=click.IntRange(min=0), default=0, metavar="N", help="Show the N slowest requests too."
+        "--slowest", type=click.IntRange(min=0), default=0, metavar="N", help="Also show the N slowest requests."
     )(command)
 
 
@@ -108,40 +124,39 @@ def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Co
 
 def store_of(chosen: "str | Path | None") -> "Store":
     """The store that was chosen, or the usual one; what there is to warn of is said once."""
-    from inferometer.cli.errors import say
+    from inferometer.cli.errors import print_message
     from inferometer.store.store import open_store
 
     context = click.get_current_context(silent=True)
     store = open_store(chosen, context.meta.get(_RECORDS) if context else None)
     while store.warnings:
-        say("warning", store.warnings.pop())
+        print_message("warning", store.warnings.pop())
     return store
 
 
-# -- flags -----------------------------------------------------------------------------------------------------------
-
-if TYPE_CHECKING:
-    from inferometer.plan.model import Plan
-    from inferometer.plan.opening import Opened
-
-
 change_option = click.option(
-    "-o", "changes", multiple=True, metavar="KEY=VALUE", help="In another tool's file: by its own keys. Repeatable."
+    "-o",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting of another tool's file, by its own key. Repeatable.",
 )
+
+
 _TARGET = (
-    click.option("--name", metavar="TEXT", help="What people call the plan: shown in lists and reports."),
+    click.option("--name", metavar="TEXT", help="Name of the plan, shown in lists and reports."),
     click.option(
         "--url",
         multiple=True,
         metavar="URL",
-        help="Server to measure; several take turns. localhost:8000 means http://localhost:8000, and a URL that ends "
-        "in /v1/chat/completions sets --api too. [default: $INFEROMETER_URL]",
+        help="URL of the server; several are used in turn. localhost:8000 means http://localhost:8000; a URL that ends "
+        "in /v1/chat/completions also sets --api. [default: $INFEROMETER_URL]",
     ),
     click.option("--server", metavar="KIND", help="Start a server for the run: simulator, vllm, sglang, ..."),
     click.option(
         "--model",
         metavar="NAME",
-        help="Model to ask for. [default: $INFEROMETER_MODEL, else what the server offers]",
+        help="Model to request. [default: $INFEROMETER_MODEL, else the model the server serves]",
     ),
     click.option(
         "--api",
@@ -153,39 +168,59 @@ _TARGET = (
         "-H",
         multiple=True,
         metavar="'NAME: VALUE'",
-        help="Send it with each request; ${NAME} in a value is read from the environment. Repeatable.",
+        help="HTTP header of every request; ${NAME} in a value is read from the environment. Repeatable.",
     ),
 )
+
+
 _WORK = (
-    click.option("--rate", metavar="N", help="Open loop: requests per second, Poisson arrivals."),
-    click.option("--concurrency", metavar="N", help="Closed loop: requests in flight; with --rate: a cap."),
-    click.option("--requests", metavar="N", help="Send so many."),
-    click.option("--duration", metavar="TIME", help="Send for so long: 60s, 5min."),
-    click.option("--warmup", metavar="N|TIME", help="Leave out the first requests or seconds."),
-    click.option("--input-tokens", metavar="N", help="Length of each prompt."),
-    click.option("--output-tokens", metavar="N", help="Length of each answer."),
+    click.option("--rate", metavar="N", help="Open loop: request rate per second, Poisson arrivals."),
+    click.option("--concurrency", metavar="N", help="Closed loop: requests in flight; with --rate: maximum in flight."),
+    click.option("--requests", metavar="N", help="Number of requests to send."),
+    click.option("--duration", metavar="TIME", help="Duration of the load: 60s, 5min."),
+    click.option("--warmup", metavar="N|TIME", help="Warm-up, not measured: a number of requests or a duration."),
+    click.option("--input-tokens", metavar="N", help="Input tokens per request."),
+    click.option("--output-tokens", metavar="N", help="Output tokens per request."),
     click.option(
         "--dataset",
         metavar="[TYPE=]FILE",
-        help="Send what a file holds, here or at a URL, or owner/name on the Hugging Face hub: sharegpt=data.json.",
+        help="Prompts from a file, a URL, or owner/name on the Hugging Face hub: sharegpt=data.json.",
     ),
     click.option(
-        "--tokenizer", metavar="NAME", help="What counts tokens: a model's name, a folder, or `server` for its own."
+        "--tokenizer", metavar="NAME", help="Tokenizer: a model's name, a folder, or `server` for the server's own."
     ),
-    click.option("--seed", metavar="N", help="The same seed sends the same requests at the same times."),
-    click.option("--limit", multiple=True, metavar="LIMIT", help="Fail unless met: 'ttft p99 < 500ms'. Repeatable."),
+    click.option("--seed", metavar="N", help="Random seed; the same seed sends the same requests at the same times."),
     click.option(
-        "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Any setting of the plan. Repeatable."
+        "--limit",
+        multiple=True,
+        metavar="LIMIT",
+        help="Limit to meet: 'ttft p99 < 500ms'; exit code 1 if not met. Repeatable.",
+    ),
+    click.option(
+        "--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change any setting of the plan. Repeatable."
     ),
     change_option,
 )
+
+
 _SENDING = (
-    click.option("--workers", metavar="N", help="Processes that share the load."),
-    click.option("--save-prompts", is_flag=True, help="Keep what was sent."),
-    click.option("--save-answers", is_flag=True, help="Keep what came back."),
+    click.option(
+        "--workers",
+        metavar="N|auto",
+        help="Number of load generator processes; auto: as many as the calibration of this machine demands.",
+    ),
+    click.option("--on", metavar="PLACE", help="Where the workers run: local or ray. [default: local]"),
+    click.option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Run the workers on this Ray cluster. [default: $RAY_ADDRESS, else a cluster of this machine for the run]",
+    ),
+    click.option("--save-prompts", is_flag=True, help="Store the prompts."),
+    click.option("--save-answers", is_flag=True, help="Store the generated text."),
 )
 
-plan_argument = click.argument("plan_words", metavar="[PLAN]", nargs=-1, type=click.Path())
+
+plan_argument = click.argument("plan_args", metavar="[PLAN]", nargs=-1, type=click.Path())
 
 
 def work_flags(command: Command) -> Command:
@@ -204,21 +239,21 @@ def _with(command: Command, options: Iterable[Callable[[Command], Command]]) -> 
     return command
 
 
-def plan_of(plan_words: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Plan":
+def plan_of(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Plan":
     """The plan that a command line means; what there is to know about it is said, unless `quiet`."""
-    return opened_plan(plan_words, quiet=quiet, **flags).plan
+    return opened_plan(plan_args, quiet=quiet, **flags).plan
 
 
-def opened_plan(plan_words: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Opened":
+def opened_plan(plan_args: tuple[str, ...], quiet: bool = False, **flags: Any) -> "Opened":
     """The same, with the settings that somebody made: in the plan, by a flag, or in the environment."""
-    opened = changed_plan(plan_words, **flags)
+    opened = changed_plan(plan_args, **flags)
     for note in opened.notes if not quiet else ():
-        say("note", note)
+        print_message("note", note)
     return opened
 
 
 def changed_plan(
-    plan_words: tuple[str, ...],
+    plan_args: tuple[str, ...],
     overrides: tuple[str, ...],
     changes: tuple[str, ...] = (),
     warmup: str | None = None,
@@ -234,24 +269,24 @@ def changed_plan(
     from inferometer.plan.reading import plan_from
     from inferometer.plan.secrets import redacted_url
 
-    _refuse_address(plan_words)
+    _refuse_address(plan_args)
     usual = defaults_in(environ) if "url" in flags and not _aims(overrides) else Defaults()
     typed = Flags(**flags, defaults=usual)
     more = [f"warmup={warmup}"] if warmup is not None else []
     more += ["save.prompts=true"] if save_prompts else []
     more += ["save.answers=true"] if save_answers else []
     settings = [*more, *overrides]
-    if start is not None and not plan_words:
+    if start is not None and not plan_args:
         opened = Opened(plan_from(start, settings, "command line", typed), None, [], dict(start))
     else:
-        opened = open_plan(plan_words, settings, typed, changes)
-    target, server = opened.said.get("target"), opened.said.get("server")
+        opened = open_plan(plan_args, settings, typed, changes)
+    target, server = opened.mapping.get("target"), opened.mapping.get("server")
     is_usual = usual.url and not typed.url and not typed.server and not server
     if is_usual and not (isinstance(target, Mapping) and target.get("url")) and not isinstance(target, str | list):
         addresses = ", ".join(redacted_url(url) for url in opened.plan.target.url)
         opened.notes.append(f"measuring {addresses}, as INFEROMETER_URL says")
-    said = override(with_flags(opened.said, typed), settings)
-    return Opened(opened.plan, opened.tool, opened.notes, said)
+    mapping = override(with_flags(opened.mapping, typed), settings)
+    return Opened(opened.plan, opened.tool, opened.notes, mapping)
 
 
 def _aims(overrides: tuple[str, ...]) -> bool:
@@ -259,14 +294,14 @@ def _aims(overrides: tuple[str, ...]) -> bool:
     return any(re.match(r"\s*(target\s*=|target\.url\b|server\b)", text) for text in overrides)
 
 
-def _refuse_address(plan_words: tuple[str, ...]) -> None:
+def _refuse_address(plan_args: tuple[str, ...]) -> None:
     from inferometer.errors import PlanError
 
-    if len(plan_words) == 1 and re.match(r"https?://|localhost(:\d|$)|[\d.]+:\d", plan_words[0]):
+    if len(plan_args) == 1 and re.match(r"https?://|localhost(:\d|$)|[\d.]+:\d", plan_args[0]):
         from inferometer.plan.secrets import redacted_url
 
-        address = redacted_url(plan_words[0])
-        raise PlanError(f"{address}: is an address, not a plan", f"inferometer run --url {address}")
+        address = redacted_url(plan_args[0])
+        raise PlanError(f"{address}: this is a URL, not a plan", f"inferometer run --url {address}")
 
 
 def aimed(plan: "Plan") -> "Plan":
@@ -276,3 +311,21 @@ def aimed(plan: "Plan") -> "Plan":
     if plan.target.url or plan.server is not None:
         return plan
     return plan.model_copy(update={"server": Server(type="simulator")})
+
+
+_WHERE = {
+    "bash": 'eval "$(inferometer completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(inferometer completion zsh)" in ~/.zshrc',
+    "fish": "inferometer completion fish | source in ~/.config/fish/config.fish",
+}
+
+
+@click.command(epilog="\b\n" + "\n".join(_WHERE.values()))
+@click.argument("shell", type=click.Choice(list(_WHERE)))
+def completion(shell: str) -> None:
+    """Print the tab completion script for SHELL."""
+    from inferometer.cli.group import group
+
+    script = get_completion_class(shell)
+    assert script is not None
+    echo(script(group, {}, "inferometer", "_INFEROMETER_COMPLETE").source())

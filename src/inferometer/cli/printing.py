@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, say
+from inferometer.cli.errors import LIMIT_FAILED, UNREACHABLE, print_message
 from inferometer.judge import ending
 from inferometer.record.run import Run, document
 from inferometer.record.sanitize import json_text
@@ -24,7 +25,9 @@ def print_json(content: dict[str, Any], kind: str | None = None) -> None:
     click.echo(json_text(content, options))
 
 
-def print_run(run: Run, *, as_json: bool, slowest: int, measures: bool = False, slices: bool = False) -> None:
+def print_run(
+    run: Run, *, as_json: bool, slowest: int, more: bool = False, measures: bool = False, slices: bool = False
+) -> None:
     """The run as a person or a program reads it."""
     if as_json:
         print_json(document(run) | _slowest(run, slowest))
@@ -32,27 +35,27 @@ def print_run(run: Run, *, as_json: bool, slowest: int, measures: bool = False, 
     from inferometer.show.console import console
     from inferometer.show.view import print_view
 
-    print_view(run, console(), measures=measures, slices=slices, slow=slowest)
+    print_view(run, console(), more=more, measures=measures, slices=slices, slow=slowest)
 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     """The run by another tool's definitions, ours beside them."""
     from inferometer.show.imported import print_rosetta, rosetta
 
-    found = rosetta(run, tool)
+    document = rosetta(run, tool)
     if as_json:
-        print_json(found)
+        print_json(document)
         return
     from inferometer.show.console import console
 
-    print_rosetta(found, console())
+    print_rosetta(document, console())
 
 
 def _slowest(run: Run, most: int) -> dict[str, Any]:
     from inferometer.measure.summary import slowest
 
     records = run.records if most else None
-    return {} if records is None else {"slowest": slowest(records, most)}
+    return {} if records is None else {"slowest": msgspec.to_builtins(slowest(records, most))}
 
 
 def exit_code(run: Run, *, shown: bool) -> int:
@@ -60,49 +63,53 @@ def exit_code(run: Run, *, shown: bool) -> int:
     way is always named."""
     code = ending.exit_code(run)
     if run.state == "interrupted":
-        say("warning", "interrupted; what was measured until then is kept")
+        print_message("warning", "interrupted; the measurements so far are stored")
         return code
     for text in ending.losses(run):
-        say("error", text)
+        print_message("error", text)
     if code == UNREACHABLE:
-        say("error", f"no request was answered{_first_error(run)}")
+        print_message("error", f"no request was answered{_first_error(run)}")
         return code
-    word, limits = run.status, run.summary.limits
+    status, limits = run.status, run.summary.limits
     if code == LIMIT_FAILED:
-        _say_failed(limits)
-    if word == "invalid":
-        say("error", f"not valid as a measurement: {_reasons(run, shown)}")
-    elif word == "doubtful":
-        say("warning", f"doubtful as a measurement: {_reasons(run, shown)}")
+        _print_failed(limits)
+    if status == "invalid":
+        print_message("error", f"not valid as a measurement: {_reasons(run, shown)}")
+    elif status == "doubtful":
+        print_message("warning", f"doubtful as a measurement: {_reasons(run, shown)}")
     elif run.state == "failed":
-        say("error", "the run failed")
-    if code != LIMIT_FAILED and word != "invalid":
-        _say_undecided(limits)
+        print_message("error", "the run failed")
+    if code != LIMIT_FAILED and status != "invalid":
+        _print_undecided(limits)
     return code
 
 
-def _say_failed(limits: Sequence[LimitResult]) -> None:
+def _print_failed(limits: Sequence[LimitResult]) -> None:
     failed = [limit.limit for limit in limits if limit.met is False]
-    say("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
+    print_message("error", f"{'a limit' if len(failed) == 1 else 'limits'} failed: {', '.join(failed)}")
 
 
-def _say_undecided(limits: Sequence[LimitResult]) -> None:
+def _print_undecided(limits: Sequence[LimitResult]) -> None:
     """A limit that can neither be shown met nor broken, and what would decide it."""
     open_ = [limit for limit in limits if limit.met is None]
     if not open_:
         return
     what = "a limit" if len(open_) == 1 else "limits"
-    say("error", f"not valid as a measurement of {what}: {'; '.join(limit.text for limit in open_)}")
+    print_message("error", f"not valid as a measurement of {what}: {'; '.join(limit.text for limit in open_)}")
     needed = max((limit.needed or 0 for limit in open_), default=0)
-    enough = f"about {needed:,} requests in the window decide it" if needed else "a longer run may decide it"
-    say("hint", f"{enough}: --requests or --duration")
+    enough = (
+        f"about {needed:,} requests in the window are enough to decide"
+        if needed
+        else "a longer run may be enough to decide"
+    )
+    print_message("hint", f"{enough}: --requests or --duration")
 
 
 def _reasons(run: Run, shown: bool) -> str:
     reasons = run.doubts
     if shown:
-        return "the reason is above" if len(reasons) == 1 else f"the {len(reasons)} reasons are above"
-    return " ".join(reason.text for reason in reasons)
+        return "see the reason above" if len(reasons) == 1 else f"see the {len(reasons)} reasons above"
+    return " ".join(reason.sentence for reason in reasons)
 
 
 def _first_error(run: Run) -> str:

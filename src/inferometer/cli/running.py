@@ -6,19 +6,17 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferometer.cli.errors import echo, say
+from inferometer.cli.errors import echo, print_message
 from inferometer.cli.notify import watched
 from inferometer.cli.printing import exit_code, print_run
 from inferometer.conduct.run import run
 from inferometer.load.transport import first_request_as_curl
-from inferometer.plan.foreign.shapes import to_yaml as settings_to_yaml
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import redacted
 from inferometer.plan.writing import to_mapping, to_yaml
 from inferometer.record.run import Run
 from inferometer.show.progress import ProgressLine
-from inferometer.simulator.settings import SimulatorSettings
-from inferometer.store.marks import checked_word
+from inferometer.store.manifest import checked_label
 from inferometer.store.store import Place, open_store
 from inferometer.workload.registry import new_nonce, workload_of
 from inferometer.workload.session import context_of
@@ -42,12 +40,12 @@ def conduct(
 ) -> int:
     """The run is kept before anything is printed; progress and notes go to stderr, in a pipe one line every 10 s, and
     beside a JSON document only the first of them."""
-    words = [checked_word(tag, "tag") for tag in tags]  # before the run, which may take an hour
+    checked_tags = [checked_label(tag, "tag") for tag in tags]  # before the run, which may take an hour
 
     def measured() -> tuple[Run, int]:
         made = _run(plan, store, quiet, wait_s, lines=1 if as_json else math.inf)
-        if words:
-            open_store(store).tag(made.id, words)
+        if checked_tags:
+            open_store(store).tag(made.id, checked_tags)
         print_run(made, as_json=as_json, slowest=slowest)
         return made, exit_code(made, shown=not as_json)
 
@@ -59,7 +57,7 @@ def _run(plan: Plan, store: Place, quiet: bool, wait_s: float, lines: float) -> 
 
     def note(text: str) -> None:
         line.clear()
-        say("note", text)
+        print_message("note", text)
 
     try:
         return run(
@@ -76,18 +74,20 @@ def _run(plan: Plan, store: Place, quiet: bool, wait_s: float, lines: float) -> 
 # -- dryrun ----------------------------------------------------------------------------------------------------------
 
 
-def print_dry_run(plan: Plan, said: dict[str, Any] | None) -> None:
+def print_dry_run(plan: Plan, settings: dict[str, Any] | None) -> None:
     """What was set (`None`: every setting) as YAML, and the first request as curl in a comment below: the output is
     still a plan."""
-    echo(to_yaml(plan, full=True) if said is None else settings_to_yaml(plan, said), nl=False)
-    echo("\n# the first request:" + ("" if plan.target.model else f" ({_found(plan)})"))
+    from inferometer.plan.foreign.shapes import to_yaml as settings_to_yaml
+
+    echo(to_yaml(plan, full=True) if settings is None else settings_to_yaml(plan, settings), nl=False)
+    echo("\n# the first request:" + ("" if plan.target.model else f" ({_model_origin(plan)})"))
     curl = first_request_as_curl(plan, os.environ, plan.target.model or _model(plan))
     echo("\n".join(f"# {line}" for line in curl.splitlines()))
-    for line in _told_of_workloads(plan):
+    for line in _workload_notes(plan):
         echo(f"# {line}")
 
 
-def _told_of_workloads(plan: Plan) -> list[str]:
+def _workload_notes(plan: Plan) -> list[str]:
     """What the workloads have to say, such as the statistics of a dataset."""
     notes: list[str] = []
     context = context_of(plan.target, note=notes.append)
@@ -96,10 +96,16 @@ def _told_of_workloads(plan: Plan) -> list[str]:
     return [line for note in notes for line in note.splitlines()]
 
 
-def _found(plan: Plan) -> str:
-    return "the model is asked of the server" if plan.target.url else "the simulator is started on a free port"
+def _model_origin(plan: Plan) -> str:
+    return (
+        "the model name is read from the server at run time"
+        if plan.target.url
+        else "the simulator is started on a free port"
+    )
 
 
 def _model(plan: Plan) -> str:
     """A stand-in for what the server will say."""
+    from inferometer.simulator.settings import SimulatorSettings
+
     return "MODEL" if plan.target.url else SimulatorSettings().model

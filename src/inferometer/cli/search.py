@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.errors import INTERRUPTED, INVALID, LIMIT_FAILED, TERMINATED, notes_once, say
+from inferometer.cli.errors import INTERRUPTED, INVALID, LIMIT_FAILED, TERMINATED, notes_once, print_message
 from inferometer.cli.options import (
     aimed,
     all_flags,
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   inferometer search --url http://localhost:8000 --limit 'ttft p99 < 500ms' --limit 'tpot p90 < 50ms'
-      the highest request rate that keeps both limits
+      the highest request rate within both limits
   inferometer search chat --url http://localhost:8000 --concurrency 32 --over concurrency
       a ready plan and its limits; over the number of requests in flight, starting at 32
-  inferometer search --limit 'ttft p90 < 200ms' --step 10s --budget 2min
-      quickly, on the built-in simulator
+  inferometer search --limit 'ttft p90 < 200ms' --limit 'tpot p90 < 10ms' --budget 2min
+      what is known after two minutes, on the built-in simulator
 """
 
 
@@ -36,39 +36,57 @@ Examples:
 @plan_argument
 @all_flags
 @click.option(
-    "--over", type=click.Choice(["rate", "concurrency"]), default="rate", show_default=True, help="What varies."
+    "--over",
+    type=click.Choice(["rate", "concurrency"]),
+    default="rate",
+    show_default=True,
+    help="Load parameter to vary.",
 )
-@click.option("--step", default="60s", show_default=True, metavar="TIME", help="How long each load is tried.")
-@click.option("--within", default="3%", show_default=True, metavar="SHARE", help="How close the answer is to be.")
 @click.option(
-    "--steps", type=click.IntRange(min=1), default=12, show_default=True, metavar="N", help="At most so many."
+    "--step",
+    metavar="TIME",
+    help="How long each load is tried. [default: as long as the limits need to be decided and the budget allows, at "
+    "most 60s]",
 )
-@click.option("--budget", metavar="TIME", help="For the whole search; what is found by then is said.")
+@click.option(
+    "--within",
+    metavar="SHARE",
+    help="How close the answer is to be. [default: 3%; with --budget as close to that as it gets]",
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=12, show_default=True, metavar="N", help="Maximum number of steps."
+)
+@click.option(
+    "--budget",
+    metavar="TIME",
+    help="For the whole search, but for the start of a server; what is known by then is the answer.",
+)
 @click.option("--least", metavar="N", help="Nothing below is tried. [default: a thousandth of the start, or 1 request]")
 @click.option("--most", metavar="N", help="Nothing above is tried. [default: a thousand times the start]")
 @json_option
 @quiet_option
 @store_option
 def search(
-    plan_words: tuple[str, ...],
+    plan_args: tuple[str, ...],
     over: Any,
-    step: str,
+    step: str | None,
     as_json: bool,
     quiet: bool,
     store: Path | None,
     **flags: Any,
 ) -> int:
-    """Find the most load that keeps the limits of PLAN.
+    """Find the highest load within the limits of PLAN.
 
     Loads are doubled until a limit is missed, then the range is halved until it is narrow. Each load is a run of its
-    own, kept like any other. The search starts at the plan's rate (or concurrency), else at 1 per second (8 at once).
+    own, kept like any other. The search starts where a probe of two seconds says, or at --rate (--concurrency).
     """
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
-    plan = plan_of(plan_words, quiet=quiet, **flags)
+    plan = plan_of(plan_args, quiet=quiet, **flags)
+    from inferometer.conduct.search import own_start
     from inferometer.conduct.search import search as find_most
-    from inferometer.show.experiment import print_progress
+    from inferometer.show.experiment import print_probe, print_progress
 
-    start = float((plan.load.rate or 1.0) if over == "rate" else (plan.load.concurrency or 8))
+    start = None if flags.get(over) is None else own_start(plan, over)
     bounds, step_s = _bounds(start, over, step, **bounded)
     searched = find_most(
         aimed(plan),
@@ -77,6 +95,7 @@ def search(
         step_s=step_s,
         store=store_of(store),
         notes=None if quiet else notes_once(),
+        on_probe=None if quiet else (lambda probe: print_probe(probe, over)),
         on_step=None if quiet else (lambda step: print_progress(step, over)),
     )
     _print(searched, over, as_json)
@@ -84,47 +103,48 @@ def search(
 
 
 def _bounds(
-    start: float,
+    start: float | None,
     over: str,
-    step: str,
+    step: str | None,
     *,
-    within: str,
+    within: str | None,
     steps: int,
     budget: str | None,
     least: str | None,
     most: str | None,
-) -> "tuple[Bounds, float]":
+) -> "tuple[Bounds, float | None]":
     """What the search may do, and how long each load is tried."""
     from inferometer.errors import PlanError
-    from inferometer.judge.search import Bounds
+    from inferometer.judge.search import WITHIN, Bounds
     from inferometer.vocabulary import number, percent, seconds
 
     try:
         bounds = Bounds(
             start=start,
-            least=number(least) if least else (start / 1000 if over == "rate" else 1.0),
-            most=number(most) if most else start * 1000,
-            within=percent(within),
+            least=number(least) if least else 0.0,
+            most=number(most) if most else float("inf"),
+            within=percent(within) if within else WITHIN,
+            any_width=bool(budget) and not within,
             steps=steps,
             budget_s=seconds(budget) if budget else float("inf"),
             whole=over == "concurrency",
         )
-        step_s = seconds(step)
+        step_s = seconds(step) if step else None
     except ValueError as error:
         raise PlanError(str(error)) from None
-    if wrong := _wrong(bounds, step_s):
+    if wrong := _wrong(bounds, step_s, least is not None):
         raise PlanError(wrong)
     return bounds, step_s
 
 
-def _wrong(bounds: "Bounds", step_s: float) -> list[str]:
+def _wrong(bounds: "Bounds", step_s: float | None, has_least: bool) -> list[str]:
     """What makes no search."""
     least, most = f"{bounds.least:g}", f"{bounds.most:g}"
     checks = {
-        "--step must be greater than 0": step_s > 0,
+        "--step must be greater than 0": step_s is None or step_s > 0,
         "--budget must be greater than 0": bounds.budget_s > 0,
         "--within must be greater than 0%": bounds.within > 0,
-        f"--least must be greater than 0, got {least}": bounds.least > 0,
+        f"--least must be greater than 0, got {least}": bounds.least > 0 or not has_least,
         f"--least must be below --most, got {least} and {most}": bounds.least < bounds.most,
     }
     return [text for text, right in checks.items() if not right]
@@ -138,12 +158,12 @@ def _print(searched: "Searched", over: Any, as_json: bool) -> None:
     if as_json:
         print_json(searched.document(), "search")
     else:
-        print_searched(searched.found, searched.steps, over, searched.experiment, console())
+        print_searched(searched.result, searched.steps, over, searched.experiment, console())
 
 
 def _exit_code(searched: "Searched") -> int:
     """An answer is 0, no load within the limits 1; a search that ended before its answer is no measurement of it."""
     if searched.interrupted:
-        say("warning", f"it was interrupted; whole steps done and kept: {len(searched.steps)}")
+        print_message("warning", f"interrupted; complete steps that are stored: {len(searched.steps)}")
         return TERMINATED if searched.terminated else INTERRUPTED
-    return {"none meets": LIMIT_FAILED, "unresolved": INVALID}.get(searched.found.outcome, 0)
+    return {"none meets": LIMIT_FAILED, "unresolved": INVALID}.get(searched.result.outcome, 0)

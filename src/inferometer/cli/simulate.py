@@ -4,52 +4,54 @@ from typing import Any
 
 import click
 
-from inferometer.cli.errors import say
+from inferometer.cli.errors import print_message
 from inferometer.cli.options import json_option, plan_argument, plan_of, slowest_option, work_flags
 
 EXAMPLES = """\b
 Examples:
   inferometer simulate --rate 10 --duration 1h
-      an hour of load in seconds
+      simulate an hour of load in seconds
   inferometer simulate --rate 10 --set server.args.max_sequences=64
-      another engine; simulator settings are under server.args
+      change the simulated engine; its settings are under server.args
+  inferometer simulate --rate 10 --set "server={type: fleet, replicas: 4, router: prefix_aware}"
+      a fleet of simulated engines behind a routing policy
   inferometer simulate --serve --port 8000
-      a server to try things on: http://127.0.0.1:8000/v1
+      a server for trying things out: http://127.0.0.1:8000/v1
 """
 
 
 @click.command(epilog=EXAMPLES)
 @plan_argument
 @work_flags
-@click.option("--serve", is_flag=True, help="Be a real server in the foreground, until Ctrl-C.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="With --serve: where to listen.")
+@click.option("--serve", is_flag=True, help="Run the simulator as a real server in the foreground until Ctrl-C.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="With --serve: address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="With --serve; 0: any.")
 @slowest_option
 @json_option
 def simulate(
-    plan_words: tuple[str, ...], serve: bool, host: str, port: int, slowest: int, as_json: bool, **flags: Any
+    plan_args: tuple[str, ...], serve: bool, host: str, port: int, slowest: int, as_json: bool, **flags: Any
 ) -> int:
-    """Run PLAN against the simulator on virtual time: no server, no network, an hour in seconds.
+    """Run PLAN against the simulator in virtual time: no server, no network, an hour takes seconds.
 
-    The summary is that of a run; nothing is kept.
+    The summary is the same as that of a run; nothing is stored.
     """
-    plan = plan_of(plan_words, **flags)
+    plan = plan_of(plan_args, **flags)
     if serve:
         from inferometer.simulator.server import run_server
         from inferometer.simulator.virtual import settings_of
 
-        run_server(settings_of(plan), host, port, on_ready=lambda server: _say_ready(host, server.port))
+        run_server(settings_of(plan), host, port, on_ready=lambda server: _print_ready(host, server.port))
         return 0
     from inferometer.cli.printing import exit_code, print_run
-    from inferometer.simulator.virtual import simulated_run
+    from inferometer.conduct import simulate as conductor
 
     if plan.target.url:
-        say("note", f"{', '.join(plan.target.url)} is not asked: this is a simulation")
-    run = simulated_run(plan, lambda text: say("note", text))
+        print_message("note", f"{', '.join(plan.target.url)} is not contacted: this is a simulation")
+    run = conductor.simulate(plan, lambda text: print_message("note", text))
     print_run(run, as_json=as_json, slowest=slowest)
     return exit_code(run, shown=not as_json)
 
 
-def _say_ready(host: str, port: int) -> None:
-    say("note", f"the simulator listens at http://{host}:{port}; Ctrl-C ends it")
-    say("hint", f"inferometer run --url http://{host}:{port}")
+def _print_ready(host: str, port: int) -> None:
+    print_message("note", f"the simulator listens on http://{host}:{port}; Ctrl-C stops it")
+    print_message("hint", f"inferometer run --url http://{host}:{port}")

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import click
+import msgspec
 
 from inferometer.cli.errors import echo
 from inferometer.cli.options import json_option, run_argument, store_of, store_option
@@ -11,37 +12,37 @@ PRUNE_EXAMPLES = """\b
 Examples:
   inferometer store prune --older-than 90d --dry-run
   inferometer store prune --older-than 90d --keep-last 1000
-      beyond both: old, and not among the last 1000
+      runs that are old and not among the last 1000
   inferometer store prune --older-than 7d --where kind=startup
 """
 SLIM_EXAMPLES = """\b
 Examples:
   inferometer store slim latest
-  inferometer store slim --all                before runs go into a branch of git
+  inferometer store slim --all                before committing runs to a git branch
 """
 BASELINE_EXAMPLES = """\b
 Examples:
-  inferometer store baseline                  the baselines there are
-  inferometer store baseline main latest      the latest run becomes `main`
+  inferometer store baseline                  list the baselines
+  inferometer store baseline main latest      make the latest run the baseline `main`
   inferometer store baseline main --remove
 """
 
 
 @click.group()
 def store() -> None:
-    """Look after the kept runs: tags, baselines, retention, the index."""
+    """Manage the stored runs: tags, baselines, retention, the index."""
 
 
 @store.command()
 @json_option
 @store_option
 def info(as_json: bool, store: str | None) -> None:
-    """Say where runs are kept, how many there are, and what is wrong with any."""
+    """Show where runs are stored, how many there are, and any problems."""
     from inferometer.cli.printing import print_json
     from inferometer.show.console import console, emit, facts_table
-    from inferometer.store.verify import facts_of
+    from inferometer.store.upkeep import facts_of
 
-    facts = facts_of(store_of(store))
+    facts = msgspec.to_builtins(facts_of(store_of(store)))
     if as_json:
         print_json(facts, "store")
         return
@@ -54,54 +55,55 @@ def info(as_json: bool, store: str | None) -> None:
 @store.command()
 @store_option
 def reindex(store: str | None) -> None:
-    """Make the index anew from the run folders; upload finished runs that wait for it."""
-    from inferometer.cli.errors import say
+    """Rebuild the index from the run folders; upload finished runs that are pending."""
+    from inferometer.cli.errors import print_message
 
-    found = store_of(store).reindex()
-    echo(f"{_count(found.runs)} in the index" + (f", {found.uploaded} uploaded now" if found.uploaded else ""))
-    for id_, (cause, remedy) in found.damaged.items():
-        say("warning", f"{id_}: damaged: {cause}; {remedy}")
-    for id_ in found.half_uploaded:
-        say("warning", f"{id_}: half uploaded, and not here: its upload ended on another machine")
+    result = store_of(store).reindex()
+    echo(f"{_count(result.runs)} in the index" + (f", {result.uploaded} uploaded now" if result.uploaded else ""))
+    for id_, (cause, remedy) in result.damaged.items():
+        print_message("warning", f"{id_}: damaged: {cause}; {remedy}")
+    for id_ in result.half_uploaded:
+        print_message("warning", f"{id_}: incomplete upload, interrupted on another machine")
 
 
 @store.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @store_option
 def verify(runs: tuple[str, ...], store: str | None) -> int:
-    """Read every file of each RUN and compare it with the checksum it was written with; all runs without one.
+    """Verify the checksum of every file of each RUN. Default: all runs.
 
-    Exit code 1 if a run is not as it was written.
+    Exit code 1 if a run is damaged or was changed.
     """
-    from inferometer.cli.errors import LIMIT_FAILED, say
-    from inferometer.store.verify import verify as verified
+    from inferometer.cli.errors import LIMIT_FAILED, print_message
+    from inferometer.store.upkeep import verify as verified
 
     checked = wrong = 0
     for id_, faults in verified(store_of(store), runs):
         checked += 1
         wrong += bool(faults)
         for fault in faults:
-            say("error", f"{id_}: {fault}")
-    echo(f"{_count(checked)} read, {'all as they were written' if not wrong else f'{wrong} not as written'}")
+            print_message("error", f"{id_}: {fault}")
+    echo(f"{_count(checked)} read, {'all intact' if not wrong else f'{wrong} damaged or changed'}")
     return LIMIT_FAILED if wrong else 0
 
 
 @store.command(epilog=SLIM_EXAMPLES)
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-@click.option("--all", "all_runs", is_flag=True, help="Of all runs.")
+@click.option("--all", "all_runs", is_flag=True, help="Apply to all runs.")
 @store_option
 def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
-    """Delete the requests, samples and logs of each RUN and keep its numbers.
+    """Delete the records, samples and logs of each RUN and keep its summary.
 
-    What needs single requests, such as new limits on them, is not possible any more; comparing, checking and charts of
-    numbers are.
+    Whatever needs single requests, such as new limits, is no longer possible; comparisons, checks and charts of
+    summary numbers still work.
     """
-    from inferometer.store.verify import slim as slimmed
+    from inferometer.store.upkeep import slim as slimmed
+    from inferometer.vocabulary import size_text
 
     if bool(runs) == all_runs:
-        raise click.UsageError("which runs? Name them, or say --all")
+        raise click.UsageError("no runs given: name them, or use --all")
     freed = [size for _, size in slimmed(store_of(store), runs)]
-    echo(f"{_count(len(freed))} made slim, {sum(freed) / 1e6:,.1f} MB freed")
+    echo(f"{_count(len(freed))} slimmed, {size_text(sum(freed))} freed")
 
 
 @store.command()
@@ -109,7 +111,7 @@ def slim(runs: tuple[str, ...], all_runs: bool, store: str | None) -> None:
 @click.argument("tags", nargs=-1, required=True, metavar="TAG...")
 @store_option
 def tag(run: str, tags: tuple[str, ...], store: str | None) -> None:
-    """Give RUN tags, to find it by: `inferometer list --where tag=nightly`, `inferometer show nightly`."""
+    """Add tags to RUN, to find it with `inferometer list --where tag=nightly`, `inferometer show nightly`."""
     entry = store_of(store).tag(run, tags)
     echo(f"{entry.id}: {', '.join(entry.tags)}")
 
@@ -119,13 +121,13 @@ def tag(run: str, tags: tuple[str, ...], store: str | None) -> None:
 @click.argument("tags", nargs=-1, required=True, metavar="TAG...")
 @store_option
 def untag(run: str, tags: tuple[str, ...], store: str | None) -> None:
-    """Take tags from RUN."""
+    """Remove tags from RUN."""
     from inferometer.errors import StoreError
 
     kept_in = store_of(store)
     known = kept_in.entry(run)
-    if missing := [each for each in tags if each not in known.tags]:
-        has = f"it has {', '.join(known.tags)}" if known.tags else "it has none"
+    if missing := [tag for tag in tags if tag not in known.tags]:
+        has = f"its tags are {', '.join(known.tags)}" if known.tags else "it has no tags"
         raise StoreError(f"{known.id}: no tag {', '.join(missing)}; {has}")
     entry = kept_in.untag(known.id, tags)
     echo(f"{entry.id}: {', '.join(entry.tags) or 'no tags'}")
@@ -134,28 +136,30 @@ def untag(run: str, tags: tuple[str, ...], store: str | None) -> None:
 @store.command(epilog=BASELINE_EXAMPLES)
 @click.argument("name", required=False)
 @run_argument(required=False)
-@click.option("--remove", is_flag=True, help="Forget the name; the run stays.")
+@click.option("--remove", is_flag=True, help="Remove the baseline name; the run is kept.")
 @store_option
 def baseline(name: str | None, run: str | None, remove: bool, store: str | None) -> None:
-    """Make RUN the baseline NAME, to compare and check others with; list them without arguments."""
+    """Make RUN the baseline NAME for comparisons and checks; without arguments, list the baselines."""
     kept_in = store_of(store)
     if name is None:
-        for each, id_ in sorted(kept_in.baselines().items()):
-            echo(f"{each}  {id_}")
+        for baseline_name, id_ in sorted(kept_in.baselines().items()):
+            echo(f"{baseline_name}  {id_}")
     elif remove:
         kept_in.remove_baseline(name)
-        echo(f"{name}: no baseline any more")
+        echo(f"{name}: baseline removed")
     else:
         entry = kept_in.baseline(name) if run is None else kept_in.set_baseline(name, run)
         echo(f"{name}  {entry.id}")
 
 
 @store.command(epilog=PRUNE_EXAMPLES)
-@click.option("--older-than", metavar="TIME", help="Started longer ago than this: 90d, 12h.")
-@click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the newest N, however old.")
-@click.option("--keep-tagged/--no-keep-tagged", default=True, show_default=True, help="Keep runs that have a tag.")
-@click.option("--where", "conditions", multiple=True, metavar="CONDITION", help="Only among these; see list --help.")
-@click.option("--dry-run", is_flag=True, help="Say which runs would go, and delete nothing.")
+@click.option("--older-than", metavar="TIME", help="Delete runs older than this: 90d, 12h.")
+@click.option("--keep-last", type=click.IntRange(min=0), metavar="N", help="Keep the newest N runs, regardless of age.")
+@click.option("--keep-tagged/--no-keep-tagged", default=True, show_default=True, help="Keep tagged runs.")
+@click.option(
+    "--where", "conditions", multiple=True, metavar="CONDITION", help="Delete only matching runs; see list --help."
+)
+@click.option("--dry-run", is_flag=True, help="Show which runs would be deleted; delete nothing.")
 @store_option
 def prune(
     older_than: str | None,
@@ -165,9 +169,9 @@ def prune(
     dry_run: bool,
     store: str | None,
 ) -> None:
-    """Delete runs that are old. Baselines are never deleted."""
-    from inferometer.store.retention import Rule
-    from inferometer.store.retention import prune as pruned
+    """Delete old runs. Baselines are never deleted."""
+    from inferometer.store.upkeep import Rule
+    from inferometer.store.upkeep import prune as pruned
 
     rule = Rule(keep_last, _time(older_than), keep_tagged)
     done = pruned(store_of(store), rule, conditions, dry_run=dry_run)
@@ -193,7 +197,7 @@ def _count(number: int) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {each}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name} {part}" for name, part in value.items()) or "none"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

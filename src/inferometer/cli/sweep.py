@@ -14,9 +14,9 @@ from inferometer.cli.errors import (
     echo,
     interrupted_code,
     notes_once,
-    say,
+    print_message,
 )
-from inferometer.cli.notify import channels_of, tell_of_experiment
+from inferometer.cli.notify import channels_of, notify_experiment
 from inferometer.cli.options import change_option, json_option, notify_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
@@ -30,54 +30,62 @@ SWITCH_OFF_REPEATS = 4
 EXAMPLES = """\b
 Examples:
   inferometer sweep experiment.yaml --dry-run
-      the cases in their order, and how long they take
+      show the cases in order and the expected duration
   inferometer sweep experiment.yaml --csv results.csv
-      do them; one line per case in the file
+      run all cases and write one CSV line per case
   inferometer sweep experiment.yaml --resume
-      go on after Ctrl-C, a kill or a full disk: what is done is not done again
+      continue after Ctrl-C, a kill or a full disk; finished cases are not repeated
   inferometer sweep experiment.yaml --set repeats=3 --set order=abba --set stop.duration=30s
-      with settings of the experiment, or of its plan, changed
+      change settings of the experiment or of its plan
   inferometer sweep --switch-off examples/mixed-classes.yaml
-      what each traffic class of a plan does to the others
+      measure how each traffic class of a plan affects the others
+  inferometer sweep routing --set repeats=10
+      a ready experiment: routing strategies on a fleet in virtual time, as Ray's prefix-aware sweep compares them
   inferometer sweep config.yml
-      an inference-perf file with load.sweep: a burst, then rates up to what it showed
+      an inference-perf file with load.sweep: a burst, then rates up to the throughput of the burst
   inferometer sweep -- guidellm benchmark run --target http://host:8000 --rate-type sweep --data prompt_tokens=256
-      another tool's command line; guidellm's sweep is of the same kind
+      another tool's command line; guidellm's sweep works the same way
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("words", metavar="[FILE]", nargs=-1, type=click.Path())
-@click.option("--dry-run", is_flag=True, help="Print the cases and the time they take; do nothing.")
+@click.argument("args", metavar="[FILE]", nargs=-1, type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Print the cases and the expected duration; run nothing.")
 @click.option(
     "--resume",
     is_flag=False,
     flag_value="",
     metavar="[ID]",
-    help="Go on with the last of this file, or with this one.",
+    help="Resume the last experiment of this file, or the one with this id.",
 )
-@click.option("--fresh", is_flag=True, help="Begin anew, and say nothing of one that was not finished.")
-@click.option("--force", is_flag=True, help="Resume although the file was edited; cases that are the same stay done.")
-@click.option("--retry-failed", is_flag=True, help="When resuming, do failed cases once more.")
+@click.option("--fresh", is_flag=True, help="Start over without a note about an unfinished experiment.")
+@click.option("--force", is_flag=True, help="Resume although the file was edited; unchanged cases are not repeated.")
+@click.option("--retry-failed", is_flag=True, help="When resuming, repeat failed cases.")
 @click.option(
     "--set",
     "overrides",
     multiple=True,
     metavar="PATH=VALUE",
-    help="A setting of the experiment or its plan. Repeatable.",
+    help="Change a setting of the experiment or its plan. Repeatable.",
 )
 @change_option
+@click.option("--most", type=click.IntRange(min=1), default=1000, show_default=True, help="Maximum number of cases.")
 @click.option(
-    "--most", type=click.IntRange(min=1), default=1000, show_default=True, help="Refuse more cases than this."
+    "--switch-off", is_flag=True, help="FILE is a plan: run it with all traffic classes, then with each one left out."
 )
-@click.option("--switch-off", is_flag=True, help="FILE is a plan: run it with all classes, and with each left out.")
-@click.option("--csv", "csv_file", metavar="FILE", type=click.Path(dir_okay=False), help="Write a line per case.")
+@click.option(
+    "--csv",
+    "csv_file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write a CSV file with one line per case.",
+)
 @notify_option
 @json_option
 @quiet_option
 @store_option
 def sweep(
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     dry_run: bool,
     resume: str | None,
     fresh: bool,
@@ -93,18 +101,18 @@ def sweep(
     quiet: bool,
     store: Path | None,
 ) -> int:
-    """Do an experiment: all cases of FILE, each a run of its own.
+    """Run an experiment: all cases of FILE, each stored as a run.
 
-    FILE has a plan and what is varied: axes (all with all), zipped lists, named cases, levels between two measured
-    ends, exclusions, repeats. It may be another tool's, or after `--` its command line. A case that fails is kept as
-    such and the others go on.
+    FILE has a plan and its variations: axes (all combinations), zipped lists, named cases, levels between two measured
+    ends, exclusions, repeats. It may be another tool's file, or after `--` another tool's command line. A failed case
+    is recorded and the others continue.
     """
-    words, resume = _meant(words, resume, fresh)
+    args, resume = _meant(args, resume, fresh)
     channels, kept_in = channels_of(notify), store_of(store)
-    asked = _Asked(words, overrides, changes, most, switch_off)
-    prepared, kept = _prepared(asked, resume, kept_in)
+    request = _Request(args, overrides, changes, most, switch_off)
+    prepared, kept = _prepared(request, resume, kept_in)
     for note in () if quiet else prepared.notes:
-        say("note", note)
+        print_message("note", note)
     if dry_run:
         _print_dry_run(prepared, kept, as_json)
         return 0
@@ -113,26 +121,26 @@ def sweep(
     _write_csv(swept, csv_file)
     _printed(prepared, swept, kept_in, as_json)
     if channels and not swept.interrupted:
-        tell_of_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
+        notify_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
     return _exit_code(swept, kept_in)
 
 
-def _meant(words: tuple[str, ...], resume: str | None, fresh: bool) -> tuple[tuple[str, ...], str | None]:
+def _meant(args: tuple[str, ...], resume: str | None, fresh: bool) -> tuple[tuple[str, ...], str | None]:
     """What is named and what is resumed: `--resume FILE` is FILE with --resume."""
-    if resume and not words and Path(resume).is_file():
-        words, resume = (resume,), ""
-    if not words and not resume:
-        raise click.UsageError("which experiment? Name its file, or one to --resume")
+    if resume and not args and Path(resume).is_file():
+        args, resume = (resume,), ""
+    if not args and not resume:
+        raise click.UsageError("no experiment given: name its file, or one to --resume")
     if fresh and resume is not None:
-        raise click.UsageError("--fresh begins anew and --resume goes on: give one or the other")
-    return words, resume
+        raise click.UsageError("--fresh and --resume exclude each other")
+    return args, resume
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """What a command line names, and how it is changed."""
 
-    words: tuple[str, ...]
+    args: tuple[str, ...]
     overrides: tuple[str, ...]
     changes: tuple[str, ...]
     most: int
@@ -141,31 +149,31 @@ class _Asked:
     def prepared(self) -> "Prepared":
         from inferometer.conduct.prepare import prepare
 
-        if self.switch_off and len(self.words) > 1:
+        if self.switch_off and len(self.args) > 1:
             raise click.UsageError("--switch-off takes one plan")
-        said = _switching(self.words[0]) if self.switch_off else self.words
-        return prepare(said, self.overrides, self.most, self.changes)
+        source = _switching(self.args[0]) if self.switch_off else self.args
+        return prepare(source, self.overrides, self.most, self.changes)
 
 
-def _prepared(asked: _Asked, wanted: str | None, store: "Store") -> "tuple[Prepared, KeptExperiment | None]":
+def _prepared(request: _Request, wanted: str | None, store: "Store") -> "tuple[Prepared, KeptExperiment | None]":
     """The experiment, and the one that is resumed where that was asked."""
     from inferometer.conduct.prepare import kept_experiment, prepare_kept, unfinished
     from inferometer.errors import StoreError
 
-    if not asked.words:
+    if not request.args:
         assert wanted
         kept = kept_experiment(wanted, store)
-        return prepare_kept(kept, asked.most), kept
-    prepared = asked.prepared()
+        return prepare_kept(kept, request.most), kept
+    prepared = request.prepared()
     if wanted is None:
         return prepared, None
-    found = kept_experiment(wanted, store) if wanted else unfinished(prepared, store)
-    if found is None:
-        raise StoreError(f"{asked.words[0]}: no unfinished experiment of this file", "without --resume it begins")
-    overrides, changes = (tuple(found.definition.get(name) or ()) for name in ("overrides", "changes"))
-    if not asked.overrides and not asked.changes and (overrides or changes):
-        prepared = replace(asked, overrides=overrides, changes=changes).prepared()
-    return prepared, found
+    resumed = kept_experiment(wanted, store) if wanted else unfinished(prepared, store)
+    if resumed is None:
+        raise StoreError(f"{request.args[0]}: this file has no unfinished experiment", "start it without --resume")
+    overrides, changes = (tuple(resumed.definition.get(name) or ()) for name in ("overrides", "changes"))
+    if not request.overrides and not request.changes and (overrides or changes):
+        prepared = replace(request, overrides=overrides, changes=changes).prepared()
+    return prepared, resumed
 
 
 def _switching(plan: str) -> dict[str, Any]:
@@ -191,7 +199,9 @@ def _conducted(
 
     left = None if quiet or fresh or kept else unfinished(prepared, store)
     if left is not None:
-        say("note", f"experiment {left.id} of this file was not finished: --resume goes on with it, this is a new one")
+        print_message(
+            "note", f"experiment {left.id} of this file is unfinished: --resume continues it; this is a new one"
+        )
     folder = resume(prepared, kept, force=force) if kept else begin(prepared, store)
     live = LiveTable(len(prepared.cases))
     try:
@@ -218,7 +228,8 @@ def _print_dry_run(prepared: "Prepared", kept: "KeptExperiment | None", as_json:
     done = done_cases(kept, prepared) if kept else {}
     lines = expectations(prepared, kept)
     left = [case for case in prepared.cases if case.key not in done]
-    starts = server_starts(left, each_case=prepared.experiment.server.restart == "each-case")
+    each_case = prepared.experiment.server.restart == "each-case"
+    starts = 0 if prepared.experiment.time == "virtual" else server_starts(left, restart_every_case=each_case)
     expected = [(case.name, lines[case.key], case.key in done) for case in prepared.cases]
     if not as_json:
         print_dry_run(expected, starts, console())
@@ -241,13 +252,13 @@ def _print_waiting(prepared: "Prepared") -> None:
     if levels is None or not levels.count:
         return
     count, ends = sum(case.waits for case in prepared.cases), levels.measured
-    echo(f"{levels.path} of {count} cases is not known yet: it follows from what {ends} measure")
+    echo(f"{levels.path} of {count} cases is not known yet: it follows from the results of {ends}")
 
 
 def _check_csv(file: str | None) -> None:
     """Before hours of work, not after them."""
     if file is not None and not Path(file).parent.is_dir():
-        raise click.UsageError(f"--csv {file}: there is no folder {Path(file).parent}")
+        raise click.UsageError(f"--csv {file}: folder {Path(file).parent} does not exist")
 
 
 def _write_csv(swept: "Swept", file: str | None) -> None:
@@ -276,8 +287,13 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
         from inferometer.show.comparison import print_effects
 
         print_effects(comparisons(swept.rows, store), to)
+    if prepared.experiment.baseline:
+        from inferometer.conduct.strategies import changes_document
+        from inferometer.show.experiment import print_strategy_changes
+
+        print_strategy_changes(changes_document(prepared, swept.rows), to)
     to.print()
-    to.print(f"kept as     {swept.kept.id}")
+    to.print(f"stored as   {swept.kept.id}")
 
 
 def _exit_code(swept: "Swept", store: "Store") -> int:
@@ -285,20 +301,20 @@ def _exit_code(swept: "Swept", store: "Store") -> int:
     resume = f"inferometer sweep --resume {swept.kept.id}"
     if swept.left:
         of = len(swept.rows) + swept.left - swept.interrupted
-        say("warning", f"{swept.ended}; {swept.left} of {of} cases are left")
-        say("hint", f"go on with {resume}")
+        print_message("warning", f"{swept.ended}; {swept.left} of {of} cases are left")
+        print_message("hint", f"continue with {resume}")
         if not swept.interrupted:
             return INVALID
         return next((row.exit_code for row in swept.rows if row.exit_code == TERMINATED), interrupted_code())
     if failed := swept.failed:
-        say("error", f"{len(failed)} of {len(swept.rows)} cases failed")
-        say("hint", f"do them once more: {resume} --retry-failed")
+        print_message("error", f"{len(failed)} of {len(swept.rows)} cases failed")
+        print_message("hint", f"repeat them: {resume} --retry-failed")
         return UNREACHABLE if all(row.exit_code == UNREACHABLE for row in swept.rows) else INVALID
     missed = [row.name for row in swept.rows if row.exit_code == LIMIT_FAILED]
     if missed:
-        say("error", f"limits failed in {len(missed)} of {len(swept.rows)} cases: {', '.join(missed[:4])}")
+        print_message("error", f"limits failed in {len(missed)} of {len(swept.rows)} cases: {', '.join(missed[:4])}")
     invalid = [row.name for row in swept.rows if row.exit_code == INVALID]
     if invalid:
-        what = "not valid as a measurement, or not of a limit"
-        say("error", f"{what}, in {len(invalid)} of {len(swept.rows)} cases: {', '.join(invalid[:4])}")
+        what = "not valid as a measurement, or a limit could not be decided"
+        print_message("error", f"{what}, in {len(invalid)} of {len(swept.rows)} cases: {', '.join(invalid[:4])}")
     return LIMIT_FAILED if missed else INVALID if invalid else 0

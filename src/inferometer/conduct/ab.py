@@ -13,13 +13,14 @@ from inferometer.judge.compare import Comparison, everything, headline, named
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
 from inferometer.judge.ending import losses
 from inferometer.judge.identity import axes_text, identity, objections
-from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.measure.verdict import OURS
 from inferometer.plan.load import Stop
 from inferometer.plan.model import Plan
 from inferometer.plan.writing import to_mapping
 from inferometer.record.run import Run
 from inferometer.store.experiments import ExperimentFolder, new_experiment
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, open_store
 from inferometer.target.server import StartedServer, running
 from inferometer.workload.registry import new_nonce
@@ -53,7 +54,7 @@ class Compared:
 
     def document(self) -> dict[str, Any]:
         """As `--json` prints it."""
-        blocks = [{"pair": each.pair, "side": each.side, "run": each.run.id} for each in self.blocks]
+        blocks = [{"pair": block.pair, "side": block.side, "run": block.run.id} for block in self.blocks]
         return {
             **self.comparison.document(),
             "id": self.experiment,
@@ -85,11 +86,11 @@ def ab(
     on_block: Callable[[Block], None] | None = None,
 ) -> Compared:
     """Both plans in turns. Servers that they start run side by side from the first block to the last."""
-    asked = design or Design()
-    check(a, b, asked)
+    chosen = design or Design()
+    check(a, b, chosen)
     kept_in = open_store(store)
     kept_in.check_writable()
-    kept = new_experiment(kept_in.home, "ab", a.name, _definition(a, b, asked))
+    kept = new_experiment(kept_in.home, "ab", a.name, _definition(a, b, chosen))
     with ExitStack() as stack:
         servers = _servers(stack, {"a": a, "b": b}, kept.path, notes)
 
@@ -99,37 +100,38 @@ def ab(
         def done(block: Block) -> None:
             name = f"{block.pair} {block.side}"
             kept_in.set_case(block.run.id, kept.id, name)
-            kept.add({"name": name, "parameters": {"pair": block.pair, "side": block.side}, "run": block.run.id})
+            parameters = {"pair": block.pair, "side": block.side}
+            kept.add(ExperimentCase(name=name, parameters=parameters, run=block.run.id))
             if on_block is not None:
                 on_block(block)
 
         blocks: list[Block] = []
         try:
-            blocks.extend(in_turns(a, b, asked, measure, done))
+            blocks.extend(in_turns(a, b, chosen, measure, done))
         except TargetError as error:
             if blocks:  # it was there before
                 raise LostError(error.message, _kept_hint(blocks)) from error
             raise
-    return _finished(blocks, asked, kept)
+    return _finished(blocks, chosen, kept)
 
 
 def _finished(blocks: list[Block], design: Design, kept: ExperimentFolder) -> Compared:
-    found = replace(judged(blocks, design), experiment=kept.id)
-    kept.finish({name: value for name, value in found.document().items() if name != "schema"})
-    return found
+    result = replace(judged(blocks, design), experiment=kept.id)
+    kept.finish({name: value for name, value in result.document().items() if name != "schema"})
+    return result
 
 
 def check(a: Plan, b: Plan, design: Design) -> None:
     """What cannot be compared, said before anything is started."""
     mistakes = []
     if design.blocks < FEWEST_PAIRS:
-        mistakes.append(f"--blocks must be at least {FEWEST_PAIRS}: fewer pairs tell nothing, got {design.blocks}")
+        mistakes.append(f"--blocks must be at least {FEWEST_PAIRS}: fewer pairs show nothing, got {design.blocks}")
     differing = [name for name in ("workload", "load", "sampling", "traffic", "warmup") if _differ(a, b, name)]
-    mistakes += [f"a and b must be asked the same, but {name} differs" for name in differing]
+    mistakes += [f"A and B must have the same workload and load, but {name} differs" for name in differing]
     if mistakes:
-        raise PlanError(mistakes, "one PLAN says what both are asked: inferometer ab PLAN --a ... --b ...")
-    if any(each.load.type in ("stages", "replay", "ramp") for each in a.classes):
-        raise PlanError("a block is a piece of steady load: rates or concurrency, not stages, a ramp or a replay")
+        raise PlanError(mistakes, "use one PLAN for both sides: inferometer ab PLAN --a ... --b ...")
+    if any(traffic.load.type in ("stages", "replay", "ramp") for traffic in a.classes):
+        raise PlanError("a block needs a steady load: a rate or a concurrency, not stages, a ramp or a replay")
 
 
 def _differ(a: Plan, b: Plan, name: str) -> bool:
@@ -162,45 +164,46 @@ def in_turns(
 def block_plan(plan: Plan, block_s: float, pair: int) -> Plan:
     """A pair has a tape of its own: other requests at other times, the same for both sides."""
     stop = Stop(duration=block_s, drain=plan.stop.drain, errors=plan.stop.errors)
-    traffic = [each.model_copy(update={"stop": stop}) for each in plan.traffic]
+    traffic = [traffic_class.model_copy(update={"stop": stop}) for traffic_class in plan.traffic]
     return plan.model_copy(update={"stop": stop, "traffic": traffic, "seed": plan.seed + pair - 1, "outputs": []})
 
 
 def judged(blocks: Sequence[Block], design: Design | None = None) -> Compared:
     """Paired differences of each measure over the pairs, with Student's t; Holm over the measures. Pure."""
-    asked = design or Design()
-    left_out = _left_out(blocks, asked.blocks)
+    chosen = design or Design()
+    left_out = _left_out(blocks, chosen.blocks)
     pairs = [pair for pair in _pairs(blocks) if pair[0].pair not in left_out]
     before, after = [one.run for one, _ in pairs], [other.run for _, other in pairs]
     if len(pairs) < 2:
-        why = "; ".join(f"pair {pair}: {text}" for pair, text in left_out.items()) or "it was interrupted"
-        kind = LostError if any(losses(each.run) for each in blocks) else TargetError
-        raise kind(f"only {len(pairs)} of {asked.blocks} pairs can be compared: {why}", _kept_hint(blocks))
-    numbers = [[quantities(each.summary) for each in side] for side in (before, after)]
+        why = "; ".join(f"pair {pair}: {text}" for pair, text in left_out.items()) or "interrupted"
+        kind = LostError if any(losses(item.run) for item in blocks) else TargetError
+        raise kind(f"only {len(pairs)} of {chosen.blocks} pairs can be compared: {why}", _kept_hint(blocks))
+    basis = common_basis(run.summary for run in (*before, *after))
+    numbers = [[quantities(run.summary, basis) for run in side] for side in (before, after)]
     open_loop = before[0].summary.loop in ("open", "mixed")
     comparison = Comparison(
-        before=tuple(each.id for each in before),
-        after=tuple(each.id for each in after),
-        changes=tuple(paired_changes(numbers[0], numbers[1], asked, open_loop)),
+        before=tuple(item.id for item in before),
+        after=tuple(item.id for item in after),
+        changes=tuple(paired_changes(numbers[0], numbers[1], chosen, open_loop)),
         objections=tuple(objections(before, after)),
         design="paired tapes",
-        records=all(each.read_records is not None for each in (*before, *after)),
+        records=all(item.read_records is not None for item in (*before, *after)),
         history=0,
         axes=axes_text(identity(before[0]), identity(after[0])),
-        alpha=asked.alpha,
+        alpha=chosen.alpha,
     )
-    return Compared(comparison, list(blocks), left_out, asked.blocks, None)
+    return Compared(comparison, list(blocks), left_out, chosen.blocks, None)
 
 
 def _kept_hint(blocks: Sequence[Block]) -> str:
-    return f"the blocks are kept: inferometer show {blocks[0].run.id}" if blocks else "no block was done"
+    return f"the blocks are stored: inferometer show {blocks[0].run.id}" if blocks else "no block was completed"
 
 
 def _pairs(blocks: Sequence[Block]) -> list[tuple[Block, Block]]:
     """A with its B, in the order of the pairs."""
-    found = {(each.pair, each.side): each for each in blocks}
-    numbers = sorted({each.pair for each in blocks})
-    return [(found[n, "a"], found[n, "b"]) for n in numbers if (n, "a") in found and (n, "b") in found]
+    by_side = {(block.pair, block.side): block for block in blocks}
+    numbers = sorted({block.pair for block in blocks})
+    return [(by_side[n, "a"], by_side[n, "b"]) for n in numbers if (n, "a") in by_side and (n, "b") in by_side]
 
 
 def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
@@ -208,16 +211,16 @@ def _left_out(blocks: Sequence[Block], planned: int) -> dict[int, str]:
     failures, is what is compared. Where lateness would leave too few, all are compared and called invalid."""
     cut: dict[int, str] = {}
     late: dict[int, str] = {}
-    for each in blocks:
-        wrong = [reason.text for reason in each.run.doubts if reason.code in OURS and reason.status == "invalid"]
-        if each.run.state in ("interrupted", "partial"):
-            cut[each.pair] = f"{each.side} was {each.run.state}"
-        elif lost := losses(each.run):
-            cut[each.pair] = f"{each.side}: {lost[0]}"
-        elif not each.run.summary.measures:
-            cut[each.pair] = f"{each.side} answered nothing"
+    for block in blocks:
+        wrong = [reason.sentence for reason in block.run.doubts if reason.code in OURS and reason.status == "invalid"]
+        if block.run.state in ("interrupted", "partial"):
+            cut[block.pair] = f"{block.side} was {block.run.state}"
+        elif lost := losses(block.run):
+            cut[block.pair] = f"{block.side}: {lost[0]}"
+        elif not block.run.summary.measures:
+            cut[block.pair] = f"{block.side} answered nothing"
         elif wrong:
-            late.setdefault(each.pair, f"{each.side}: {wrong[0]}")
+            late.setdefault(block.pair, f"{block.side}: {wrong[0]}")
     left = {pair for pair in range(1, planned + 1) if pair not in cut and pair not in late}
     return dict(sorted((late | cut).items())) if len(left) >= FEWEST_PAIRS else cut
 
@@ -233,13 +236,13 @@ def paired_changes(before: Numbers, after: Numbers, design: Design, open_loop: b
 
 
 def _known_to_all(numbers: Numbers) -> dict[str, Quantity]:
-    return {key: each for key, each in numbers[0].items() if all(key in other for other in numbers[1:])}
+    return {key: quantity for key, quantity in numbers[0].items() if all(key in other for other in numbers[1:])}
 
 
 def _sides(key: str, before: Numbers, after: Numbers) -> Sides:
     first = before[0][key]
     title = first.title if first.statistic is None else f"{first.title} {first.statistic}"
-    values = [tuple(each[key].value for each in side) for side in (before, after)]
+    values = [tuple(numbers[key].value for numbers in side) for side in (before, after)]
     return Sides(key, title, first.unit, first.direction, values[0], values[1], pairs=True)
 
 
@@ -251,35 +254,36 @@ def _servers(
 ) -> dict[Side, StartedServer | None]:
     """Started one after the other, running side by side: starting them anew for each block would take longer than the
     block, and measure a cold server."""
-    found: dict[Side, StartedServer | None] = {"a": None, "b": None}
-    say = notes or (lambda _text: None)
+    servers: dict[Side, StartedServer | None] = {"a": None, "b": None}
+    notify = notes or (lambda _text: None)
     for side, plan in plans.items():
         if plan.server is None:
             continue
         try:
-            found[side] = stack.enter_context(
+            servers[side] = stack.enter_context(
                 running(
                     plan.server,
                     folder,
                     target=plan.target,
-                    say=say,
+                    notify=notify,
                     holder=folder.name,
                     log=folder / f"{side}.log",
                     shared=True,
                 )
             )
         except TargetError as error:
-            if side == "a" or found["a"] is None:
+            if side == "a" or servers["a"] is None:
                 raise
-            raise TargetError(f"b beside a: {error.message}", _beside_hint(error)) from None
-    return found
+            raise TargetError(f"b beside a: {error.message}", _both_servers_hint(error)) from None
+    return servers
 
 
-def _beside_hint(error: TargetError) -> str:
-    told = f"{error.hint}; " if error.hint else ""
+def _both_servers_hint(error: TargetError) -> str:
+    prefix = f"{error.hint}; " if error.hint else ""
     return (
-        f"{told}both servers run at once: give each its own GPUs (--set-b server.env.CUDA_VISIBLE_DEVICES=1); "
-        "where only one fits, measure each several times: inferometer compare a1,a2,a3 b1,b2,b3"
+        f"{prefix}both servers run at the same time: give each its own GPUs "
+        "(--set-b server.env.CUDA_VISIBLE_DEVICES=1); if only one fits, measure each several times: "
+        "inferometer compare a1,a2,a3 b1,b2,b3"
     )
 
 

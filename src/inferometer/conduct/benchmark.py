@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from inferometer.errors import DataError, PlanError, TargetError
 from inferometer.measure.custom import EXPECTED, documents_in, measures_in, summary_of
 from inferometer.observe.environment import environment
@@ -25,6 +27,8 @@ from inferometer.plan.known_secrets import redactor_of, starred_in
 from inferometer.plan.model import Plan
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import redacted_text
+from inferometer.record.encoding import environment_document, environment_from
+from inferometer.record.environment import BenchmarkEnd
 from inferometer.record.run import Run, State
 from inferometer.record.sanitize import harmless
 from inferometer.record.summary import Summary
@@ -39,7 +43,7 @@ from inferometer.wire.child import python_command
 MOST_LOG = 4 * 2**20  # bytes kept of each output, the last ones
 MOST_RESULT = 64 * 2**20  # bytes of JSON that are read
 GRACE_S = 2.0  # to end by itself after INT, and again after TERM
-LINES_TOLD = 5
+LINES_SHOWN = 5
 LOOK_S = 0.02
 OUT, ERR = "stdout.log", "stderr.log"
 
@@ -66,12 +70,13 @@ def run_benchmark(
     started = datetime.now(UTC)
     ended = _executed(benchmark, echo)
     summary, reasons = _judged(benchmark, ended)
-    about = {"exit_code": ended.code, "took_s": round(ended.took_s, 6), "ended": ended.how}
+    about = BenchmarkEnd(exit_code=ended.code, took_s=round(ended.took_s, 6), ended=ended.how)
+    where = structs.replace(environment(Plan()), benchmark=about)
     return keep(
         kept_in,
         kind="benchmark",
         plan=written(benchmark),
-        environment=environment(Plan()) | {"benchmark": about} | dict(tags or {}),
+        environment=environment_from(environment_document(where) | dict(tags or {})),
         summary=summary,
         verdict=judged(reasons),
         started=started,
@@ -99,7 +104,7 @@ def _executed(benchmark: Benchmark, echo: bool) -> Ended:
         code, how, took_s = _run(benchmark, argv, place, redactor if echo else None)
         out, err = _kept(place / OUT, redactor), _kept(place / ERR, redactor)
         if benchmark.python and code == NOT_FOUND:
-            raise PlanError(_end_of(err)[-1] if _end_of(err) else f"{benchmark.python}: there is no such function")
+            raise PlanError(_end_of(err)[-1] if _end_of(err) else f"{benchmark.python}: function not found")
         result = _result(file, before, place / OUT)
         return Ended(code, took_s, how, out, err, None if result is None else redactor.hide(result))
 
@@ -163,7 +168,7 @@ def _started(benchmark: Benchmark, argv: list[str], place: Path, token: str) -> 
 
 def _not_started(benchmark: Benchmark, argv: list[str], error: OSError) -> TargetError:
     if benchmark.folder is not None and not Path(benchmark.folder).is_dir():
-        return TargetError(f"{benchmark.title}: there is no folder {benchmark.folder}")
+        return TargetError(f"{benchmark.title}: folder {benchmark.folder} does not exist")
     hint = "is it spelled right, on PATH and executable?"
     return TargetError(f"{argv[0]}: could not be started: {(error.strerror or str(error)).lower()}", hint)
 
@@ -214,7 +219,7 @@ def _result(file: Path | None, before: int | None, out: Path) -> str | None:
         return written_by_it.read().decode("utf-8", "replace")
 
 
-# -- what it said ------------------------------------------------------------------------------------------------
+# -- its output --------------------------------------------------------------------------------------------------
 
 
 def _judged(benchmark: Benchmark, ended: Ended) -> tuple[Summary, list[Reason]]:
@@ -233,16 +238,16 @@ def _judged(benchmark: Benchmark, ended: Ended) -> tuple[Summary, list[Reason]]:
 def _document(benchmark: Benchmark, ended: Ended) -> Any:
     if ended.result is None:
         raise DataError(f"the file was not written, expected {EXPECTED}{_printed(ended)}")
-    found = documents_in(ended.result)
-    if found is None:
+    documents = documents_in(ended.result)
+    if documents is None:
         raise DataError(f"no JSON in it, expected {EXPECTED}{_printed(ended)}")
-    return found
+    return documents
 
 
 def _of_end(benchmark: Benchmark, ended: Ended) -> Iterator[Reason]:
     if ended.how == "timeout":
         limit = duration_text(benchmark.timeout)
-        yield _reason("timeout", f"{benchmark.title} took longer than {limit} and was ended{_printed(ended)}")
+        yield _reason("timeout", f"{benchmark.title} took longer than {limit} and was stopped{_printed(ended)}")
     elif ended.how == "interrupted":
         yield _reason("interrupted", f"{benchmark.title} was interrupted after {duration_text(ended.took_s)}")
     elif ended.code:
@@ -267,4 +272,4 @@ def _printed(ended: Ended) -> str:
 
 def _end_of(text: bytes) -> list[str]:
     lines = [line.rstrip()[:200] for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-LINES_TOLD:]
+    return lines[-LINES_SHOWN:]

@@ -1,35 +1,31 @@
 """The conductor of a calibration: our own client is driven at the metronome over numbers of streams and event rates,
-and what it recorded is compared with what was sent. The curve is kept per machine; `measure.accuracy` reads it.
+and what it recorded is compared with what was sent. `conduct.curves` keeps the curve, `measure.accuracy` reads it.
 """
 
-import hashlib
-import os
-import platform
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import orjson
+from msgspec import structs
 
-from inferometer import __version__
+from inferometer.conduct.curves import keep_curve as keep_curve
+from inferometer.conduct.curves import machine
 from inferometer.load.shard import ShardJob, ShardReport, run_shard
 from inferometer.plan.model import Plan
+from inferometer.record.calibration import CalibrationPoint, Curve
 from inferometer.record.columns import Records
-from inferometer.record.files import replacing, told
 from inferometer.record.gather import read_logs
 from inferometer.simulator.metronome_events import MODEL
 from inferometer.simulator.metronome_process import RunningMetronome, Truth, compare, quantile_s, running_metronome
+from inferometer.vocabulary import duration_text
 
-SCHEMA = "inferometer/calibration/1"
 FIRST_S = 0.05
 METRONOME_PER_S = 200_000  # events that the metronome sends on one core
 ALLOWANCE_NS = 100_000  # of the way from send to receive on loopback, when counting reads inside their uncertainty
 
-Curve = dict[str, Any]
 Progress = Callable[[str], None]
 
 
@@ -65,11 +61,12 @@ def calibrate(
     progress: Progress | None = None,
     store: Path | None = None,
 ) -> Curve:
-    """Measure this machine's curve, about 45 s, or 4 s when quick; kept when a store is given."""
-    say = progress or (lambda _text: None)
+    """Measure this machine's curve, about 45 s, or 4 s when quick; kept when a folder is given for it."""
+    on_progress = progress or (lambda _text: None)
     measured = []
     for number, point in enumerate(points := points or (QUICK if quick else FULL), 1):
-        say(f"calibrating {number}/{len(points)}: {point.streams} streams, a token each {point.interval_s * 1e3:g} ms")
+        pace = f"{point.streams} streams, one token every {duration_text(point.interval_s)}"
+        on_progress(f"calibrating {number}/{len(points)}: {pace}")
         measured.append(measure_point(point))
     curve = curve_of(measured)
     if store is not None:
@@ -77,40 +74,27 @@ def calibrate(
     return curve
 
 
-def curve_of(points: list[dict[str, Any]]) -> Curve:
+def curve_of(points: Sequence[CalibrationPoint]) -> Curve:
     """The points, where and when they were made, and the most events per second that the client kept up with: its
     limit where it fell behind at more, else a number that its limit is not below."""
-    points = [point | {"metronome_late": _metronome_late(point)} for point in points]
-    kept_up = [point["events_per_s"] for point in points if _kept_up(point)]
-    fell_behind = [point["events_per_s"] for point in points if not _kept_up(point) and not point["metronome_late"]]
-    return {
-        "schema": SCHEMA,
-        "machine": machine(),
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "points": points,
-        "ceiling_events_per_s": max(kept_up, default=None),
-        "ceiling_is_at_least": bool(kept_up) and max(fell_behind, default=0.0) <= max(kept_up),
-    }
+    points = [structs.replace(point, metronome_late=point.sent_late()) for point in points]
+    kept_up = [point.events_per_s for point in points if point.kept_up()]
+    fell_behind = [point.events_per_s for point in points if not point.kept_up() and not point.metronome_late]
+    return Curve(
+        machine=machine(),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        points=points,
+        ceiling_events_per_s=max(kept_up, default=None),
+        ceiling_is_at_least=bool(kept_up) and max(fell_behind, default=0.0) <= max(kept_up),
+    )
 
 
-def _kept_up(point: dict[str, Any]) -> bool:
-    """Errors above a token interval mean that reads wait for their turn."""
-    error = point["read_error_p99"]
-    return error is not None and error <= point["interval"]
-
-
-def _metronome_late(point: dict[str, Any]) -> bool:
-    """Whether the metronome itself could not send in time: what the client missed is then not its own limit."""
-    late = point.get("metronome_late_p99")
-    return late is not None and late > point["interval"]
-
-
-def measure_point(point: Point) -> dict[str, Any]:
+def measure_point(point: Point) -> CalibrationPoint:
     """Run the real client at the metronome, in this process, and compare."""
     with running_metronome(FIRST_S, point.interval_s) as metronome, tempfile.TemporaryDirectory() as folder:
         report, records = drive(point, metronome, Path(folder) / "calibration.log")
         truth = metronome.truth()
-    return {"streams": point.streams, "interval": point.interval_s, **facts_of_point(report, records, truth)}
+    return compared_point(point, report, records, truth)
 
 
 def drive(point: Point, metronome: RunningMetronome, log: Path) -> tuple[ShardReport, Records]:
@@ -133,69 +117,22 @@ def plan_of(point: Point, url: str) -> Plan:
     )
 
 
-def facts_of_point(report: ShardReport, records: Records, truth: Truth) -> dict[str, Any]:
-    """Errors in seconds, as absolute values: early is as wrong as late."""
+def compared_point(point: Point, report: ShardReport, records: Records, truth: Truth) -> CalibrationPoint:
     compared = compare(records, truth)
     first, reads = np.abs(compared.request_error), np.abs(compared.read_error)
     inside = compared.inside(ALLOWANCE_NS)
-    return {
-        "events": len(truth.sent_at),
-        "events_per_s": truth.events_per_s(),
-        "ttft_error_p50": quantile_s(first, 0.5),
-        "ttft_error_p99": quantile_s(first, 0.99),
-        "read_error_p50": quantile_s(reads, 0.5),
-        "read_error_p99": quantile_s(reads, 0.99),
-        "inside_share": float(inside.mean()) if len(inside) else None,
-        "unmatched": compared.unmatched,
-        "cpu_s_per_million": report.cpu_s / len(truth.sent_at) * 1e6 if len(truth.sent_at) else None,
-        "stamps": report.stamps,
-        "metronome_late_p99": quantile_s(truth.lateness(), 0.99),
-    }
-
-
-# -- where curves are kept --------------------------------------------------------------------------------------
-
-
-def machine() -> dict[str, Any]:
-    """What the instrument's error depends on: another CPU, kernel, Python or version needs its own curve."""
-    return {
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "inferometer": __version__,
-    }
-
-
-def calibration_path(store: Path) -> Path:
-    """Where the curve of this machine is kept: a store may be shared by several."""
-    fingerprint = hashlib.sha256(orjson.dumps(machine(), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
-    return store / "calibration" / f"{fingerprint}.json"
-
-
-def load_curve(store: Path) -> Curve | None:
-    """The curve of this machine; None when there is none yet, or none that can be read."""
-    try:
-        curve = orjson.loads(calibration_path(store).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return curve if isinstance(curve, dict) and curve.get("schema") == SCHEMA else None
-
-
-def keep_curve(curve: Curve, store: Path) -> Path:
-    """In place of the one before, which is gone only when the new one is whole."""
-    path = calibration_path(store)
-    with told(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as draft:
-        draft.write_bytes(orjson.dumps(curve, option=orjson.OPT_INDENT_2))
-    return path
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    return CalibrationPoint(
+        streams=point.streams,
+        interval=point.interval_s,
+        events=len(truth.sent_at),
+        events_per_s=truth.events_per_s(),
+        ttft_error_p50=quantile_s(first, 0.5),
+        ttft_error_p99=quantile_s(first, 0.99),
+        read_error_p50=quantile_s(reads, 0.5),
+        read_error_p99=quantile_s(reads, 0.99),
+        inside_share=float(inside.mean()) if len(inside) else None,
+        unmatched=compared.unmatched,
+        cpu_s_per_million=report.cpu_s / len(truth.sent_at) * 1e6 if len(truth.sent_at) else None,
+        stamps=report.stamps,
+        metronome_late_p99=quantile_s(truth.lateness(), 0.99),
+    )

@@ -3,7 +3,8 @@
 Which runs count as repeats, as history or as accepted is decided here and nowhere else.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from inferometer.errors import StoreError
@@ -11,8 +12,9 @@ from inferometer.judge.changes import MAGNITUDE, MAX_P
 from inferometer.judge.check import check, check_against, confirm
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.compare import Comparison, compare
-from inferometer.judge.effect import ALPHA, MARGIN
+from inferometer.judge.effect import ALPHA, ENOUGH_DOF, MARGIN
 from inferometer.judge.identity import identity
+from inferometer.judge.spread import Spread, learned_spread
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
@@ -22,26 +24,28 @@ from inferometer.store.store import Place, Store, open_store
 
 ACCEPTED = "accepted"  # the tag of a run from which on things are as they should be
 MOST_HISTORY = 200  # runs; the baseline is made of the last 50
+MOST_LEARNED = 500  # runs of other lines of history, from which the spread between runs is learned
+LEARNED = ("ttft.p50", "ttft.p99", "tpot.mean", "e2e.p50", "output_rate", "request_rate")
 
 Measure = Callable[[Plan], Run]  # how a confirming run is made
 
 
-def runs_named(said: str, store: Place = None) -> list[Run]:
+def runs_named(names: str, store: Place = None) -> list[Run]:
     """`a1,a2,a3`: each a run, a tag (all runs that have it), or `baseline:NAME`."""
     place = open_store(store)
-    parts = [part.strip() for part in said.split(",") if part.strip()]
+    parts = [part.strip() for part in names.split(",") if part.strip()]
     if not parts:
-        raise StoreError(f"no run in {said!r}", "write an id, a tag, or several with commas between them")
-    found = {run.id: run for part in parts for run in _named(part, place)}
-    return list(found.values())
+        raise StoreError(f"no run in {names!r}", "name an id, a tag, or a comma-separated list")
+    runs = {run.id: run for part in parts for run in _named(part, place)}
+    return list(runs.values())
 
 
-def _named(said: str, store: Store) -> list[Run]:
-    if said == "baseline" or said.startswith("baseline:"):
-        return [_baseline(said.partition(":")[2], store)]
-    group = [] if "/" in said else store.runs(tag=said)
+def _named(name: str, store: Store) -> list[Run]:
+    if name == "baseline" or name.startswith("baseline:"):
+        return [_baseline(name.partition(":")[2], store)]
+    group = [] if "/" in name else store.runs(tag=name)
     if not group:
-        return [store.load(said)]
+        return [store.load(name)]
     return [store.load(entry.id) for entry in reversed(group)]
 
 
@@ -51,7 +55,7 @@ def _baseline(name: str, store: Store) -> Run:
     if not name and len(known) == 1:
         name = next(iter(known))
     elif not name and known and "main" not in known:
-        raise StoreError(f"there are {len(known)} baselines: {', '.join(sorted(known))}", "say which: baseline:NAME")
+        raise StoreError(f"there are {len(known)} baselines: {', '.join(sorted(known))}", "name one: baseline:NAME")
     return store.load(store.baseline(name or "main").id)
 
 
@@ -61,23 +65,25 @@ def history_of(run: Run, store: Place = None, *, most: int = MOST_HISTORY) -> li
     place = open_store(store)
     until = [Condition("started", "<=", run.started_at)] if run.started_at else []
     entries = place.runs(most + 1, where=until, sort="-started", identity=identity(run))
-    fine = [each for each in entries if each.id != run.id and each.state in ("complete", "interrupted")]
-    return _readable([each for each in reversed(fine) if each.verdict != "invalid"], place)[-most:]
+    fine = [entry for entry in entries if entry.id != run.id and entry.state in ("complete", "interrupted")]
+    return _readable([entry for entry in reversed(fine) if entry.verdict != "invalid"], place)[-most:]
 
 
 def _readable(entries: Sequence[Entry], store: Store) -> list[Run]:
-    found = []
+    runs = []
     for entry in entries:
         with suppress(StoreError):  # on another machine, or deleted just now
-            found.append(store.load(entry.id))
-    return [run for run in found if run.verdict is not None]
+            runs.append(store.load(entry.id))
+    return [run for run in runs if run.verdict is not None]
 
 
 def repeats_of(run: Run, store: Place = None) -> list[Run]:
     """The run with all others of its identity, versions and commit that are valid."""
     place, axes = open_store(store), identity(run).axes
-    entries = [each for each in place.history(identity(run)) if each.state == "complete" and each.verdict != "invalid"]
-    same = {each.id: each for each in _readable(entries, place) if identity(each).axes == axes}
+    entries = [
+        other for other in place.history(identity(run)) if other.state == "complete" and other.verdict != "invalid"
+    ]
+    same = {other.id: other for other in _readable(entries, place) if identity(other).axes == axes}
     return list((same | {run.id: run}).values())
 
 
@@ -91,16 +97,62 @@ def compare_runs(
     repeats: bool = False,
     alpha: float = ALPHA,
     margin: float = MARGIN,
+    assume_spread: float | None = None,
 ) -> Comparison:
     """What `inferometer compare` does: the sides by name, with what earlier runs tell of how much runs differ."""
     place = open_store(store)
-    sides = [runs_named(said, place) for said in (before, after)]
+    sides = [runs_named(side, place) for side in (before, after)]
     if repeats:
         sides = [list({one.id: one for run in side for one in repeats_of(run, place)}.values()) for side in sides]
-    few = sum(map(len, sides)) - 2 < 8
-    past = history_of(_newest(sides[0]), place) if few else []
-    options = {"measures": measures, "every": every, "alpha": alpha, "margin": margin}
-    return compare(sides[0], sides[1], history=past, **options)  # type: ignore[arg-type]
+    return compare_sides(
+        sides[0],
+        sides[1],
+        place,
+        measures=measures,
+        every=every,
+        alpha=alpha,
+        margin=margin,
+        assume_spread=assume_spread,
+    )
+
+
+def compare_sides(
+    before: Sequence[Run],
+    after: Sequence[Run],
+    store: Place = None,
+    *,
+    measures: Sequence[str] = (),
+    every: bool = False,
+    alpha: float = ALPHA,
+    margin: float = MARGIN,
+    assume_spread: float | None = None,
+) -> Comparison:
+    """What every comparison of kept runs is made by, in terminal, pages and reports. Where the sides are too few to
+    tell how much runs differ, earlier runs tell it, or it is assumed."""
+    few = len(before) + len(after) - 2 < ENOUGH_DOF
+    past = history_of(_newest(before), store) if few else []
+    return compare(
+        before,
+        after,
+        history=past,
+        measures=measures,
+        every=every,
+        alpha=alpha,
+        margin=margin,
+        spread=assumed_spread(before[0], open_store(store), assume_spread) if few else None,
+    )
+
+
+def assumed_spread(run: Run, store: Store, wanted: float | None = None) -> Spread:
+    """How much runs are assumed to differ where these do not tell: as wanted, else as the other lines of history in
+    this store do, else by a rule of thumb. Tails differ twice as much."""
+    if wanted is not None:
+        return Spread(wanted, 2 * wanted)
+    own, lines = identity(run).key, defaultdict[str, list[Mapping[str, float]]](list)
+    for entry in store.runs(MOST_LEARNED, sort="-started", numbers=LEARNED):
+        if entry.state == "complete" and entry.verdict != "invalid" and entry.identity not in (None, own):
+            lines[str(entry.identity)].append(entry.values)
+    return learned_spread(line[::-1] for line in lines.values())
 
 
 def _newest(runs: Sequence[Run]) -> Run:
@@ -117,16 +169,18 @@ def check_run(
     magnitude: float = MAGNITUDE,
     again: Measure | None = None,
     plan: Plan | None = None,
+    assume_spread: float | None = None,
 ) -> CheckResult:
     """What `inferometer check` does. With `again` a run that looks worse is made once more, by `plan` or by its own,
     and is worse only if both are. Without a `p_value`: 0.001 against history, 0.05 against runs that are named."""
     place = open_store(store)
     run = place.load(wanted)
-    found = _checked(run, place, against, measures, p_value, magnitude, again is not None)
-    if again is None or found.word != "worse":
-        return found
+    spread = assumed_spread(run, place, assume_spread)
+    result = _checked(run, place, against, measures, p_value, magnitude, again is not None, spread)
+    if again is None or result.status != "worse":
+        return result
     second = again(plan or plan_from(run.plan, where=run.id))
-    return confirm(found, _checked(second, place, against, measures, p_value, magnitude, True, but=run))
+    return confirm(result, _checked(second, place, against, measures, p_value, magnitude, True, spread, but=run))
 
 
 def _checked(
@@ -137,6 +191,7 @@ def _checked(
     p_value: float | None,
     magnitude: float,
     twice: bool,
+    spread: Spread,
     but: Run | None = None,
 ) -> CheckResult:
     """`but` is a run that is not among those before this one: the one that it confirms. Where two runs have to agree
@@ -145,11 +200,12 @@ def _checked(
     if against == "history":
         level = MAX_P if p_value is None else p_value
         look = level**0.5 if twice else level
-        options = {"measures": measures, "p_value": level, "magnitude": magnitude, "first_look": look}
+        options = {"measures": measures, "p_value": level, "magnitude": magnitude, "first_look": look, "spread": spread}
         return check(past, run, accepted=accepted_runs(store), **options)  # type: ignore[arg-type]
     pinned = runs_named(against, store)
-    found = compare(pinned, [run], history=past, measures=measures, alpha=ALPHA if p_value is None else p_value)
-    return check_against(found, run, against, magnitude)
+    level = ALPHA if p_value is None else p_value
+    comparison = compare(pinned, [run], history=past, measures=measures, alpha=level, spread=spread)
+    return check_against(comparison, run, against, magnitude)
 
 
 def accepted_runs(store: Place = None) -> set[str]:

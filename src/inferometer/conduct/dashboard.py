@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from inferometer.conduct.compare import history_of
+from inferometer.conduct.compare import compare_sides
 from inferometer.conduct.run import partial_run
 from inferometer.errors import InferometerError, MissingExtra, PlanError
-from inferometer.judge.compare import Comparison, compare
+from inferometer.judge.compare import Comparison
 from inferometer.record.run import Run
 from inferometer.show.dashboard.access import is_loopback
 from inferometer.show.dashboard.answers import Answers
 from inferometer.show.dashboard.live import LiveRuns
 from inferometer.show.site.building import Built, build_site
-from inferometer.store.store import Place, Store, open_store
+from inferometer.store.store import Place, open_store
 
 # -- dashboard -------------------------------------------------------------------------------------------------------
 
-FEW = 8  # degrees of freedom below which earlier runs are asked how much runs differ
+SHUTDOWN_S = 0.4  # answers that are nearly there are still given
 
 
 def answers_of(store: Place = None) -> Answers:
@@ -28,17 +28,9 @@ def answers_of(store: Place = None) -> Answers:
     place = open_store(store)
 
     def compared(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], every: bool) -> Comparison:
-        return _compared(before, after, measures, every, place)
+        return compare_sides(before, after, place, measures=measures, every=every)
 
     return Answers(place, compared, LiveRuns(lambda run: partial_run(run, place)))
-
-
-def _compared(
-    before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], every: bool, store: Store
-) -> Comparison:
-    few = len(before) + len(after) - 2 < FEW
-    past = history_of(max(before, key=lambda run: run.started_at), store) if few else []
-    return compare(before, after, history=past, measures=measures, every=every)
 
 
 def new_token() -> str:
@@ -56,7 +48,7 @@ def serve_dashboard(
 ) -> None:
     """Until it is interrupted. `ready` is told the address, with the port that was free where 0 was asked for."""
     if token is None and not is_loopback(host):
-        raise PlanError(f"{host}: a dashboard that others can reach needs a token")
+        raise PlanError(f"{host}: a dashboard that is reachable from other machines needs a token")
     try:
         import uvicorn
 
@@ -65,7 +57,8 @@ def serve_dashboard(
         raise MissingExtra("the dashboard", "dashboard") from None
     app = made_app(answers_of(store), token=token, write=write)
     with _listening(host, port) as listener:
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
+        config = uvicorn.Config(app, log_level="critical", access_log=False, server_header=False, lifespan="off")
+        config.timeout_graceful_shutdown = SHUTDOWN_S  # type: ignore[assignment]  # passed on to asyncio: a part of 1 s
         server = uvicorn.Server(config)
         ready(_address(listener, host))
         with suppress(KeyboardInterrupt):
@@ -79,7 +72,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         hint = "choose another port: --port 0 takes any that is free"
         raise InferometerError(
-            f"{host}:{port}: cannot be listened on: {(error.strerror or str(error)).lower()}", hint
+            f"{host}:{port}: cannot listen: {(error.strerror or str(error)).lower()}", hint
         ) from None
     return listener
 

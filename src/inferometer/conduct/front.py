@@ -14,8 +14,9 @@ from inferometer.conduct.prepare import begin, prepare, resume, unfinished
 from inferometer.conduct.report import report as write_report
 from inferometer.conduct.run import Notes
 from inferometer.conduct.run import run as measure
-from inferometer.conduct.search import STEP_S, Searched
+from inferometer.conduct.search import Searched, own_start
 from inferometer.conduct.search import search as search_load
+from inferometer.conduct.simulate import simulate as simulated
 from inferometer.conduct.sweep import Swept
 from inferometer.conduct.sweep import sweep as do_cases
 from inferometer.errors import PlanError, StoreError
@@ -24,7 +25,7 @@ from inferometer.exchange.importing.importer import import_file as import_result
 from inferometer.judge.check_result import CheckResult
 from inferometer.judge.compare import Comparison
 from inferometer.judge.compare import compare as compare_groups
-from inferometer.judge.search import Bounds
+from inferometer.judge.search import WITHIN, Bounds
 from inferometer.load.shard import Watch
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.offline import EngineChoice, LatencyPlan, ThroughputPlan
@@ -33,7 +34,6 @@ from inferometer.plan.overrides import Flags
 from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
 from inferometer.record.run import Run
-from inferometer.simulator.virtual import simulated_run
 from inferometer.store.store import Place, open_store
 from inferometer.vocabulary import percent, seconds
 
@@ -87,15 +87,15 @@ def run(
 
 def simulate(plan: PlanLike = None, *, settings: Sequence[str] = (), **flags: Any) -> Run:
     """The same plan against the simulator in virtual time: an hour of load in seconds; not kept."""
-    return simulated_run(make_plan(plan, settings=settings, **flags))
+    return simulated(make_plan(plan, settings=settings, **flags))
 
 
 def search(
     plan: PlanLike = None,
     *,
     over: Literal["rate", "concurrency"] = "rate",
-    step: str | float = STEP_S,
-    within: str | float = 0.03,
+    step: str | float | None = None,
+    within: str | float | None = None,
     steps: int = 12,
     budget: str | float | None = None,
     least: float | None = None,
@@ -105,19 +105,21 @@ def search(
     settings: Sequence[str] = (),
     **flags: Any,
 ) -> Searched:
-    """The most load that keeps the plan's limits; every load that is tried is a run of its own."""
+    """The most load that keeps the plan's limits; every load that is tried is a run of its own. It starts where a probe
+    of two seconds says, or at the `rate` (or `concurrency`) that is given here."""
     made = make_plan(plan, settings=settings, **flags)
-    start = float((made.load.rate or 1.0) if over == "rate" else (made.load.concurrency or 8))
     bounds = Bounds(
-        start=start,
-        least=least if least is not None else (start / 1000 if over == "rate" else 1.0),
-        most=most if most is not None else start * 1000,
-        within=percent(within) if isinstance(within, str) else within,
+        start=None if flags.get(over) is None else own_start(made, over),
+        least=least or 0.0,
+        most=float("inf") if most is None else most,
+        within=percent(within) if isinstance(within, str) else within or WITHIN,
+        any_width=budget is not None and within is None,
         steps=steps,
         budget_s=float("inf") if budget is None else seconds(budget),
         whole=over == "concurrency",
     )
-    return search_load(made, bounds, axis=over, step_s=seconds(step), store=store, notes=notes)
+    step_s = None if step is None else seconds(step)
+    return search_load(made, bounds, axis=over, step_s=step_s, store=store, notes=notes)
 
 
 def sweep(
@@ -173,7 +175,7 @@ def check(run: Run | str = "latest", *, against: str = "history", store: Place =
 
 def report(*runs: Run | str, output: str | Path | None = None, store: Place = None) -> list[Path]:
     """What runs or an experiment show, as one file: `.html`, `.md`, `.csv` or `.xlsx` by the suffix of `output`."""
-    names = [_name(each) for each in runs] or ["latest"]
+    names = [_name(run) for run in runs] or ["latest"]
     return write_report(names, Path(output) if output else None, store)
 
 
@@ -194,5 +196,5 @@ def _name(run: Run | str) -> str:
     if isinstance(run, str):
         return run
     if run.folder is None:
-        raise StoreError(f"the run {run.id!r} is not kept", "inferometer.run keeps its runs; simulate does not")
+        raise StoreError(f"the run {run.id!r} is not stored", "inferometer.run stores its runs; simulate does not")
     return run.id

@@ -4,11 +4,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from inferometer.documents.json_text import json_value
 from inferometer.errors import InferometerError, PlanError, TargetError
@@ -29,8 +31,16 @@ from inferometer.record.verdict import Verdict
 from inferometer.store.save import keep
 from inferometer.store.store import Place, Store, open_store
 from inferometer.target.lock import Claim, gpu_claims, held
-from inferometer.target.offline.engine import ENGINES, EngineFacts, EngineSettings, OfflineEngine, Progress, open_engine
-from inferometer.target.offline.harness import Stand, one_line
+from inferometer.target.offline.engine import (
+    ENGINES,
+    EngineFacts,
+    EngineHolder,
+    EngineSettings,
+    OfflineEngine,
+    Progress,
+    one_line,
+    open_engine,
+)
 from inferometer.workload.batches import VOCABULARY, as_batch, random_batches, requests_of
 from inferometer.workload.registry import workload_of
 from inferometer.workload.session import Request, Workload, WorkloadContext
@@ -43,10 +53,10 @@ Open = Callable[[str, EngineSettings], OfflineEngine]
 Notes = Callable[[str], None]
 Watch = Callable[[Progress], None]
 Measured = tuple[Summary, Verdict, State]  # summary, verdict, and whether it came to its end
-Measure = Callable[[Stand], Measured]
+Measure = Callable[[EngineHolder], Measured]
 
 
-def _silent(_said: object) -> None:
+def _silent(_value: object) -> None:
     """Where nobody listens."""
 
 
@@ -69,9 +79,9 @@ def offline(
         plan = _with_batch_size(plan, notes)
         kind, measure = "throughput", _throughput(plan, watch, notes)
     started = datetime.now(UTC)
-    with _held(plan.on, wait_for_target_s, notes), _on_stand(plan.on, watch, open_engine) as (stand, log):
-        facts = stand.facts
-        summary, judged, state = measure(stand)
+    with _held(plan.on, wait_for_target_s, notes), _running_engine(plan.on, watch, open_engine) as (harness, log):
+        facts = harness.facts
+        summary, judged, state = measure(harness)
     return _kept(kept_in, kind, plan, facts, summary, judged, started, state, log())
 
 
@@ -82,16 +92,16 @@ def _latency(plan: LatencyPlan, watch: Watch, notes: Notes) -> Measure:
     """Every batch size of the plan on one engine; a case that fails is a result, and the others go on."""
     check_context(plan, known_context(plan.on), "the model's context")
 
-    def measure(stand: Stand) -> Measured:
-        check_context(plan, stand.facts.max_model_len, "the model's context")
-        cases, state = _measured_cases(plan, stand, watch, notes)
-        summary = latency_summary(cases, stand.starts, plan.confidence)
+    def measure(harness: EngineHolder) -> Measured:
+        check_context(plan, harness.facts.max_model_len, "the model's context")
+        cases, state = _measured_cases(plan, harness, watch, notes)
+        summary = latency_summary(cases, harness.starts, plan.confidence)
         return summary, latency_verdict(summary), state
 
     return measure
 
 
-def _measured_cases(plan: LatencyPlan, stand: Stand, watch: Watch, notes: Notes) -> tuple[list[Case], State]:
+def _measured_cases(plan: LatencyPlan, harness: EngineHolder, watch: Watch, notes: Notes) -> tuple[list[Case], State]:
     """Ctrl-C ends it with what there is; an engine that cannot be revived fails all that is left."""
     cases: list[Case] = []
     dead: str | None = None
@@ -102,7 +112,7 @@ def _measured_cases(plan: LatencyPlan, stand: Stand, watch: Watch, notes: Notes)
             case.state, case.error = "failed", f"not measured: {dead}"
             continue
         try:
-            _measure_case(case, shape, plan, stand, partial(_case_progress, watch, case, number, len(plan.shapes)))
+            _measure_case(case, shape, plan, harness, partial(_case_progress, watch, case, number, len(plan.shapes)))
         except KeyboardInterrupt:
             case.state, case.error = (
                 "interrupted",
@@ -112,7 +122,7 @@ def _measured_cases(plan: LatencyPlan, stand: Stand, watch: Watch, notes: Notes)
         except Exception as error:  # whatever an engine may raise, out of memory first of all
             case.state, case.error = "failed", one_line(error)
             notes(f"{case.text} failed: {case.error}")
-            dead = _revived(stand, notes)
+            dead = _revived(harness, notes)
     return cases, "complete" if any(case.measured for case in cases) else "failed"
 
 
@@ -124,29 +134,31 @@ def _without_empty(cases: list[Case]) -> list[Case]:
     return kept
 
 
-def _revived(stand: Stand, notes: Notes) -> str | None:
+def _revived(harness: EngineHolder, notes: Notes) -> str | None:
     """Why the engine is lost for good; `None` where it runs."""
     try:
-        if said := stand.revived():
-            notes(said)
+        if note := harness.revived():
+            notes(note)
     except InferometerError as error:
         notes(error.message)
         return error.message
     return None
 
 
-def _measure_case(case: Case, shape: Shape, plan: LatencyPlan, stand: Stand, told: Callable[..., None]) -> None:
-    make = random_batches(*shape, plan.on.seed, stand.facts.vocabulary)
+def _measure_case(
+    case: Case, shape: Shape, plan: LatencyPlan, harness: EngineHolder, on_progress: Callable[..., None]
+) -> None:
+    make = random_batches(*shape, plan.on.seed, harness.facts.vocabulary)
     lengths = [shape.output_len] * shape.batch_size
     for warm in range(plan.warmup):
-        told("warmup", warm, plan.warmup)
-        stand.timed(make(warm), lengths)
+        on_progress("warmup", warm, plan.warmup)
+        harness.timed(make(warm), lengths)
     if plan.on.profile is not None:
-        told("profile", 0, 1)
-        stand.profiled(Path(plan.on.profile), make(plan.warmup), lengths)
+        on_progress("profile", 0, 1)
+        harness.profiled(Path(plan.on.profile), make(plan.warmup), lengths)
     for number in range(plan.iters):
-        told("measure", number, plan.iters)
-        timed = stand.timed(make(plan.warmup + 1 + number), lengths)
+        on_progress("measure", number, plan.iters)
+        timed = harness.timed(make(plan.warmup + 1 + number), lengths)
         case.latencies.append(timed.elapsed_s)
         case.output_tokens = sum(answer.output_tokens for answer in timed.answers)
 
@@ -158,16 +170,16 @@ def _case_progress(watch: Watch, case: Case, number: int, cases: int, phase: Any
 
 def known_context(on: EngineChoice) -> int | None:
     """The longest context, where it is known before the engine starts: asked of it, or in the model's folder."""
-    if isinstance(asked := on.args.get("max_model_len"), int):
-        return asked
+    if isinstance(requested := on.args.get("max_model_len"), int):
+        return requested
     config = Path(on.model or "") / "config.json"
     if on.engine == "simulator" or not on.model or not config.is_file():
         return None
     try:
-        said = json_value(config.read_text(encoding="utf-8"))[0]
+        settings = json_value(config.read_text(encoding="utf-8"))[0]
     except (ValueError, OSError):
         return None  # the engine will say what is wrong with it
-    room = said.get("max_position_embeddings") if isinstance(said, dict) else None
+    room = settings.get("max_position_embeddings") if isinstance(settings, dict) else None
     return room if isinstance(room, int) else None
 
 
@@ -176,12 +188,12 @@ def known_context(on: EngineChoice) -> int | None:
 
 def _throughput(plan: ThroughputPlan, watch: Watch, notes: Notes) -> Measure:
     """A whole workload through one engine: requests and tokens over the time that all of it took."""
-    asked = _asked(plan)
-    requests_of(_workload(asked, WorkloadContext(plan.on.model)), 0, 1)  # a mistake is said before a long start
+    workload_plan = _workload_plan(plan)
+    requests_of(_workload(workload_plan, WorkloadContext(plan.on.model)), 0, 1)  # a mistake is said before a long start
 
-    def measure(stand: Stand) -> Measured:
-        warm, requests = _prompts(plan, asked, stand.facts, notes)
-        passes, state = _passes(plan, stand, warm, requests, watch, notes)
+    def measure(harness: EngineHolder) -> Measured:
+        warm, requests = _prompts(plan, workload_plan, harness.facts, notes)
+        passes, state = _passes(plan, harness, warm, requests, watch, notes)
         summary = throughput_summary(passes, plan.confidence)
         wanted = len(passes) * plan.on.n * sum(request.output_tokens or 0 for request in requests)
         return summary, throughput_verdict(summary, wanted), state
@@ -198,42 +210,47 @@ def _with_batch_size(plan: ThroughputPlan, notes: Notes) -> ThroughputPlan:
     return replace(plan, on=replace(plan.on, args=args))
 
 
-def _asked(plan: ThroughputPlan) -> Plan:
+def _workload_plan(plan: ThroughputPlan) -> Plan:
     return plan_from({"workload": dict(plan.workload), "seed": plan.on.seed}, where="offline throughput")
 
 
-def _workload(asked: Plan, context: WorkloadContext) -> Workload:
-    return workload_of(asked.workload, asked.seed, 0, NONCE, context)
+def _workload(workload_plan: Plan, context: WorkloadContext) -> Workload:
+    return workload_of(workload_plan.workload, workload_plan.seed, 0, NONCE, context)
 
 
 def _prompts(
-    plan: ThroughputPlan, asked: Plan, facts: EngineFacts, notes: Notes
+    plan: ThroughputPlan, workload_plan: Plan, facts: EngineFacts, notes: Notes
 ) -> tuple[list[Request], list[Request]]:
     """What warms up and what is measured: different sessions of one workload."""
-    if getattr(asked.workload, "prompt_as", None) == "token_ids" and facts.vocabulary is not None:
-        fitting = asked.workload.model_copy(update={"vocabulary": min(facts.vocabulary, VOCABULARY)})
-        asked = asked.model_copy(update={"workload": fitting})
+    if getattr(workload_plan.workload, "prompt_as", None) == "token_ids" and facts.vocabulary is not None:
+        fitting = workload_plan.workload.model_copy(update={"vocabulary": min(facts.vocabulary, VOCABULARY)})
+        workload_plan = workload_plan.model_copy(update={"workload": fitting})
     context = WorkloadContext(facts.model, max_model_len=facts.max_model_len, note=notes)
-    made = _workload(asked, context)
+    made = _workload(workload_plan, context)
     return requests_of(made, plan.num_prompts, plan.warmup), requests_of(made, 0, plan.num_prompts)
 
 
 def _passes(
-    plan: ThroughputPlan, stand: Stand, warm: list[Request], requests: list[Request], watch: Watch, notes: Notes
+    plan: ThroughputPlan,
+    harness: EngineHolder,
+    warm: list[Request],
+    requests: list[Request],
+    watch: Watch,
+    notes: Notes,
 ) -> tuple[list[Pass], State]:
     passes: list[Pass] = []
     what = f"{len(requests):,} prompts"
     try:
         if warm:
             watch(Progress("warmup", what, 0, plan.repeats))
-            stand.timed(*as_batch(warm))
+            harness.timed(*as_batch(warm))
         for number in range(plan.repeats):
             last = passes[-1].elapsed_s if passes else None
             watch(Progress("measure", what, number, plan.repeats, last_s=last))
-            passes.append(_pass(stand, requests))
+            passes.append(_pass(harness, requests))
         if plan.on.profile is not None:
             watch(Progress("profile", what, 0, 1))
-            stand.profiled(Path(plan.on.profile), *as_batch(requests))
+            harness.profiled(Path(plan.on.profile), *as_batch(requests))
     except KeyboardInterrupt:
         if not passes:
             raise
@@ -246,8 +263,8 @@ def _passes(
     return passes, "complete"
 
 
-def _pass(stand: Stand, requests: list[Request]) -> Pass:
-    timed = stand.timed(*as_batch(requests))
+def _pass(harness: EngineHolder, requests: list[Request]) -> Pass:
+    timed = harness.timed(*as_batch(requests))
     input_tokens = sum(answer.input_tokens for answer in timed.answers)
     output_tokens = sum(answer.output_tokens for answer in timed.answers)
     return Pass(
@@ -265,7 +282,9 @@ def _held(on: EngineChoice, wait_s: float, notes: Notes) -> AbstractContextManag
 
 
 @contextmanager
-def _on_stand(on: EngineChoice, watch: Watch, open_engine: Open) -> Iterator[tuple[Stand, Callable[[], bytes]]]:
+def _running_engine(
+    on: EngineChoice, watch: Watch, open_engine: Open
+) -> Iterator[tuple[EngineHolder, Callable[[], bytes]]]:
     """The engine, running; and a function that reads what it has printed, also once it is closed."""
     if on.engine not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {on.engine}")
@@ -274,12 +293,13 @@ def _on_stand(on: EngineChoice, watch: Watch, open_engine: Open) -> Iterator[tup
     with tempfile.TemporaryDirectory(prefix="inferometer-offline-") as folder:
         log = Path(folder) / "engine.log"
         watch(Progress("load", f"{on.engine} {on.model or ''}".strip()))
-        stand = Stand(lambda: open_engine(on.engine, settings), log)
+        os.environ.update(on.env)  # the engine is in this process
+        harness = EngineHolder(lambda: open_engine(on.engine, settings), log)
         kept: list[bytes] = []
         try:
-            yield stand, lambda: kept[0] if kept else _end_of(log)
+            yield harness, lambda: kept[0] if kept else _end_of(log)
         finally:
-            stand.close()
+            harness.close()
             kept.append(_end_of(log))
 
 
@@ -298,7 +318,7 @@ def _kept(
     state: State,
     log: bytes,
 ) -> Run:
-    where = environment(Plan(), asdict(facts)) | ({"hardware": facts.device} if facts.device else {})
+    where = structs.replace(environment(Plan(), facts.measured), hardware=facts.device)
     files = {"engine.log": log} if log.strip() else {}
     return keep(
         store,

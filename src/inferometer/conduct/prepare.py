@@ -17,6 +17,7 @@ from inferometer.plan.offline import EngineChoice
 from inferometer.plan.ordering import expected_s, ordered
 from inferometer.plan.redactor import REDACTED
 from inferometer.plan.secrets import redacted_fields
+from inferometer.record.environment import GpuDriver
 from inferometer.store.entry import flat
 from inferometer.store.experiments import (
     ExperimentFolder,
@@ -25,9 +26,10 @@ from inferometer.store.experiments import (
     find_experiment,
     new_experiment,
 )
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, open_store
 
-MOST_TOLD = 6
+MOST_DIFFERENCES = 6
 DONE = ("complete", "failed")  # states of cases that are not done again
 
 
@@ -46,18 +48,18 @@ class Prepared:
     @property
     def definition(self) -> dict[str, Any]:
         """What is kept of it: without secrets, and with all cases, so that a reader knows which are missing."""
-        said = redacted_fields(self.experiment.model_dump(mode="json", exclude_defaults=True))
+        experiment = redacted_fields(self.experiment.model_dump(mode="json", exclude_defaults=True))
         cases = [
             {"name": case.name, "label": case.label, "repeat": case.repeat, "key": case.key}
             | {"parameters": dict(case.parameters)}
             for case in self.cases
         ]
         changed = {"overrides": list(self.overrides), "changes": list(self.changes)}
-        return {"file": self.file, **changed, "experiment": said, "cases": cases}
+        return {"file": self.file, **changed, "experiment": experiment, "cases": cases}
 
 
 def prepare(
-    said: str | Path | Sequence[str] | Mapping[str, Any] | Experiment,
+    source: str | Path | Sequence[str] | Mapping[str, Any] | Experiment,
     overrides: Sequence[str] = (),
     most: int = MOST_CASES,
     changes: Sequence[str] = (),
@@ -65,30 +67,30 @@ def prepare(
     """Of a file, another tool's command line, a mapping or an experiment made in Python; everything that is wrong is
     said at once. `changes` are made in another tool's file, in its own words."""
     where, file, notes = "experiment", None, []
-    if isinstance(said, Experiment):
-        experiment = said
-    elif isinstance(said, Mapping):
-        experiment = experiment_from(said, overrides, where)
+    if isinstance(source, Experiment):
+        experiment = source
+    elif isinstance(source, Mapping):
+        experiment = experiment_from(source, overrides, where)
     else:
-        opened = open_experiment(said, overrides, _known(), changes=changes)
+        opened = open_experiment(source, overrides, _known(), changes=changes)
         experiment, notes = opened.experiment, opened.notes
-        where, file = _place(said, opened.tool or "")
+        where, file = _place(source, opened.tool or "")
     cases = cases_of(experiment, where, most)
     in_order = ordered(cases, experiment.order, experiment.shuffle_seed)
     return Prepared(experiment, in_order, cases, file, tuple(overrides), tuple(notes), tuple(changes))
 
 
-def _place(said: str | Path | Sequence[str], tool: str) -> tuple[str, str | None]:
+def _place(source: str | Path | Sequence[str], tool: str) -> tuple[str, str | None]:
     """Where it stands, and the file that can be read again."""
-    words = [str(said)] if isinstance(said, str | Path) else said
-    if len(words) > 1 or words[0].startswith("--"):
+    args = [str(source)] if isinstance(source, str | Path) else source
+    if len(args) > 1 or args[0].startswith("--"):
         return tool, None
-    return words[0], None if words[0] == "-" else str(Path(words[0]).resolve())
+    return args[0], None if args[0] == "-" else str(Path(args[0]).resolve())
 
 
 def _known() -> Known:
     """What other tools' files leave to the machine."""
-    gpus = len((gpu_facts() or {}).get("gpus") or [])
+    gpus = len((gpu_facts() or GpuDriver()).gpus)
     return Known(gpus or None, lambda model: known_context(EngineChoice("vllm", model)))
 
 
@@ -131,8 +133,8 @@ def prepare_kept(kept: KeptExperiment, most: int = MOST_CASES) -> Prepared:
     if file and Path(file).is_file():
         return prepare(file, overrides, most, kept.definition.get("changes") or [])
     if REDACTED in str(kept.definition["experiment"]):
-        text = f"experiment {kept.id} was begun with a key or password, which is not kept"
-        raise StoreError(text, f"give its file or command line once more: inferometer sweep --resume {kept.id} -- ...")
+        text = f"experiment {kept.id} was started with a key or password, which is not stored"
+        raise StoreError(text, f"give its file or command line again: inferometer sweep --resume {kept.id} -- ...")
     return prepare(kept.definition["experiment"], (), most)
 
 
@@ -145,9 +147,9 @@ def resume(prepared: Prepared, kept: KeptExperiment, *, force: bool = False) -> 
     if _keys(kept) == {case.key for case in prepared.cases}:
         return folder
     if not force:
-        told = "".join(f"\n  {line}" for line in _edited(kept.definition, prepared.definition))
-        hint = "--force goes on with the new one and keeps the cases that are the same; --fresh begins anew"
-        raise PlanError(f"experiment {kept.id} was begun with another file:{told}", hint)
+        differences = "".join(f"\n  {line}" for line in _edited(kept.definition, prepared.definition))
+        hint = "--force continues with the new file and keeps unchanged cases; --fresh starts over"
+        raise PlanError(f"experiment {kept.id} was started with another file:{differences}", hint)
     folder.redefine(prepared.definition)
     return folder
 
@@ -156,27 +158,27 @@ def _edited(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """`axes.load.rate[2]: was 4, is 8`."""
     old, new = flat(before.get("experiment", {})), flat(after["experiment"])
     lines = [
-        f"{path}: was {old.get(path, 'not said')}, is {new.get(path, 'not said')}"
+        f"{path}: was {old.get(path, 'not set')}, is {new.get(path, 'not set')}"
         for path in dict.fromkeys([*old, *new])
         if old.get(path) != new.get(path)
     ]
-    rest = len(lines) - MOST_TOLD
+    rest = len(lines) - MOST_DIFFERENCES
     if not lines:  # a plan that is a file of its own
         lines = [f"the plan {after['experiment'].get('plan', '')} that it names has changed".replace("  ", " ")]
-    return [*lines[:MOST_TOLD], *([f"and {rest} more"] if rest > 0 else [])]
+    return [*lines[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
 
 
-def done_cases(kept: KeptExperiment, prepared: Prepared, *, retry_failed: bool = False) -> dict[str, dict[str, Any]]:
+def done_cases(kept: KeptExperiment, prepared: Prepared, *, retry_failed: bool = False) -> dict[str, ExperimentCase]:
     """The cases that need not be done again, by key."""
     wanted = {case.key for case in prepared.cases}
     states = ("complete",) if retry_failed else DONE
-    lines = {case["key"]: case for case in kept.cases if case.get("key") in wanted}
-    return {key: case for key, case in lines.items() if case["state"] in states}
+    lines = {case.key: case for case in kept.cases if case.key in wanted}
+    return {key: case for key, case in lines.items() if case.state in states}
 
 
 def expectations(prepared: Prepared, kept: KeptExperiment | None) -> dict[str, float | None]:
     """Seconds that each case takes, by key: as it took, as its plan tells, or as repeats of it took."""
-    lines = [case for case in (kept.cases if kept else []) if case["state"] == "complete"]
-    took = {case["key"]: case["wall_s"] for case in lines}
-    alike = {case["label"]: case["wall_s"] for case in lines}
+    lines = [case for case in (kept.cases if kept else []) if case.state == "complete"]
+    took = {case.key: case.wall_s for case in lines}
+    alike = {case.label: case.wall_s for case in lines}
     return {case.key: took.get(case.key) or expected_s(case) or alike.get(case.label) for case in prepared.cases}

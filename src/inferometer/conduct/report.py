@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from inferometer.conduct.compare import history_of, runs_named
+from inferometer.conduct.compare import compare_sides, runs_named
 from inferometer.conduct.run import partial_run
 from inferometer.errors import StoreError
-from inferometer.judge.compare import Comparison, compare
+from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Chart
@@ -15,45 +15,42 @@ from inferometer.show.charts.history import history_of as history_lines
 from inferometer.show.charts.registry import definition_of, draw
 from inferometer.show.report.content import run_report
 from inferometer.show.report.together import experiment_report, runs_report
-from inferometer.show.report.writing import Told, write_report
+from inferometer.show.report.writing import ReportWithRuns, write_report
 from inferometer.store.experiments import KeptExperiment, load_experiment
 from inferometer.store.store import Place, Store, open_store
 
 
-def report(asked: Sequence[str], output: Path | None = None, store: Place = None) -> list[Path]:
+def report(names: Sequence[str], output: Path | None = None, store: Place = None) -> list[Path]:
     """What `inferometer report` does; the paths of all that was written, the report first."""
     place = open_store(store)
-    what = told_of(asked or ["latest"], place)
-    return write_report(what, output or Path(f"report-{name_of(what, asked)}.html"))
+    what = build_report(names or ["latest"], place)
+    return write_report(what, output or Path(f"report-{name_of(what, names)}.html"))
 
 
-def told_of(asked: Sequence[str], store: Place = None) -> Told:
+def build_report(names: Sequence[str], store: Place = None) -> ReportWithRuns:
     """A report of a run, of several, or of an experiment, by their names."""
     place = open_store(store)
-    if len(asked) == 1 and (kept := _experiment(asked[0], place)) is not None:
+    if len(names) == 1 and (kept := _experiment(names[0], place)) is not None:
         cases = cases_of(kept, lambda id_: _loaded(id_, place))
-        return Told(experiment_report(kept, cases), [run for _, run in cases])
-    sides = [[_measured(run, place) for run in runs_named(said, place)] for said in asked]
+        return ReportWithRuns(experiment_report(kept, cases), [run for _, run in cases])
+    sides = [[_measured(run, place) for run in runs_named(name, place)] for name in names]
     runs = list({run.id: run for side in sides for run in side}.values())
     if len(runs) == 1:
-        return Told(run_report(runs[0]), runs)
-    return Told(runs_report(runs, _comparison(sides, place)), runs)
+        return ReportWithRuns(run_report(runs[0]), runs)
+    return ReportWithRuns(runs_report(runs, _comparison(sides, place)), runs)
 
 
-def name_of(what: Told, asked: Sequence[str]) -> str:
+def name_of(what: ReportWithRuns, names: Sequence[str]) -> str:
     """Of one run its id, of several those of the first and how many more."""
     if not what.runs:
-        return "nothing" if not asked else Path(asked[0]).name
+        return "nothing" if not names else Path(names[0]).name
     first = what.runs[0].id
     return first if len(what.runs) == 1 else f"{first}-and-{len(what.runs) - 1}-more"
 
 
 def _comparison(sides: list[list[Run]], store: Store) -> Comparison | None:
     """Of two sides; more than two are shown beside each other."""
-    if len(sides) != 2:
-        return None
-    newest = max(sides[0], key=lambda run: run.started_at)
-    return compare(*sides, history=history_of(newest, store))
+    return compare_sides(sides[0], sides[1], store) if len(sides) == 2 else None
 
 
 def _measured(run: Run, store: Store) -> Run:
@@ -61,19 +58,21 @@ def _measured(run: Run, store: Store) -> Run:
     return partial_run(run, store) if run.verdict is None else run
 
 
-def _experiment(said: str, store: Store) -> KeptExperiment | None:
+def _experiment(name: str, store: Store) -> KeptExperiment | None:
     """By its id, the beginning of one, or its folder; `None` where no experiment is called so."""
-    path = Path(said)
+    path = Path(name)
     if (path / "experiment.json").is_file():
         return load_experiment(path)
-    if "/" in said or said.startswith(".") or not said:
+    if "/" in name or name.startswith(".") or not name:
         return None
     ids = sorted(file.parent.name for file in (store.home / "experiments").glob("*/experiment.json"))
-    begin = [said] if said in ids else [id_ for id_ in ids if id_.startswith(said)]
-    if not begin or (begin != [said] and _loaded(said, store) is not None):
+    begin = [name] if name in ids else [id_ for id_ in ids if id_.startswith(name)]
+    if not begin or (begin != [name] and _loaded(name, store) is not None):
         return None
     if len(begin) > 1:
-        raise StoreError(f"{said}: {len(begin)} experiments begin so", f"say more: {', '.join(begin[:5])}")
+        raise StoreError(
+            f"{name}: {len(begin)} experiments start with this", f"give more of the id: {', '.join(begin[:5])}"
+        )
     return load_experiment(store.home / "experiments" / begin[0])
 
 
@@ -84,15 +83,15 @@ def _loaded(id_: str, store: Store) -> Run | None:
         return None  # deleted, or on another machine
 
 
-def chart_of(said: str, name: str, measures: Sequence[str], store: Place = None) -> Chart:
+def chart_of(subject: str, name: str, measures: Sequence[str], store: Place = None) -> Chart:
     """One chart, of whatever its definition is made of."""
     place, of = open_store(store), definition_of(name).of
     if of == "experiment":
-        kept = _experiment(said, place)
+        kept = _experiment(subject, place)
         if kept is None:
-            raise StoreError(f"{said}: no such experiment", "inferometer sweep makes one")
+            raise StoreError(f"{subject}: no such experiment", "create one with inferometer sweep")
         return draw(name, Varied(canonical(measures[0]), cases_of(kept, lambda id_: _loaded(id_, place))))
-    runs = [_measured(run, place) for run in runs_named(said, place)]
+    runs = [_measured(run, place) for run in runs_named(subject, place)]
     if of == "run":
         return draw(name, runs[0])
     if of == "comparison":
@@ -102,7 +101,7 @@ def chart_of(said: str, name: str, measures: Sequence[str], store: Place = None)
 
 def _pair(runs: list[Run], store: Store) -> Comparison:
     if len(runs) != 2:
-        raise StoreError(f"a comparison is of two runs, not of {len(runs)}", "write BEFORE,AFTER")
-    found = _comparison([[runs[0]], [runs[1]]], store)
-    assert found is not None
-    return found
+        raise StoreError(f"a comparison needs two runs, got {len(runs)}", "write BEFORE,AFTER")
+    comparison = _comparison([[runs[0]], [runs[1]]], store)
+    assert comparison is not None
+    return comparison

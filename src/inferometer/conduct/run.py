@@ -1,45 +1,51 @@
 """The conductor of one run: a plan is driven at a target, measured, judged and kept."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from msgspec import structs
 
-from inferometer.conduct.calibrate import calibrate, load_curve
-from inferometer.errors import StoreError
+from inferometer.conduct.curves import keep_for_machine, load_curve
+from inferometer.errors import InferometerError, StoreError
 from inferometer.exchange.exporting.registry import write_outputs
 from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of
-from inferometer.load.progress import GOALS
+from inferometer.load.progress import GOALS, Progress
 from inferometer.load.shard import ShardJob, ShardReport, Watch
 from inferometer.measure.facts import Facts
 from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
-from inferometer.observe.environment import environment
+from inferometer.observe.environment import environment, usable_cores
 from inferometer.observe.observer import job_of, observing
+from inferometer.observe.resources import check_room, enough_files
 from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Plan
+from inferometer.plan.place import AUTO
 from inferometer.plan.reading import plan_from
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.writing import to_mapping
+from inferometer.record.calibration import Curve
 from inferometer.record.columns import Records
+from inferometer.record.encoding import with_texts
 from inferometer.record.gather import Gathered, read_logs
 from inferometer.record.log import Note
 from inferometer.record.run import STATES, Run, State
 from inferometer.record.sample import Samples
 from inferometer.record.summary import Summary, Value
+from inferometer.record.verdict import worst
+from inferometer.scale.auto import workers_for
 from inferometer.scale.goal import has_goals, watched_goals
-from inferometer.scale.place import ShardsEnd, place_named
+from inferometer.scale.place import LostShard, ShardsEnd, place_named
 from inferometer.scale.shard import observed_shard
-from inferometer.store.folder import RunFolder, logs_of
+from inferometer.store.folder import RunFolder, gathered_of, logs_of
 from inferometer.store.store import Place, open_store
-from inferometer.target.ask import request_headers
+from inferometer.target.ask import profiling, request_headers
 from inferometer.target.endpoint import Aim, aiming
-from inferometer.target.probe import TargetFacts, probe
+from inferometer.target.probe import TargetFacts
 from inferometer.target.server import StartedServer
 from inferometer.workload.registry import new_nonce, workload_of
 from inferometer.workload.session import context_of
@@ -65,18 +71,20 @@ def run(
     makes values of the summary that the plan alone cannot, such as what tokens cost.
     """
     redactor = redactor_of(plan)
-    said = notes or (lambda _text: None)
-    say: Notes = lambda text: said(redactor.hide(text))  # noqa: E731
+    deliver_note = notes or (lambda _text: None)
+    notify: Notes = lambda text: deliver_note(redactor.hide(text))  # noqa: E731
     kept_in = open_store(store)
+    written, plan = plan, _with_workers(plan, kept_in.home, notify)
+    check_room(plan, notify)
     folder = kept_in.new_run()
     try:
-        folder.write_plan(to_mapping(plan))
-        with hiding(redactor), aiming(plan, folder.path, say, server, wait_for_target_s) as aim:
-            state, losses = _measure(aim, folder, nonce or new_nonce(), watch, say, redactor)
+        folder.write_plan(to_mapping(written))
+        with hiding(redactor), aiming(plan, folder.path, notify, server, wait_for_target_s) as aim:
+            state, losses = _measure(aim, folder, nonce or new_nonce(), watch, notify, redactor)
     except BaseException as error:
         folder.abandon(error)
         raise
-    finished = finish(plan, folder, state, load_curve(kept_in.home), kept_in, say, derive, losses)
+    finished = finish(plan, folder, state, load_curve(kept_in.home), kept_in, notify, derive, losses)
     write_outputs(finished, plan.outputs)
     return finished
 
@@ -88,47 +96,67 @@ def partial_run(kept: Run, store: Place = None) -> Run:
     if not logs and kept.verdict is not None:
         raise StoreError(f"{kept.id}: is not partial, it {STATES[kept.state]}", f"inferometer show {kept.id}")
     if not logs:
-        raise StoreError(f"{kept.id}: nothing was logged: it ended before anything was sent")
+        raise StoreError(f"{kept.id}: nothing was logged: the run ended before any request was sent")
     plan = plan_from(kept.plan, where=kept.id)
     records, gathered = read_logs(logs)
     if not len(records):
-        raise StoreError(f"{kept.id}: no request was over when it ended, so there is nothing to show")
+        raise StoreError(f"{kept.id}: no request was finished when the run ended, so there is nothing to show")
     summary, facts = measured(plan, records, gathered, load_curve(open_store(store).home))
     return replace(kept, summary=summary, verdict=verdict(summary, facts, plan), read_records=lambda: records)
 
 
+def measured_again(kept: Run) -> Run:
+    """A stored run with summary and verdict made anew from its records; nothing on disk is changed. What only the
+    machine of the run knew is taken from the stored summary: the instrument's own error there."""
+    records = kept.records
+    if records is None or kept.kind != "serving" or kept.source is not None or kept.verdict is None:
+        raise StoreError(f"{kept.id}: has no records to measure again", f"inferometer show {kept.id}")
+    plan = plan_from(kept.plan, where=kept.id)
+    summary, facts = measured(plan, records, gathered_of(kept), None)
+    summary = structs.replace(summary, instrument=kept.summary.instrument, values=kept.summary.values | summary.values)
+    again = verdict(summary, facts, plan)
+    doubts = [doubt for doubt in kept.doubts if doubt.code in ("server_lost", "worker_lost")]  # which no log knows of
+    doubts += again.doubts
+    return replace(kept, summary=summary, verdict=structs.replace(again, doubts=doubts, status=worst(doubts)))
+
+
 def _measure(
-    aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, say: Notes, redactor: Redactor
+    aim: Aim, folder: RunFolder, nonce: str, watch: Watch | None, notify: Notes, redactor: Redactor
 ) -> tuple[State, list[Note]]:
     """The load on its target: how it ended, and what was lost on the way."""
     plan = aim.plan
-    facts = probe(plan.target)
+    facts = aim.probed()
     for note in facts.notes:
-        say(note)
-    _calibrate_once(folder.store, say)
-    known = environment(plan, facts) | {"nonce": nonce}
-    folder.write_environment(redactor.hide_within(known | aim.facts))
-    _check_workloads(plan, facts, nonce, say)
-    with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), say):
-        end = _drive(plan, facts, folder, nonce, watch)
-    losses = [
-        Note("lost worker", facts={"why": redactor.hide(f"{lost.shard} of {plan.workers}: {lost.why}")})
-        for lost in end.lost
-    ]
+        notify(note)
+    _calibrate_once(folder.store, notify)
+    known = structs.replace(environment(plan, facts.measured), nonce=nonce)
+    folder.write_environment(with_texts(aim.known_in(known), redactor.hide_within))
+    _check_workloads(plan, facts, nonce, notify)
+    profiler = profiling(plan.target, facts.urls, notify) if plan.observe.profiler else nullcontext()
+    with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), notify), profiler:
+        end = _drive(plan, facts, folder, nonce, InterruptNote(watch, notify))
+    losses = [Note("lost worker", facts=_lost_facts(lost, plan.workers, redactor)) for lost in end.lost]
     if gone := aim.lost(any(report.broken for report in end.reports) or bool(end.lost)):
         losses.append(Note("lost server", facts={"why": redactor.hide(gone)}))
-        folder.write_environment(redactor.hide_within(known | aim.facts))
+        folder.write_environment(with_texts(aim.known_in(known), redactor.hide_within))
     for report in end.reports:
         if report.gave_up:
-            say(f"ended early: {report.gave_up}")
+            notify(f"ended early: {report.gave_up}")
     return _state(end, losses), losses
+
+
+def _lost_facts(lost: LostShard, workers: int, redactor: Redactor) -> dict[str, str | int | None]:
+    how = redactor.hide(lost.why)
+    on = f" on {lost.host}" if lost.host else ""
+    why = f"{lost.shard} of {workers}{on}: {how}"
+    return {"why": why, "how": how, "shard": lost.shard, "shards": workers, "host": lost.host}
 
 
 def finish(
     plan: Plan,
     folder: RunFolder,
     state: State,
-    curve: dict[str, Any] | None = None,
+    curve: Curve | None = None,
     store: Place = None,
     notes: Notes | None = None,
     derive: Derive | None = None,
@@ -145,40 +173,85 @@ def finish(
     folder.write_verdict(verdict(summary, facts, plan))
     folder.write_state(state)
     finished = folder.load()
-    say = notes or (lambda _text: None)
+    notify = notes or (lambda _text: None)
     try:
         return open_store(store or folder.store).add(finished)
     except StoreError as error:  # the index follows the folders by itself, when it can be written again
-        say(f"kept in {folder.path}, but not entered: {error.message}; inferometer store reindex tries again")
+        notify(f"stored in {folder.path}, but not indexed: {error.message}; retry with inferometer store reindex")
         return finished
 
 
-def measured(plan: Plan, records: Records, gathered: Gathered, curve: dict[str, Any] | None) -> tuple[Summary, Facts]:
+def measured(plan: Plan, records: Records, gathered: Gathered, curve: Curve | None) -> tuple[Summary, Facts]:
     """The summary of records, its limits judged, and the facts it was made with."""
-    facts = facts_of(plan, records, gathered.notes, gathered.samples, curve)
+    facts = facts_of(plan, records, gathered.notes, gathered.samples, curve, gathered.clocks)
     summary = summarize(records, plan, facts)
     samples, start_at = Samples.of(gathered.samples), start_of(records, facts)
     summary = observed(samples, gathered.notes, records, plan, summary, start_at)
     return structs.replace(summary, limits=judge_plan(plan, summary)), facts
 
 
-def _calibrate_once(store: Path, say: Notes) -> None:
-    """The first run on a machine learns what error the instrument has there."""
+def _with_workers(plan: Plan, store: Path, notify: Notes) -> Plan:
+    """The plan with a number of workers, where it leaves that to us. The cores of a cluster are not known yet."""
+    if plan.workers != AUTO:
+        return plan
+    _calibrate_once(store, notify)
+    count = workers_for(plan, load_curve(store), usable_cores() if plan.place == "local" else None)
+    notify(f"{count.workers} {'worker' if count.workers == 1 else 'workers'}: {count.why}")
+    return plan.model_copy(update={"workers": count.workers})
+
+
+def _calibrate_once(store: Path, notify: Notes) -> None:
+    """The first run on a machine learns what error the instrument has there. Where that fails, on a machine without a
+    free moment, the run goes on without, and the next one tries again."""
     if load_curve(store) is None:
-        say("first run on this machine: a short calibration of the instrument itself (inferometer calibrate does more)")
-        calibrate(quick=True, store=store)
+        from inferometer.conduct.calibrate import calibrate
+
+        notify(
+            "first run on this machine: a short calibration of the instrument itself (inferometer calibrate does more)"
+        )
+        try:
+            keep_for_machine(calibrate(quick=True), store)
+        except (InferometerError, OSError) as error:
+            notify(f"the calibration failed, this run has none: {error}")
 
 
-def _check_workloads(plan: Plan, facts: TargetFacts, nonce: str, say: Notes) -> None:
+def _check_workloads(plan: Plan, facts: TargetFacts, nonce: str, notify: Notes) -> None:
     """Make every class's first session here, where a mistake is told to a person and not to a worker's log."""
-    context = context_of(plan.target, facts.model, facts.models, facts.max_model_len, say)
+    context = context_of(plan.target, facts.model, facts.models, facts.max_model_len, notify)
     for traffic in plan.classes:
         workload_of(traffic.workload, plan.seed, traffic.draw, nonce, context)(0)
 
 
-def _drive(
-    plan: Plan, facts: TargetFacts, folder: RunFolder, nonce: str, watch: Watch | None
-) -> ShardsEnd[ShardReport]:
+class InterruptNote:
+    """Hands progress on and says once, after the first Ctrl-C, how many requests are still waited for. All workers are
+    heard first; one that is gone is not waited for: whoever was first tells again a moment later."""
+
+    def __init__(self, watch: Watch | None, notify: Notes) -> None:
+        self._watch, self._say = watch, notify
+        self._shards: dict[int, Progress] = {}
+        self._interrupted: set[int] = set()
+        self._over = False
+
+    def __call__(self, progress: Progress) -> None:
+        if self._watch is not None:
+            self._watch(progress)
+        self._shards[progress.shard] = progress
+        if progress.interrupted and not self._over:
+            again = progress.shard in self._interrupted
+            self._interrupted.add(progress.shard)
+            pending = [shard for shard in self._shards.values() if not shard.interrupted and shard.phase != "done"]
+            if again or not pending:
+                self._over = True
+                self._tell()
+
+    def _tell(self) -> None:
+        in_flight = sum(shard.in_flight for shard in self._shards.values())
+        if in_flight:
+            requests = "1 request" if in_flight == 1 else f"{in_flight:,} requests"
+            self._say(f"finishing {requests}, again to stop now")
+
+
+def _drive(plan: Plan, facts: TargetFacts, folder: RunFolder, nonce: str, watch: Watch) -> ShardsEnd[ShardReport]:
     """The load itself: every worker takes its share of the one plan."""
     jobs = [
         ShardJob(
@@ -194,8 +267,8 @@ def _drive(
         )
         for shard in range(plan.workers)
     ]
-    with watched_goals(plan, folder.path):
-        return place_named()(observed_shard, jobs, watch or (lambda _progress: None))
+    with watched_goals(plan, folder.path), enough_files(plan):
+        return place_named(plan.place)(observed_shard, jobs, watch, plan)
 
 
 def _state(end: ShardsEnd[ShardReport], losses: Sequence[Note]) -> State:

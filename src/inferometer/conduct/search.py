@@ -1,9 +1,10 @@
-"""The conductor of a search: runs at one load after another, each kept like any other, until the most load within the
-plan's limits is known."""
+"""The conductor of a search: a short probe, then runs at one load after another, each kept like any other, until the
+most load within the plan's limits is known or the budget is used up."""
 
+import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -12,22 +13,27 @@ from typing import Any, Literal
 
 from inferometer.conduct.run import Notes, run
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError, Terminated
-from inferometer.judge.ending import ended_by, losses
-from inferometer.judge.search import Bounds, Found, Step, Try, attained_of, find, result
+from inferometer.judge.ending import ended_by, invalid_codes, losses
+from inferometer.judge.pacing import PROBE, Pace, Probe, around_s, first_load, length_s, levels_of, requests_for
+from inferometer.judge.search import Bounds, SearchResult, Step, Try, attained_of, find, result, spent_s
 from inferometer.measure.values import quantities
 from inferometer.measure.verdict import OURS
-from inferometer.plan.load import Load, Stop
+from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.model import Plan
 from inferometer.plan.short import RATE_TYPES
 from inferometer.plan.writing import to_mapping
 from inferometer.record.run import Run
 from inferometer.store.experiments import ExperimentFolder, new_experiment
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, Store, open_store
 from inferometer.target.server import StartedServer, running
 
 Axis = Literal["rate", "concurrency"]
 
-STEP_S = 60.0
+START: dict[Axis, float] = {"rate": 1.0, "concurrency": 8.0}  # where neither the probe nor the plan says more
+PROBE_DRAIN = 0.1  # of the budget: so long the probe waits at most for its last answers
+LEAST_DRAIN_S = 1.0
+UNFINISHED = 0.10  # share of the requests that were not over at the end: more came than was served
 FAILED = ("failed_requests", "nothing_answered", "ended_early")  # too many: such a step is broken, not invalid
 CURVE = (
     *("request_rate", "output_rate", "concurrency", "goodput", "failure_rate"),
@@ -41,17 +47,19 @@ class Searched:
     """What a search found, the steps on the way, and the experiment that keeps them."""
 
     axis: Axis
-    found: Found
+    result: SearchResult
     steps: list[Step]
     experiment: str
     limits: list[str]
+    probe: Probe | None = None
     interrupted: bool = False
     terminated: bool = False  # by TERM, not by Ctrl-C
 
     def document(self) -> dict[str, Any]:
-        steps = [asdict(step) | {"word": step.word, "meets": step.guess} for step in self.steps]
-        about = {"id": self.experiment, "interrupted": self.interrupted}
-        return {"axis": self.axis, "limits": self.limits, **asdict(self.found), "steps": steps, **about}
+        steps = [asdict(step) | {"status": step.status, "meets": step.guess} for step in self.steps]
+        probe = None if self.probe is None else asdict(self.probe)
+        about = {"probe": probe, "id": self.experiment, "interrupted": self.interrupted}
+        return {"axis": self.axis, "limits": self.limits, **asdict(self.result), "steps": steps, **about}
 
 
 def search(
@@ -59,20 +67,23 @@ def search(
     bounds: Bounds,
     *,
     axis: Axis = "rate",
-    step_s: float = STEP_S,
+    step_s: float | None = None,
     store: Place = None,
     notes: Notes | None = None,
+    on_probe: Callable[[Probe], None] | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> Searched:
-    """The most load that keeps the plan's limits. One server serves all steps. Ctrl-C ends it with what is known."""
+    """The most load that keeps the plan's limits. Without a start in `bounds` a probe of two seconds chooses it. One
+    server serves all steps; its own start is not part of the budget. Ctrl-C ends it with what is known."""
     limits = _limits(plan)
     kept_in = open_store(store)
-    asked = {"axis": axis, "bounds": asdict(bounds), "step_s": step_s, "plan": to_mapping(plan)}
-    kept = new_experiment(kept_in.home, "search", plan.name, asked)
+    requested = {"axis": axis, "bounds": asdict(bounds), "step_s": step_s, "plan": to_mapping(plan)}
+    kept = new_experiment(kept_in.home, "search", plan.name, requested)
     steps: list[Step] = []
+    probe: Probe | None = None
 
     def searched(interrupted: bool) -> Searched:
-        done = Searched(axis, result(steps, bounds), steps, kept.id, limits, interrupted)
+        done = Searched(axis, result(steps, bounds), steps, kept.id, limits, probe, interrupted)
         kept.finish(done.document())
         return done
 
@@ -84,60 +95,114 @@ def search(
     try:
         with ExitStack() as stack:
             server = stack.enter_context(_running(plan, kept.path, notes)) if plan.server else None
-            trial = _Trial(plan, axis, step_s, kept_in, kept, notes, server)
-            find(trial, bounds, tried)
+            series = _Series(plan, axis, kept_in, kept, notes, server)
+            if bounds.start is None:
+                probe = series.probe(bounds)
+                if on_probe is not None:
+                    on_probe(probe)
+            bounds, pace = _prepared(plan, bounds, axis, step_s, probe)
+            find(lambda wanted: series.step(wanted, steps, bounds, pace), bounds, tried)
     except KeyboardInterrupt as ended:
         return replace(searched(interrupted=True), terminated=isinstance(ended, Terminated))
     except InferometerError as error:
         searched(interrupted=False)
-        if steps and isinstance(error, TargetError):  # it was there before
+        if (steps or probe) and isinstance(error, TargetError):  # it was there before
             raise LostError(error.message, error.hint) from error
         raise
     return searched(interrupted=False)
 
 
+def own_start(plan: Plan, axis: Axis) -> float | None:
+    """The load that the plan names, if it is one of this kind."""
+    named = plan.load.rate if axis == "rate" else plan.load.concurrency
+    return None if named is None else float(named)
+
+
+def _prepared(plan: Plan, bounds: Bounds, axis: Axis, step_s: float | None, probe: Probe | None) -> tuple[Bounds, Pace]:
+    """With all that the probe showed, and what it left of the budget. Without an answer in it, the search begins at
+    the plan's own load; without one answer in all its time, at no more than one request in that time."""
+    limits = [limit for traffic in plan.classes for limit in traffic.limits]
+    if probe is None:
+        assert bounds.start is not None
+        return bounds.begun_at(bounds.start), Pace(step_s, requests_for(limits))
+    own = own_start(plan, axis) or START[axis]
+    silent = probe.levels and not any(level.stay_s or level.failed for level in probe.levels)
+    slow = (1.0 if axis == "concurrency" else 1 / probe.length_s) if silent and probe.length_s else math.inf
+    start = probe.start if probe.start is not None else min(own, slow)
+    rest = replace(bounds.begun_at(start), budget_s=bounds.budget_s - probe.took_s)
+    return rest, Pace(step_s, requests_for(limits), probe.stay_s, max(0.0, probe.took_s - probe.length_s))
+
+
 def _limits(plan: Plan) -> list[str]:
-    limits = [str(limit) for each in plan.classes for limit in each.limits]
+    limits = [str(limit) for traffic in plan.classes for limit in traffic.limits]
     if not limits:
-        raise PlanError("a search needs a limit to keep", "add one: --limit 'ttft p99 < 500ms'")
+        raise PlanError("a search needs at least one limit", "add one: --limit 'ttft p99 < 500ms'")
     if len(plan.classes) > 1:
-        raise PlanError("a search varies the load of one traffic class, got several", "leave one of them")
+        raise PlanError(
+            "a search varies the load of one traffic class, got several", "remove all but one traffic class"
+        )
     return limits
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _Series:
     """One load after another on the same target, each a run of the experiment with a seed of its own: with the same
     arrivals at every load, their luck would be in all steps."""
 
     plan: Plan
     axis: Axis
-    step_s: float
     store: Store
     kept: ExperimentFolder
     notes: Notes | None
     server: StartedServer | None
     numbers: Iterator[int] = field(default_factory=count)
 
-    def __call__(self, wanted: Try) -> Step:
+    def probe(self, bounds: Bounds) -> Probe:
         began = time.monotonic()
+        plan = probe_plan(self.plan, bounds)
+        made = self._run(plan, "probe", {})
+        levels = levels_of(made.summary, [stage.concurrency or 1 for stage in plan.load.stages])
+        start = first_load(levels, whole=bounds.whole)
+        return Probe(levels, start, made.id, made.summary.window.run_s or 0.0, time.monotonic() - began)
+
+    def step(self, wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> Step | None:
+        """None where the budget has no room for it. Its last answers are waited for only as long as there is budget."""
+        began = time.monotonic()
+        load_s = length_s(wanted, steps, bounds, pace)
+        if load_s is None:
+            return None
+        rest_s = bounds.budget_s - spent_s(steps) - load_s - around_s(steps, pace)
         seeded = self.plan.model_copy(update={"seed": self.plan.seed + next(self.numbers)})
-        at_load = plan_at(seeded, self.axis, wanted, self.step_s)
-        made = run(at_load, store=self.store, notes=self.notes, server=self.server)
-        name = f"{self.axis} {wanted.load:g}"
+        at_load = plan_at(seeded, self.axis, wanted.load, load_s, max(rest_s, LEAST_DRAIN_S))
+        made = self._run(at_load, f"{self.axis} {wanted.load:g}", {self.axis: wanted.load})
+        return step_of(made, wanted, time.monotonic() - began)
+
+    def _run(self, plan: Plan, name: str, parameters: dict[str, float]) -> Run:
+        made = run(plan, store=self.store, notes=self.notes, server=self.server)
         self.store.set_case(made.id, self.kept.id, name)
-        self.kept.add({"name": name, "parameters": {self.axis: wanted.load}, "run": made.id})
+        self.kept.add(ExperimentCase(name=name, parameters=parameters, run=made.id))
         if made.state == "interrupted":  # a piece of a step tells nothing of its load
             raise Terminated if ended_by(made) == signal.SIGTERM else KeyboardInterrupt
         if lost := losses(made):
             raise LostError(" ".join(lost), f"the run is kept: inferometer show {made.id}")
-        return step_of(made, wanted, time.monotonic() - began)
+        return made
 
 
-def plan_at(plan: Plan, axis: Axis, wanted: Try, step_s: float) -> Plan:
-    """The plan at a load, ended early where a limit is lost already."""
-    stop = Stop(duration=step_s * wanted.longer, errors=plan.stop.errors, drain=plan.stop.drain, lost=True)
-    return plan.model_copy(update={"load": _load_at(plan.load, axis, wanted.load), "stop": stop})
+def probe_plan(plan: Plan, bounds: Bounds) -> Plan:
+    """The plan as a closed loop of two seconds, with few requests in flight and then more: never more than the plan's
+    own cap, or than may be tried."""
+    cap = min(plan.load.max_concurrency or math.inf, bounds.most if bounds.whole else math.inf)
+    stages = [Stage(concurrency=at_once, duration=stage_s) for at_once, stage_s in PROBE if at_once <= max(cap, 1)]
+    drain_s = min(plan.stop.drain, max(bounds.budget_s * PROBE_DRAIN, LEAST_DRAIN_S))
+    stop = Stop(errors=plan.stop.errors, drain=drain_s)
+    load = Load(type="stages", stages=stages)
+    return plan.model_copy(update={"load": load, "stop": stop, "warmup": Warmup(), "outputs": []})
+
+
+def plan_at(plan: Plan, axis: Axis, load: float, load_s: float, drain_s: float = math.inf) -> Plan:
+    """The plan at a load for so long, ended early where a limit is lost already."""
+    stop = Stop(duration=load_s, errors=plan.stop.errors, drain=min(plan.stop.drain, drain_s), lost=True)
+    return plan.model_copy(update={"load": _load_at(plan.load, axis, load), "stop": stop})
 
 
 def _load_at(load: Load, axis: Axis, value: float) -> Load:
@@ -152,20 +217,29 @@ def _load_at(load: Load, axis: Axis, value: float) -> Load:
 def step_of(made: Run, wanted: Try, took_s: float = 0.0) -> Step:
     """What a run says of its load. One that ended because a limit was lost has missed it."""
     known = quantities(made.summary)
+    invalid = invalid_codes(made)
     return Step(
         load=wanted.load,
         attained=attained_of(made.summary),
         length_s=made.summary.window.run_s or 0.0,
         run=made.id,
         ended=made.summary.goal.why if made.summary.goal else None,
-        broken=any(reason.status == "invalid" and reason.code in FAILED for reason in made.doubts),
-        valid=not any(reason.status == "invalid" and reason.code in OURS for reason in made.doubts),
+        broken=not invalid.isdisjoint(FAILED),
+        valid=invalid.isdisjoint(OURS),
+        growing="unbounded_queue" in invalid or _unfinished(made) > UNFINISHED,
         values={key: known[key].value for key in CURVE if key in known},
         took_s=took_s,
     )
 
 
+def _unfinished(made: Run) -> float:
+    """The share of the requests that were cut off at the end, in an open loop: they are in no share that was kept."""
+    if made.summary.loop == "closed":
+        return 0.0
+    return (made.summary.failures.censored or 0) / max(made.summary.window.requests or 0, 1)
+
+
 def _running(plan: Plan, folder: Path, notes: Notes | None) -> AbstractContextManager[StartedServer]:
     assert plan.server is not None
-    say = notes or (lambda _text: None)
-    return running(plan.server, folder, target=plan.target, say=say, holder=folder.name, shared=True)
+    notify = notes or (lambda _text: None)
+    return running(plan.server, folder, target=plan.target, notify=notify, holder=folder.name, shared=True)

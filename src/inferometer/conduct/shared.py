@@ -19,7 +19,7 @@ from inferometer.store.experiments import CaseRow
 from inferometer.store.store import Store
 from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, OfflineEngine, Prompt, open_engine
 from inferometer.target.server import StartedServer, running
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.vocabulary import NANOSECONDS, number_text
 
 # -- resources -------------------------------------------------------------------------------------------------------
 
@@ -33,8 +33,8 @@ class NotStarted(TargetError):
 class Servers:
     """Starts a server when a case needs another one than the case before. One that did not start is not tried again."""
 
-    def __init__(self, folder: Path, say: Notes, *, each_case: bool) -> None:
-        self._folder, self._say, self._each_case = folder, say, each_case
+    def __init__(self, folder: Path, notify: Notes, *, each_case: bool) -> None:
+        self._folder, self._notify, self._each_case = folder, notify, each_case
         self._open = ExitStack()
         self._server: StartedServer | None = None
         self._stack = ""
@@ -47,7 +47,7 @@ class Servers:
             self.close()
             return None
         if case.stack in self._failed:
-            raise NotStarted(f"not tried: its server did not start for case {self._failed[case.stack]}")
+            raise NotStarted(f"not run: the server did not start for case {self._failed[case.stack]}")
         if self._server is None or self._each_case or self._stack != case.stack or self._server.ended():
             self._start(case)
         return self._server
@@ -60,7 +60,7 @@ class Servers:
             case.plan.server,
             self._folder,
             target=case.plan.target,
-            say=self._say,
+            notify=self._notify,
             holder=self._folder.name,
             log=log,
             shared=not self._each_case,
@@ -80,19 +80,19 @@ class Engines:
     """One offline engine for all cases that ask for the same."""
 
     def __init__(self) -> None:
-        self._asked: tuple[str, EngineSettings] | None = None
+        self._opened_with: tuple[str, EngineSettings] | None = None
         self._engine: OfflineEngine | None = None
 
     def opener(self) -> Callable[[str, EngineSettings], OfflineEngine]:
         """For one case. Who asks a second time has found the engine dead: it gets a new one."""
-        asked_before = False
+        opened_before = False
 
         def opened(name: str, settings: EngineSettings) -> OfflineEngine:
-            nonlocal asked_before
-            if asked_before or self._engine is None or self._asked != (name, settings):
+            nonlocal opened_before
+            if opened_before or self._engine is None or self._opened_with != (name, settings):
                 self.close()
-                self._engine, self._asked = open_engine(name, settings), (name, settings)
-            asked_before = True
+                self._engine, self._opened_with = open_engine(name, settings), (name, settings)
+            opened_before = True
             return _Shared(self._engine)
 
         return opened
@@ -121,9 +121,9 @@ class _Shared:
 
 
 @contextmanager
-def shared(folder: Path, say: Notes, *, each_case: bool) -> Iterator[tuple[Servers, Engines]]:
+def shared(folder: Path, notify: Notes, *, each_case: bool) -> Iterator[tuple[Servers, Engines]]:
     """Ended with all that was started, whatever happens."""
-    servers, engines = Servers(folder, say, each_case=each_case), Engines()
+    servers, engines = Servers(folder, notify, each_case=each_case), Engines()
     try:
         yield servers, engines
     finally:
@@ -136,12 +136,12 @@ def shared(folder: Path, say: Notes, *, each_case: bool) -> Iterator[tuple[Serve
 STEP_S = 0.5  # how often inference-perf looks at what is in flight
 
 
-class NotFound(NotStarted):
+class NotMeasured(NotStarted):
     """A level that cannot be told, because an end was not measured or is not above the other."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LevelLoads:
     """The loads of a block, and the ends that they lie between."""
 
     low: float
@@ -149,32 +149,35 @@ class Found:
     values: list[float]
 
 
-def found_between(case: Case, levels: Levels, cases: Sequence[Case], rows: Sequence[CaseRow], store: Store) -> Found:
+def loads_between(
+    case: Case, levels: Levels, cases: Sequence[Case], rows: Sequence[CaseRow], store: Store
+) -> LevelLoads:
     """The loads among which that of a case is. All repeats of an end count, so that each repeat of a level has the
     same load."""
     low, high = (
-        _end(name, levels, [each.name for each in cases if _is_end(each, case, name)], rows, store)
+        _end(name, levels, [other.name for other in cases if _is_end(other, case, name)], rows, store)
         for name in (LOW, HIGH)
     )
     if high <= low:
-        raise NotFound(f"not done: the high end measured {high:.4g} and the low end {low:.4g}, nothing lies between")
-    return Found(low, high, values_between(low, high, levels))
+        ends = f"the high end measured {number_text(high)} and the low end {number_text(low)}"
+        raise NotMeasured(f"not run: {ends}, so there is no load in between")
+    return LevelLoads(low, high, values_between(low, high, levels))
 
 
-def _is_end(each: Case, case: Case, name: str) -> bool:
+def _is_end(other: Case, case: Case, name: str) -> bool:
     """Whether it is that end of the loads that a case lies between."""
-    ours, theirs = case.level, each.level
+    ours, theirs = case.level, other.level
     return ours is not None and theirs is not None and (theirs.block, theirs.step) == (ours.block, name)
 
 
 def _end(name: str, levels: Levels, names: Sequence[str], rows: Sequence[CaseRow], store: Store) -> float:
-    if (said := levels.known_end(name)) is not None:
-        return said
+    if (known_end := levels.known_end(name)) is not None:
+        return known_end
     done = [row.run for row in rows if row.name in names and row.state == "complete" and row.run]
-    found = [_measured(run, levels, store) for run in done]
-    measured = [value for value in found if value is not None]
+    values = [_measured(run, levels, store) for run in done]
+    measured = [value for value in values if value is not None]
     if not measured:
-        raise NotFound(f"not done: its {name} end was not measured")
+        raise NotMeasured(f"not run: its {name} end was not measured")
     return fmean(measured)
 
 
@@ -205,7 +208,7 @@ def in_flight(run: Run) -> float | None:
 def _answers_per_s(run: Run) -> float | None:
     """Of the whole run: a burst has no window in which its load is held."""
     rate = run.summary.rates.get("request_rate")
-    return rate.run or None if rate is not None else None
+    return rate.span or None if rate is not None else None
 
 
 def _turns(run: Run) -> float:

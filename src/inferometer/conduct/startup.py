@@ -13,16 +13,18 @@ from inferometer.errors import StoreError
 from inferometer.observe.environment import environment
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.writing import to_mapping
+from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.run import Run
 from inferometer.record.summary import MeasuredSleep, Startup, Summary, Value
 from inferometer.record.verdict import Reason, Verdict, judged
 from inferometer.store.folder import RunFolder
 from inferometer.store.save import keep
 from inferometer.store.store import Place, open_store
+from inferometer.target.ask import sleep_and_wake
 from inferometer.target.probe import TargetFacts, probe
 from inferometer.target.server import StartedServer, running
 from inferometer.target.startup import StartupLog, read_startup, startup_of
-from inferometer.target.startup.sleeping import sleep_and_wake
+from inferometer.vocabulary import duration_text
 
 MATCHED = "matched.log"  # the lines that the numbers were made of; the log itself may have gigabytes
 Notes = Callable[[str], None]
@@ -32,13 +34,13 @@ def startup_from_log(log: Path, *, store: Place = None, notes: Notes = lambda _t
     """Keep the start that a log tells of. What is missing in it is said to be missing."""
     read = read_startup(log)
     if read.starts > 1:
-        notes(f"{log}: tells of {read.starts} starts; this is the last")
+        notes(f"{log}: contains {read.starts} starts; this is the last")
     startup = read.report.startup
     return keep(
         store,
         kind="startup",
         plan=_plan_of(log, startup),
-        environment={"target": _target_of(startup), "log": str(log)},
+        environment=Environment(target=_target_of(startup), log=str(log)),
         summary=Summary(values=read.report.values, startup=startup),
         verdict=verdict_of(startup),
         started=_started(read),
@@ -53,11 +55,11 @@ def startup_of_server(
     """Start the plan's server, wait until it is ready, end it, and keep how long each part took."""
     assert plan.server is not None
     kept_in = open_store(store)
-    asked = plan.model_copy(update={"server": talkative(plan.server, sleep)})
+    verbose_plan = plan.model_copy(update={"server": talkative(plan.server, sleep)})
     folder = kept_in.new_run(kind="startup")
     try:
-        folder.write_plan(to_mapping(asked))
-        _measure(asked, folder, notes, sleep, wait_s)
+        folder.write_plan(to_mapping(verbose_plan))
+        _measure(verbose_plan, folder, notes, sleep, wait_s)
     except BaseException as error:
         folder.abandon(error)
         raise
@@ -74,8 +76,8 @@ def talkative(server: Server, sleep: bool) -> Server:
     env, args = {"VLLM_LOGGING_LEVEL": "DEBUG"}, {}
     if sleep:
         env["VLLM_SERVER_DEV_MODE"] = "1"
-        said = {name.lstrip("-").replace("-", "_") for name in server.args}
-        args = {} if "enable_sleep_mode" in said else {"enable_sleep_mode": True}
+        arg_names = {name.lstrip("-").replace("-", "_") for name in server.args}
+        args = {} if "enable_sleep_mode" in arg_names else {"enable_sleep_mode": True}
     return server.model_copy(update={"env": {**env, **server.env}, "args": {**args, **server.args}})
 
 
@@ -83,15 +85,15 @@ def _measure(plan: Plan, folder: RunFolder, notes: Notes, sleep: bool, wait_s: f
     assert plan.server is not None
     slept: MeasuredSleep | None = None
     with running(
-        plan.server, folder.path, target=plan.target, say=notes, holder="inferometer startup", wait_s=wait_s
+        plan.server, folder.path, target=plan.target, notify=notes, holder="inferometer startup", wait_s=wait_s
     ) as server:
-        notes(f"{server.name} was ready after {server.ready_s or 0:.1f} s")
+        notes(f"{server.name} was ready after {duration_text(server.ready_s or 0)}")
         facts = _probed(plan, server)
         if sleep:
             slept = sleep_and_wake(plan.target, server.url)
     report = startup_of(server.log, server.ready_s)
     startup = structs.replace(report.startup, requested_sleep=slept)
-    folder.write_environment(environment(plan, facts) | {"server": server.facts})
+    folder.write_environment(structs.replace(environment(plan, facts.measured), server=server.facts))
     folder.write_summary(Summary(values=report.values | _sleep_values(slept), startup=startup))
     folder.write_verdict(verdict_of(startup))
     folder.write_state("complete")
@@ -116,7 +118,7 @@ def verdict_of(startup: Startup) -> Verdict:
     """Numbers that were read from a log are right or missing: only what is missing makes a start doubtful."""
     if startup.state == "complete":
         return Verdict(status="valid")
-    text = "The log ends before the engine was ready: time to ready is not known, and later phases are missing."
+    text = "The log ends before the engine was ready: time to ready is unknown, and later phases are missing."
     return judged([Reason(status="doubtful", code="not_ready", text=text)])
 
 
@@ -132,5 +134,6 @@ def _plan_of(log: Path, startup: Startup) -> dict[str, Any]:
     return {"name": log.stem, "server": {name: value for name, value in server.items() if value}}
 
 
-def _target_of(startup: Startup) -> dict[str, Any]:
-    return {"server": startup.engine, "version": startup.version, "model": startup.model}
+def _target_of(startup: Startup) -> MeasuredTarget:
+    names = ("server", "version", "model")
+    return MeasuredTarget(names=names, server=startup.engine, version=startup.version, model=startup.model)

@@ -11,7 +11,9 @@ from msgspec import structs
 from inferometer.conduct.offline import offline
 from inferometer.conduct.prepare import Prepared, done_cases
 from inferometer.conduct.run import Derive, run
-from inferometer.conduct.shared import Engines, NotStarted, Servers, found_between, shared
+from inferometer.conduct.shared import Engines, NotStarted, Servers, loads_between, shared
+from inferometer.conduct.simulate import simulate_kept
+from inferometer.conduct.strategies import changes_document
 from inferometer.errors import InferometerError, StoreError
 from inferometer.judge.compare import Comparison, compare
 from inferometer.load.shard import Watch
@@ -22,8 +24,9 @@ from inferometer.plan.ordering import expected_s
 from inferometer.plan.text import as_written
 from inferometer.record.run import Run
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, rows_of
+from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place, Store, open_store
-from inferometer.vocabulary import attribute_at, duration_text
+from inferometer.vocabulary import attribute_at, duration_text, number_text
 
 # -- switching -------------------------------------------------------------------------------------------------------
 
@@ -31,7 +34,8 @@ from inferometer.vocabulary import attribute_at, duration_text
 def effects_of(rows: Sequence[CaseRow], store: Store) -> list[dict[str, Any]]:
     """For each class that was switched off, and each that stayed: how its measures changed, as plain data."""
     return [
-        {"off": off, "of": of, "comparison": found.document()} for (off, of), found in comparisons(rows, store).items()
+        {"off": off, "of": of, "comparison": comparison.document()}
+        for (off, of), comparison in comparisons(rows, store).items()
     ]
 
 
@@ -40,24 +44,24 @@ def comparisons(rows: Sequence[CaseRow], store: Store) -> dict[tuple[str, str], 
     runs = {row.name: store.load(row.run) for row in rows if row.run and row.state == "complete"}
     together = [(row, runs[row.name]) for row in rows if row.name in runs and row.parameters[WITHOUT] is None]
     off = dict.fromkeys(row.parameters[WITHOUT] for row in rows if row.parameters[WITHOUT] is not None)
-    found = {}
+    by_class = {}
     for name in off:
         alone = [runs[row.name] for row in rows if row.name in runs and row.parameters[WITHOUT] == name]
         for of in classes_of(alone):
             before = [of_class(run, of) for _, run in together]
             if before and alone:
-                found[name, of] = compare(before, [of_class(run, of) for run in alone])
-    return found
+                by_class[name, of] = compare(before, [of_class(run, of) for run in alone])
+    return by_class
 
 
 def classes_of(runs: Sequence[Run]) -> list[str]:
-    return [each["name"] for each in runs[0].plan.get("traffic") or []] if runs else []
+    return [traffic["name"] for traffic in runs[0].plan.get("traffic") or []] if runs else []
 
 
 def of_class(run: Run, name: str) -> Run:
     """The run as one of its classes saw it. Its requests are not compared one by one: with a class gone, the others
     draw other lengths, so that the spread between repeats has to tell."""
-    classes = [each for each in run.plan["traffic"] if each["name"] == name]
+    classes = [traffic for traffic in run.plan["traffic"] if traffic["name"] == name]
     summary = structs.replace(run.summary, traffic={})
     if (part := run.summary.traffic.get(name)) is not None:
         summary = structs.replace(summary, **{field: getattr(part, field) for field in part.__struct_fields__})
@@ -93,7 +97,7 @@ class Sweep:
     prepared: Prepared
     folder: ExperimentFolder
     store: Store
-    say: Notes
+    notify: Notes
     watch: Watch | None
     on_begin: Callable[[Case, int], None]
     on_case: OnCase
@@ -112,23 +116,23 @@ class Sweep:
             self.rows.append(row)
             self.on_case(row)
             if row.state == "interrupted":
-                return "it was interrupted", len(cases) - at, True
+                return "interrupted", len(cases) - at, True
         return None, 0, False
 
     def _spent(self, case: Case) -> str | None:
         budget = self.prepared.experiment.budget
         if self.failures >= budget.failures:
-            return f"{self.failures} cases failed, which is the budget of failures"
+            return f"{self.failures} cases failed, which is the maximum"
         spent = self.spent_s + time.monotonic() - self.began_at
         if budget.time is not None and spent + self._expected_s(case) > budget.time:
-            return f"the next case would not fit into the budget of {duration_text(budget.time)} any more"
+            return f"the next case would exceed the time budget of {duration_text(budget.time)}"
         return None
 
     def _expected_s(self, case: Case) -> float:
         """As its plan tells; where the target decides, as long as the longest so far that was done to its end."""
-        told = expected_s(case)
+        expected = expected_s(case)
         lasted = (row.wall_s or 0.0 for row in self.rows if row.state == "complete")
-        return max(lasted, default=0.0) if told is None else told
+        return max(lasted, default=0.0) if expected is None else expected
 
     def _do(self, case: Case, servers: Servers, engines: Engines) -> CaseRow:
         began, made, error = time.monotonic(), None, None
@@ -153,22 +157,31 @@ class Sweep:
         levels, level = self.prepared.experiment.levels, case.level
         if levels is None or level is None or not case.waits:
             return case
-        found = found_between(case, levels, self.prepared.cases, self.rows, self.store)
-        values = ", ".join(as_written(value) for value in found.values)
-        self.say(f"{levels.path} is {values}: between {found.low:.4g} and {found.high:.4g} of the ends")
-        return case.settled(found.values[(level.number or 1) - 1])
+        loads = loads_between(case, levels, self.prepared.cases, self.rows, self.store)
+        values = ", ".join(as_written(value) for value in loads.values)
+        self.notify(
+            f"{levels.path} is {values}: between {number_text(loads.low)} and {number_text(loads.high)} of the ends"
+        )
+        return case.settled(loads.values[(level.number or 1) - 1])
 
     def _measured(self, case: Case, servers: Servers, engines: Engines) -> Run:
         """A server and an engine in this process are not kept side by side: they want the memory of the same GPU."""
         (engines if case.work == "plan" else servers).close()
         match case.work:
+            case "plan" if self.prepared.experiment.time == "virtual":
+                return simulate_kept(case.plan, self.store, self.notify, self._derive())
             case "plan":
                 server = servers.of(case)
                 return run(
-                    case.plan, store=self.store, watch=self.watch, notes=self.say, server=server, derive=self._derive()
+                    case.plan,
+                    store=self.store,
+                    watch=self.watch,
+                    notes=self.notify,
+                    server=server,
+                    derive=self._derive(),
                 )
             case "latency" | "throughput":
-                return offline(case.plan, store=self.store, notes=self.say, open_engine=engines.opener())
+                return offline(case.plan, store=self.store, notes=self.notify, open_engine=engines.opener())
         engines.close()
         made: Run = attribute_at(BENCHMARK)(case.plan, store=self.store)
         return made
@@ -180,17 +193,17 @@ class Sweep:
         return lambda summary: shared_among(summary, gpus or 1, price)
 
     def _kept(self, case: Case, made: Run | None, state: str, error: str | None, wall_s: float) -> CaseRow:
-        line = {
-            "name": case.name,
-            "label": case.label,
-            "repeat": case.repeat,
-            "parameters": dict(case.parameters),
-            "key": case.key,
-            "run": made.id if made else None,
-            "state": state,
-            "error": error,
-            "wall_s": wall_s,
-        }
+        line = ExperimentCase(
+            name=case.name,
+            label=case.label,
+            repeat=case.repeat,
+            parameters=dict(case.parameters),
+            key=case.key,
+            run=made.id if made else None,
+            state=state,
+            error=error,
+            wall_s=wall_s,
+        )
         try:
             self.folder.add(line)
             if made is not None:
@@ -212,16 +225,16 @@ def sweep(
     retry_failed: bool = False,
 ) -> Swept:
     """Do what is left to do in the folder, and say what came of all of it."""
-    kept_in, say = open_store(store), notes or (lambda _text: None)
+    kept_in, notify = open_store(store), notes or (lambda _text: None)
     with folder.held():
         before = folder.load()
         done = done_cases(before, prepared, retry_failed=retry_failed)
         left = [case for case in prepared.cases if case.key not in done]
-        spent = sum(case.get("wall_s") or 0.0 for case in before.cases)
-        rows = [row for row in rows_of(before, kept_in) if row.name in {case["name"] for case in done.values()}]
-        at_work = Sweep(prepared, folder, kept_in, say, watch, on_begin, on_case, spent_s=spent, rows=rows)
+        spent = sum(case.wall_s or 0.0 for case in before.cases)
+        rows = [row for row in rows_of(before, kept_in) if row.name in {case.name for case in done.values()}]
+        at_work = Sweep(prepared, folder, kept_in, notify, watch, on_begin, on_case, spent_s=spent, rows=rows)
         each_case = prepared.experiment.server.restart == "each-case"
-        with kept_warm(), shared(folder.path, say, each_case=each_case) as (servers, engines):
+        with kept_warm(), shared(folder.path, notify, each_case=each_case) as (servers, engines):
             why, remaining, interrupted = at_work.do(left, servers, engines)
         if not remaining:
             folder.finish(_result(prepared, at_work.rows, kept_in))
@@ -241,7 +254,8 @@ def _result(prepared: Prepared, rows: Sequence[CaseRow], store: Store) -> dict[s
     states = [row.state for row in rows]
     counts = {state: states.count(state) for state in dict.fromkeys(states)}
     effects = effects_of(rows, store) if prepared.experiment.classes else []
-    return {"cases": counts, **({"effects": effects} if effects else {})}
+    changes = changes_document(prepared, rows) if prepared.experiment.baseline else []
+    return {"cases": counts, **({"effects": effects} if effects else {}), **({"changes": changes} if changes else {})}
 
 
 def _failure(made: Run) -> str | None:
@@ -251,12 +265,12 @@ def _failure(made: Run) -> str | None:
     outcomes = made.summary.outcomes
     if made.state == "complete" and outcomes and not outcomes.get("ok"):
         errors = made.summary.errors
-        why = errors[0].message if errors else "for an unknown reason"
+        why = errors[0].message if errors else "unknown reason"
         return f"no request was answered completely: {why}"
     return None
 
 
 def _resumable(wrong: StoreError, experiment: str) -> StoreError:
     """The store cannot take more; what it has is whole."""
-    on = f"then go on where it stopped: inferometer sweep --resume {experiment}"
+    on = f"then continue where it stopped: inferometer sweep --resume {experiment}"
     return StoreError(wrong.message, f"{wrong.hint}; {on}" if wrong.hint else on)

@@ -30,7 +30,7 @@ def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
     with os.fdopen(descriptor, "rb", buffering=0) as file:  # of a folder: IsADirectoryError
         facts = os.fstat(descriptor)
         if facts.st_size > most:
-            raise RefusedError(f"has {_size(facts.st_size)}, at most {_size(most)} are read")
+            raise RefusedError(f"is too large: {_size(facts.st_size)}, the maximum is {_size(most)}")
         return _all_of(descriptor, file.read, most, is_pipe=stat.S_ISFIFO(facts.st_mode))
 
 

@@ -60,31 +60,31 @@ def change_points(
 
 def _split(series: Floats, window: int, max_p: float) -> list[int]:
     """Candidates of all windows; the next window begins at the last one found, or half a window on."""
-    found: set[int] = set()
+    points: set[int] = set()
     start = 0
     while start < len(series):
         new = [start + index for index in _divided(series[start : start + window], max_p)]
-        found.update(new)
+        points.update(new)
         start = max(new[-1] if new else 0, start + max(1, window // 2))
-    return sorted(found)
+    return sorted(points)
 
 
 def _divided(part: Floats, max_p: float) -> list[int]:
     """The best split of all stretches, and so on, until the best one is not significant."""
-    found: list[int] = []
+    points: list[int] = []
     distances = _prefix_sums(part)
     best: dict[tuple[int, int], tuple[float, int]] = {}
     while True:
-        stretches = [(a, b) for a, b in pairwise((0, *found, len(part))) if b - a > 1]
+        stretches = [(a, b) for a, b in pairwise((0, *points, len(part))) if b - a > 1]
         for stretch in stretches:
             if stretch not in best:
                 best[stretch] = _best_split(distances, *stretch)
         if not stretches:
-            return found
+            return points
         _, index = max(best[stretch] for stretch in stretches)
-        if _p_at(part, sorted([*found, index]), index) > max_p:
-            return found
-        found = sorted([*found, index])
+        if _p_at(part, sorted([*points, index]), index) > max_p:
+            return points
+        points = sorted([*points, index])
 
 
 def _prefix_sums(part: Floats) -> Floats:
@@ -144,10 +144,10 @@ def student_p(left: Floats, right: Floats) -> float:
 def _merged(series: Floats, points: list[int], max_p: float, magnitude: float) -> list[int]:
     """Without the weak ones, weakest first: by p while one is not significant, then by size."""
     while points:
-        found = [_point(series, points, index) for index in points]
-        weakest = max(found, key=lambda point: point.p)
+        candidates = [_point(series, points, index) for index in points]
+        weakest = max(candidates, key=lambda point: point.p)
         if weakest.p < max_p:
-            weakest = min(found, key=lambda point: point.magnitude)
+            weakest = min(candidates, key=lambda point: point.magnitude)
             if weakest.magnitude > magnitude:
                 break
         points = [index for index in points if index != weakest.index]
@@ -161,10 +161,10 @@ def _point(series: Floats, points: Sequence[int], index: int) -> ChangePoint:
 
 def _with_drifts(series: Floats, points: list[int]) -> list[ChangePoint]:
     """Change points that follow each other in one direction are a drift where a line explains them better."""
-    found = [_point(series, points, index) for index in points]
+    changes = [_point(series, points, index) for index in points]
     edges = [0, *points, len(series)]
     judged: list[ChangePoint] = []
-    for _, group in groupby(found, key=lambda point: point.after > point.before):
+    for _, group in groupby(changes, key=lambda point: point.after > point.before):
         steps = list(group)
         first, last = len(judged), len(judged) + len(steps)
         drift = _is_drift([series[a:b] for a, b in pairwise(edges[first : last + 2])])

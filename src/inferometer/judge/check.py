@@ -13,16 +13,17 @@ from inferometer.judge.compare import Comparison, alerts, headline, named, obser
 from inferometer.judge.effect import Change, Sides, changes
 from inferometer.judge.evidence import from_intervals
 from inferometer.judge.identity import axes_text, identity
+from inferometer.judge.spread import Spread, weak_text
 from inferometer.judge.wording import is_text, quiet_sentence, sentences, warnings
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.vocabulary import Direction
 
 # -- baseline --------------------------------------------------------------------------------------------------------
 
-SETTLED = 4  # runs on a side without which a step is not told: two or three may be a bad day
+SETTLED = 4  # runs on a side without which a step is not reported: two or three may be a bad day
 OUTLIER = 5.0  # robust standard deviations: a spike says nothing of how much runs differ
 FEWEST_TO_TRIM = 8
 MAD_TO_SD = 1.4826
@@ -49,7 +50,7 @@ def baseline(
     magnitude: float = MAGNITUDE,
     window: int = WINDOW,
 ) -> Baseline:
-    """Of values in order of time; `accepted` are indices from which on what is measured was said to be all right."""
+    """Of values in order of time; `accepted` are indices from which on the measured level was accepted."""
     series = np.asarray(values, np.float64)
     points = change_points(series.tolist(), window=window, max_p=max_p, magnitude=magnitude)
     steps = _baseline_text(points, series, max_p)
@@ -58,14 +59,14 @@ def baseline(
     worse_since: int | None = None
     for start, end in pairwise(sorted({0, len(series), *(point.index for point in steps), *accepted})):
         regime = list(range(start, end))
-        word = "better" if not kept or start in accepted else _word(series[kept], series[regime], direction, max_p)
-        if word == "worse":
+        status = "better" if not kept or start in accepted else _status(series[kept], series[regime], direction, max_p)
+        if status == "worse":
             left_out += regime
             worse_since = start if worse_since is None else worse_since
             continue
         worse_since = None
         left_out = [] if start in accepted else left_out  # what led there is accepted with it
-        kept = regime if word == "better" else kept + regime
+        kept = regime if status == "better" else kept + regime
     return Baseline(
         kept=tuple(_without_spikes(series, kept)[-window:]),
         left_out=tuple(left_out),
@@ -84,7 +85,7 @@ def _baseline_text(points: Sequence[ChangePoint], series: Floats, max_p: float) 
 
 
 def _holds(series: Floats, start: int, index: int, end: int, max_p: float) -> bool:
-    """Of a step at `index` between those beside it."""
+    """Of a step at `index` between its neighbours."""
     if end - index < SETTLED:
         return end == len(series)
     return not _is_spike(series[start:index], series[index:end], max_p)
@@ -96,7 +97,7 @@ def _is_spike(before: Floats, after: Floats, max_p: float) -> bool:
     return student_p(before, np.delete(after, farthest)) >= max_p
 
 
-def _word(before: Floats, after: Floats, direction: Direction | None, max_p: float) -> str:
+def _status(before: Floats, after: Floats, direction: Direction | None, max_p: float) -> str:
     """At the level of change points, divided by the places where this one could have been: the place was chosen."""
     if direction is None:
         return "better"
@@ -129,20 +130,32 @@ class Line:
     accepted: frozenset[int]
     past: Baseline  # of the runs before this one
     whole: Baseline  # with it
+    spread: Spread
+    weak: str | None  # it is a quantile of too few samples
 
     @classmethod
     def of(
-        cls, key: str, past: Sequence[Run], run: Run, accepted: Collection[str], p_value: float, magnitude: float
+        cls,
+        key: str,
+        past: Sequence[Run],
+        run: Run,
+        accepted: Collection[str],
+        p_value: float,
+        magnitude: float,
+        spread: Spread,
     ) -> "Line":
-        known = [(old, each) for old in (*past, run) if (each := quantities(old.summary).get(key)) is not None]
-        values = [each.value for _, each in known]
+        basis = common_basis(old.summary for old in (*past, run))
+        known = [
+            (old, quantity) for old in (*past, run) if (quantity := quantities(old.summary, basis).get(key)) is not None
+        ]
+        values = [quantity.value for _, quantity in known]
         now, runs = known[-1][1], [old for old, _ in known]
         marks = frozenset(at for at, old in enumerate(runs) if old.id in accepted)
-        found = [
+        baselines = [
             baseline(values[:end], now.direction, [at for at in marks if at < end], max_p=p_value, magnitude=magnitude)
             for end in (len(values) - 1, len(values))
         ]
-        return cls(now, runs, values, marks, *found)
+        return cls(now, runs, values, marks, baselines[0], baselines[1], spread, weak_text([now]))
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -168,6 +181,8 @@ class Line:
             after=(quantity.value,),
             noise=self._least(before),
             history=self._others(),
+            assumed=self.spread.of(quantity) if self.known < FEWEST else None,
+            weak=self.weak,
         )
 
     @property
@@ -198,11 +213,11 @@ class Line:
     def _step(self, index: int, before: float, after: float, p: float) -> Step:
         run, last = self.runs[index], self.runs[index - 1]
         better = (after < before) == (self.now.direction == "lower")
-        word = "changed" if self.now.direction is None else "better" if better else "worse"
+        status = "changed" if self.now.direction is None else "better" if better else "worse"
         return Step(
             key=self.now.key,
             title=self.title,
-            word=word,
+            status=status,
             run=run.id,
             at=run.started_at,
             before=before,
@@ -218,7 +233,7 @@ class Line:
         start = self.whole.worse_since
         if start is None or len(self.values) - start < SETTLED:
             return None
-        point = next((each for each in self.whole.steps if each.index == start), None)
+        point = next((step for step in self.whole.steps if step.index == start), None)
         return None if point is None else self._step(point.index, point.before, point.after, point.p)
 
     def ids(self, indices: Sequence[int]) -> tuple[str, ...]:
@@ -240,27 +255,33 @@ def check(
     p_value: float = MAX_P,
     magnitude: float = MAGNITUDE,
     first_look: float | None = None,
+    spread: Spread | None = None,
 ) -> CheckResult:
     """A run against the earlier runs of its identity, oldest first. `accepted` are ids of runs from which on things
-    are as they should be. `first_look` is the level for this run alone where a second one will have to agree."""
+    are as they should be. `first_look` is the level for this run alone where a second one will have to agree. `spread`
+    is assumed between runs where there are too few to tell it."""
     if run.status == "invalid":
         return _invalid(run)
     past = usable(history, run)
     now = quantities(run.summary)
-    shared = {key: each for key, each in now.items() if sum(key in quantities(old.summary) for old in past) >= FEWEST}
-    asked = named(measures, shared, now) if measures else headline(shared, now, _is_open(run))
-    keys = [key for key in asked if key in now]
-    beside = [] if measures else [key for key in observed(shared, now) if key not in keys]
-    lines = [Line.of(key, past, run, accepted, p_value, magnitude) for key in (*keys, *beside)]
-    found = _checked(lines, first_look or p_value, magnitude)
+    fewest = min(FEWEST, max(1, len(past)))
+    shared = {
+        key: quantity for key, quantity in now.items() if sum(key in quantities(old.summary) for old in past) >= fewest
+    }
+    requested = named(measures, shared, now) if measures else headline(shared, now, _is_open(run))
+    keys = [key for key in requested if key in now]
+    observed_keys = [] if measures else [key for key in observed(shared, now) if key not in keys]
+    assumed = spread or Spread()
+    lines = [Line.of(key, past, run, accepted, p_value, magnitude, assumed) for key in (*keys, *observed_keys)]
+    checked = _checked(lines, first_look or p_value, magnitude)
     result = CheckResult(
         run=run.id,
         against="history",
-        word=_overall(found),
+        status=_overall(checked),
         sentences=(),
-        measures=tuple(found),
+        measures=tuple(checked),
         steps=tuple(step for line in lines for step in line.steps()),
-        warnings=tuple(warnings(run, past, found, FEWEST)),
+        warnings=tuple(warnings(run, past, checked, FEWEST)),
         history=len(past),
         p_value=p_value,
         axes=identity(run).axes,
@@ -272,48 +293,52 @@ def check_against(comparison: Comparison, run: Run, against: str, magnitude: flo
     """A run against one that was named, or pinned as a baseline: a comparison, read as a check."""
     if run.status == "invalid":
         return replace(_invalid(run), against=against)
-    if refused := [each.text for each in comparison.objections if each.word == "refuse"]:
+    if refused := [objection.text for objection in comparison.objections if objection.severity == "refuse"]:
         raise PlanError(f"{run.id} cannot be checked against {against}: {' '.join(refused)}")
-    told = [_large(change, magnitude) for change in comparison.changes]
-    found = [Checked(change, _alerts(change), comparison.before, ()) for change in told]
+    relevant = [_large(change, magnitude) for change in comparison.changes]
+    checked = [Checked(change, _alerts(change), comparison.before, ()) for change in relevant]
     result = CheckResult(
         run=run.id,
         against=against,
-        word=_overall(found),
+        status=_overall(checked),
         sentences=(),
-        measures=tuple(found),
-        warnings=tuple(each.text for each in comparison.objections),
+        measures=tuple(checked),
+        warnings=tuple(objection.text for objection in comparison.objections),
         history=comparison.history,
         p_value=comparison.alpha,
         axes=identity(run).axes,
     )
-    came_with = f"; it came with {comparison.axes}" if comparison.axes else ""
-    worse = [f"{is_text(each.change)} than in {against}{came_with}." for each in result.of_word("worse")]
+    came_with = f"; changed at the same time: {comparison.axes}" if comparison.axes else ""
+    worse = [f"{is_text(measure.change)} than in {against}{came_with}." for measure in result.with_status("worse")]
     return replace(result, sentences=tuple(worse or [quiet_sentence(result, against)]))
 
 
 def confirm(first: CheckResult, second: CheckResult) -> CheckResult:
     """Of a run that looked worse and one more of the same plan: worse only where both say so. Two runs that agree by
     chance at a level p each do so with p²."""
-    if first.word != "worse":
+    if first.status != "worse":
         return first
-    if not {each.change.key for each in first.of_word("worse")} & {each.change.key for each in second.measures}:
-        why = "it is not valid as a measurement" if second.word == "invalid" else "it has no history of its own"
-        text = f"a second run, {second.run}, can neither confirm it nor not: {why}"
+    if not {measure.change.key for measure in first.with_status("worse")} & {
+        measure.change.key for measure in second.measures
+    }:
+        why = "it is not valid as a measurement" if second.status == "invalid" else "it has no history of its own"
+        text = f"a second run, {second.run}, cannot decide it: {why}"
         return replace(first, warnings=(*first.warnings, text))
-    again = {each.change.key for each in second.of_word("worse")}
-    if any(each.change.key in again for each in first.of_word("worse")):
-        text = f"A second run, {second.run}, says the same."
+    again = {measure.change.key for measure in second.with_status("worse")}
+    if any(measure.change.key in again for measure in first.with_status("worse")):
+        text = f"A second run, {second.run}, confirms it."
         return replace(first, confirmed=True, confirmed_by=second.run, sentences=(*first.sentences, text))
-    text = f"A second run, {second.run}, does not confirm it: that was noise."
-    measures = tuple(_doubted(each) if each.alert and each.word == "worse" else each for each in first.measures)
-    told = (*first.sentences, text)
-    return replace(first, word="same", confirmed=False, confirmed_by=second.run, measures=measures, sentences=told)
+    text = f"A second run, {second.run}, does not confirm it: the difference was noise."
+    measures = tuple(
+        _doubted(measure) if measure.alert and measure.status == "worse" else measure for measure in first.measures
+    )
+    texts = (*first.sentences, text)
+    return replace(first, status="same", confirmed=False, confirmed_by=second.run, measures=measures, sentences=texts)
 
 
-def _doubted(found: Checked) -> Checked:
+def _doubted(measure: Checked) -> Checked:
     why = "a second run did not confirm it"
-    return replace(found, change=replace(found.change, word="unclear", why=why), since=None)
+    return replace(measure, change=replace(measure.change, status="unclear", why=why), since=None)
 
 
 def usable(history: Sequence[Run], run: Run) -> list[Run]:
@@ -323,24 +348,28 @@ def usable(history: Sequence[Run], run: Run) -> list[Run]:
 
 def _checked(lines: Sequence[Line], level: float, magnitude: float) -> list[Checked]:
     """Those that alert are corrected for each other; what is only observed does not make them harder to tell."""
-    found: list[Checked] = []
+    checked: list[Checked] = []
     for alert in (True, False):
-        part = [line for line in lines if alerts(line.now) == alert and line.known >= FEWEST]
-        told = changes([line.sides() for line in part], level)
-        found += [_one(line, _result_text(change, magnitude), alert) for line, change in zip(part, told, strict=True)]
-    return found
+        part = [line for line in lines if alerts(line.now) == alert and line.known]
+        changed = changes([line.sides() for line in part], level)
+        checked += [
+            _one(line, _result_text(change, magnitude), alert) for line, change in zip(part, changed, strict=True)
+        ]
+    return checked
 
 
 def _result_text(change: Change, magnitude: float) -> Change:
-    """A change that was not found is none where it could have been."""
+    """No change, where one of that size would have been detected."""
     seen = change.smallest is not None and change.smallest <= COULD_SEE
-    return replace(change, word="same", why=None) if seen and change.word == "unclear" else _large(change, magnitude)
+    return (
+        replace(change, status="same", why=None) if seen and change.status == "unclear" else _large(change, magnitude)
+    )
 
 
 def _large(change: Change, magnitude: float) -> Change:
     """A change too small to matter is none."""
     small = change.relative and abs(change.change) <= magnitude
-    return replace(change, word="same") if small and change.word in ("better", "worse", "changed") else change
+    return replace(change, status="same") if small and change.status in ("better", "worse", "changed") else change
 
 
 def _one(line: Line, change: Change, alert: bool) -> Checked:
@@ -354,13 +383,13 @@ def _one(line: Line, change: Change, alert: bool) -> Checked:
     )
 
 
-def _overall(found: Sequence[Checked]) -> Verdict:
-    words = {each.word for each in found if each.alert}
-    if not words:
+def _overall(checked: Sequence[Checked]) -> Verdict:
+    statuses = {measure.status for measure in checked if measure.alert}
+    if not statuses:
         return "unclear"
-    if "worse" in words:
+    if "worse" in statuses:
         return "worse"
-    return "better" if "better" in words else "unclear" if "unclear" in words else "same"
+    return "better" if "better" in statuses else "unclear" if "unclear" in statuses else "same"
 
 
 def _alerts(change: Change) -> bool:
@@ -373,6 +402,6 @@ def _is_open(run: Run) -> bool:
 
 
 def _invalid(run: Run) -> CheckResult:
-    reasons = [reason.text for reason in run.doubts]
+    reasons = [reason.sentence for reason in run.doubts]
     text = f"{run.id} is not valid as a measurement: {' '.join(reasons)}".rstrip()
     return CheckResult(run.id, "history", "invalid", (text,), axes=identity(run).axes)

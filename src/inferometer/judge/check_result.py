@@ -1,11 +1,11 @@
-"""What a check found: `CheckResult`, with each measure and each step in its history."""
+"""The result of a check: `CheckResult`, with each measure and each step in its history."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from inferometer.judge.changes import MAX_P
-from inferometer.judge.effect import Change, Word
+from inferometer.judge.effect import Change, Status
 from inferometer.record.schema import schema_of
 
 Verdict = Literal["worse", "better", "same", "unclear", "invalid"]
@@ -17,7 +17,7 @@ class Step:
 
     key: str
     title: str
-    word: str  # "worse", "better" or "changed"
+    status: str  # "worse", "better" or "changed"
     run: str
     at: str
     before: float
@@ -43,13 +43,13 @@ class Checked:
     drifts: bool = False
 
     @property
-    def word(self) -> Word:
-        return "worse" if self.since is not None else self.change.word
+    def status(self) -> Status:
+        return "worse" if self.since is not None else self.change.status
 
     def document(self) -> dict[str, Any]:
         return {
             **self.change.document(),
-            "word": self.word,
+            "status": self.status,
             "class": "alert" if self.alert else "observe",
             "baseline": list(self.baseline),
             "left_out": list(self.left_out),
@@ -64,7 +64,7 @@ class CheckResult:
 
     run: str
     against: str
-    word: Verdict
+    status: Verdict
     sentences: tuple[str, ...]
     measures: tuple[Checked, ...] = ()
     steps: tuple[Step, ...] = ()
@@ -76,22 +76,22 @@ class CheckResult:
     axes: Mapping[str, str | None] = field(default_factory=dict)
 
     def exit_code(self, strict: bool = False) -> int:
-        """0 fine, 1 worse (with `strict` unclear too), 4 the run is not valid as a measurement."""
-        if self.word == "invalid":
+        """0 fine, 1 worse, 4 the run is not valid as a measurement, or with `strict` it is unclear."""
+        if self.status == "invalid" or (strict and self.status == "unclear"):
             return 4
-        return 1 if self.word == "worse" or (strict and self.word == "unclear") else 0
+        return 1 if self.status == "worse" else 0
 
     @property
     def is_alone(self) -> bool:
         """Worse by this run alone, which nothing has confirmed: it may be a spike, the next run tells."""
-        return self.confirmed is None and any(each.since is None for each in self.of_word("worse"))
+        return self.confirmed is None and any(measure.since is None for measure in self.with_status("worse"))
 
-    def of_word(self, word: str, *, alert: bool = True) -> list[Checked]:
-        return [each for each in self.measures if each.word == word and each.alert == alert]
+    def with_status(self, status: str, *, alert: bool = True) -> list[Checked]:
+        return [measure for measure in self.measures if measure.status == status and measure.alert == alert]
 
     def document(self) -> dict[str, Any]:
         """As `--json` prints it; stable."""
-        plain = ("run", "against", "word", "history", "confirmed", "confirmed_by", "p_value")
+        plain = ("run", "against", "status", "history", "confirmed", "confirmed_by", "p_value")
         return {
             "schema": schema_of("check"),
             **{name: getattr(self, name) for name in plain},
@@ -99,6 +99,6 @@ class CheckResult:
             "warnings": list(self.warnings),
             "alone": self.is_alone,
             "axes": dict(self.axes),
-            "measures": [each.document() for each in self.measures],
-            "steps": [each.document() for each in self.steps],
+            "measures": [measure.document() for measure in self.measures],
+            "steps": [step.document() for step in self.steps],
         }

@@ -10,19 +10,21 @@ from inferometer.judge.changes import change_points, regimes
 from inferometer.judge.effect import ALPHA, MARGIN, Change, Sides, changes
 from inferometer.judge.evidence import Pair, evidence, from_intervals, noise, on_one_tape
 from inferometer.judge.identity import Objection, axes_text, identity, objections
+from inferometer.judge.spread import Spread, weak_text
 from inferometer.measure.registry import REGISTRY
-from inferometer.measure.values import Quantity, canonical, quantities
+from inferometer.measure.values import Quantity, canonical, common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.record.schema import schema_of
 
-# -- asked -----------------------------------------------------------------------------------------------------------
+# -- requested -------------------------------------------------------------------------------------------------------
 
 Quantities = Mapping[str, Quantity]
 
 # Few, because every measure more makes all of them harder to tell. TPOT by its mean: that is known best.
 _CLOSED = ("ttft.p50", "ttft.p99", "tpot.mean", "e2e.p50", "output_rate")
+_INSTEAD = {"p99": ("p99", "p95", "p90")}  # the highest percentile that is based on enough samples on both sides
 _OPEN = ("ttft_scheduled.p50", "ttft_scheduled.p99", "tpot.mean", "e2e_scheduled.p50", "output_rate")
-_BESIDE = ("goodput", "failure_rate")
+_ALSO_SHOWN = ("goodput", "failure_rate")
 OBSERVED = (
     *("input_tokens.mean", "output_tokens.mean", "cached_tokens.mean"),
     *("queue_wait.p99", "send_delay.p99", "connect.p50", "concurrency"),
@@ -33,9 +35,10 @@ _NOT_COMPARED = ("std", "min", "max")  # of how many requests there were, not of
 def headline(before: Quantities, after: Quantities, open_loop: bool) -> list[str]:
     """What both sides have of what a person looks at first; of a run of another kind, everything that can be better
     or worse."""
-    first = [_known(*pair, before, after) for pair in zip(_OPEN if open_loop else _CLOSED, _CLOSED, strict=True)]
-    found = [key for key in (*first, *_BESIDE) if key in before and key in after]
-    return found if any(key in first for key in found) else everything(before, after)
+    pairs = zip(_OPEN if open_loop else _CLOSED, _CLOSED, strict=True)
+    first = list(dict.fromkeys(_firm(_known(*pair, before, after), before, after) for pair in pairs))
+    shared = [key for key in (*first, *_ALSO_SHOWN) if key in before and key in after]
+    return shared if any(key in first for key in shared) else everything(before, after)
 
 
 def _known(scheduled: str, sent: str, before: Quantities, after: Quantities) -> str:
@@ -43,17 +46,26 @@ def _known(scheduled: str, sent: str, before: Quantities, after: Quantities) -> 
     return scheduled if scheduled in before and scheduled in after else sent
 
 
+def _firm(key: str, before: Quantities, after: Quantities) -> str:
+    """A tail of too few samples tells nothing: the highest percentile that does stands for it."""
+    name, _, stat = key.partition(".")
+    keys = [f"{name}.{instead}" for instead in _INSTEAD.get(stat, ())]
+    known = [instead for instead in keys if instead in before and instead in after]
+    firm = (one for one in known if before[one].needed is None and after[one].needed is None)
+    return next(firm, known[-1] if known else key)
+
+
 def everything(before: Quantities, after: Quantities) -> list[str]:
     """All that both have and that can be better or worse."""
     return [
         key
-        for key, each in before.items()
-        if key in after and each.direction is not None and each.statistic not in _NOT_COMPARED
+        for key, quantity in before.items()
+        if key in after and quantity.direction is not None and quantity.statistic not in _NOT_COMPARED
     ]
 
 
 def observed(before: Quantities, after: Quantities) -> list[str]:
-    """What is told where it changed, and fails nothing."""
+    """What is reported where it changed, and fails nothing."""
     return [key for key in OBSERVED if key in before and key in after]
 
 
@@ -63,17 +75,17 @@ def alerts(quantity: Quantity) -> bool:
     return quantity.direction is not None if known is None else known.alerts
 
 
-def named(said: Sequence[str], before: Quantities, after: Quantities) -> list[str]:
+def named(requested: Sequence[str], before: Quantities, after: Quantities) -> list[str]:
     """Keys as people write them; one that a side does not have is an error."""
-    keys = list(dict.fromkeys(canonical(each) for text in said for each in text.split(",") if each.strip()))
+    keys = list(dict.fromkeys(canonical(name) for text in requested for name in text.split(",") if name.strip()))
     missing = [key for key in keys if key not in before or key not in after]
     if missing:
         sides = [
-            word for word, side in (("before", before), ("after", after)) if any(key not in side for key in missing)
+            label for label, side in (("before", before), ("after", after)) if any(key not in side for key in missing)
         ]
         near = [key for key in before if key.partition(".")[0] == missing[0].partition(".")[0] and key in after]
-        hint = f"there are {', '.join(near)}" if near else "inferometer show RUN --measures lists those a run has"
-        raise PlanError(f"--measure: {', '.join(missing)} is not known of the runs {' and '.join(sides)}", hint)
+        hint = f"there are {', '.join(near)}" if near else "inferometer show RUN --measures lists the measures of a run"
+        raise PlanError(f"--measure: {', '.join(missing)} was not measured in the runs {' and '.join(sides)}", hint)
     return keys
 
 
@@ -95,27 +107,27 @@ class Comparison:
     objections: tuple[Objection, ...]
     design: str  # "independent", "one tape", "paired tapes"
     records: bool  # whether both sides have them
-    history: int  # earlier runs that told how much runs differ
+    history: int  # earlier runs that showed how much runs differ
     axes: str | None  # versions and commits that differ
     alpha: float
 
     @property
     def refused(self) -> bool:
-        return any(each.word == "refuse" for each in self.objections)
+        return any(objection.severity == "refuse" for objection in self.objections)
 
     @property
-    def word(self) -> str:
+    def status(self) -> str:
         """Of all measures: worse if one is, else better if one is, else same if all are."""
-        found = {change.word for change in self.changes}
-        if not found:
+        statuses = {change.status for change in self.changes}
+        if not statuses:
             return "unclear"
-        return next((word for word in ("worse", "better", "unclear", "changed") if word in found), "same")
+        return next((status for status in ("worse", "better", "unclear", "changed") if status in statuses), "same")
 
     def document(self) -> dict[str, Any]:
         """As `--json` prints it; stable."""
         return {
             "schema": schema_of("comparison"),
-            "word": self.word,
+            "status": self.status,
             "before": list(self.before),
             "after": list(self.after),
             "design": self.design,
@@ -123,7 +135,10 @@ class Comparison:
             "history": self.history,
             "axes": self.axes,
             "alpha": self.alpha,
-            "objections": [{"word": each.word, "code": each.code, "text": each.text} for each in self.objections],
+            "objections": [
+                {"severity": objection.severity, "code": objection.code, "text": objection.text}
+                for objection in self.objections
+            ],
             "changes": [change.document() for change in self.changes],
         }
 
@@ -137,17 +152,24 @@ def compare(
     every: bool = False,
     alpha: float = ALPHA,
     margin: float = MARGIN,
+    spread: Spread | None = None,
 ) -> Comparison:
-    """Two groups of repeats, one run or more each. `history` are other runs of the same identity, oldest first."""
+    """Two groups of repeats, one run or more each. `history` are other runs of the same identity, oldest first;
+    `spread` is assumed between runs where neither they nor repeats tell it."""
     if not before or not after:
         raise PlanError("compare: needs at least one run on each side")
     against = objections(before, after)
-    cannot = {each.code for each in against if each.word == "refuse"} & {"units", "kind", "no_numbers"}
-    past = [run for run in history if run.id not in {each.id for each in (*before, *after)}]
+    cannot = {objection.code for objection in against if objection.severity == "refuse"} & {
+        "units",
+        "kind",
+        "no_numbers",
+    }
+    past = [run for run in history if run.id not in {compared.id for compared in (*before, *after)}]
     requests = _Requests.of(before, after)
     keys = [] if cannot else _keys(before, after, measures, every)
-    one, other, older = ([quantities(run.summary) for run in side] for side in (before, after, past))
-    sides = [_sides(key, one, other, older, requests) for key in keys]
+    basis = common_basis(run.summary for run in (*before, *after, *past))
+    one, other, older = ([quantities(run.summary, basis) for run in side] for side in (before, after, past))
+    sides = [_sides(key, one, other, older, requests, spread or Spread()) for key in keys]
     return Comparison(
         before=tuple(run.id for run in before),
         after=tuple(run.id for run in after),
@@ -170,8 +192,13 @@ def _keys(before: Sequence[Run], after: Sequence[Run], measures: Sequence[str], 
 
 
 def known_to_all(runs: Sequence[Run]) -> dict[str, Quantity]:
-    found = [quantities(run.summary) for run in runs]
-    return {key: each for key, each in found[0].items() if all(key in other for other in found[1:])}
+    """Of each number the run in which it is weakest."""
+    known = [quantities(run.summary) for run in runs]
+    return {
+        key: max((other[key] for other in known), key=lambda quantity: quantity.needed or 0)
+        for key in known[0]
+        if all(key in other for other in known[1:])
+    }
 
 
 def tape(run: Run) -> Tape:
@@ -190,11 +217,11 @@ class _Requests:
     @classmethod
     def of(cls, before: Sequence[Run], after: Sequence[Run]) -> "_Requests":
         sides = zip(before[:MOST_DRAWN], after[:MOST_DRAWN], strict=False)
-        found = [(one, other) for a, b in sides if (one := evidence(a)) and (other := evidence(b))]
+        pairs = [(one, other) for a, b in sides if (one := evidence(a)) and (other := evidence(b))]
         design = _design([tape(run) for run in before], [tape(run) for run in after])
-        matched = [pair for one, other in found if (pair := on_one_tape(one, other))] if design != APART else []
-        borne_out = bool(found) and len(matched) == len(found)
-        return cls(matched, design) if borne_out else cls(found, APART)
+        matched = [pair for one, other in pairs if (pair := on_one_tape(one, other))] if design != APART else []
+        borne_out = bool(pairs) and len(matched) == len(pairs)
+        return cls(matched, design) if borne_out else cls(pairs, APART)
 
 
 def _design(before: list[Tape], after: list[Tape]) -> str:
@@ -209,18 +236,20 @@ def _design(before: list[Tape], after: list[Tape]) -> str:
 Numbers = Sequence[Mapping[str, Quantity]]
 
 
-def _sides(key: str, before: Numbers, after: Numbers, past: Numbers, requests: _Requests) -> Sides:
-    one, other = ([each[key] for each in side] for side in (before, after))
+def _sides(key: str, before: Numbers, after: Numbers, past: Numbers, requests: _Requests, spread: Spread) -> Sides:
+    one, other = ([numbers[key] for numbers in side] for side in (before, after))
     first = one[0]
     sides = Sides(
         key=key,
         title=_titled(first),
         unit=first.unit,
         direction=first.direction,
-        before=tuple(each.value for each in one),
-        after=tuple(each.value for each in other),
+        before=tuple(quantity.value for quantity in one),
+        after=tuple(quantity.value for quantity in other),
         pairs=requests.design == "paired tapes",
-        history=stretches([each[key].value for each in past if key in each]),
+        history=stretches([numbers[key].value for numbers in past if key in numbers]),
+        assumed=spread.of(first),
+        weak=weak_text((*one, *other)),
     )
     made = noise(requests.pairs, first, sides.is_ratio, requests.design != APART)
     return replace(sides, noise=from_intervals(one, other, sides.is_ratio) if made is None else made)
@@ -231,5 +260,5 @@ def _titled(quantity: Quantity) -> str:
 
 
 def stretches(values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
-    """A history, cut where it changed: how much runs differ is told by those of one regime."""
+    """A history, cut where it changed: how much runs differ is shown by those of one regime."""
     return tuple(tuple(values[at] for at in part) for part in regimes(len(values), change_points(values)))

@@ -14,10 +14,14 @@ from inferometer.vocabulary import Direction
 
 # -- effect ----------------------------------------------------------------------------------------------------------
 
-ENOUGH_DOF = 8  # five runs a side: from here on the runs themselves tell their spread, and history is not asked
+ENOUGH_DOF = 8  # five runs a side: from here on the runs themselves show their spread, and history is not needed
 NOISE_DOF = 31  # of the noise within a run: 32 blocks of requests
 
-Basis = Literal["repeats", "pairs", "history", "repeats and history", "none"]
+ASSUMED_DOF = 31  # of the assumed spread between runs: as good as known
+PRIOR_DOF = 16  # degrees of freedom that the assumed spread is worth where there are hardly any repeats
+FEW_DOF = 3
+
+Basis = Literal["repeats", "pairs", "history", "repeats and history", "assumed", "repeats and assumed", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Sides:
     noise: float | None = None  # variance of after - before of one pair of runs that their requests make, as scaled
     pairs: bool = False  # run i of one side was given the same tape as run i of the other, and each tape once
     history: tuple[tuple[float, ...], ...] = ()  # earlier runs of the same identity, cut where it changed
+    assumed: float | None = None  # standard deviation between runs, relative; in points of a share
+    weak: str | None = None  # a side is a quantile of too few samples: which, and how many it takes
 
     @property
     def is_ratio(self) -> bool:
@@ -74,13 +80,28 @@ def effect(sides: Sides) -> Effect:
     else:
         variance, dof, basis = _unpaired(before, after, _history(sides))
     least = _least(sides.noise, len(before), len(after))
+    if sides.assumed is not None and basis != "pairs" and dof < FEW_DOF:
+        return _with_assumption(sides, difference, (variance, dof), least or 0.0)
     if basis == "none":
         return Effect(difference, None if least is None else math.sqrt(least), NOISE_DOF, basis)
     return Effect(difference, math.sqrt(max(variance, least or 0.0)), rounded_dof(dof), basis)
 
 
-def _basis(word: Basis) -> Basis:
-    return word
+def _with_assumption(sides: Sides, difference: float, known: tuple[float, float], within: float) -> Effect:
+    """Where hardly anything is known of how much runs differ: the assumed spread between runs, in quadrature with the
+    noise within them; a few repeats count for what they are worth."""
+    variance, dof = known
+    shares = 1 / len(sides.before) + 1 / len(sides.after)
+    scale = 1.0 if sides.is_ratio or sides.unit == "share" else abs(float(np.mean(sides.before)))
+    assumed = ((sides.assumed or 0.0) * scale) ** 2 * shares
+    if dof < 1:
+        return Effect(difference, math.sqrt(assumed + within), ASSUMED_DOF, "assumed")
+    pooled = (variance * dof + assumed * PRIOR_DOF) / (dof + PRIOR_DOF)
+    return Effect(difference, math.sqrt(pooled + within), rounded_dof(dof + PRIOR_DOF), "repeats and assumed")
+
+
+def _basis(basis: Basis) -> Basis:
+    return basis
 
 
 def _unpaired(before: Floats, after: Floats, history: tuple[float, int]) -> tuple[float, float, Basis]:
@@ -142,15 +163,15 @@ def holm(p_values: Sequence[float], alpha: float) -> list[Corrected]:
     """In the order given. The smallest of m is tested at alpha/m, the next at alpha/(m-1), ... until one fails; those
     behind it keep its level, so that an interval at 1 - level leaves out zero exactly where the test rejects."""
     m = len(p_values)
-    found: dict[int, Corrected] = {}
+    corrected: dict[int, Corrected] = {}
     worst, level, rejecting = 0.0, alpha, True
     for step, at in enumerate(sorted(range(m), key=lambda at: p_values[at])):
         if rejecting:
             level = alpha / (m - step)
             rejecting = p_values[at] <= level
         worst = max(worst, min(1.0, p_values[at] * (m - step)))
-        found[at] = Corrected(worst, level, rejecting)
-    return [found[at] for at in range(m)]
+        corrected[at] = Corrected(worst, level, rejecting)
+    return [corrected[at] for at in range(m)]
 
 
 # -- judgement -------------------------------------------------------------------------------------------------------
@@ -160,7 +181,7 @@ MARGIN = 0.05  # a change that is surely smaller than this is none: "same"
 SHARE_MARGIN = 0.01  # of a share, in points
 POWER = 0.8  # of the smallest change that could have been seen
 
-Word = Literal["better", "worse", "same", "changed", "unclear"]
+Status = Literal["better", "worse", "same", "changed", "unclear"]
 Interval = tuple[float, float]
 
 
@@ -173,7 +194,7 @@ class Change:
     title: str
     unit: str
     direction: Direction | None
-    word: Word
+    status: Status
     before: float
     after: float
     change: float
@@ -194,7 +215,9 @@ class Change:
     def document(self) -> dict[str, Any]:
         """As `--json` prints it; stable."""
         return {
-            **{name: getattr(self, name) for name in ("key", "title", "unit", "direction", "word", "before", "after")},
+            **{
+                name: getattr(self, name) for name in ("key", "title", "unit", "direction", "status", "before", "after")
+            },
             **{name: getattr(self, name) for name in ("change", "relative", "smallest", "p", "basis", "spread", "why")},
             "interval": None if self.interval is None else list(self.interval),
             "confidence": 1 - self.level,
@@ -206,35 +229,39 @@ def changes(measures: Sequence[Sides], alpha: float = ALPHA, margin: float = MAR
     """Every measure with its word; those that could not have changed, all runs alike to the last digit, are not among
     the tests that are corrected for."""
     effects = [effect(sides) for sides in measures]
-    tested = [at for at, found in enumerate(effects) if found.p is not None and (found.error or found.difference)]
+    tested = [
+        at
+        for at, (sides, result) in enumerate(zip(measures, effects, strict=True))
+        if sides.weak is None and result.p is not None and (result.error or result.difference)
+    ]
     family = holm([effects[at].p or 0.0 for at in tested], alpha)
     corrected = dict(zip(tested, family, strict=True))
     untested = Corrected(1.0, alpha / max(1, len(measures) if not tested else len(tested)), False)
     return [_change(sides, effects[at], corrected.get(at, untested), margin) for at, sides in enumerate(measures)]
 
 
-def _change(sides: Sides, found: Effect, test: Corrected, margin: float) -> Change:
+def _change(sides: Sides, estimate: Effect, test: Corrected, margin: float) -> Change:
     before, after = _middle(sides.before, sides.is_ratio), _middle(sides.after, sides.is_ratio)
     relative = sides.unit != "share" and before > 0
     scale = _Scale(sides.is_ratio, relative, before)
-    interval = _interval(found, test.level)
+    interval = _interval(estimate, test.level)
     shown = None if interval is None else (scale.shown(interval[0]), scale.shown(interval[1]))
-    word = _word(sides, found, test, shown, _margin(sides, relative, margin))
+    status = _status(sides, estimate, test, shown, _margin(sides, relative, margin))
     return Change(
         **{name: getattr(sides, name) for name in ("key", "title", "unit", "direction")},
-        word=word,
+        status=status,
         before=before,
         after=after,
-        change=scale.shown(found.difference),
+        change=scale.shown(estimate.difference),
         relative=relative,
         interval=shown,
-        smallest=_smallest(found, test.level, scale),
-        p=None if found.p is None else test.p,
+        smallest=_smallest(estimate, test.level, scale),
+        p=None if estimate.p is None else test.p,
         level=test.level,
-        basis=found.basis,
+        basis=estimate.basis,
         runs=(len(sides.before), len(sides.after)),
-        spread=_spread(found, sides, scale),
-        why=_why(found, word),
+        spread=_spread(estimate, sides, scale),
+        why=_why(sides, estimate, status),
     )
 
 
@@ -267,40 +294,42 @@ def _middle(values: Sequence[float], is_ratio: bool) -> float:
     return math.exp(middle) if is_ratio else middle
 
 
-def _interval(found: Effect, level: float) -> Interval | None:
-    if found.error is None:
+def _interval(estimate: Effect, level: float) -> Interval | None:
+    if estimate.error is None:
         return None
-    half = t_quantile(1 - level / 2, found.dof) * found.error
-    return found.difference - half, found.difference + half
+    half = t_quantile(1 - level / 2, estimate.dof) * estimate.error
+    return estimate.difference - half, estimate.difference + half
 
 
-def _smallest(found: Effect, level: float, scale: _Scale) -> float | None:
-    if found.error is None or found.basis == "none":
+def _smallest(estimate: Effect, level: float, scale: _Scale) -> float | None:
+    if estimate.error is None or estimate.basis == "none":
         return None
-    return scale.shown((t_quantile(1 - level / 2, found.dof) + t_quantile(POWER, found.dof)) * found.error)
+    return scale.shown((t_quantile(1 - level / 2, estimate.dof) + t_quantile(POWER, estimate.dof)) * estimate.error)
 
 
-def _spread(found: Effect, sides: Sides, scale: _Scale) -> float | None:
-    if found.error is None or found.basis == "none":
+def _spread(estimate: Effect, sides: Sides, scale: _Scale) -> float | None:
+    if estimate.error is None or estimate.basis == "none":
         return None
     shares = 1 / len(sides.before) + 1 / len(sides.after)
-    return scale.shown(found.error / float(np.sqrt(shares)))
+    return scale.shown(estimate.error / float(np.sqrt(shares)))
 
 
-def _word(sides: Sides, found: Effect, test: Corrected, interval: Interval | None, margin: float) -> Word:
-    if found.p is None:
+def _status(sides: Sides, estimate: Effect, test: Corrected, interval: Interval | None, margin: float) -> Status:
+    if estimate.p is None or sides.weak is not None:
         return "unclear"
     if test.rejected:
         if sides.direction is None:
             return "changed"
-        return "better" if (found.difference < 0) == (sides.direction == "lower") else "worse"
+        return "better" if (estimate.difference < 0) == (sides.direction == "lower") else "worse"
     close = interval is not None and ((-margin < interval[0] and interval[1] < margin) or interval == (0.0, 0.0))
     return "same" if close else "unclear"
 
 
-def _why(found: Effect, word: Word) -> str | None:
-    if word != "unclear":
+def _why(sides: Sides, estimate: Effect, status: Status) -> str | None:
+    if status != "unclear":
         return None
-    if found.basis == "none":
-        return "one run a side: how much runs differ from each other is not known"
-    return "the runs differ too much among themselves to tell"
+    if sides.weak is not None:
+        return sides.weak
+    if estimate.basis == "none":
+        return "one run per side: run-to-run variation is unknown"
+    return "the run-to-run variation is too large to decide"

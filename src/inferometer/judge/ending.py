@@ -56,5 +56,5 @@ def never_reached(outcomes: Mapping[str, int]) -> bool:
     that; a run without requests (offline, a benchmark) has no outcomes."""
     if not outcomes or outcomes.get("ok"):
         return False
-    failed = {word: n for word, n in outcomes.items() if n and word not in CENSORED}
+    failed = {outcome: n for outcome, n in outcomes.items() if n and outcome not in CENSORED}
     return set(failed) == {"connect"} if failed else not sum(outcomes.values())

@@ -47,8 +47,8 @@ def quantile_of(values: Floats, block: Ints, blocks: int, q: float, weights: Flo
     def resampled(drawn: Floats) -> Floats:
         running = (drawn @ table).cumsum(axis=1)
         reached = running >= q * running[:, -1:] * (1 - 1e-12)
-        found: Floats = top[reached.argmax(axis=1)]
-        return found
+        quantiles: Floats = top[reached.argmax(axis=1)]
+        return quantiles
 
     return resampled
 
@@ -65,8 +65,8 @@ def ratio_of(above: Floats, below: Floats) -> Statistic:
     def resampled(drawn: Floats) -> Floats:
         bottom = drawn @ below
         with np.errstate(invalid="ignore", divide="ignore"):
-            found: Floats = np.where(bottom > 0, (drawn @ above) / bottom, np.nan)
-        return found
+            ratios: Floats = np.where(bottom > 0, (drawn @ above) / bottom, np.nan)
+        return ratios
 
     return resampled
 
@@ -94,7 +94,7 @@ def difference_variance(before: Floats, after: Floats, is_ratio: bool) -> float 
 
 NOBODY = -1  # block of a request that is not drawn: outside of the window, or without a partner
 LEAST_SHARED = 0.5  # of the smaller run's requests: below it, two runs are not called the same tape
-ASKED_ALIKE = 0.95  # of the shared requests that must ask for the same lengths
+REQUESTED_ALIKE = 0.95  # of the shared requests that must ask for the same lengths
 INTERVAL_WIDTH = 2 * 1.96  # standard errors in a 95% interval
 
 
@@ -130,13 +130,13 @@ def _blocked(answers: Answers, chosen: Mask, window: Window) -> Evidence:
 
 
 def on_one_tape(one: Evidence, other: Evidence) -> tuple[Evidence, Evidence] | None:
-    """Both with the same blocks of the same requests (traffic, session, turn); None where they were asked different
+    """Both with the same blocks of the same requests (traffic, session, turn); None where they were sent different
     things."""
     keys = _keys(one), _keys(other)
     shared, here, there = np.intersect1d(*keys, assume_unique=False, return_indices=True)
     here, there = here[shared >= 0], there[shared >= 0]
-    fewest = min(int((each.block >= 0).sum()) for each in (one, other))
-    if not fewest or len(here) < LEAST_SHARED * fewest or not _asked_alike(one.answers, here, other.answers, there):
+    fewest = min(int((side.block >= 0).sum()) for side in (one, other))
+    if not fewest or len(here) < LEAST_SHARED * fewest or not _requested_alike(one.answers, here, other.answers, there):
         return None
     order = np.argsort(here, kind="stable")  # the records of a run are in time order
     here, there = here[order], there[order]
@@ -149,16 +149,16 @@ def _keys(of: Evidence) -> Ints:
     """One number per request that is drawn, the same in every run: 14 bits of its class, its session, its turn;
     negative for the others."""
     records = of.answers.records
-    words = [zlib.crc32(word.encode()) & 0x3FFF for word in (*records.traffic.words, "")]
-    traffic = np.array(words, np.int64)[records.traffic.codes]
+    checksums = [zlib.crc32(name.encode()) & 0x3FFF for name in (*records.traffic.categories, "")]
+    traffic = np.array(checksums, np.int64)[records.traffic.codes]
     return np.where(of.block >= 0, (traffic << 48) | (records.session << 16) | records.turn, NOBODY)
 
 
-def _asked_alike(one: Answers, here: Ints, other: Answers, there: Ints) -> bool:
+def _requested_alike(one: Answers, here: Ints, other: Answers, there: Ints) -> bool:
     same = np.ones(len(here), np.bool_)
-    for name in ("asked_input", "asked_output"):
+    for name in ("requested_input", "requested_output"):
         same &= getattr(one.records, name)[here] == getattr(other.records, name)[there]
-    return bool(len(same)) and float(same.mean()) >= ASKED_ALIKE
+    return bool(len(same)) and float(same.mean()) >= REQUESTED_ALIKE
 
 
 def _renumbered(of: Evidence, index: Ints, number: Ints, blocks: int) -> Evidence:
@@ -172,8 +172,8 @@ def statistic(of: Evidence, quantity: Quantity) -> Statistic | None:
     measure = REGISTRY.get(quantity.name)
     if measure is None:
         return None
-    if measure.each is not None:
-        return _each(of, measure, quantity.statistic)
+    if measure.per_request is not None:
+        return _per_request(of, measure, quantity.statistic)
     if measure.gaps is not None:
         return _gaps(of, measure, quantity.statistic)
     if quantity.name == "failure_rate":
@@ -181,9 +181,9 @@ def statistic(of: Evidence, quantity: Quantity) -> Statistic | None:
     return _rate(of, quantity.name)
 
 
-def _each(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | None:
-    assert measure.each is not None
-    values = measure.each(of.answers)
+def _per_request(of: Evidence, measure: Measure, wanted: str | None) -> Statistic | None:
+    assert measure.per_request is not None
+    values = measure.per_request(of.answers)
     drawn = (of.block >= 0) & ~np.isnan(values) & (of.answers.ok | (measure.kind == "sent"))
     return _of_values(values[drawn], of.block[drawn], of.blocks, wanted)
 
@@ -239,7 +239,7 @@ def noise(pairs: Sequence[Pair], quantity: Quantity, is_ratio: bool, one_tape: b
 
 
 def _apart(one: Evidence, other: Evidence, quantity: Quantity, is_ratio: bool) -> float | None:
-    parts = [_alone(each, quantity, is_ratio, seed) for seed, each in enumerate((one, other))]
+    parts = [_alone(side, quantity, is_ratio, seed) for seed, side in enumerate((one, other))]
     return None if None in parts else sum(part or 0.0 for part in parts)
 
 
@@ -259,7 +259,7 @@ def _together(one: Evidence, other: Evidence, quantity: Quantity, is_ratio: bool
 
 def from_intervals(before: Iterable[Quantity], after: Iterable[Quantity], is_ratio: bool) -> float | None:
     """The same where there are no records: from the 95% intervals that the runs came with."""
-    parts = [_mean(_from_interval(each, is_ratio) for each in side) for side in (before, after)]
+    parts = [_mean(_from_interval(quantity, is_ratio) for quantity in side) for side in (before, after)]
     return None if None in parts else sum(part or 0.0 for part in parts)
 
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from inferometer.measure.values import quantities
-from inferometer.record.accelerators import accelerators, host_of, is_loopback
+from inferometer.record.environment import Environment, Machine
 from inferometer.record.run import KINDS, Run
+from inferometer.record.subject import Subject, subject_of
 
 # -- identity --------------------------------------------------------------------------------------------------------
 
@@ -18,9 +19,10 @@ HASH_DIGITS = 12  # 48 bits: in a million different workloads two clash with a c
 # Parts of a plan that do not change what is asked of the target; what is not named here does, also what is new.
 _NOT_MEASURED = {
     *("name", "about", "limits", "outputs", "save", "observe", "seed", "confidence", "workers", "traffic", "target"),
+    *("place", "ray"),
 }
 _STACK = {"server", "servers", "engine", "fleet", "router", "replicas", "model", "quantization", "dtype"}
-_ASKED_OF_TARGET = {"api", "path", "body", "stream", "timeout"}
+_TARGET_FIELDS = {"api", "path", "body", "stream", "timeout"}
 _VERSIONS = {"version", "versions", "commit", "tag", "digest", "inferometer"}
 _PLACES = {
     *("port", "container_port", "host", "url", "urls", "folder", "log", "logs", "log_limit", "name", "key_env"),
@@ -48,29 +50,35 @@ def identity(run: Run) -> Identity:
     return identity_of(run.plan, run.environment, run.kind)
 
 
-def identity_of(plan: Mapping[str, Any], environment: Mapping[str, Any], kind: str = "serving") -> Identity:
-    """Of plain data: a plan as it is kept, and the environment beside it. Both may be of another tool."""
+def identity_of(plan: Mapping[str, Any], environment: Environment, kind: str = "serving") -> Identity:
+    """Of a plan as it is kept, and the environment next to it. Both may be of another tool."""
+    subject = subject_of(plan, environment)
     parts = {
         "workload": _workload(plan, kind),
-        "stack": _stack(plan, environment),
-        "hardware": _hardware(plan, environment),
+        "stack": _stack(plan, environment, subject),
+        "hardware": _hardware(environment, subject),
     }
-    return Identity(**{name: _hash(part) for name, part in parts.items()}, parts=parts, axes=_axes(environment))
+    axes = {
+        "engine_version": subject.engine_version,
+        "commit": subject.commit,
+        "inferometer": environment.inferometer,
+    }
+    return Identity(**{name: _hash(part) for name, part in parts.items()}, parts=parts, axes=axes)
 
 
 def differences(a: Identity, b: Identity) -> dict[str, list[str]]:
     """Where two identities differ, said per hash: `{"workload": ["load.rate: 10 and 20"]}`."""
-    found = {name: _told(a.parts[name], b.parts[name]) for name in ("workload", "stack", "hardware")}
-    return {name: texts for name, texts in found.items() if texts}
+    by_part = {name: _difference_texts(a.parts[name], b.parts[name]) for name in ("workload", "stack", "hardware")}
+    return {name: texts for name, texts in by_part.items() if texts}
 
 
 def _workload(plan: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """What is sent and when. Own benchmarks have nothing but their name to be told apart by."""
-    said = {name: value for name, value in plan.items() if name not in _NOT_MEASURED | _STACK and value is not None}
-    traffic = [_class(each) for each in plan.get("traffic") or []]
-    asked = {name: value for name, value in _section(plan, "target").items() if name in _ASKED_OF_TARGET}
+    settings = {name: value for name, value in plan.items() if name not in _NOT_MEASURED | _STACK and value is not None}
+    traffic = [_class(entry) for entry in plan.get("traffic") or []]
+    requested = {name: value for name, value in _section(plan, "target").items() if name in _TARGET_FIELDS}
     named = {"name": plan.get("name")} if kind == "benchmark" else {}
-    whole = {"kind": kind, **named, **said, "traffic": traffic, "asked": asked}
+    whole = {"kind": kind, **named, **settings, "traffic": traffic, "asked": requested}
     return {name: value for name, value in whole.items() if value not in (None, [], {})}
 
 
@@ -79,15 +87,13 @@ def _class(traffic: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in traffic.items() if name not in ("limits", "headers")}
 
 
-def _stack(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
-    target, facts = _section(plan, "target"), _section(environment, "target")
-    urls = _urls(plan, environment)
+def _stack(plan: Mapping[str, Any], environment: Environment, subject: Subject) -> dict[str, Any]:
     whole = {
-        "model": target.get("model") or facts.get("model"),
-        "engine": facts.get("server") or facts.get("engine"),
-        "replicas": len(urls) if len(urls) > 1 else None,
+        "model": subject.model,
+        "engine": environment.known_target.shown_engine,
+        "replicas": len(subject.urls) if len(subject.urls) > 1 else None,
         **{name: _without_versions(plan[name]) for name in sorted(_STACK) if plan.get(name) is not None},
-        **_section(environment, "stack"),
+        **environment.stack,
     }
     return {name: value for name, value in whole.items() if value not in (None, {}, [])}
 
@@ -95,9 +101,9 @@ def _stack(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str,
 def _without_versions(value: Any) -> Any:
     """Settings of a server without what an upgrade or a move changes: versions, image tags, ports."""
     if isinstance(value, Mapping):
-        kept = {str(name): each for name, each in value.items() if str(name) not in _VERSIONS | _PLACES}
-        return {name: _image(each) if name == "image" else _without_versions(each) for name, each in kept.items()}
-    return [_without_versions(each) for each in value] if isinstance(value, list | tuple) else value
+        kept = {str(name): part for name, part in value.items() if str(name) not in _VERSIONS | _PLACES}
+        return {name: _image(part) if name == "image" else _without_versions(part) for name, part in kept.items()}
+    return [_without_versions(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _image(value: Any) -> Any:
@@ -108,37 +114,18 @@ def _image(value: Any) -> Any:
     return head + slash + last.partition(":")[0]
 
 
-def _hardware(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
+def _hardware(environment: Environment, subject: Subject) -> dict[str, Any]:
     """What the target runs on, as far as it is known: accelerators, else the machine, else the name of its host."""
-    machine = _section(environment, "machine")
-    away = sorted({host for url in _urls(plan, environment) if not is_loopback(host := host_of(url))})
-    here = {name: machine.get(name) for name in ("architecture", "cpu", "cores")} if not away else {}
-    said = environment.get("hardware")
-    whole = {"hosts": away, "gpus": sorted(accelerators(environment)), **here, "said": said}
+    machine = environment.machine or Machine()
+    away = subject.hosts_elsewhere
+    here = {} if away else {"architecture": machine.architecture, "cpu": machine.cpu, "cores": machine.cores}
+    whole = {"hosts": away, "gpus": sorted(subject.accelerators), **here, "said": subject.hardware}
     return {name: value for name, value in whole.items() if value not in (None, [], {})}
 
 
-def _axes(environment: Mapping[str, Any]) -> dict[str, str | None]:
-    facts, git = _section(environment, "target"), _section(environment, "git")
-    return {
-        "engine_version": _text(facts.get("version") or environment.get("engine_version")),
-        "commit": _text(facts.get("commit") or environment.get("commit") or git.get("commit")),
-        "inferometer": _text(environment.get("inferometer")),
-    }
-
-
-def _urls(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> list[str]:
-    urls = _section(environment, "target").get("urls") or _section(plan, "target").get("url") or []
-    return [urls] if isinstance(urls, str) else [str(url) for url in urls]
-
-
 def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = content.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
+    section = content.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def _hash(part: Mapping[str, Any]) -> str:
@@ -152,61 +139,61 @@ def _canonical(value: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _told(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def _difference_texts(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     flat_a, flat_b = _flat(a), _flat(b)
     names = [name for name in {**flat_a, **flat_b} if _canonical(flat_a.get(name)) != _canonical(flat_b.get(name))]
-    return [f"{name}: {_word(flat_a.get(name))} and {_word(flat_b.get(name))}" for name in names]
+    return [f"{name}: {_value_text(flat_a.get(name))} and {_value_text(flat_b.get(name))}" for name in names]
 
 
 def _flat(value: Any, at: str = "") -> dict[str, Any]:
     if isinstance(value, Mapping):
         return {
             path: leaf
-            for name, each in value.items()
-            for path, leaf in _flat(each, f"{at}.{name}" if at else str(name)).items()
+            for name, part in value.items()
+            for path, leaf in _flat(part, f"{at}.{name}" if at else str(name)).items()
         }
-    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        return {path: leaf for at_, each in enumerate(value) for path, leaf in _flat(each, f"{at}[{at_}]").items()}
+    if isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
+        return {path: leaf for at_, part in enumerate(value) for path, leaf in _flat(part, f"{at}[{at_}]").items()}
     return {at: value}
 
 
-def _word(value: Any) -> str:
-    return "not said" if value is None else str(value)
+def _value_text(value: Any) -> str:
+    return "not set" if value is None else str(value)
 
 
 # -- comparable ------------------------------------------------------------------------------------------------------
 
-MOST_TOLD = 4
+MOST_LISTED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
     """`refuse`: comparing would be wrong; `warn`: it may mislead."""
 
-    word: Literal["refuse", "warn"]
+    severity: Literal["refuse", "warn"]
     code: str
     text: str
 
 
 def objections(before: Sequence[Run], after: Sequence[Run]) -> list[Objection]:
     """The worst first."""
-    found = [*_kinds(before, after), *_empty([*before, *after]), *_units(before, after)]
-    found += [*_verdicts([*before, *after]), *_same_runs(before, after)]
-    found += [*_identities(before, after), *_definitions(before, after), *_calibrations([*before, *after])]
-    return sorted(found, key=lambda each: each.word != "refuse")
+    raised = [*_kinds(before, after), *_empty([*before, *after]), *_units(before, after)]
+    raised += [*_verdicts([*before, *after]), *_same_runs(before, after)]
+    raised += [*_identities(before, after), *_definitions(before, after), *_calibrations([*before, *after])]
+    return sorted(raised, key=lambda objection: objection.severity != "refuse")
 
 
 def _kinds(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:
     kinds = {run.kind for run in (*before, *after)}
     if len(kinds) > 1:
-        said = "; ".join(f"{kind}: {KINDS[kind]}" for kind in sorted(kinds))
-        yield Objection("refuse", "kind", f"The runs are of different kinds ({said}).")
+        text = "; ".join(f"{kind}: {KINDS[kind]}" for kind in sorted(kinds))
+        yield Objection("refuse", "kind", f"The runs are of different kinds ({text}).")
 
 
 def _empty(runs: Sequence[Run]) -> Iterator[Objection]:
@@ -218,23 +205,23 @@ def _empty(runs: Sequence[Run]) -> Iterator[Objection]:
 def _units(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:
     """Not even forced: a ratio of seconds and milliseconds means nothing."""
     seen: dict[str, tuple[str, str]] = {}
-    told: set[str] = set()
+    reported: set[str] = set()
     for run in (*before, *after):
-        for key, each in quantities(run.summary).items():
-            unit, first = seen.setdefault(each.name, (each.unit, run.id))
-            if unit != each.unit and each.name not in told:
-                told.add(each.name)
-                text = f"{key} is in {each.unit or 'no unit'} in {run.id} and in {unit or 'no unit'} in {first}."
+        for key, quantity in quantities(run.summary).items():
+            unit, first = seen.setdefault(quantity.name, (quantity.unit, run.id))
+            if unit != quantity.unit and quantity.name not in reported:
+                reported.add(quantity.name)
+                text = f"{key} is in {quantity.unit or 'no unit'} in {run.id} and in {unit or 'no unit'} in {first}."
                 yield Objection("refuse", "units", text)
 
 
 def _verdicts(runs: Sequence[Run]) -> Iterator[Objection]:
     severity: dict[str, Literal["refuse", "warn"]] = {"invalid": "refuse", "doubtful": "warn"}
-    for word, refused in severity.items():
-        if found := [run for run in runs if run.status == word]:
-            more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
-            first = next((reason.text for reason in found[0].doubts), "")
-            yield Objection(refused, word, f"{found[0].id}{more} {word}: {first}")
+    for status, refused in severity.items():
+        if affected := [run for run in runs if run.status == status]:
+            more = f" and {len(affected) - 1} more are" if len(affected) > 1 else " is"
+            first = next((reason.text for reason in affected[0].doubts), "")
+            yield Objection(refused, status, f"{affected[0].id}{more} {status}: {first}")
     for run in runs:
         if run.state in ("interrupted", "failed"):
             yield Objection("warn", run.state, f"{run.id} was {run.state}: it is shorter than planned.")
@@ -243,11 +230,11 @@ def _verdicts(runs: Sequence[Run]) -> Iterator[Objection]:
 def _same_runs(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:
     both = sorted({run.id for run in before} & {run.id for run in after})
     if both:
-        yield Objection("refuse", "same_run", f"{', '.join(both)} is on both sides.")
+        yield Objection("refuse", "same_run", f"{', '.join(both)} appears on both sides.")
 
 
-_TOLD = {
-    "workload": "They were asked different things",
+_DIFFERENCES = {
+    "workload": "The workloads differ",
     "stack": "The stacks differ, which may be what is compared",
     "hardware": "The hardware differs",
 }
@@ -257,37 +244,37 @@ def _identities(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objecti
     """Between the sides, and among the runs of a side."""
     first, other = identity(before[0]), identity(after[0])
     for part, texts in differences(first, other).items():
-        yield Objection("warn", part, f"{_TOLD[part]}: {_listed(texts)}.")
+        yield Objection("warn", part, f"{_DIFFERENCES[part]}: {_listed(texts)}.")
     for side, of in ((before, first), (after, other)):
         for run in side[1:]:
-            found = differences(of, identity(run))
-            if found:
-                told = _listed([text for texts in found.values() for text in texts])
-                yield Objection("warn", "mixed_group", f"{run.id} is no repeat of {side[0].id}: {told}.")
+            differing = differences(of, identity(run))
+            if differing:
+                listed = _listed([text for texts in differing.values() for text in texts])
+                yield Objection("warn", "mixed_group", f"{run.id} is not a repeat of {side[0].id}: {listed}.")
 
 
 def _definitions(before: Sequence[Run], after: Sequence[Run]) -> Iterator[Objection]:
-    sources = {run.source or "measured by us" for run in (*before, *after)}
+    sources = {run.source or "inferometer" for run in (*before, *after)}
     if len(sources) > 1:
         yield Objection("warn", "source", f"Other tools define measures differently: {', '.join(sorted(sources))}.")
     limits = [run.summary.goodput and run.plan.get("limits") for run in (before[0], after[0])]
     if limits[0] != limits[1] and all(run.summary.goodput for run in (before[0], after[0])):
-        yield Objection("warn", "limits", "Their limits differ, and goodput counts what keeps them.")
+        yield Objection("warn", "limits", "The limits differ, and goodput depends on the limits.")
 
 
 def _calibrations(runs: Sequence[Run]) -> Iterator[Objection]:
     instruments = [run.summary.instrument for run in runs if run.summary.instrument]
-    calibrated = {each.calibrated for each in instruments}
+    calibrated = {instrument.calibrated for instrument in instruments}
     if len(calibrated) > 1:
-        yield Objection("warn", "calibration", "The instrument's own error is known for some of the runs only.")
-    stamps = {str(each.stamps) for each in instruments}
+        yield Objection("warn", "calibration", "The load generator's own error is known for only some of the runs.")
+    stamps = {str(instrument.stamps) for instrument in instruments}
     if len(stamps) > 1:
-        yield Objection("warn", "stamps", f"Instants were stamped differently: {', '.join(sorted(stamps))}.")
+        yield Objection("warn", "stamps", f"The runs use different sources of timestamps: {', '.join(sorted(stamps))}.")
 
 
 def _listed(texts: Sequence[str]) -> str:
-    rest = len(texts) - MOST_TOLD
-    return "; ".join(texts[:MOST_TOLD]) + (f" and {rest} more" if rest > 0 else "")
+    rest = len(texts) - MOST_LISTED
+    return "; ".join(texts[:MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def axes_text(before: Identity, after: Identity) -> str | None:

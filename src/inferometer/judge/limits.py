@@ -8,13 +8,15 @@ from msgspec.structs import replace
 from inferometer.measure.goodput import judged_measure
 from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan
-from inferometer.record.summary import OPEN, Ends, LimitResult, MeasureSummary, Section, Summary
-from inferometer.vocabulary import MEASURES, duration_text, number_text
+from inferometer.record.summary import OPEN, Attainment, Ends, LimitResult, MeasureSummary, Section, Summary
+from inferometer.vocabulary import MEASURES, percent_text, value_text
 
 
 def judge_limits(limits: Iterable[Limit], summary: Section) -> list[LimitResult]:
     """Each limit on a summary, or on one of its stages or traffic classes."""
-    return [_scalar(limit, summary) if MEASURES[limit.measure].scalar else _each(limit, summary) for limit in limits]
+    return [
+        _scalar(limit, summary) if MEASURES[limit.measure].scalar else _per_request(limit, summary) for limit in limits
+    ]
 
 
 def judge_plan(plan: Plan, summary: Summary) -> list[LimitResult]:
@@ -39,27 +41,47 @@ def scalar_value(name: str, summary: Section) -> float | None:
     good, stalls = summary.goodput, summary.stalls
     places = {
         "concurrency": summary.concurrency.mean,
-        "goodput": good.window if good else None,
+        "goodput": good.value if good else None,
         "goodput_share": good.share if good else None,
         "failure_rate": summary.failures.failure_rate,
         "stall_share": stalls.share if stalls else None,
     }
-    return places[name] if name in places else summary.rates[name].window
+    return places[name] if name in places else summary.rates[name].value
 
 
-def _each(limit: Limit, summary: Section) -> LimitResult:
-    """A statistic of a measure that each request has; without one, the worst request must keep the limit."""
+def _per_request(limit: Limit, summary: Section) -> LimitResult:
+    """A statistic of a measure that each request has; without one, the worst request must keep the limit. A weak
+    quantile shows by itself only that a limit is broken; that it is met shows in the share of requests that kept it.
+    """
     name = judged_measure(limit.measure, summary.loop != "closed")
     stat = limit.stat or ("max" if limit.op[0] == "<" else "min")
     measure = _measure(name, summary)
     if measure is None:
         return _result(limit, None, None, f"{name} was not measured")
     value, (low, high), needed = _statistic(measure, stat, MEASURES[name].direction)
-    met = limit.met_by(value) if value is not None else _decided(limit, low, high)
+    attainment = _attainment(limit, summary)
+    if needed is None:
+        met = None if value is None else limit.met_by(value)
+    else:
+        met = _decided(limit, low, high, attainment)
     text = _value_text(name, limit, value, measure, needed, low)
+    if needed is None:
+        text += _close_call(limit, value, low, high)
+    elif met and attainment is not None:
+        text += f"; {_kept_text(attainment)}"
     finite = value if value is not None and math.isfinite(value) else None
-    result = _result(limit, finite, met, text + _close_call(limit, value, low, high))
+    result = _result(limit, finite, met, text)
     return replace(result, needed=needed) if met is None and needed else result
+
+
+def _attainment(limit: Limit, summary: Section) -> Attainment | None:
+    return next((attainment for attainment in summary.attainment if attainment.limit == str(limit)), None)
+
+
+def _kept_text(attainment: Attainment) -> str:
+    low, _ = attainment.interval
+    share = f"{percent_text(attainment.share)} of requests met it"
+    return share if low is None else f"{share} (at least {percent_text(math.floor(1000 * low) / 1000)})"
 
 
 def certainly_missed(limit: Limit, summary: Section) -> str | None:
@@ -83,18 +105,16 @@ def _measure(name: str, summary: Section) -> MeasureSummary | None:
 
 
 def _statistic(measure: MeasureSummary, stat: str, direction: str | None) -> tuple[float | None, Ends, int | None]:
-    """Value, interval and, for an unknown quantile, the count it needs; with failures as infinitely late."""
+    """Value, interval and, of a weak quantile, the count it needs; with failures as infinitely late."""
     adjusted = measure.adjusted
     if adjusted is not None and stat in ("mean", "max", "min", "std"):
         return _with_failures(measure, adjusted.failed, stat, direction), OPEN, None
     source = measure if adjusted is None else adjusted
     low, high = source.intervals.get(stat, OPEN)
-    if stat in source.unknown:
-        return None, (low, high), source.unknown[stat]
-    value = source.statistics.get(stat)
+    value, needed = source.statistics.get(stat), source.weak.get(stat)
     if value is None and adjusted is not None and stat in adjusted.statistics:
-        return math.inf, (low, math.inf), None
-    return value, (low, high), None
+        return math.inf, (low, None if needed else math.inf), needed
+    return value, (low, high), needed
 
 
 def _with_failures(measure: MeasureSummary, failed: int, stat: str, direction: str | None) -> float | None:
@@ -106,10 +126,18 @@ def _with_failures(measure: MeasureSummary, failed: int, stat: str, direction: s
     return measure.min if stat == "min" and measure.min is not None else math.inf
 
 
-def _decided(limit: Limit, low: float | None, high: float | None) -> bool | None:
-    """An unknown quantile still fails, or passes, when the whole of its interval does."""
-    ends = {limit.met_by(-math.inf if low is None else low), limit.met_by(math.inf if high is None else high)}
-    return ends.pop() if len(ends) == 1 else None
+def _decided(limit: Limit, low: float | None, high: float | None, attainment: Attainment | None) -> bool | None:
+    """What a weak quantile shows: a limit is broken where its near bound is, or where too few requests kept it; it is
+    met only where enough requests kept it."""
+    near = low if limit.op[0] == "<" else high
+    if near is not None and not limit.met_by(near):
+        return False
+    if attainment is None:
+        return None
+    least, most = attainment.interval
+    if least is not None and least >= attainment.required:
+        return True
+    return False if most is not None and most < attainment.required else None
 
 
 def _value_text(
@@ -120,10 +148,13 @@ def _value_text(
     failed = measure.adjusted.failed if measure.adjusted else 0
     late = f", {failed} failed requests counted as infinitely late" if failed else ""
     if value is None:
-        bound = f", at least {_shown(low, name)}" if low is not None else ""
-        need = f": {measure.count} values where {needed} are needed{bound}" if needed else ""
-        return f"{what}{since} is unknown{need}{late}"
-    return f"{what}{since} is {_shown(value, name)}{late}"
+        return f"{what}{since} has no value{late}"
+    if needed is None:
+        return f"{what}{since} is {_shown(value, name)}{late}"
+    bound = f", at least {_shown(low, name)}" if low is not None else ""
+    return (
+        f"{what}{since} is about {_shown(value, name)}{bound}, based on {measure.count} samples ({needed} needed){late}"
+    )
 
 
 def _close_call(limit: Limit, value: float | None, low: float | None, high: float | None) -> str:
@@ -136,14 +167,9 @@ def _close_call(limit: Limit, value: float | None, low: float | None, high: floa
 def _shown(value: float | None, name: str) -> str:
     if value is not None and math.isinf(value):
         return "infinite"
-    unit = MEASURES[name].unit
-    if unit == "s":
-        return duration_text(value)
-    if unit == "share" and value is not None:
-        return f"{value:.3g}" if value and abs(value) < 1e-4 else f"{100 * value:.4g}%"
-    return number_text(value) + ({"1/s": "/s", "tokens/s": " tokens/s"}.get(unit, "") if value is not None else "")
+    return value_text(value, MEASURES[name].unit)
 
 
 def _result(limit: Limit, value: float | None, met: bool | None, text: str) -> LimitResult:
-    word = {True: "met", False: "not met", None: "cannot be told"}[met]
-    return LimitResult(limit=str(limit), value=value, met=met, text=f"{limit}: {word}, {text}")
+    status = {True: "met", False: "not met", None: "unclear"}[met]
+    return LimitResult(limit=str(limit), value=value, met=met, text=f"{limit}: {status}, {text}")

@@ -2,25 +2,29 @@
 
 Loads are doubled (or halved) until one keeps the limits and one does not; then the geometric middle of the two is
 tried, until they are close. A load in between may be neither for sure: it is then tried again for longer, and after
-that all steps near it decide together, by where their shares cross the one that is asked for. One step alone has bad
+that all steps near it decide together, by where their shares cross the required one. One step alone has bad
 luck too often: with ten of them on the way, the lowest that missed by chance would be the answer, 2% too low.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inferometer.record.summary import Attainment, LimitResult, Section, Summary
+from inferometer.vocabulary import number_text, percent_text
 
-Word = Literal["meets", "misses", "unclear"]
+Status = Literal["meets", "misses", "unclear"]
 Outcome = Literal["found", "unresolved", "all meet", "none meets"]
 
-NEAR = 1.2  # in log-odds: shares of 73% to 97% where 90% is asked for
+NEAR = 1.2  # in log-odds: shares of 73% to 97% where 90% is required
 FEWEST_LOADS = 3
 Z_95 = 1.96
 LARGEST_ERROR = 0.3  # of the logarithm of a load: a line that knows its crossing no better knows nothing
-CLOSE = 0.45  # of the width that is asked for: on each side of where the line crosses
+CLOSE = 0.45  # of the requested width: on each side of where the line crosses
+
+WITHIN = 0.03
+MOST_TRIES = 3  # of one load, each twice as long as the one before
 
 FACTOR = 2.0  # from one load to the next, as long as the limit lies on one side of all of them
 
@@ -37,7 +41,7 @@ class Attained:
     met: bool | None
 
     @property
-    def word(self) -> Word:
+    def status(self) -> Status:
         """By the interval of the share where there is one; a limit on a mean or a rate by its value alone."""
         if self.required is None or self.low is None or self.high is None:
             return {True: "meets", False: "misses", None: "unclear"}[self.met]  # type: ignore[return-value]
@@ -57,35 +61,47 @@ class Step:
     ended: str | None = None  # why it ended early
     broken: bool = False  # so many requests failed that the load is not served, whatever became of the others
     valid: bool = True  # False: our own sending was at fault, so that a missed limit says nothing
+    growing: bool = False  # more came than was served: limits that it kept it would not have kept for long
     took_s: float = 0.0  # of the budget: with the drain, the summary and all that is around its load
     values: Mapping[str, float] = field(default_factory=dict)  # what the curve shows
 
     @property
-    def word(self) -> Word:
-        words = {each.word for each in self.attained}
+    def status(self) -> Status:
+        statuses = {limit.status for limit in self.attained}
         if self.broken:
             return "misses"
-        if not self.valid and "misses" in words:
+        if not self.valid and "misses" in statuses:
             return "unclear"
-        return "misses" if "misses" in words else "unclear" if "unclear" in words or not words else "meets"
+        if "misses" in statuses:
+            return "misses"
+        return "unclear" if "unclear" in statuses or not statuses or self.growing else "meets"
 
     @property
     def guess(self) -> bool:
         """Whether it keeps the limits, as far as one can tell."""
-        return self.word == "meets" or (self.word == "unclear" and all(each.met is True for each in self.attained))
+        if self.status != "unclear":
+            return self.status == "meets"
+        return not self.growing and all(limit.met is True for limit in self.attained)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What a search may do: between which loads, how close, how many steps and seconds."""
 
-    start: float
-    least: float
-    most: float
-    within: float = 0.03
+    start: float | None = None  # None until it is chosen
+    least: float = 0.0
+    most: float = math.inf
+    within: float = WITHIN
     steps: int = 12
     budget_s: float = math.inf
     whole: bool = False  # loads are whole numbers: a concurrency
+    any_width: bool = False  # a range that is known for sure is an answer, however wide, when the budget is used up
+
+    def begun_at(self, start: float) -> "Bounds":
+        """With its first load, and ends a thousand times lower and higher where none are named."""
+        least = self.least or (1.0 if self.whole else start / 1000)
+        most = self.most if math.isfinite(self.most) else start * 1000
+        return replace(self, start=min(max(start, least), most), least=least, most=most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +115,38 @@ class Try:
 def next_try(steps: Sequence[Step], bounds: Bounds) -> Try | None:
     """None when the search is over, one way or the other."""
     if not steps:
+        assert bounds.start is not None
         return Try(_fitting(bounds.start, bounds))
     if len(steps) >= bounds.steps or spent_s(steps) >= bounds.budget_s:
         return None
     last = steps[-1]
-    if last.word == "unclear" and sum(step.load == last.load for step in steps) == 1 and _matters(steps, bounds):
+    if last.status == "unclear" and sum(step.load == last.load for step in steps) == 1 and _matters(steps, bounds):
         return Try(last.load, 2.0)
     low, high = bracket(steps)
+    if low is not None and high is not None and _is_close(low, high, bounds):
+        return _again(steps, bounds)
     load = _between(low, high, bounds, crossing(steps))
     return None if load is None or any(step.load == load for step in steps) else Try(load)
+
+
+def _is_close(low: float, high: float, bounds: Bounds) -> bool:
+    return high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1)
+
+
+def _again(steps: Sequence[Step], bounds: Bounds) -> Try | None:
+    """An end of the range that is only guessed, for longer than before; None where both are known."""
+    tries = {load: sum(step.load == load for step in steps) for load in undecided(steps)}
+    load = min(tries, key=lambda load: tries[load], default=None)
+    return None if load is None or tries[load] >= MOST_TRIES else Try(load, 2.0 ** tries[load])
+
+
+def undecided(steps: Sequence[Step]) -> list[float]:
+    """The ends of the range of which neither their own requests nor all steps together say on which side they are. A
+    quantile of few samples never shows that a limit is met."""
+    if crossing(steps) is not None:
+        return []
+    final = {step.load: step for step in steps}
+    return [load for load in bracket(steps) if load is not None and final[load].status == "unclear"]
 
 
 def spent_s(steps: Sequence[Step]) -> float:
@@ -120,7 +159,7 @@ def bracket(steps: Sequence[Step]) -> tuple[float | None, float | None]:
     last, which was longer, decides; of one that stays unclear, all steps together."""
     final = {step.load: step.guess for step in steps}
     if (crossed := crossing(steps)) is not None:
-        unclear = {step.load: step.word == "unclear" and step.valid for step in steps}
+        unclear = {step.load: step.status == "unclear" and step.valid and not step.growing for step in steps}
         final |= {load: load <= crossed.load for load, doubtful in unclear.items() if doubtful}
     missed = [load for load, met in final.items() if not met]
     high = min(missed, default=None)
@@ -139,11 +178,11 @@ class Crossing:
 
 def crossing(steps: Sequence[Step]) -> Crossing | None:
     """Where the first limit stops being kept, by all steps near it; None where they do not tell."""
-    whole = [step for step in steps if step.valid and step.ended is None and not step.broken]
-    found = [
+    whole = [step for step in steps if step.valid and step.ended is None and not step.broken and not step.growing]
+    crossings = [
         _limit_crossing([step.attained[at] for step in whole], [step.load for step in whole]) for at in _limits(whole)
     ]
-    return min((each for each in found if each is not None), key=lambda each: each.load, default=None)
+    return min((point for point in crossings if point is not None), key=lambda point: point.load, default=None)
 
 
 def _limits(steps: Sequence[Step]) -> range:
@@ -152,8 +191,8 @@ def _limits(steps: Sequence[Step]) -> range:
 
 def _limit_crossing(attained: Sequence[Attained], loads: Sequence[float]) -> Crossing | None:
     """A line through the log-odds of the share over the logarithm of the load; steps weigh what is known of them."""
-    known = [(math.log(load), each) for each, load in zip(attained, loads, strict=True) if _is_known(each)]
-    points = [(at, *_log_odds(each)) for at, each in known if _is_near(each)]
+    known = [(math.log(load), limit) for limit, load in zip(attained, loads, strict=True) if _is_known(limit)]
+    points = [(at, *_log_odds(limit)) for at, limit in known if _is_near(limit)]
     if len({at for at, _, _ in points}) < FEWEST_LOADS:
         return None
     weight = math.fsum(1 / error**2 for _, _, error in points)
@@ -171,21 +210,26 @@ def _limit_crossing(attained: Sequence[Attained], loads: Sequence[float]) -> Cro
     return Crossing(math.exp(at), math.exp(at - Z_95 * error), math.exp(at + Z_95 * error))
 
 
-def _is_known(each: Attained) -> bool:
+def _is_known(attained: Attained) -> bool:
     """Whether a share says how far from the asked one it is: none of 0 or 1 does."""
-    known = each.share is not None and each.low is not None and each.high is not None and each.required is not None
-    return known and 0 < each.share < 1 and each.required < 1 and each.high > each.low  # type: ignore[operator]
+    known = (
+        attained.share is not None
+        and attained.low is not None
+        and attained.high is not None
+        and attained.required is not None
+    )
+    return known and 0 < attained.share < 1 and attained.required < 1 and attained.high > attained.low  # type: ignore[operator]
 
 
-def _is_near(each: Attained) -> bool:
+def _is_near(attained: Attained) -> bool:
     """Whether a share is so close to the asked one that a line will do between them."""
-    return abs(_odds(each.share) - _odds(each.required)) <= NEAR
+    return abs(_odds(attained.share) - _odds(attained.required)) <= NEAR
 
 
-def _log_odds(each: Attained) -> tuple[float, float]:
+def _log_odds(attained: Attained) -> tuple[float, float]:
     """And their standard error, from the interval of the share."""
-    assert each.share is not None and each.low is not None and each.high is not None
-    return _odds(each.share), (each.high - each.low) / 2 / Z_95 / (each.share * (1 - each.share))
+    assert attained.share is not None and attained.low is not None and attained.high is not None
+    return _odds(attained.share), (attained.high - attained.low) / 2 / Z_95 / (attained.share * (1 - attained.share))
 
 
 def _odds(share: float | None) -> float:
@@ -205,8 +249,6 @@ def _between(low: float | None, high: float | None, bounds: Bounds, crossed: Cro
         return None if low >= _fitting(bounds.most, bounds) else _fitting(min(low * FACTOR, bounds.most), bounds)
     if low is None:
         return None if high <= _fitting(bounds.least, bounds) else _fitting(max(high / FACTOR, bounds.least), bounds)
-    if high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1):
-        return None
     if crossed is not None and not bounds.whole and low < crossed.load < high:
         step = (1 + bounds.within) ** CLOSE
         if low < crossed.load / step:
@@ -222,7 +264,7 @@ def _fitting(load: float, bounds: Bounds) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """What a search came to: the most load that keeps the limits lies from `low` to below `high`."""
 
     outcome: Outcome
@@ -232,36 +274,84 @@ class Found:
     likely: tuple[float, float] | None = None  # where it lies at 95%, by all steps together
 
 
-def result(steps: Sequence[Step], bounds: Bounds) -> Found:
+def sure_bracket(steps: Sequence[Step]) -> tuple[float, float] | None:
+    """The same, by loads alone of which their own requests show on which side they are; None where an end is not."""
+    final = {step.load: step for step in steps}
+    high = min((load for load, step in final.items() if step.status == "misses"), default=math.inf)
+    low = max((load for load, step in final.items() if step.status == "meets" and load < high), default=0.0)
+    return (low, high) if low and math.isfinite(high) else None
+
+
+def result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
+    found = _result(steps, bounds)
+    if found.outcome != "unresolved" or not bounds.any_width or (sure := sure_bracket(steps)) is None:
+        return found
+    low, high = sure
+    apart = f"{percent_text(high / low - 1)} wide{_used_up(steps, bounds)}"
+    text = f"the highest load within the limits is between {number_text(low)} and {number_text(high)}, {apart}"
+    guessed = [load for load in (found.low, found.high) if load is not None and load not in sure]
+    if guessed and found.low and found.high:
+        text += f"; probably between {number_text(found.low)} and {number_text(found.high)}, but that is not sure"
+    return SearchResult("found", low, high, text, found.likely)
+
+
+def _result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
     low, high = bracket(steps)
     if low is None and high is None:
-        return Found("unresolved", None, None, "no load was tried to its end")
+        return SearchResult("unresolved", None, None, "no step was completed")
     if low is None:
         assert high is not None
-        done = high <= _fitting(bounds.least, bounds)
-        why = f"the limits are missed even at {_number(high)}, the least that was tried"
-        return Found("none meets" if done else "unresolved", None, high, why)
+        done = high <= _fitting(bounds.least, bounds) and not undecided(steps)
+        why = f"the limits are missed even at {number_text(high)}, the least that was tried"
+        return SearchResult(
+            "none meets" if done else "unresolved", None, high, why if done else why + _ended(steps, bounds)
+        )
     if high is None:
-        done = low >= _fitting(bounds.most, bounds)
-        why = f"the limits are kept even at {_number(low)}, the most that was tried"
-        return Found("all meet" if done else "unresolved", low, None, why)
+        done = low >= _fitting(bounds.most, bounds) and not undecided(steps)
+        why = f"the limits are kept even at {number_text(low)}, the most that was tried"
+        return SearchResult(
+            "all meet" if done else "unresolved", low, None, why if done else why + _ended(steps, bounds)
+        )
+    return _result_between(low, high, steps, bounds)
+
+
+def _result_between(low: float, high: float, steps: Sequence[Step], bounds: Bounds) -> SearchResult:
     crossed = crossing(steps)
     likely = None if crossed is None else (crossed.low, crossed.high)
-    sure = "" if likely is None else f" (95%: {_number(likely[0])} to {_number(likely[1])})"
-    between = f"between {_number(low)} and {_number(high)}{sure}"
+    sure = "" if likely is None else f" (95%: {number_text(likely[0])} to {number_text(likely[1])})"
+    between = f"between {number_text(low)} and {number_text(high)}{sure}"
     if not {step.load: step for step in steps}[high].valid:
-        why = (
-            f"our own sending was late at {_number(high)}, so that it is not known whether the limits are missed there"
+        late = f"the load generator sent late at {number_text(high)}"
+        why = f"{late}, so it is unknown whether the limits are missed there"
+        return SearchResult(
+            "unresolved", low, high, f"the highest load within the limits may be {between}, but {why}", likely
         )
-        return Found("unresolved", low, high, f"the answer may be {between}, but {why}", likely)
-    if high / low - 1 <= bounds.within or (bounds.whole and high - low <= 1):
-        return Found("found", low, high, f"the most load within the limits is {between}", likely)
-    why = f"the steps ended with the answer {between}, {high / low - 1:.0%} apart"
-    return Found("unresolved", low, high, why, likely)
+    if not _is_close(low, high, bounds):
+        why = f"the search ended with a range {between}, {percent_text(high / low - 1)} wide{_ended(steps, bounds)}"
+        return SearchResult("unresolved", low, high, why, likely)
+    if unsure := undecided(steps):
+        why = (
+            f"the highest load within the limits may be {between}, but {_unsure_text(unsure)}{_used_up(steps, bounds)}"
+        )
+        return SearchResult("unresolved", low, high, why, likely)
+    return SearchResult("found", low, high, f"the highest load within the limits is {between}", likely)
 
 
-def _number(load: float | None) -> str:
-    return "-" if load is None else f"{load:.4g}"
+def _ended(steps: Sequence[Step], bounds: Bounds) -> str:
+    """What kept a search from knowing more."""
+    unsure = undecided(steps)
+    return _used_up(steps, bounds) or (f", but {_unsure_text(unsure)}" if unsure else "")
+
+
+def _unsure_text(loads: Sequence[float]) -> str:
+    at = " and ".join(number_text(load) for load in loads)
+    return f"at {at} it is not clear whether the limits are kept: longer steps would show it"
+
+
+def _used_up(steps: Sequence[Step], bounds: Bounds) -> str:
+    if len(steps) >= bounds.steps:
+        return f"; the {bounds.steps} steps are used up"
+    return "; the budget is used up" if math.isfinite(bounds.budget_s) else ""
 
 
 def attained_of(summary: Summary) -> tuple[Attained, ...]:
@@ -286,12 +376,15 @@ def _attained(result: LimitResult, attainment: Attainment | None) -> Attained:
 
 
 def find(
-    try_load: Callable[[Try], Step], bounds: Bounds, on_step: Callable[[Step], None] | None = None
-) -> tuple[list[Step], Found]:
-    """Try loads until the answer is there, or the steps or the time are used up."""
+    try_load: Callable[[Try], Step | None], bounds: Bounds, on_step: Callable[[Step], None] | None = None
+) -> tuple[list[Step], SearchResult]:
+    """Try loads until the answer is there, or the steps or the time are used up: a load for which there is no time left
+    gives no step."""
     steps: list[Step] = []
     while (wanted := next_try(steps, bounds)) is not None:
         step = try_load(wanted)
+        if step is None:
+            break
         steps.append(step)
         if on_step is not None:
             on_step(step)

@@ -8,57 +8,24 @@ from inferometer.judge.check_result import Checked, CheckResult
 from inferometer.judge.effect import Change
 from inferometer.judge.identity import axes_text, identity
 from inferometer.record.run import Run
-from inferometer.vocabulary import duration_text, number_text
+from inferometer.vocabulary import change_size_text, value_text
 
-# -- telling ---------------------------------------------------------------------------------------------------------
-
-_UNITS = {"1/s": "/s", "tokens/s": " tokens/s", "": "", "share": "%", "tokens": " tokens"}
-
-
-def amount_text(value: float, unit: str) -> str:
-    """`412 ms`, `638 tokens/s`, `1.2%`."""
-    if unit == "s":
-        return duration_text(value)
-    shown = number_text(100 * value if unit == "share" else value)
-    return f"{shown}{_UNITS.get(unit, f' {unit}')}"
-
-
-def change_text(change: float, relative: bool, unit: str) -> str:
-    """`+4.9%`; of a share in points, `+1.2 pt`; of what was 0 in its unit."""
-    sign = "+" if change > 0 else "−" if change < 0 else "±"
-    if relative and change > 9.995:
-        return f"×{number_text(1 + change)}"
-    if relative:
-        return f"{sign}{_percent(abs(change))}%"
-    if unit == "share":
-        return f"{sign}{_percent(abs(change))} pt"
-    return f"{sign}{amount_text(abs(change), unit)}"
-
-
-def _percent(share: float) -> str:
-    percent = 100 * share
-    return (
-        f"{percent:.0f}"
-        if percent >= 99.5 or percent == 0
-        else f"{percent:.1f}"
-        if percent >= 0.95
-        else f"{percent:.2f}"
-    )
+# -- wording ---------------------------------------------------------------------------------------------------------
 
 
 def is_text(change: Change) -> str:
     """`TTFT p99 is 12.3% worse (412 ms to 463 ms)`."""
-    span = f"{amount_text(change.before, change.unit)} to {amount_text(change.after, change.unit)}"
-    size = change_text(abs(change.change), change.relative, change.unit).lstrip("+−±")
-    word = change.word if change.word in ("better", "worse") else "more" if change.change > 0 else "less"
-    return f"{change.title} is {size} {word} ({span})"
+    span = f"{value_text(change.before, change.unit)} to {value_text(change.after, change.unit)}"
+    size = change_size_text(change.change, change.relative, change.unit)
+    status = change.status if change.status in ("better", "worse") else "more" if change.change > 0 else "less"
+    return f"{change.title} is {size} {status} ({span})"
 
 
 def day_of(started: str) -> str:
     try:
         return f"{datetime.fromisoformat(started):%Y-%m-%d}"
     except ValueError:
-        return "an unknown day"
+        return "an unknown date"
 
 
 # -- sentences -------------------------------------------------------------------------------------------------------
@@ -66,61 +33,72 @@ def day_of(started: str) -> str:
 LARGE = 0.5  # a change that anybody would see
 
 
-def warnings(run: Run, past: Sequence[Run], found: Sequence[Checked], fewest: int) -> list[str]:
-    said = []
+def warnings(run: Run, past: Sequence[Run], checked: Sequence[Checked], fewest: int) -> list[str]:
+    texts = []
     if len(past) < fewest:
-        told = "no earlier runs" if not past else f"only {len(past)} earlier run{'s' if len(past) > 1 else ''}"
-        said.append(
-            f"{told} of the same workload, stack and hardware: {fewest} are needed to know how much runs differ"
+        earlier = "no earlier runs" if not past else f"only {len(past)} earlier run{'s' if len(past) > 1 else ''}"
+        text = (
+            f"{earlier} of the same workload, stack and hardware: {fewest} are needed to estimate run-to-run variation"
         )
+        texts.append(text if not past else f"{text}; a typical run-to-run variation is assumed until then")
     if run.status == "doubtful":
-        reasons = [reason.text for reason in run.doubts]
-        said.append(f"the run is doubtful as a measurement: {' '.join(reasons)}")
-    drifting = [each.change.title for each in found if each.alert and each.drifts]
+        reasons = [reason.sentence for reason in run.doubts]
+        texts.append(f"the run is doubtful as a measurement: {' '.join(reasons)}")
+    drifting = [measure.change.title for measure in checked if measure.alert and measure.drifts]
     if drifting:
-        said.append(f"drifts, run by run: {', '.join(drifting)}")
-    return said
+        texts.append(f"gradual drift from run to run: {', '.join(drifting)}")
+    return texts
 
 
 def sentences(result: CheckResult, run: Run, past: Sequence[Run]) -> list[str]:
-    said = [_worse_text(each, run, past) for each in result.of_word("worse")]
-    said += [f"{is_text(each.change)} than its baseline of {_runs(each)}." for each in result.of_word("better")]
-    said += [f"Observed: {is_text(each.change)} than before." for each in _observed(result)]
-    return said or [quiet_sentence(result, "its baseline")]
+    texts = [_worse_text(measure, run, past) for measure in result.with_status("worse")]
+    texts += [
+        f"{is_text(measure.change)} than its baseline of {_runs(measure)}." for measure in result.with_status("better")
+    ]
+    texts += [f"Observed: {is_text(measure.change)} than before." for measure in _observed(result)]
+    return texts or [quiet_sentence(result, "its baseline")]
 
 
 def _observed(result: CheckResult) -> list[Checked]:
-    return [each for each in result.measures if not each.alert and each.word in ("better", "worse", "changed")]
+    return [
+        measure for measure in result.measures if not measure.alert and measure.status in ("better", "worse", "changed")
+    ]
 
 
-def _worse_text(found: Checked, run: Run, past: Sequence[Run]) -> str:
+def _worse_text(measure: Checked, run: Run, past: Sequence[Run]) -> str:
     """What changed, when, by how much, and what it came with."""
-    step, change = found.since, found.change
+    step, change = measure.since, measure.change
     if step is not None:
-        by = "" if step.change is None else f" by {abs(step.change):.1%}"
-        span = f"{amount_text(step.before, change.unit)} to {amount_text(step.after, change.unit)}"
-        with_ = f"; it came with {step.came_with}" if step.came_with else ""
+        by = "" if step.change is None else f" by {change_size_text(step.change, True, change.unit)}"
+        span = f"{value_text(step.before, change.unit)} to {value_text(step.after, change.unit)}"
+        with_ = f"; changed at the same time: {step.came_with}" if step.came_with else ""
         return f"{step.title} got worse{by} ({span}) on {day_of(step.at)} with run {step.run}{with_}."
-    last = next((old for old in reversed(past) if old.id in found.baseline), None)
+    last = next((old for old in reversed(past) if old.id in measure.baseline), None)
     came_with = None if last is None else axes_text(identity(last), identity(run))
-    with_ = f"; it came with {came_with}" if came_with else ""
-    return f"{is_text(change)} than its baseline of {_runs(found)}{with_}."
+    with_ = f"; changed at the same time: {came_with}" if came_with else ""
+    return f"{is_text(change)} than its baseline of {_runs(measure)}{with_}."
 
 
-def _runs(found: Checked) -> str:
-    n = len(found.baseline)
+def _runs(measure: Checked) -> str:
+    n = len(measure.baseline)
     return f"{n} run{'' if n == 1 else 's'}"
 
 
 def quiet_sentence(result: CheckResult, against: str) -> str:
     if not result.measures:
         few = "1 earlier run is" if result.history == 1 else f"{result.history} earlier runs are"
-        what = f"{few} too few to hold" if result.history else "there is nothing to hold"
-        return f"Nothing can be said yet: {what} this run against."
-    seen = [each.change.smallest for each in result.measures if each.alert and each.change.relative]
+        what = f"{few} too few to check" if result.history else "there is no earlier run to check"
+        return f"No result yet: {what} this run against."
+    if unclear := [measure.change for measure in result.with_status("unclear")]:
+        first = unclear[0]
+        why = f": {first.why}" if first.why else ""
+        more = f" (and {len(unclear) - 1} more)" if len(unclear) > 1 else ""
+        return f"Unclear whether this run is worse than {against}: {first.title}{more}{why}."
+    seen = [measure.change.smallest for measure in result.measures if measure.alert and measure.change.relative]
     sizes = [size for size in seen if size is not None]
     if not sizes:
-        return f"Nothing is worse than {against}."
+        return f"No regression against {against}."
+    seen_for_sure = change_size_text(max(sizes))
     if max(sizes) > LARGE:
-        return f"Nothing is seen to be worse than {against}, but only a change of {max(sizes):.0%} surely would be."
-    return f"Nothing is worse than {against}; a change of {max(sizes):.0%} would have been seen in every measure."
+        return f"No regression against {against}, but only changes of {seen_for_sure} or more can be detected."
+    return f"No regression against {against}; a change of {seen_for_sure} would be detected in every measure."

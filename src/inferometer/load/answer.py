@@ -1,6 +1,7 @@
 """From the bytes and stamps of an exchange to a record: which read completed which tokens, and how sure that is."""
 
 import re
+from array import array
 from collections.abc import Sequence
 from typing import Literal, cast
 
@@ -9,37 +10,56 @@ from numpy.typing import NDArray
 
 from inferometer.load.clock import Ticket
 from inferometer.record.record import Outcome, Record
-from inferometer.wire.api import LONGEST_ERROR, Answer, Api, Json, count_in, error_text, read_events, read_whole
+from inferometer.wire.api import (
+    LONGEST_ERROR,
+    Answer,
+    Api,
+    Json,
+    Piecewise,
+    count_in,
+    error_text,
+    read_whole,
+    reading_events,
+    reading_recognised,
+    whole,
+)
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import body_of
-from inferometer.wire.pieces import read_pieces
-from inferometer.wire.sockets import MARK, stamp_ns
+from inferometer.wire.pieces import reading_pieces
+from inferometer.wire.sockets import LEFT, MARK, stamp_ns
 from inferometer.wire.sse import events_of
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 Placed = tuple[bytes, bytes, bytes, int | None]
 SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{0,9})?")  # of a Retry-After header; a date is not read
 FRAMING = 2  # bytes behind an event that belong to its chunk: a carriage return and a line feed
 
 
 def read_answer(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool = False) -> str:
+    """`reading_answer`, all at once."""
+    return whole(reading_answer(record, exchange, api, offset_ns, keep_text))
+
+
+def reading_answer(
+    record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool = False
+) -> Piecewise[str]:
     """Fill in all that the exchange tells; returns the answer's text when it is to be kept.
 
     `offset_ns` is real time minus monotonic time: stamps come on the real-time clock. Whatever a server sent, this is
-    one record and no exception: the other requests go on.
+    one record and no exception: the other requests go on. A large answer is read with pauses.
     """
     _note_exchange(record, exchange)
     try:
-        return _note_response(record, exchange, api, offset_ns, keep_text)
+        return (yield from _note_response(record, exchange, api, offset_ns, keep_text))
     except Exception as error:
         _note_unreadable(record, error)
         return ""
 
 
-def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool) -> str:
-    raw = exchange.raw
-    record.bytes_received = len(raw) + exchange.dropped
+def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool) -> Piecewise[str]:
+    record.bytes_received = exchange.received + exchange.dropped
     if exchange.outcome in {"ok", "status"}:
         record.ended_at = last_stamp(exchange, offset_ns) or exchange.ended_at
     head = exchange.head
@@ -48,15 +68,17 @@ def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int,
     record.status = head.status
     record.headers_at = _head_stamp(exchange) - offset_ns
     if head.status != 200:
-        _note_status(record, exchange, raw)
+        _note_status(record, exchange)
         return ""
-    answer = _note_tokens(record, exchange, raw, api, offset_ns, keep_text)
+    answer = yield from _note_tokens(record, exchange, api, offset_ns, keep_text)
     return "".join(answer.text)
 
 
 def _note_unreadable(record: Record, error: Exception) -> None:
     """A time limit that passed, or our own end, stays the reason; an answer that came is a bad one."""
-    if record.outcome in {"ok", "cut", "bad"}:
+    if isinstance(error, MemoryError):
+        record.outcome, record.error = "client", "out of memory while its answer was read"
+    elif record.outcome in {"ok", "cut", "bad"}:
         record.outcome = "bad"
         record.error = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     record.read_at = record.read_tokens = record.read_slack = b""
@@ -97,7 +119,7 @@ def read_ends_of(exchange: Exchange) -> Ints:
 def last_stamp(exchange: Exchange, offset_ns: int) -> int | None:
     """The instant of the last read, if there was one."""
     if exchange.bulk is not None and exchange.bulk[1]:
-        _end, stamp, _own = MARK.unpack_from(exchange.bulk[1], len(exchange.bulk[1]) - MARK.size)
+        _end, stamp, _own, _since = MARK.unpack_from(exchange.bulk[1], len(exchange.bulk[1]) - MARK.size)
         return int(stamp) - offset_ns
     return stamp_ns(exchange.stamps[-1]) - offset_ns if exchange.stamps else None
 
@@ -108,17 +130,17 @@ def _head_stamp(exchange: Exchange) -> int:
         return stamp_ns(exchange.stamps[exchange.head_read])
     assert exchange.bulk is not None and exchange.head is not None
     behind = exchange.head.end
-    return int(next(stamp for end, stamp, _own in MARK.iter_unpack(exchange.bulk[1]) if end >= behind))
+    return int(next(stamp for end, stamp, _own, _since in MARK.iter_unpack(exchange.bulk[1]) if end >= behind))
 
 
 def kernel_stamped(exchange: Exchange) -> bool:
     """Whether every read has the kernel's stamp."""
-    return not exchange.since and (exchange.bulk is None or not exchange.bulk[2])
+    return not exchange.own and (exchange.bulk is None or not exchange.bulk[2])
 
 
 def _marks(packed: bytes) -> Ints:
-    """What the compiled reader says of each read: bytes so far, stamp, whether that is our own."""
-    return np.frombuffer(packed, np.int64).reshape(-1, 3)
+    """What the compiled reader says of each read: as `wire.sockets.MARK`."""
+    return np.frombuffer(packed, np.int64).reshape(-1, 4)
 
 
 def _note_exchange(record: Record, exchange: Exchange) -> None:
@@ -132,28 +154,33 @@ def _note_exchange(record: Record, exchange: Exchange) -> None:
     record.bytes_sent = len(exchange.request)
 
 
-def _note_status(record: Record, exchange: Exchange, raw: bytes) -> None:
+def _note_status(record: Record, exchange: Exchange) -> None:
     """An answer that is not 200: its message, and when to come back."""
     assert exchange.head is not None
     after = exchange.head.headers.get("retry-after", "")
     record.retry_after_s = float(after) if SECONDS.fullmatch(after) else None
-    body, _, _ = body_of(raw, exchange.head)
+    body, _, _ = body_of(exchange.raw, exchange.head)
     try:
         record.error = error_text(body)
     except ValueError:
         record.error = body[:LONGEST_ERROR].decode("utf-8", "replace").strip() or None
 
 
-def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, offset_ns: int, keep_text: bool) -> Answer:
+def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, keep_text: bool) -> Piecewise[Answer]:
     ends: Sequence[int]
     assert exchange.head is not None
     complete = exchange.outcome == "ok"
-    if exchange.head.sse:
-        data, ends = events_of(raw, exchange.head, complete)
-        answer = read_events(api, data, keep_text)
+    if exchange.recognised is not None:
+        answer = yield from reading_recognised(api, exchange.recognised)
+        ends = exchange.recognised.ends
+    elif exchange.head.sse:
+        data, ends = events_of(exchange.raw, exchange.head, complete)
+        answer = yield from reading_events(api, data, keep_text)
+        exchange.learned = answer.learned
     elif api.in_pieces:
-        answer, ends = read_pieces(api, exchange.reads, exchange.head, complete, keep_text)
+        answer, ends = yield from reading_pieces(api, exchange.reads, exchange.head, complete, keep_text)
     elif complete:
+        raw = exchange.raw
         body, _, _ = body_of(raw, exchange.head)
         answer, ends = read_whole(api, body, keep_text), [len(raw)]
     else:
@@ -161,7 +188,7 @@ def _note_tokens(record: Record, exchange: Exchange, raw: bytes, api: Api, offse
     record.events = len(ends)
     _note_answer(record, answer)
     if len(ends):
-        _note_reads(record, exchange, offset_ns, np.asarray(ends, np.int64), answer)
+        _note_reads(record, exchange, offset_ns, ends, answer)
     if complete:
         _check(record, api, answer)
         _check_end(record, exchange, api, answer)
@@ -199,7 +226,7 @@ def _details(usage: Json, name: str) -> Json:
     return details if isinstance(details, dict) else {}
 
 
-def _note_reads(record: Record, exchange: Exchange, offset_ns: int, ends: Ints, answer: Answer) -> None:
+def _note_reads(record: Record, exchange: Exchange, offset_ns: int, ends: Sequence[int], answer: Answer) -> None:
     """Which read completed each event, the tokens that came with each read, and its uncertainty."""
     reader = compiled() if kernel_stamped(exchange) else None
     place = place_tokens if reader is None else _placed_in_c
@@ -207,18 +234,29 @@ def _note_reads(record: Record, exchange: Exchange, offset_ns: int, ends: Ints, 
     record.read_at, record.read_tokens, record.read_slack, record.visible_at = placed
 
 
-def _placed_in_c(exchange: Exchange, offset_ns: int, ends: Ints, tokens: list[int], visible: int | None) -> Placed:
+def _placed_in_c(
+    exchange: Exchange, offset_ns: int, ends: Sequence[int], tokens: Sequence[int], visible: int | None
+) -> Placed:
     reader, marks = compiled(), b"" if exchange.bulk is None else exchange.bulk[1]
     assert reader is not None
     seen = -1 if visible is None else visible
-    given = exchange.reads, exchange.stamps, marks, offset_ns, ends, tokens, exchange.sent_at, FRAMING, seen
-    placed: Placed = reader.place_tokens(*given)
+    reads = exchange.reads, exchange.stamps, exchange.since, marks
+    events = _packed(ends), _packed(tokens)
+    placed: Placed = reader.place_tokens(*reads, offset_ns, *events, exchange.sent_at, FRAMING, seen)
     return placed
 
 
-def place_tokens(exchange: Exchange, offset_ns: int, ends: Ints, tokens: list[int], visible: int | None) -> Placed:
+def _packed(numbers: Sequence[int]) -> "memoryview | array[int]":
+    """As int64 in one piece, which is how the compiled reader gives and takes them."""
+    return numbers if isinstance(numbers, memoryview) else array("q", numbers)
+
+
+def place_tokens(
+    exchange: Exchange, offset_ns: int, event_ends: Sequence[int], tokens: Sequence[int], visible: int | None
+) -> Placed:
     """Instant, tokens and slack of every read that bears tokens, packed; and the instant of the visible event."""
-    stamps, read_ends, event_tokens = stamps_of(exchange, offset_ns), read_ends_of(exchange), np.array(tokens, np.int64)
+    stamps, read_ends = stamps_of(exchange, offset_ns), read_ends_of(exchange)
+    ends, event_tokens = np.asarray(event_ends, np.int64), np.array(tokens, np.int64)
     completed_by = read_ends.searchsorted(ends)
     amounts = np.bincount(completed_by, event_tokens, len(stamps)).astype(np.int64)
     bearing, bears = amounts.nonzero()[0], event_tokens > 0
@@ -230,24 +268,45 @@ def place_tokens(exchange: Exchange, offset_ns: int, ends: Ints, tokens: list[in
 def _slack(exchange: Exchange, stamps: Ints, read_ends: Ints, ends: Ints, completed_by: Ints) -> Ints:
     """How much earlier than its stamp the tokens of a read may have arrived; `ends` are of token-bearing events.
 
-    A kernel stamp is that of the newest byte: exact for a read that ends with its only token, otherwise anything
-    since the read before is possible. Our own stamps are uncertain back to the poll before.
+    A kernel stamp is that of the newest byte: exact for a read that ends with its only token and left nothing,
+    otherwise anything since the instant of `_bounds` is possible.
     """
-    assert exchange.sent_at is not None
-    slack = np.empty_like(stamps)
-    slack[0] = stamps[0] - exchange.sent_at
-    np.subtract(stamps[1:], stamps[:-1], out=slack[1:])
-    np.maximum(slack, 0, out=slack)
+    since, own = _since_and_own(exchange)
+    slack: Ints = np.maximum(stamps - _bounds(exchange, stamps, since, own), 0)
     last_end = np.zeros(len(stamps), np.int64)
     last_end[completed_by] = ends  # the last event of a read is written last
-    exact = (np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING)
-    if exchange.bulk is not None:
-        exact[len(exchange.reads) :] &= _marks(exchange.bulk[1])[:, 2] == 0
+    exact = (np.bincount(completed_by, minlength=len(stamps)) == 1) & (read_ends - last_end <= FRAMING) & ~own
+    exact[:-1] &= since[1:] != LEFT  # else its stamp may be that of what it left
     slack[exact] = 0
-    for read, since in enumerate(exchange.since):
-        if since:  # stamped by us
-            slack[read] = max(int(stamps[read]) - since, 0)
     return slack
+
+
+def _since_and_own(exchange: Exchange) -> tuple[Ints, Mask]:
+    """Of every read: since when its bytes may have been there, and whether its stamp is our own."""
+    since, own = np.array(exchange.since, np.int64), np.zeros(len(exchange.since), np.bool_)
+    own[list(exchange.own)] = True
+    if exchange.bulk is None:
+        return since, own
+    marks = _marks(exchange.bulk[1])
+    return np.concatenate([since, marks[:, 3]]), np.concatenate([own, marks[:, 2] != 0])
+
+
+def _bounds(exchange: Exchange, stamps: Ints, since: Ints, own: Mask) -> Ints:
+    """The instant after which the bytes of each read came: the stamp of the read before, or a later poll that proves
+    that the stream was empty. What a read left came when its own bytes may have; and a stamp of our own is later than
+    the bytes, so that what follows it may be older."""
+    assert exchange.sent_at is not None
+    after = np.empty_like(stamps)
+    after[0] = exchange.sent_at
+    after[1:] = stamps[:-1]
+    proven = (since > 0) & (since <= stamps)  # a stamp older than the poll: the kernel had it, the socket did not yet
+    irregular = since == LEFT
+    irregular[1:] |= own[:-1]
+    irregular[0] = False
+    after[proven] = np.maximum(after, since)[proven]
+    for read in irregular.nonzero()[0]:
+        after[read] = max(after[read - 1], since[read] if proven[read] else after[read - 1])
+    return after
 
 
 def _note_whole_read(record: Record, exchange: Exchange, offset_ns: int) -> None:

@@ -129,12 +129,12 @@ def length_s(load: Load, stop: Stop, warmup: Warmup | None = None) -> float | No
     return _ramp_length_s(load, stop.sessions or stop.requests, warmup.requests)
 
 
-def _ramp_length_s(load: Load, asked: int | None, extra: int) -> float:
+def _ramp_length_s(load: Load, planned: int | None, extra: int) -> float:
     """A ramp that is ended by a count lasts as long as that count takes: n = L (r0 + r1) / 2."""
-    if asked is None:
+    if planned is None:
         raise PlanError("load: a ramp needs an end, got neither stop.duration nor stop.requests")
     assert load.rate is not None and load.to is not None
-    return 2 * (asked + extra) / (load.rate + load.to)
+    return 2 * (planned + extra) / (load.rate + load.to)
 
 
 def stretches(load: Load, duration_s: float | None = None) -> list[Stretch]:
@@ -154,7 +154,7 @@ def stretches(load: Load, duration_s: float | None = None) -> list[Stretch]:
 
 
 def _stages(load: Load, end_s: float) -> list[Stretch]:
-    found, begins_s = [], 0.0
+    parts, begins_s = [], 0.0
     for number, stage in enumerate(load.stages):
         if begins_s >= end_s:
             break
@@ -162,9 +162,9 @@ def _stages(load: Load, end_s: float) -> list[Stretch]:
         to = rate if stage.to is None else stage.to
         length = min(stage.duration, end_s - begins_s)
         to = rate + (to - rate) * length / stage.duration  # a ramp that is cut short keeps its slope
-        found.append(Stretch(number, begins_s, length, rate, to, stage.process, stage.cv))
+        parts.append(Stretch(number, begins_s, length, rate, to, stage.process, stage.cv))
         begins_s += stage.duration
-    return found
+    return parts
 
 
 def blocks(loads: list[Stretch], seed: int, traffic: int = 0) -> Iterator[Block]:

@@ -75,7 +75,7 @@ class VirtualClock:
 
     def __init__(self, start_at: int = 0) -> None:
         self._now = start_at
-        self._asked = 0
+        self._scheduled = 0
         self._heap: list[tuple[int, int, VirtualTimer]] = []
         self._stopped = False
 
@@ -85,8 +85,8 @@ class VirtualClock:
     def call_at(self, at: int, action: Callable[[], None]) -> VirtualTimer:
         """An instant that has passed means as soon as possible: time never runs backwards."""
         timer = VirtualTimer(action)
-        self._asked += 1
-        heapq.heappush(self._heap, (max(at, self._now), self._asked, timer))
+        self._scheduled += 1
+        heapq.heappush(self._heap, (max(at, self._now), self._scheduled, timer))
         return timer
 
     def run(self, until: int | None = None) -> None:

@@ -13,8 +13,7 @@ from inferometer.load.pace import Pace
 from inferometer.plan.model import Traffic
 from inferometer.record.record import CENSORED, Outcome, Record
 from inferometer.vocabulary import NANOSECONDS
-from inferometer.workload.ahead import Ahead
-from inferometer.workload.session import Request, Session, Workload
+from inferometer.workload.session import Ahead, Request, Session, Workload
 
 # -- visit -----------------------------------------------------------------------------------------------------------
 
@@ -34,15 +33,48 @@ class Counts:
 class Visit:
     """A session under way: which turn is next, and since when it is wanted."""
 
-    __slots__ = ("answer", "index", "scheduled_at", "session", "stage", "turn")
+    __slots__ = ("answer", "began_at", "graph", "index", "scheduled_at", "session", "stage", "turn")
 
     def __init__(self, index: int, session: Session, stage: int, scheduled_at: int) -> None:
         self.index = index
         self.session = session
         self.stage = stage
         self.turn = 0
-        self.scheduled_at = scheduled_at
+        self.scheduled_at = self.began_at = scheduled_at
         self.answer = ""
+        self.graph = Graph(session) if session.is_graph else None
+
+    def branch(self, turn: int, at: int) -> "Visit":
+        """Another turn of the same session, on its own."""
+        other = Visit.__new__(Visit)
+        other.index, other.session, other.stage, other.graph = self.index, self.session, self.stage, self.graph
+        other.turn, other.scheduled_at, other.began_at, other.answer = turn, at, self.began_at, ""
+        return other
+
+
+class Graph:
+    """The turns of a session that wait for several others: what is left to wait for, and what is under way."""
+
+    __slots__ = ("open", "waits")
+
+    def __init__(self, session: Session) -> None:
+        self.waits = [set(turn.after or ()) for turn in session.turns]
+        self.open = 1  # the first turn; others when they are due
+
+    @property
+    def roots(self) -> list[int]:
+        """Turns that wait for none, but the first."""
+        return [turn for turn, waits in enumerate(self.waits) if turn and not waits]
+
+    def over(self, turn: int) -> list[int]:
+        """A turn is over: those that waited for it last."""
+        ready = []
+        for number, waits in enumerate(self.waits):
+            if turn in waits:
+                waits.discard(turn)
+                if not waits:
+                    ready.append(number)
+        return ready
 
 
 def answer_in_history(messages: list[Any], answer: str) -> None:
@@ -95,6 +127,8 @@ class Drive:
         self._unkept = 0  # ended, but the record is not made yet
         self._under_way: dict[Callable[[Outcome], None], None] = {}
         self._next: tuple[Visit, int] | None = None
+        self._held: tuple[Arrival, Session] | None = None  # the first behind the warm-up, until that is answered
+        self._arrived_at = 0  # when the last session was scheduled
         self._timer: Timer | None = None
         self._no_more = False  # no new session begins
         self._no_turns = False  # nor a further turn of one under way
@@ -176,7 +210,10 @@ class Drive:
         self._no_turns = True
         for timer in self._thinking.values():
             timer.cancel()
-        self._sessions -= len(self._thinking)
+        for visit in self._thinking:
+            if visit.graph is not None:
+                visit.graph.open -= 1
+            self._sessions -= visit.graph is None or not visit.graph.open
         self._thinking.clear()
 
     # -- sessions, made ahead of time ------------------------------------------------------------------------
@@ -208,7 +245,10 @@ class Drive:
     def _await_arrival(self) -> None:
         """Make the next session ahead of time and wait for its instant."""
         assert self._pace.arrivals is not None
-        made = self._ahead.take()
+        made, self._held = self._held or self._ahead.take(), None
+        if made is not None and self._is_early(made[0][0]):
+            self._held = made
+            return
         if made is None or self._no_more or self._enough(made[0][0], self._start_at + made[0][1]):
             self._next = None
             self.stop()
@@ -222,13 +262,28 @@ class Drive:
         if self._next is None:
             return
         visit, at = self._next
+        self._arrived_at = at
         self._count(visit)
         if self._full:
             self._lobby.append(visit)
         else:
             self._sessions += 1
             self._admit(visit, at)
+            self._branch_roots(visit, at)
         self._await_arrival()
+
+    def _is_early(self, index: int) -> bool:
+        """Whether a session has to wait for the warm-up: a tape is sent again when all its answers have come."""
+        behind = self._pace.tape is not None and index >= self._pace.tape
+        return behind and self._counted == 0 and bool(self.counts.in_flight or self.waiting or self._thinking)
+
+    def _warmed_up(self, at: int) -> None:
+        """The last answer of the warm-up has come: arrivals go on as if no time had passed since the last of them."""
+        if self._held is None or self._is_early(self._held[0][0]):
+            return
+        if self._pace.arrivals is not None:
+            self._start_at += max(0, at - self._arrived_at)
+            self._await_arrival()
 
     @property
     def _full(self) -> bool:
@@ -308,12 +363,17 @@ class Drive:
             return False
         if self._lobby:
             self._sessions += 1
-            self._launch(self._lobby.popleft(), at)
+            visit = self._lobby.popleft()
+            self._launch(visit, at)
+            self._branch_roots(visit, at)
             return True
         return self._pace.arrivals is None and not self._no_more and self._begin_session(at)
 
     def _begin_session(self, at: int) -> bool:
-        made = self._ahead.take()
+        made, self._held = self._held or self._ahead.take(), None
+        if made is not None and self._is_early(made[0][0]):
+            self._held = made
+            return False
         if made is None or self._enough(made[0][0], at):
             self.stop()
             return False
@@ -323,6 +383,7 @@ class Drive:
         self._count(visit)
         self._sessions += 1
         self._launch(visit, at)
+        self._branch_roots(visit, at)
         if self._enough(visit.index, at):  # it was the last: the drain begins now, not when a slot is free again
             self.stop()
         return True
@@ -358,7 +419,7 @@ class Drive:
 
     def _ticket(self, visit: Visit, ready_at: int) -> Ticket:
         turns = len(visit.session.turns)
-        live = visit.session.live and visit.turn + 1 < turns
+        live = (visit.session.live and visit.turn + 1 < turns) or bool(visit.session.turns[visit.turn].fills)
         return Ticket(
             visit.index, visit.turn, turns, self.name, visit.stage, self._shard, visit.scheduled_at, ready_at, live
         )
@@ -371,25 +432,63 @@ class Drive:
 
     def _turn_over(self, visit: Visit, at: int) -> None:
         """The answer is over: the next turn follows after its think time, the slot is free."""
+        if visit.graph is not None:
+            self._branch_over(visit, visit.graph, at)
+            return
         visit.turn += 1
         if visit.turn < len(visit.session.turns) and not self._no_turns:
             self._think(visit, at)
         else:
             self._sessions -= 1
+        self._warmed_up(at)
         self._fill(at)
+        self._check_over()
+
+    def _branch_roots(self, visit: Visit, at: int) -> None:
+        """The turns of a graph that begin with the first."""
+        if visit.graph is None:
+            return
+        for turn in visit.graph.roots:
+            visit.graph.open += 1
+            self._launch(visit.branch(turn, at), at)
+
+    def _branch_over(self, visit: Visit, graph: Graph, at: int) -> None:
+        """One turn of a graph is over: its answer goes where it belongs, and what waited for it last is due. Turns of a
+        session are not held up by a cap: that counts sessions."""
+        turn = visit.session.turns[visit.turn]
+        if visit.answer:
+            for message in turn.fills:
+                message["content"] = visit.answer
+        graph.open -= 1
+        for number in graph.over(visit.turn) if not self._no_turns else ():
+            graph.open += 1
+            wanted_at = at + round(visit.session.turns[number].think_s * NANOSECONDS)
+            branch = visit.branch(number, wanted_at)
+            self._thinking[branch] = self._clock.call_at(wanted_at, partial(self._branch_due, branch))
+        if not graph.open:
+            self._sessions -= 1
+        self._fill(at)
+        self._check_over()
+
+    def _branch_due(self, visit: Visit) -> None:
+        del self._thinking[visit]
+        self._launch(visit, visit.scheduled_at)
         self._check_over()
 
     def _think(self, visit: Visit, at: int) -> None:
         """Without a pause the next turn is first in line for the slot that its predecessor leaves."""
-        visit.scheduled_at = self._wanted_at(visit.session.turns[visit.turn], at)
+        visit.scheduled_at = self._wanted_at(visit, visit.session.turns[visit.turn], at)
         if visit.scheduled_at <= at:
             self._waiting.append(visit)
         else:
             self._thinking[visit] = self._clock.call_at(visit.scheduled_at, partial(self._thought, visit))
 
-    def _wanted_at(self, turn: Request, at: int) -> int:
-        """After its think time or, in a replay, when it was recorded: that may have been before the answer came."""
+    def _wanted_at(self, visit: Visit, turn: Request, at: int) -> int:
+        """After its think time; when it is due after the session's begin; or, in a replay, when it was recorded: that
+        may have been before the answer came."""
         speed = self._pace.speed
+        if turn.due_s is not None:
+            return max(at, visit.began_at + round(turn.due_s * NANOSECONDS))
         if speed is None or turn.at_s is None:
             return at + round(turn.think_s * NANOSECONDS)
         return self._start_at + round(turn.at_s / speed * NANOSECONDS)
@@ -428,7 +527,8 @@ class Drive:
 
 
 def is_failure(record: Record) -> bool:
-    return record.outcome != "ok" and record.outcome not in CENSORED
+    """Also one of our own: a run of which nothing comes is not worth going on with, whoever is the cause."""
+    return record.outcome == "client" or (record.outcome != "ok" and record.outcome not in CENSORED)
 
 
 def why_give_up(drives: Sequence[Drive], classes: Sequence[Traffic]) -> str | None:

@@ -2,21 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from inferometer.load.arrivals import Arrivals, Replay, length_s
-from inferometer.load.pace import arrivals_of, warmup_sessions
+from inferometer.load.pace import arrivals_of, share, warmup_sessions
 from inferometer.measure.answers import Answers
-from inferometer.measure.facts import CoreUse, Facts
+from inferometer.measure.facts import CoreUse, Facts, WorkerFacts
 from inferometer.measure.precision import settled_at
 from inferometer.measure.window import of_class
 from inferometer.plan.model import Plan, Traffic
+from inferometer.record.calibration import Curve
 from inferometer.record.columns import Records
 from inferometer.record.log import UNREADABLE, Note
 from inferometer.record.sample import Sample
-from inferometer.record.summary import Goal
+from inferometer.record.summary import Clocks, Goal
 from inferometer.vocabulary import NANOSECONDS
 
 
@@ -25,7 +26,8 @@ def facts_of(
     records: Records,
     notes: Sequence[Note],
     samples: Sequence[Sample] = (),
-    calibration: Mapping[str, Any] | None = None,
+    calibration: Curve | None = None,
+    clocks: Clocks | None = None,
 ) -> Facts:
     """Works on whole logs and on those of a run that was killed: what they do not say is missing."""
     starts = [note.at for note in notes if note.what == "start" and note.at is not None]
@@ -39,12 +41,16 @@ def facts_of(
     return Facts(
         start_at=start_at,
         warmup_end_at=None if start_at is None else _warmup_end_at(plan, records, start_at),
-        stage_ends_at={} if start_at is None else {each.name: _stage_ends_at(each, start_at) for each in plan.classes},
+        stage_ends_at={}
+        if start_at is None
+        else {traffic.name: _stage_ends_at(traffic, start_at) for traffic in plan.classes},
         planned=_planned(plan, start_at, goals),
         goals=goals,
         interrupted=bool(stops) or (len(ends) < len(starts) and not lost),
         interrupted_by=next((str(note.facts["signal"]) for note in stops if "signal" in note.facts), None),
         lost_workers=tuple(str(note.facts["why"]) for note in lost),
+        workers=_workers(plan, notes, start_at, goals),
+        clocks=clocks,
         lost_server=next((str(note.facts["why"]) for note in notes if note.what == "lost server"), None),
         gave_up=next((str(note.facts["why"]) for note in notes if note.what == "gave up"), None),
         core_use=_core_use(samples, start_at),
@@ -55,18 +61,36 @@ def facts_of(
     )
 
 
+def _workers(
+    plan: Plan, notes: Sequence[Note], start_at: int | None, goals: Mapping[str, Goal]
+) -> tuple[WorkerFacts, ...]:
+    """Those whose log says when they began, and those that were lost; older logs name no worker."""
+    known: dict[int, WorkerFacts] = {}
+    for note in notes:
+        if note.what == "start" and "shard" in note.facts:
+            worker = int(note.facts["shard"])
+            known[worker] = WorkerFacts(worker, float(note.facts["late_s"]))
+    for note in notes:
+        if note.what == "lost worker" and "shard" in note.facts:
+            worker, of = int(note.facts["shard"]), int(note.facts["shards"])
+            planned = _planned(plan, start_at, goals, worker, of)
+            began = known.get(worker, WorkerFacts(worker))
+            known[worker] = began._replace(host=note.facts.get("host"), lost=str(note.facts["how"]), planned=planned)
+    return tuple(known[worker] for worker in sorted(known))
+
+
 def _core_use(samples: Sequence[Sample], start_at: int | None) -> tuple[CoreUse, ...]:
     """Each sample of a load process covers the time since the one before it, the first since the load began."""
     before: dict[str, int] = {}
-    found = []
+    uses = []
     for sample in sorted(samples, key=lambda sample: sample.at):
         if (sample.source, sample.name) != ("client", "cpu_share"):
             continue
         shard = sample.labels.get("shard", "0")
         begins_at = before.get(shard, sample.at if start_at is None else start_at)
-        found.append(CoreUse(sample.value, max(0, sample.at - begins_at) / NANOSECONDS, shard))
+        uses.append(CoreUse(sample.value, max(0, sample.at - begins_at) / NANOSECONDS, shard))
         before[shard] = sample.at
-    return tuple(found)
+    return tuple(uses)
 
 
 def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
@@ -82,11 +106,11 @@ def _warmup_end_at(plan: Plan, records: Records, start_at: int) -> int:
 
 def _settled_at(plan: Plan, records: Records, start_at: int) -> int:
     """When the last of the classes with a precision has settled; one that has not yet counts from the start."""
-    if not any(each.stop.precision for each in plan.classes):
+    if not any(traffic.stop.precision for traffic in plan.classes):
         return start_at
     answers = Answers.of(records)
-    found = [settled_at(of_class(answers, plan, each.name), each) for each in plan.classes]
-    return max((at for at in found if at is not None), default=start_at)
+    instants = [settled_at(of_class(answers, plan, traffic.name), traffic) for traffic in plan.classes]
+    return max((at for at in instants if at is not None), default=start_at)
 
 
 def _stage_ends_at(traffic: Traffic, start_at: int) -> tuple[int, ...]:
@@ -103,20 +127,22 @@ def goal_of(note: Note) -> Goal:
     )
 
 
-def _planned(plan: Plan, start_at: int | None, goals: Mapping[str, Goal]) -> dict[str, int]:
-    """Sessions that each open-loop class was to start, where that can be known beforehand."""
+def _planned(
+    plan: Plan, start_at: int | None, goals: Mapping[str, Goal], shard: int = 0, shards: int = 1
+) -> dict[str, int]:
+    """Sessions that each open-loop class was to start, or one worker of it, where that can be known beforehand."""
     planned = {}
     for number, traffic in enumerate(plan.classes):
         if not traffic.load.open_loop:
             continue
-        asked = traffic.stop.sessions or traffic.stop.requests
-        counts = [asked + warmup_sessions(plan, number)] if asked else []
+        requested = traffic.stop.sessions or traffic.stop.requests
+        counts = [share(requested + warmup_sessions(plan, number), shard, shards)] if requested else []
         goal = goals.get(traffic.name)
         ended_at = goal.at if goal else None
         if ended_at is not None and start_at is not None:
-            counts.append(_arrived(arrivals_of(plan, number), ended_at - start_at))
+            counts.append(_arrived(arrivals_of(plan, number, shard, shards), ended_at - start_at))
         elif length_s(traffic.load, traffic.stop, plan.warmup) is not None or traffic.load.type == "replay":
-            arrivals = arrivals_of(plan, number).count()
+            arrivals = arrivals_of(plan, number, shard, shards).count()
             counts += [arrivals] if arrivals is not None else []
         if counts:
             planned[traffic.name] = min(counts)

@@ -1,8 +1,8 @@
 """How fast one shard may go: a plan's load and stop rules, reduced to the share of worker i of k."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from inferometer.load.arrivals import Arrival, Arrivals, Ints, Replay, blocks, l
 from inferometer.plan.model import Plan, Traffic
 from inferometer.plan.workloads import TraceFile
 from inferometer.vocabulary import NANOSECONDS
-from inferometer.workload.recording import recording_of
+from inferometer.workload.session import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +39,17 @@ class Pace:
         return min(ends) + self.warmup_requests if ends else None
 
 
-def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Pace:
-    """The pace of the traffic class with this number, for one shard."""
+def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1, workload: Workload | None = None) -> Pace:
+    """The pace of the traffic class with this number, for one shard. A workload that is sent once ends it."""
     traffic = plan.classes[number]
     load, stop = traffic.load, traffic.stop
     length = length_s(load, stop, plan.warmup)
     warm = warmup_sessions(plan, number)
+    most = len(workload) if traffic.workload.is_finite and isinstance(workload, Sized) else None
+    arrivals = iter(arrivals_of(plan, number, shard, shards)) if load.open_loop else None
     return Pace(
-        arrivals=iter(arrivals_of(plan, number, shard, shards)) if load.open_loop else None,
-        indices=count(shard, shards),
+        arrivals=arrivals if arrivals is None or most is None else takewhile(lambda at: at[0] < most, arrivals),
+        indices=count(shard, shards) if most is None else iter(range(shard, most, shards)),
         slots=_slots(traffic, shard, shards),
         ends_ns=None if length is None else round(length * NANOSECONDS),
         requests=_share_between(warm, stop.requests, shard, shards),
@@ -74,6 +76,8 @@ def arrivals_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Arr
 def replay_starts(traffic: Traffic) -> Ints:
     """When the recorded sessions of a class begin, in nanoseconds after the start."""
     assert isinstance(traffic.workload, TraceFile)
+    from inferometer.workload.recording import recording_of  # readers of files, which most loads do without
+
     return replayed(recording_of(traffic.workload).starts, traffic.load.speed)
 
 
@@ -83,15 +87,15 @@ def warmup_sessions(plan: Plan, number: int) -> int:
     traffic, warmup = plan.classes[number], plan.warmup
     if not traffic.load.open_loop or not warmup.duration:
         return warmup.requests
-    limit_ns, found = round(warmup.duration * NANOSECONDS), 0
+    limit_ns, sessions = round(warmup.duration * NANOSECONDS), 0
     if traffic.load.type == "replay":
         return max(warmup.requests, int(np.searchsorted(replay_starts(traffic), limit_ns)))
     for block in blocks(stretches(traffic.load, length_s(traffic.load, traffic.stop, warmup)), plan.seed, traffic.draw):
         inside = int(np.searchsorted(block.at, limit_ns))
-        found += inside
+        sessions += inside
         if inside < len(block.at):
             break
-    return max(warmup.requests, found)
+    return max(warmup.requests, sessions)
 
 
 def share(whole: int, shard: int, shards: int) -> int:

@@ -2,10 +2,9 @@
 a second."""
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
-import orjson
 
 from inferometer.record.files import replacing
 
@@ -32,13 +31,23 @@ class Progress(msgspec.Struct, array_like=True):
     ttft_s: list[float] = []  # of requests finished since the last message
     ends_at: int | None = None  # when the load ends by the clock, where it does
     phase: Phase = "load"
+    interrupted: bool = False  # nothing more is sent, what is in flight may finish
 
 
 # -- goals -----------------------------------------------------------------------------------------------------------
 
 GOALS = "goals.json"
 
-Goals = dict[str, dict[str, Any]]  # by traffic class: {"why", ...}
+
+class ReachedGoal(msgspec.Struct, frozen=True):
+    """Why a traffic class may end: its number is known well enough, or its limit is certainly missed."""
+
+    why: str
+    status: Literal["precise", "lost"]
+
+
+Goals = dict[str, ReachedGoal]  # by traffic class
+_decoder = msgspec.json.Decoder(Goals)
 
 
 def read_goals(file: str | None) -> Goals:
@@ -46,12 +55,11 @@ def read_goals(file: str | None) -> Goals:
     if file is None:
         return {}
     try:
-        found: Goals = orjson.loads(Path(file).read_bytes())
+        return _decoder.decode(Path(file).read_bytes())
     except FileNotFoundError:
         return {}
-    return found
 
 
 def write_goals(file: Path, goals: Goals) -> None:
     with replacing(file) as draft:
-        draft.write_bytes(orjson.dumps(goals))
+        draft.write_bytes(msgspec.json.encode(goals))

@@ -32,6 +32,7 @@ from inferometer.workload.session import context_of
 
 PROGRESS_NS = NANOSECONDS // 4
 HOUSEKEEPING_NS = NANOSECONDS // 2  # how much of a killed run may be lost
+SAMPLE_NS_PER_SHARD = 10_000_000  # a thousand shards sample every ten seconds: their samples are read into memory
 LEAD_NS = 20_000_000  # between everything being ready and the first arrival
 NAP_S = 0.0003  # with kernel stamps reads may wait this long; costs up to as much send delay in a closed loop
 MOST_PRECONNECTED = 1024
@@ -60,6 +61,7 @@ class ShardReport(msgspec.Struct):
 
     shard: int
     start_at: int
+    late_s: float = 0.0  # after the start that was agreed on
     ended_at: int = 0
     interrupted: bool = False
     broken: int = 0  # requests whose connection was refused or broke: the server may be gone
@@ -103,7 +105,8 @@ class _Shard:
         self.reactor.idle = self._quiet
         context = context_of(self.plan.target, job.model, job.models, job.max_model_len)
         self.workloads = [
-            workload_of(each.workload, self.plan.seed, each.draw, job.nonce, context) for each in self.plan.classes
+            workload_of(traffic.workload, self.plan.seed, traffic.draw, job.nonce, context)
+            for traffic in self.plan.classes
         ]
         self.drives = [self._drive(number) for number in range(len(self.plan.classes))]
         self.report = ShardReport(shard=job.shard, start_at=0)
@@ -113,6 +116,7 @@ class _Shard:
         self._phase: Phase = "connect"
         self._failure: BaseException | None = None
         self._housekeep_at = 0
+        self._sample_at = 0
         self._primer: Primer | None = None
         self._reached: set[str] = set()  # classes whose goal is
         self._undo_signals = [
@@ -143,7 +147,7 @@ class _Shard:
         drive = Drive(
             traffic.name,
             self.workloads[number],
-            pace_of(self.plan, number, job.shard, job.shards),
+            pace_of(self.plan, number, job.shard, job.shards, self.workloads[number]),
             self.reactor,
             self.transport,
             self._keep,
@@ -158,7 +162,7 @@ class _Shard:
         wanted = sum(_expected_in_flight(self.plan, number) for number in range(len(self.drives)))
         count = min(wanted // self.job.shards, MOST_PRECONNECTED) if self.plan.target.preconnect else 0
         if count:
-            self._tell()
+            self._report_progress()
             self.transport.connect(count, self.reactor.stop)
             self.reactor.run()
 
@@ -180,7 +184,7 @@ class _Shard:
         if primer.over:
             return
         self._phase = "prime"
-        self._tell()
+        self._report_progress()
         self.reactor.run()
         self.report.primed.append(primer.primed)
         self.log.add(Note("primed", now(), {"traffic": name, **msgspec.to_builtins(primer.primed)}))
@@ -194,8 +198,7 @@ class _Shard:
         return self.transport.read_one() or any(drive.make_one() for drive in self.drives)
 
     def _load(self, await_start: Callable[[], int]) -> None:
-        gc.collect()
-        gc.freeze()
+        gc.freeze()  # without a collection before: it takes 30 ms, and would find what the imports made
         gc.disable()  # nothing here makes cycles; a collection would hold up every stream
         try:
             start_at = await_start()
@@ -208,8 +211,10 @@ class _Shard:
 
     def _begin(self, start_at: int) -> None:
         self.report.start_at = start_at
+        self.report.late_s = max(0, now() - start_at) / NANOSECONDS
         self._phase = "load"
-        self.log.add(Note("start", start_at, {"nonce": self.job.nonce}))
+        facts = {"nonce": self.job.nonce, "shard": self.job.shard, "late_s": self.report.late_s}
+        self.log.add(Note("start", start_at, facts))
         for drive in self.drives:
             drive.start(start_at)
         self._tick()
@@ -234,7 +239,7 @@ class _Shard:
             self._housekeep_at = moment + HOUSEKEEPING_NS
             self._housekeep(moment)
         self._read_the_first()
-        self._tell()
+        self._report_progress()
         if self._phase != "done":
             self.reactor.call_at(moment + PROGRESS_NS, self._tick)
 
@@ -249,9 +254,11 @@ class _Shard:
             step = self.clocks.refresh()
             if step is not None:
                 self.report.clock_steps_s.append(step.by_ns / 1e9)
-                self.log.add(Note("clock stepped", step.at, {"by_s": step.by_ns / 1e9}))
-            for sample in self._sampler(moment) if self._sampler else ():
-                self.log.add(sample)
+                self.log.add(Note("clock stepped", step.at, {"by_s": step.by_ns / 1e9, "shard": self.job.shard}))
+            if self._sampler is not None and moment >= self._sample_at:
+                self._sample_at = moment + self.job.shards * SAMPLE_NS_PER_SHARD
+                for sample in self._sampler(moment):
+                    self.log.add(sample)
             self._heed_goals(moment)
             self.log.flush()
         except Exception as error:
@@ -263,10 +270,10 @@ class _Shard:
         for drive in self.drives:
             if drive.name in reached and drive.name not in self._reached:
                 self._reached.add(drive.name)
-                self.log.add(Note("goal", moment, {"traffic": drive.name, **reached[drive.name]}))
+                self.log.add(Note("goal", moment, {"traffic": drive.name, **msgspec.to_builtins(reached[drive.name])}))
                 drive.end()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         counts = [drive.counts for drive in self.drives]
         ends = [drive.ends_at for drive in self.drives]
         recent, self._recent_ttft_s = self._recent_ttft_s, []
@@ -275,16 +282,17 @@ class _Shard:
                 shard=self.job.shard,
                 at=now(),
                 planned=_total([drive.planned for drive in self.drives]),
-                scheduled=sum(each.scheduled for each in counts),
-                sent=sum(each.sent for each in counts),
-                done=sum(each.done for each in counts),
-                failed=sum(each.failed for each in counts),
-                in_flight=sum(each.in_flight for each in counts),
+                scheduled=sum(count.scheduled for count in counts),
+                sent=sum(count.sent for count in counts),
+                done=sum(count.done for count in counts),
+                failed=sum(count.failed for count in counts),
+                in_flight=sum(count.in_flight for count in counts),
                 waiting=sum(drive.waiting for drive in self.drives),
-                output_tokens=sum(each.output_tokens for each in counts),
+                output_tokens=sum(count.output_tokens for count in counts),
                 ttft_s=recent,
                 ends_at=None if None in ends else max(at for at in ends if at is not None),
                 phase=self._phase,
+                interrupted=self.report.interrupted,
             )
         )
 
@@ -296,7 +304,7 @@ class _Shard:
         if self.report.gave_up is None and self._phase == "load":
             self.report.gave_up = why
             self.log.add(Note("gave up", now(), {"why": why}))
-            self._each(lambda drive: drive.cut("cancelled"))
+            self._for_all_drives(lambda drive: drive.cut("cancelled"))
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -317,9 +325,9 @@ class _Shard:
             self.reactor.call_at(now() + int(patience * NANOSECONDS), lambda: self._cut(outcome))
 
     def _cut(self, outcome: Outcome) -> None:
-        self._each(lambda drive: drive.cut(outcome))
+        self._for_all_drives(lambda drive: drive.cut(outcome))
 
-    def _each(self, action: Callable[[Drive], None]) -> None:
+    def _for_all_drives(self, action: Callable[[Drive], None]) -> None:
         for drive in self.drives:
             action(drive)
 
@@ -333,7 +341,8 @@ class _Shard:
             self._primer.stop()
         self.log.add(Note("interrupted", now(), {"signal": number.name}))
         self.drain("cancelled")
-        self._each(lambda drive: drive.interrupt("cancelled"))
+        self._for_all_drives(lambda drive: drive.interrupt("cancelled"))
+        self._report_progress()
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:
@@ -348,7 +357,7 @@ class _Shard:
         report.cpu_s = _cpu_s() - cpu_before
         report.connections = sum(client.opened for client in self.transport.clients)
         self._phase = "done"
-        self._tell()
+        self._report_progress()
         self.log.add(Note("ended", report.ended_at, msgspec.to_builtins(report)))
 
 

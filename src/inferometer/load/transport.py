@@ -9,19 +9,20 @@ from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 
-from inferometer.load.answer import kernel_stamped, last_stamp, new_record, read_answer
+from inferometer.load.answer import kernel_stamped, last_stamp, new_record, reading_answer
 from inferometer.load.clock import Done, Ended, Ticket
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan, Target, Traffic
 from inferometer.plan.secrets import key_of, redacted, redacted_fields, redacted_url, resolve_headers
 from inferometer.record.record import Outcome, Record
 from inferometer.record.sanitize import harmless
-from inferometer.wire.api import Manner, api_of
+from inferometer.wire.api import Manner, Piecewise, api_of, whole
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
 from inferometer.wire.clocks import ClockPair
 from inferometer.wire.connection import READ_COST
 from inferometer.wire.exchange import Exchange
+from inferometer.wire.http1 import ROUTED_TO
 from inferometer.wire.origin import Origin, origin_of, tls_context
 from inferometer.wire.reactor import Reactor
 from inferometer.workload.registry import new_nonce, workload_of
@@ -33,9 +34,13 @@ BACKLOG_BYTES = 256 * 1024 * 1024  # answers kept unread for quiet moments; beyo
 
 LONGEST_ID = 200  # characters of an id or a finish reason; those of servers have up to 50
 MOST_REASONS = 100
+MOST_ROUTED = 1000  # replicas that a router may name
 
 EXCHANGE_BYTES = 4096  # what one takes beside its request and its answer
 LARGE_BYTES = 1024 * 1024  # of an answer: takes milliseconds to read, even where it failed
+
+
+Reading = Piecewise[tuple[Record, str]]  # an answer, as a record and its text where that is kept
 
 
 class HttpTransport:
@@ -49,9 +54,11 @@ class HttpTransport:
         self.clients = [_client(reactor, target, origin_of(url, tls, target.proxy)) for url in target.url]
         self._clocks = clocks
         self._api = api_of(target.api)
-        self._encoders = {each.name: Encoder(plan, each, model) for each in plan.classes}
+        self._session_header = target.session_header
+        self._encoders = {traffic.name: Encoder(plan, traffic, model) for traffic in plan.classes}
         self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
         self._replicas = {url: redacted_url(url) for url in target.url}
+        self._routed: dict[str, str] = {}  # replicas behind a router, as it names them
         self._redactor = redactor_of(plan)
         self._reasons: dict[str, str] = {}  # finish reasons as they are kept: there are a handful
         self._most_held = target.bounds.memory
@@ -59,6 +66,7 @@ class HttpTransport:
         reactor.on_full = self._end_largest
         self._backlog: deque[tuple[int, Exchange, Request, Ticket, Done]] = deque()  # each with its weight
         self._backlog_bytes = 0
+        self._reading: tuple[Reading, Done] | None = None  # of a large answer that is read with pauses
         self.stamps = "kernel"  # until an exchange had to stamp by itself
 
     def connect(self, count: int, on_ready: Callable[[], None]) -> None:
@@ -78,21 +86,21 @@ class HttpTransport:
 
     def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
         client = self.clients[(ticket.session + ticket.turn) % len(self.clients)]
-        data = request.wire or self._encoders[ticket.traffic].encode(request, client.origin)
+        data = request.wire or self._encoded(request, ticket.traffic, ticket.session, client.origin)
         request.wire = None  # the exchange has it now
 
         def on_end(exchange: Exchange) -> None:
             stamp = last_stamp(exchange, self._clocks.offset_ns) if exchange.outcome in {"ok", "status"} else None
             if ticket.live:
                 done_at = stamp or exchange.ended_at or 0
-                self._finish(exchange, request, ticket, done)
+                done(*whole(self._read(exchange, request, ticket)))
                 ended(done_at)
                 return
             ended(stamp or exchange.ended_at or 0)
             collected = len(exchange.bulk[0]) + len(exchange.bulk[1]) if exchange.bulk else 0
             answer = sum(map(len, exchange.reads)) + len(exchange.reads) * READ_COST + collected
             if exchange.outcome != "ok" and answer < LARGE_BYTES:  # where everything fails no quiet moment may come
-                self._finish(exchange, request, ticket, done)
+                done(*whole(self._read(exchange, request, ticket)))
                 return
             weight = EXCHANGE_BYTES + len(exchange.request) + answer
             self._backlog.append((weight, exchange, request, ticket, done))
@@ -100,7 +108,12 @@ class HttpTransport:
             while self._backlog_bytes > self._most_backlog:
                 self.read_one()
 
-        return client.fetch(data, on_end).end
+        return client.fetch(data, on_end, recognise=not (self._keep_answers or ticket.live)).end
+
+    def _encoded(self, request: Request, traffic: str, session: int, origin: Origin) -> bytes:
+        if self._session_header is not None:
+            request.headers = {**request.headers, self._session_header: f"session-{session}"}
+        return self._encoders[traffic].encode(request, origin)
 
     def _end_largest(self) -> None:
         """Answers under way fill the memory that they may: the one that fills the most goes."""
@@ -112,16 +125,24 @@ class HttpTransport:
 
     def prepare(self, request: Request, traffic: str, session: int) -> int:
         origin = self.clients[session % len(self.clients)].origin
-        request.wire = self._encoders[traffic].encode(request, origin)
+        request.wire = self._encoded(request, traffic, session, origin)
         return 2 * len(request.wire)  # the prompt is kept beside it
 
     def read_one(self) -> bool:
-        """Read the oldest answer that waits; returns whether there was one."""
-        if not self._backlog:
-            return False
-        weight, exchange, request, ticket, done = self._backlog.popleft()
-        self._backlog_bytes -= weight
-        self._finish(exchange, request, ticket, done)
+        """Read the oldest answer that waits, or some thousand events more of a large one; returns whether there was
+        anything to do."""
+        if self._reading is None:
+            if not self._backlog:
+                return False
+            weight, exchange, request, ticket, done = self._backlog.popleft()
+            self._backlog_bytes -= weight
+            self._reading = self._read(exchange, request, ticket), done
+        reading, done = self._reading
+        try:
+            next(reading)
+        except StopIteration as end:
+            self._reading = None
+            done(*end.value)
         return True
 
     def close(self) -> None:
@@ -130,13 +151,22 @@ class HttpTransport:
         for client in self.clients:
             client.close()
 
-    def _finish(self, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
+    def _replica(self, exchange: Exchange) -> str:
+        """Which URL of the target it was; behind our router, the replica that the router names."""
+        behind = exchange.head.headers.get(ROUTED_TO) if exchange.head is not None else None
+        if behind is not None and behind not in self._routed and len(self._routed) < MOST_ROUTED:
+            self._routed[behind] = harmless(self._redactor.hide(behind))[:LONGEST_ID]
+        return self._routed.get(behind or "") or self._replicas[exchange.client.origin.url]
+
+    def _read(self, exchange: Exchange, request: Request, ticket: Ticket) -> Reading:
         record = new_record(ticket)
-        record.replica = self._replicas[exchange.client.origin.url]
-        record.asked_input = request.input_tokens if self._api.prompt_once else None
-        record.asked_output = request.output_tokens if self._api.generates else None
+        record.replica = self._replica(exchange)
+        record.requested_input = request.input_tokens if self._api.prompt_once else None
+        record.requested_output = request.output_tokens if self._api.generates else None
         keep_text = self._keep_answers or ticket.live
-        text = read_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
+        text = yield from reading_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
+        if exchange.learned is not None:
+            exchange.client.learn_shape(exchange)
         self._clean(record)
         if not kernel_stamped(exchange):
             self.stamps = "read"
@@ -144,7 +174,7 @@ class HttpTransport:
             record.prompt = request.prompt if isinstance(request.prompt, str) else orjson.dumps(request.prompt).decode()
         if self._keep_answers:
             record.answer = self._redactor.hide(text)
-        done(record, text)
+        return record, text
 
     def _clean(self, record: Record) -> None:
         """What a server says is kept without our secrets, which servers like to echo, and without characters that
@@ -174,7 +204,9 @@ class Encoder:
         self._model = model
         self._api = api_of(plan.target.api)
         self._headers = request_headers(plan.target, traffic, environ)
-        self._fields = {asked: self._api.fields(manner_of(plan.target, traffic, asked)) for asked in (False, True)}
+        self._fields = {
+            with_length: self._api.fields(manner_of(plan.target, traffic, with_length)) for with_length in (False, True)
+        }
         self._heads: dict[str, bytes] = {}
 
     def encode(self, request: Request, origin: Origin) -> bytes:
@@ -190,7 +222,7 @@ class Encoder:
             return template_body(self._target.body, prompt)
         fields = self._api.body(self._model, request.prompt) | self._fields[request.output_tokens is not None]
         self._api.ask_length(fields, request.output_tokens)
-        return orjson.dumps(fields | request.body)
+        return self._api.encode(fields | request.body)
 
     def _head(self, origin: Origin) -> bytes:
         path = request_path(origin, self._target)
@@ -230,7 +262,7 @@ def _accepted(target: Target) -> str:
     return "text/event-stream, */*" if api.in_pieces else "text/event-stream"
 
 
-def manner_of(target: Target, traffic: Traffic, length_asked: bool) -> Manner:
+def manner_of(target: Target, traffic: Traffic, with_length: bool) -> Manner:
     """How a class asks, in the words of the wire."""
     sampling = traffic.sampling
     names = ("min_tokens", "temperature", "top_p", "stop")
@@ -238,7 +270,7 @@ def manner_of(target: Target, traffic: Traffic, length_asked: bool) -> Manner:
     return Manner(
         stream=target.stream,
         continuous_usage=target.continuous_usage,
-        length_asked=length_asked,
+        with_length=with_length,
         ignore_eos=sampling.ignore_eos,
         sampling=given,
         extra=sampling.extra,
@@ -275,7 +307,7 @@ def first_request_as_curl(plan: Plan, environ: Mapping[str, str], model: str | N
         f"curl {'-N ' if plan.target.stream else ''}{shlex.quote(_address(plan))}",
         *_settings(plan),
         *(f"-H {_double_quoted(f'{name}: {value}')}" for name, value in redacted_fields(headers).items()),
-        f"-d {shlex.quote(encoder.body(request).decode())}",
+        f"-d {shlex.quote(encoder.body(request).decode(errors='replace'))}",
     ]
     return " \\\n  ".join(lines)
 

@@ -1,22 +1,23 @@
-"""How exact the numbers of a run are: tokens that add up, the uncertainty of reads, and the instrument's own error as
-the calibration of this machine knows it."""
+"""How exact the numbers of a run are: tokens that add up, the uncertainty of reads, how far our own lateness and that
+uncertainty may move which number, and the instrument's own error by the calibration of this machine."""
 
 import math
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from msgspec import structs
 
 from inferometer.measure.answers import Answers, numbers
+from inferometer.measure.describe import share_of
 from inferometer.measure.quantiles import Distribution, Floats, Ints, quantile, sample
-from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.tally import Tally, Values, gap_tally
+from inferometer.record.calibration import CalibrationPoint, Curve
 from inferometer.record.columns import Mask, Reads, known
 from inferometer.record.summary import (
     CachedTokens,
     Difference,
+    FirstTokens,
     InputTokens,
     Instrument,
     OutputTokens,
@@ -28,6 +29,8 @@ from inferometer.vocabulary import NANOSECONDS
 
 # -- tokens ----------------------------------------------------------------------------------------------------------
 
+LONGER = 16  # tokens: shorter answers may fit into an event or two, with speculative decoding
+FEW_EVENTS = 4
 ESTIMATED = ("events", "tokenizer", "length")  # ways of counting that are not the server's own
 
 
@@ -35,7 +38,7 @@ def tokens(answers: Answers, chosen: Mask) -> Tokens:
     """Of the chosen requests that were answered."""
     of = chosen & answers.ok
     records = answers.records
-    inputs, outputs = records.asked_input[of], records.asked_output[of]
+    inputs, outputs = records.requested_input[of], records.requested_output[of]
     return Tokens(
         input=InputTokens(
             requested=_total(inputs),
@@ -52,17 +55,28 @@ def tokens(answers: Answers, chosen: Mask) -> Tokens:
             estimated=int((records.tokens_by.mask(*ESTIMATED) & of).sum()),
         ),
         cached=_cached(records.cached_tokens[of], records.input_tokens[of]),
-        finish_reasons=_words(records.finish_reason.take(np.flatnonzero(of)).counts()),
+        finish_reasons=_named_counts(records.finish_reason.take(np.flatnonzero(of)).counts()),
+        in_one_piece=_in_one_piece(answers, of),
     )
 
 
+def _in_one_piece(answers: Answers, of: Mask) -> float | None:
+    """The share of answers whose tokens all came with one event. A network may merge a whole stream into one read, but
+    its events are still many: besides the one with the text there may be others with a role, the usage and the end."""
+    events = answers.records.events
+    longer = of & (answers.output_tokens >= LONGER) & (events > 0)
+    if not longer.any():
+        return None
+    return float((longer & (answers.first_tokens == answers.read_tokens) & (events <= FEW_EVENTS)).sum() / longer.sum())
+
+
 def _ways(answers: Answers, of: Mask) -> dict[str, int]:
-    return _words(answers.records.tokens_by.take(np.flatnonzero(of)).counts())
+    return _named_counts(answers.records.tokens_by.take(np.flatnonzero(of)).counts())
 
 
-def _words(counts: dict[str | None, int]) -> dict[str, int]:
-    """Counts by word, in the order of the words; a missing one is said to be `none`."""
-    return dict(sorted(("none" if word is None else word, n) for word, n in counts.items()))
+def _named_counts(counts: dict[str | None, int]) -> dict[str, int]:
+    """Counts by text, in alphabetical order; a missing one is counted as `none`."""
+    return dict(sorted(("none" if label is None else label, n) for label, n in counts.items()))
 
 
 def _total(column: Ints) -> int | None:
@@ -70,10 +84,10 @@ def _total(column: Ints) -> int | None:
     return int(there.sum()) if len(there) else None
 
 
-def _compared(expected: Ints, found: Ints) -> Difference:
+def _compared(expected: Ints, actual: Ints) -> Difference:
     """Over the requests that have both: how many differ, how many have fewer, and by what share in all."""
-    both = known(expected) & known(found)
-    wanted, got = expected[both], found[both]
+    both = known(expected) & known(actual)
+    wanted, got = expected[both], actual[both]
     total = int(wanted.sum())
     return Difference(
         requests=len(wanted),
@@ -111,11 +125,22 @@ def uncertainty(answers: Answers, chosen: Mask) -> Uncertainty:
     decode_s = (answers.last_at - answers.first_at)[several] / NANOSECONDS
     last_s = numbers(answers.last_slack)[several] / NANOSECONDS
     middle = _middle_reads if answers.records.held else _streamed_reads
+    read = middle(answers, of)
     return Uncertainty(
-        first_read=_described(answers.first_slack_s()[of], each_of("ttft", answers)[of], LARGE_FOR_TTFT),
-        read=middle(answers, of),
+        first_read=_described(answers.first_slack_s()[of], request_values("ttft", answers)[of], LARGE_FOR_TTFT),
+        read=read,
         last_read=_described(last_s, decode_s, LARGE_FOR_LAST),
+        moves=reading_moves(answers, chosen, read),
+        first_tokens=_first_tokens(answers.first_tokens[of]),
     )
+
+
+def _first_tokens(tokens: Ints) -> FirstTokens:
+    tokens = tokens[known(tokens)]
+    several = int((tokens > 1).sum())
+    if not len(tokens):
+        return FirstTokens(several=0, several_share=None, most=None)
+    return FirstTokens(several=several, several_share=several / len(tokens), most=int(tokens.max()))
 
 
 def _middle_reads(answers: Answers, of: Mask) -> Slack:
@@ -180,15 +205,78 @@ def _result(of: Distribution, large: int, share: float) -> Slack:
     return Slack(p50=quantile(of, 0.5), p99=quantile(of, 0.99), large=large, large_share=share)
 
 
+# -- moves -----------------------------------------------------------------------------------------------------------
+
+STATS = ("mean", "p50", "p90", "p99")
+SHARES = {"p50": 0.5, "p90": 0.1, "p99": 0.01}  # of reads that have to be off before the quantile may be
+
+
+def lateness_moves(answers: Answers, chosen: Mask, open_loop: bool) -> dict[str, float]:
+    """By how many seconds our late sends make latencies since the request was due larger; in a closed loop, by which
+    share they lower the rates: a slot stands empty for as long as we are late."""
+    of = chosen & answers.ok
+    delay_s = np.nan_to_num(request_values("send_delay", answers))
+    if open_loop:
+        return {
+            key: by
+            for name in ("ttft_scheduled", "e2e_scheduled")
+            for key, by in _differences(
+                name, request_values(name, answers)[of], (request_values(name, answers) - delay_s)[of]
+            ).items()
+        }
+    stay_s, late_s = request_values("e2e", answers)[of], delay_s[of]
+    known = ~np.isnan(stay_s)
+    total = float(stay_s[known].sum() + late_s[known].sum())
+    share = float(late_s[known].sum()) / total if total > 0 else 0.0
+    return {"request_rate": share, "output_rate": share}
+
+
+def reading_moves(answers: Answers, chosen: Mask, later: Slack) -> dict[str, float]:
+    """By how many seconds latencies may be off because a token may have come before the read that brought it."""
+    of = chosen & answers.ok
+    first_s, last_s = answers.first_slack_s(), numbers(answers.last_slack) / NANOSECONDS
+    ttft, tpot, e2e = (request_values(name, answers) for name in ("ttft", "tpot", "e2e"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        decode_s = (answers.last_at - answers.first_at) / NANOSECONDS
+        per_token = np.where(tpot > 0, tpot / decode_s, np.nan)  # 1 / tokens after the first read
+    moves = _differences("ttft", ttft[of], (ttft - first_s)[of])
+    moves |= _differences("e2e", e2e[of], (e2e - last_s)[of])
+    earlier = _differences("tpot", tpot[of], (tpot - last_s * per_token)[of])
+    later_first = _differences("tpot", (tpot + first_s * per_token)[of], tpot[of])
+    moves |= {key: max(earlier.get(key, 0.0), later_first.get(key, 0.0)) for key in {*earlier, *later_first}}
+    sizes = {"p50": later.p50, "p90": later.p99, "p99": later.p99}
+    for stat, share in SHARES.items():
+        size = sizes[stat]
+        if size and (later.large_share or 0.0) > share:
+            moves[f"itl.{stat}"] = size
+    return {key: by for key, by in moves.items() if by > 0}
+
+
+def _differences(name: str, values: Floats, without: Floats) -> dict[str, float]:
+    """Of each statistic, how much it is larger with the cause than without."""
+    known = ~np.isnan(values) & ~np.isnan(without)
+    if not known.any():
+        return {}
+    one, other = values[known], without[known]
+    if bool((one == other).all()):
+        return {}
+    with_cause, free = sample(one), sample(other)
+    differences = {f"{name}.mean": float(one.mean() - other.mean())}
+    for stat in STATS[1:]:
+        share = share_of(stat)
+        differences[f"{name}.{stat}"] = (quantile(with_cause, share) or 0.0) - (quantile(free, share) or 0.0)
+    return differences
+
+
 # -- calibration -----------------------------------------------------------------------------------------------------
 
 ERRORS = ("ttft_error_p50", "ttft_error_p99", "read_error_p50", "read_error_p99", "cpu_s_per_million")
 _SMALLEST = 1e-9  # seconds: the clock's own step; an error of 0 has no logarithm
 
-Points = list[Mapping[str, Any]]
+Points = list[CalibrationPoint]
 
 
-def with_error(of: Instrument, curve: Mapping[str, Any]) -> Instrument:
+def with_error(of: Instrument, curve: Curve) -> Instrument:
     """The errors to expect in seconds: along events/s at the two nearest numbers of streams, then between those.
 
     Below the curve's ends the error is that of its end; above them it grows in proportion to the load and is marked
@@ -200,24 +288,24 @@ def with_error(of: Instrument, curve: Mapping[str, Any]) -> Instrument:
     errors: dict[str, float | None] = {}
     beyond = False
     for name in ERRORS:
-        fitting = [point for point in points if point.get(name) is not None]
+        fitting = [point for point in points if getattr(point, name) is not None]
         value, outside = _looked_up(fitting, name, of.streams, of.events_per_s) if fitting else (None, False)
         errors[name], beyond = value, beyond or outside
-    ceiling = None if curve.get("ceiling_is_at_least") else curve.get("ceiling_events_per_s")
+    ceiling = None if curve.ceiling_is_at_least else curve.ceiling_events_per_s
     share = of.events_per_s / ceiling if ceiling else None
     return structs.replace(of, calibrated=True, **errors, ceiling_share=share, extrapolated=beyond)
 
 
-def _points(curve: Mapping[str, Any], stamps: str | None) -> Points:
+def _points(curve: Curve, stamps: str | None) -> Points:
     """The points made with the same kind of stamps, where the curve has any of them."""
-    points = [point for point in curve.get("points", ()) if point["streams"] > 0 and point["events_per_s"] > 0]
-    return [point for point in points if stamps is None or point.get("stamps") in (None, stamps)] or points
+    points = [point for point in curve.points if point.streams > 0 and point.events_per_s > 0]
+    return [point for point in points if stamps is None or point.stamps in (None, stamps)] or points
 
 
 def _looked_up(points: Points, name: str, streams: float, events_per_s: float) -> tuple[float, bool]:
     levels: dict[float, list[tuple[float, float]]] = {}
     for point in points:
-        levels.setdefault(float(point["streams"]), []).append((float(point["events_per_s"]), float(point[name])))
+        levels.setdefault(float(point.streams), []).append((point.events_per_s, getattr(point, name)))
     nearest = _around(sorted(levels), streams)
     along = {level: _along(levels[level], events_per_s) for level in nearest}
     value, outside = _along([(level, along[level][0]) for level in nearest], streams)

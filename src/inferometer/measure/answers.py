@@ -29,7 +29,7 @@ class Gaps:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Records in time order, and beside them what measures are made of. A missing instant is `MISSING`."""
+    """Records in time order, with what measures are computed from. A missing instant is `MISSING`."""
 
     records: Records
     first_at: Ints  # first token-bearing read

@@ -46,8 +46,8 @@ _FIELDS = MeasureSummary.__struct_fields__  # no names of statistics: `batch.cou
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One measure as it was said, in our units; several values are those of repeats."""
+class CustomMeasure:
+    """One measure as it was reported, in our units; several values are those of repeats."""
 
     name: str
     title: str
@@ -65,9 +65,9 @@ def documents_in(text: str) -> Any:
     except ValueError:
         pass
     lines = [line for line in text.splitlines() if line.strip()]
-    found = [each for line in lines if line.lstrip()[0] in "{[" and (each := _parsed(line)) is not None]
-    if found:
-        return [entry for each in found for entry in (each if isinstance(each, list) else [each])]
+    documents = [document for line in lines if line.lstrip()[0] in "{[" and (document := _parsed(line)) is not None]
+    if documents:
+        return [entry for document in documents for entry in (document if isinstance(document, list) else [document])]
     return _last_document(lines)
 
 
@@ -80,36 +80,36 @@ def _parsed(text: str) -> Any:
 
 def _last_document(lines: Sequence[str]) -> Any:
     starts = [at for at, line in enumerate(lines) if line[0] in "{["]
-    found = (_parsed("\n".join(lines[at:])) for at in starts)
-    return next((each for each in found if each is not None), None)
+    documents = (_parsed("\n".join(lines[at:])) for at in starts)
+    return next((document for document in documents if document is not None), None)
 
 
-def measures_in(document: Any, default: Direction | None = None) -> list[Said]:
+def measures_in(document: Any, default: Direction | None = None) -> list[CustomMeasure]:
     """Every measure of a document; a `DataError` with everything that is wrong with it. `default` is the direction of
     those that say none."""
     entries = list(_entries(document))
     if not entries:
-        raise DataError(f"no measures in it, expected {EXPECTED}")
-    found: dict[str, Said] = {}
+        raise DataError(f"it contains no measures, expected {EXPECTED}")
+    measures: dict[str, CustomMeasure] = {}
     mistakes: list[str] = []
     for at, entry in enumerate(entries, 1):
         try:
-            said = _said(entry, default)
-            if said is not None and said.name in found:
-                raise ValueError("is given twice; several values of one measure are a list: values: [...]")
+            measure = _measure(entry, default)
+            if measure is not None and measure.name in measures:
+                raise ValueError("appears twice; write several values of one measure as a list: values: [...]")
         except ValueError as error:
             mistakes.append(f"{_named(entry, at)} {error}")
             continue
-        if said is not None:
-            found[said.name] = said
+        if measure is not None:
+            measures[measure.name] = measure
     if mistakes:
         raise DataError("; ".join(mistakes), f"expected {EXPECTED}")
-    if not found:
+    if not measures:
         raise DataError("every value is null", f"expected {EXPECTED}")
-    return list(found.values())
+    return list(measures.values())
 
 
-def summary_of(measures: Sequence[Said]) -> Summary:
+def summary_of(measures: Sequence[CustomMeasure]) -> Summary:
     """The part of a summary that every list, filter, chart, comparison and check reads."""
     values: dict[str, Value] = {}
     series: dict[str, MeasureSummary] = {}
@@ -157,7 +157,7 @@ def _named(entry: Any, at: int) -> str:
     return str(name) if name else f"entry {at}"
 
 
-def _said(entry: Any, default: Direction | None) -> Said | None:
+def _measure(entry: Any, default: Direction | None) -> CustomMeasure | None:
     """None where the value is null: it is missing."""
     if not isinstance(entry, Mapping):
         raise ValueError(f"must be an object with name, value, unit and direction, got {_short(entry)}")
@@ -170,13 +170,13 @@ def _said(entry: Any, default: Direction | None) -> Said | None:
     if raw == [None]:
         return None
     unit, factor = _unit(entry.get("unit"))
-    values = tuple(_number(each) * factor for each in (raw if isinstance(raw, list) else [raw]))
+    values = tuple(_number(value) * factor for value in (raw if isinstance(raw, list) else [raw]))
     if not values:
         raise ValueError("has an empty list of values")
     name = _key(title)
     _check_ours(name, unit)
     shown = str(entry.get("title") or title)
-    return Said(name, shown, unit, _direction(entry, default), values, _interval(entry, factor))
+    return CustomMeasure(name, shown, unit, _direction(entry, default), values, _interval(entry, factor))
 
 
 def _key(title: str) -> str:
@@ -188,13 +188,13 @@ def _key(title: str) -> str:
 def _check_ours(name: str, unit: str) -> None:
     known = MEASURES.get(name.partition(".")[0])
     if known is not None and known.unit != unit:
-        raise ValueError(f"is a measure of ours in {known.unit}, got {unit or 'no unit'}: convert it or rename it")
+        raise ValueError(f"is a built-in measure in {known.unit}, got {unit or 'no unit'}: convert or rename it")
 
 
-def _unit(said: Any) -> tuple[str, float]:
-    if not isinstance(said, str):
-        raise ValueError('has no unit (write "" for a bare number)' if said is None else f"has the unit {_short(said)}")
-    return _UNITS.get(said.strip().lower(), (said.strip(), 1.0))
+def _unit(unit: Any) -> tuple[str, float]:
+    if not isinstance(unit, str):
+        raise ValueError('has no unit (write "" for a bare number)' if unit is None else f"has the unit {_short(unit)}")
+    return _UNITS.get(unit.strip().lower(), (unit.strip(), 1.0))
 
 
 def _number(value: Any) -> float:
@@ -204,22 +204,22 @@ def _number(value: Any) -> float:
 
 
 def _direction(entry: Mapping[str, Any], default: Direction | None) -> Direction | None:
-    said = next((entry[key] for key in ("direction", "type", "tool") if entry.get(key) is not None), None)
-    if said is None:
+    direction = next((entry[key] for key in ("direction", "type", "tool") if entry.get(key) is not None), None)
+    if direction is None:
         return default
-    word = str(said).strip().lower().replace("_", "").replace(" ", "")
-    if word not in _DIRECTIONS:
-        raise ValueError(f"must have the direction higher, lower or none, got {_short(said)}")
-    return _DIRECTIONS[word]
+    name = str(direction).strip().lower().replace("_", "").replace(" ", "")
+    if name not in _DIRECTIONS:
+        raise ValueError(f"must have the direction higher, lower or none, got {_short(direction)}")
+    return _DIRECTIONS[name]
 
 
 def _interval(entry: Mapping[str, Any], factor: float) -> tuple[float, float] | None:
-    said = entry.get("interval")
-    if said is None:
+    interval = entry.get("interval")
+    if interval is None:
         return None
-    if not isinstance(said, list) or len(said) != 2 or _number(said[0]) > _number(said[1]):
-        raise ValueError(f"must have an interval of two numbers, the lower first, got {_short(said)}")
-    return _number(said[0]) * factor, _number(said[1]) * factor
+    if not isinstance(interval, list) or len(interval) != 2 or _number(interval[0]) > _number(interval[1]):
+        raise ValueError(f"must have an interval of two numbers, the lower first, got {_short(interval)}")
+    return _number(interval[0]) * factor, _number(interval[1]) * factor
 
 
 def _described(of: MeasureSummary, values: Sequence[float]) -> MeasureSummary:

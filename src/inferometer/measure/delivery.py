@@ -12,18 +12,22 @@ from msgspec.structs import replace
 
 from inferometer.measure.answers import Answers
 from inferometer.measure.distributions import gamma_cdf, kolmogorov_p, ks_statistic
-from inferometer.measure.facts import Facts
+from inferometer.measure.facts import Facts, WorkerFacts
 from inferometer.measure.quantiles import Floats, Ints, quantile, sample
-from inferometer.measure.registry import each_of
+from inferometer.measure.registry import request_values
 from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import known
-from inferometer.record.summary import Delivery, Kolmogorov, Lateness
+from inferometer.record.summary import Delivery, Kolmogorov, Lateness, WorkerDelivery
 from inferometer.vocabulary import NANOSECONDS
 
 FEWEST_GAPS = 20
+ALIKE_S = 0.001
 COUNTED_OVER = 10.0  # mean gaps per bin of the index of dispersion
 FEWEST_BINS = 10
+LATE_START_S = 0.010  # after the common start: what a process takes to wake up is less
+LAGS_S = 0.005  # send delay p99: below it nobody lags
+LAGS = 3.0  # times the median of the workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +62,49 @@ def delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> De
         resent=int((records.retry_ns > 0).sum()),  # the kept-alive connection turned out dead
         shortfall=max(0, planned - arrivals) if planned is not None else None,
         lateness=_lateness(answers),
+        workers=workers_behind(answers, traffic, facts),
     )
     return _with_process(result, answers, plan, traffic, facts) if traffic.load.open_loop else result
 
 
 def _lateness(answers: Answers) -> Lateness:
-    delays = each_of("send_delay", answers)
+    delays = request_values("send_delay", answers)
     of = sample(delays[~np.isnan(delays)])
     largest = float(of.ordered[-1]) if len(of) else None
     return Lateness(p50=quantile(of, 0.5), p99=quantile(of, 0.99), max=largest)
+
+
+def workers_behind(answers: Answers, traffic: Traffic, facts: Facts) -> list[WorkerDelivery]:
+    """The workers that began late, were lost, or sent much later than the others did."""
+    records = answers.records
+    delays = request_values("send_delay", answers)
+    shards = np.unique(records.shard).tolist()
+    late_s = {shard: _p99(delays[records.shard == shard]) for shard in shards} if len(shards) > 1 else {}
+    usual_s = float(np.median([late for late in late_s.values() if late is not None])) if any(late_s.values()) else 0.0
+    known = {worker.worker: worker for worker in facts.workers}
+    behind = []
+    for number in sorted({*known, *shards}):
+        worker, own_s = known.get(number, WorkerFacts(number)), late_s.get(number)
+        lags = own_s is not None and own_s > max(LAGS_S, LAGS * usual_s)
+        if worker.lost is None and worker.late_start_s <= LATE_START_S and not lags:
+            continue
+        behind.append(
+            WorkerDelivery(
+                worker=number,
+                status="lost" if worker.lost else "lagging" if lags else "late start",
+                host=worker.host,
+                why=worker.lost,
+                planned=worker.planned.get(traffic.name),
+                arrivals=int(((records.turn == 0) & (records.shard == number)).sum()),
+                late_start_s=worker.late_start_s,
+                send_delay_p99_s=own_s,
+            )
+        )
+    return behind
+
+
+def _p99(delays: Floats) -> float | None:
+    return quantile(sample(delays[~np.isnan(delays)]), 0.99)
 
 
 def _with_process(of: Delivery, answers: Answers, plan: Plan, traffic: Traffic, facts: Facts) -> Delivery:
@@ -108,8 +146,8 @@ def _ramp_length_s(traffic: Traffic, plan: Plan) -> float:
     stop, load = traffic.stop, traffic.load
     if stop.duration is not None:
         return stop.duration + plan.warmup.duration
-    asked = (stop.sessions or stop.requests or 0) + plan.warmup.requests
-    return 2 * asked / ((load.rate or 0.0) + (load.to or 0.0)) or math.inf
+    planned = (stop.sessions or stop.requests or 0) + plan.warmup.requests
+    return 2 * planned / ((load.rate or 0.0) + (load.to or 0.0)) or math.inf
 
 
 def _cv(process: str, cv: float) -> float:
@@ -153,14 +191,17 @@ def _dispersion(gaps: Floats) -> float | None:
 
 
 def _ks(gaps: Floats, stage: Ints, pieces: list[Piece]) -> Kolmogorov | None:
-    """Kolmogorov-Smirnov: each gap through its own named distribution gives uniform numbers, if it is the one."""
-    uniform = [
-        gamma_cdf(piece.cv**-2, gaps[stage == number] * piece.cv**-2)  # Poisson is the gamma of cv 1
-        for number, piece in enumerate(pieces)
-        if piece.cv > 0
-    ]
+    """Kolmogorov-Smirnov: each gap through its own named distribution gives uniform numbers, if it is the one. Gaps
+    below a millisecond count as alike: bursts have many, and no two requests are sent, or served, closer than that."""
+    uniform, least = [], 0.0
+    for number, piece in enumerate(pieces):
+        if piece.cv > 0:
+            shape = piece.cv**-2  # Poisson is the gamma of cv 1
+            uniform.append(gamma_cdf(shape, gaps[stage == number] * shape))
+            shortest = np.array([ALIKE_S * max(piece.rate, piece.to) * shape])
+            least = max(least, float(gamma_cdf(shape, shortest)[0]))
     values = np.concatenate([*uniform, np.empty(0)])
     if len(values) < FEWEST_GAPS:
         return None
-    statistic = ks_statistic(values)
+    statistic = ks_statistic(values, least)
     return Kolmogorov(statistic=statistic, p=kolmogorov_p(statistic, len(values)))

@@ -34,13 +34,13 @@ def named_quantiles(limits: Iterable[Limit], measure: str) -> tuple[str, ...]:
 
 def describe_all(answers: Answers, chosen: Mask, limits: list[Limit], confidence: float) -> dict[str, MeasureSummary]:
     """Every measure of a set of requests, by its name."""
-    found: dict[str, MeasureSummary] = {}
+    summaries: dict[str, MeasureSummary] = {}
     for name in per_request_names():
-        if name == "icl" and "itl" in found and _alike(answers, limits):
-            found[name] = replace(found["itl"], tokens=None)
+        if name == "icl" and "itl" in summaries and _alike(answers, limits):
+            summaries[name] = replace(summaries["itl"], tokens=None)
         else:
-            found[name] = describe(answers, chosen, REGISTRY[name], limits, confidence)
-    return found
+            summaries[name] = describe(answers, chosen, REGISTRY[name], limits, confidence)
+    return summaries
 
 
 def _alike(answers: Answers, limits: list[Limit]) -> bool:
@@ -52,34 +52,34 @@ def describe(
     answers: Answers, chosen: Mask, measure: Measure, limits: list[Limit], confidence: float
 ) -> MeasureSummary:
     """The measure over the chosen requests: of the answered ones, or of all sent where it concerns our sending."""
-    asked = tuple(dict.fromkeys((*ALWAYS, *named_quantiles(limits, measure.name.name))))
+    requested = tuple(dict.fromkeys((*ALWAYS, *named_quantiles(limits, measure.name.name))))
     if measure.gaps is not None:
-        return _described_gaps(answers, chosen, measure, asked, confidence)
-    assert measure.each is not None
-    values = measure.each(answers)
+        return _described_gaps(answers, chosen, measure, requested, confidence)
+    assert measure.per_request is not None
+    values = measure.per_request(answers)
     of = chosen & answers.ok if measure.kind == "answered" else chosen & ~np.isnan(values)
-    result = described(values[of], measure, asked, confidence)
+    result = described(values[of], measure, requested, confidence)
     failed = chosen & answers.failed
     if measure.failure_value is not None and failed.any():
         late = np.where(failed, measure.failure_value, values)[of | failed]
-        return replace(result, adjusted=_adjusted(late, int(failed.sum()), asked, confidence))
+        return replace(result, adjusted=_adjusted(late, int(failed.sum()), requested, confidence))
     return result
 
 
-def described(values: Floats, measure: Measure, asked: tuple[str, ...], confidence: float) -> MeasureSummary:
+def described(values: Floats, measure: Measure, requested: tuple[str, ...], confidence: float) -> MeasureSummary:
     """Of values in time order, NaN where undefined."""
     defined = values[~np.isnan(values)]
     missing = len(values) - len(defined)
-    return _measured(quantiles.sample(defined), measure, len(defined), missing, asked, confidence)
+    return _measured(quantiles.sample(defined), measure, len(defined), missing, requested, confidence)
 
 
 def _described_gaps(
-    answers: Answers, chosen: Mask, measure: Measure, asked: tuple[str, ...], confidence: float
+    answers: Answers, chosen: Mask, measure: Measure, requested: tuple[str, ...], confidence: float
 ) -> MeasureSummary:
     of = chosen & answers.ok
     values = gap_values(answers, of, measure)
     without = int((of & (answers.records.read_counts() < 2)).sum())
-    return _measured(values.sample, measure, len(values), without, asked, confidence, values.tokens)
+    return _measured(values.sample, measure, len(values), without, requested, confidence, values.tokens)
 
 
 def _measured(
@@ -87,7 +87,7 @@ def _measured(
     measure: Measure,
     count: int,
     undefined: int,
-    asked: tuple[str, ...],
+    requested: tuple[str, ...],
     confidence: float,
     tokens: int | None = None,
 ) -> MeasureSummary:
@@ -98,15 +98,15 @@ def _measured(
         "min": of.least if some else None,
         "max": of.largest if some else None,
     }
-    found = _quantiles(of, asked, confidence)
+    estimates = _quantiles(of, requested, confidence)
     return MeasureSummary(
         unit=measure.name.unit,
         count=count,
         undefined=undefined,
         tokens=tokens,
-        statistics=whole | found.values,
-        intervals={"mean": quantiles.mean_interval(of, confidence)} | found.intervals,
-        unknown=found.unknown,
+        statistics=whole | estimates.values,
+        intervals={"mean": quantiles.mean_interval(of, confidence)} | estimates.intervals,
+        weak=estimates.weak,
     )
 
 
@@ -114,33 +114,33 @@ def _measured(
 class _Quantiles:
     values: dict[str, float | None] = field(default_factory=dict)
     intervals: dict[str, Ends] = field(default_factory=dict)
-    unknown: dict[str, int] = field(default_factory=dict)  # to the number of samples that would tell
+    weak: dict[str, int] = field(default_factory=dict)  # to the number of samples that would make it firm
 
 
-def _quantiles(of: Distribution, asked: tuple[str, ...], confidence: float) -> _Quantiles:
-    found = _Quantiles()
+def _quantiles(of: Distribution, requested: tuple[str, ...], confidence: float) -> _Quantiles:
+    estimates = _Quantiles()
     rare = [name for name in WHEN_KNOWN if len(of) >= quantiles.needed_for(share_of(name), confidence)]
-    names = sorted({*asked, *rare}, key=share_of)
+    names = sorted({*requested, *rare}, key=share_of)
     if isinstance(of, Tally):
         of.prepare([share_of(name) for name in names], confidence)
     for name in names:
         estimate = quantiles.estimate(of, share_of(name), confidence)
-        if estimate.value is None and name not in asked:
+        if estimate.needed is not None and name not in requested:
             continue
         low, high = estimate.interval
-        found.values[name] = _finite(estimate.value)
-        found.intervals[name] = _finite(low), _finite(high)
-        if estimate.value is None and estimate.needed is not None:
-            found.unknown[name] = estimate.needed
-    return found
+        estimates.values[name] = _finite(estimate.value)
+        estimates.intervals[name] = _finite(low), _finite(high)
+        if estimate.needed is not None and estimate.value is not None:
+            estimates.weak[name] = estimate.needed
+    return estimates
 
 
-def _adjusted(late: Floats, failed: int, asked: tuple[str, ...], confidence: float) -> Adjusted:
-    """Quantiles with failures as infinitely late. None that is not under `unknown` means infinitely late."""
+def _adjusted(late: Floats, failed: int, requested: tuple[str, ...], confidence: float) -> Adjusted:
+    """Quantiles with failures as infinitely late: None is that."""
     late = late[~np.isnan(late)]
-    found = _quantiles(quantiles.sample(late), asked, confidence)
+    estimates = _quantiles(quantiles.sample(late), requested, confidence)
     return Adjusted(
-        count=len(late), failed=failed, statistics=found.values, intervals=found.intervals, unknown=found.unknown
+        count=len(late), failed=failed, statistics=estimates.values, intervals=estimates.intervals, weak=estimates.weak
     )
 
 

@@ -127,9 +127,14 @@ def kolmogorov_p(statistic: float, n: int) -> float:
     return min(1.0, max(0.0, 2.0 * total))
 
 
-def ks_statistic(cdf_values: Floats) -> float:
-    """Largest distance between the sample and a distribution, given the latter's value at each of the sample."""
+def ks_statistic(cdf_values: Floats, least: float = 0.0) -> float:
+    """Largest distance between the sample and a distribution, given the latter's value at each of the sample; from the
+    quantile `least` of the distribution on."""
     ordered = np.sort(cdf_values)
     n = len(ordered)
     steps = np.arange(n + 1) / n
-    return float(max(np.max(steps[1:] - ordered), np.max(ordered - steps[:-1])))
+    below = int(np.searchsorted(ordered, least, side="right")) if least else 0
+    at_least = abs(below / n - least) if least else 0.0
+    if below == n:
+        return at_least
+    return float(max(at_least, np.max((steps[1:] - ordered)[below:]), np.max((ordered - steps[:-1])[below:])))

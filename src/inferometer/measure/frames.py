@@ -1,4 +1,4 @@
-"""Records as tables of other libraries: one row per request, with its measures in seconds beside the raw instants."""
+"""Records as tables of other libraries: one row per request, with the raw instants and its measures in seconds."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from inferometer.errors import InferometerError
 from inferometer.measure.answers import Answers
-from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.record.columns import SCALARS, Records
 from inferometer.record.parquet import records_table
 
@@ -21,7 +21,7 @@ def to_arrow(records: Records) -> Table:
     answers = Answers.of(records)
     table = records_table(answers.records)
     for name in measure_columns():
-        values = each_of(name, answers)
+        values = request_values(name, answers)
         if REGISTRY[name].kind == "answered":
             values = np.where(answers.ok, values, np.nan)
         table = table.append_column(name, pa.array(values, mask=np.isnan(values)))
@@ -30,7 +30,7 @@ def to_arrow(records: Records) -> Table:
 
 def measure_columns() -> list[str]:
     """Measures that have a value per request, but for those that are a field of the record anyway."""
-    return [name for name, measure in REGISTRY.items() if measure.each is not None and name not in SCALARS]
+    return [name for name, measure in REGISTRY.items() if measure.per_request is not None and name not in SCALARS]
 
 
 def to_pandas(records: Records) -> Any:

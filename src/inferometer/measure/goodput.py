@@ -4,11 +4,12 @@ import numpy as np
 
 from inferometer.measure.answers import Answers
 from inferometer.measure.quantiles import Floats, share_interval
-from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.rates import Span
+from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.window import Window
 from inferometer.plan.limit import Limit
 from inferometer.record.columns import Mask
-from inferometer.record.summary import Attainment, Goodput, Stalls
+from inferometer.record.summary import Attainment, Basis, Goodput, Stalls
 from inferometer.vocabulary import MEASURES
 
 STALL_S = 1.0  # a pause that every reader notices, where the plan names no limit on icl or stall
@@ -23,7 +24,7 @@ def judged_measure(name: str, open_loop: bool) -> str:
 def request_limits(limits: list[Limit]) -> list[Limit]:
     """The limits that one request can keep or miss: those without a statistic; where there is none, the widest
     for each measure of those with one, because a limit on p50 is not meant for every request."""
-    fitting = [limit for limit in limits if REGISTRY[limit.measure].each is not None]
+    fitting = [limit for limit in limits if REGISTRY[limit.measure].per_request is not None]
     plain = [limit for limit in fitting if limit.stat is None]
     if plain:
         return plain
@@ -38,21 +39,28 @@ def _width(limit: Limit) -> float:
     return limit.value if limit.op[0] == "<" else -limit.value
 
 
-def goodput(answers: Answers, chosen: Mask, window: Window, limits: list[Limit], open_loop: bool) -> Goodput | None:
+def goodput(
+    answers: Answers, chosen: Mask, window: Window, span: Span, basis: Basis, limits: list[Limit], open_loop: bool
+) -> Goodput | None:
     """None without a limit that a request can keep. A failure is a miss; an undefined measure is counted apart."""
     used = request_limits(limits)
     if not used:
         return None
     missed, undefined = answers.failed.copy(), np.zeros(len(answers), np.bool_)
     for limit in used:
-        values = each_of(judged_measure(limit.measure, open_loop), answers)
+        values = request_values(judged_measure(limit.measure, open_loop), answers)
         undefined |= np.isnan(values)
         missed |= ~np.isnan(values) & ~_meets(limit, values)
     judged = chosen & ~answers.censored
-    met, lost = int((judged & ~missed & ~undefined).sum()), int((judged & missed).sum())
+    good = ~answers.censored & ~missed & ~undefined
+    met, lost = int((chosen & good).sum()), int((judged & missed).sum())
+    in_window = met / window.length_s if window.length_s > 0 else None
+    in_span = int((span.requests & good).sum()) / span.length_s if span.length_s > 0 else None
     return Goodput(
         unit=MEASURES["goodput"].unit,
-        window=met / window.length_s if window.length_s > 0 else None,
+        value=in_window if basis == "window" else in_span,
+        window=in_window,
+        span=in_span,
         share=met / (met + lost) if met + lost else None,
         met=met,
         missed=lost,
@@ -70,12 +78,12 @@ def attainments(
     return [
         _attainment(answers, chosen & ~answers.censored, limit, open_loop, confidence)
         for limit in limits
-        if REGISTRY[limit.measure].each is not None and (limit.stat is None or limit.stat[0] == "p")
+        if REGISTRY[limit.measure].per_request is not None and (limit.stat is None or limit.stat[0] == "p")
     ]
 
 
 def _attainment(answers: Answers, judged: Mask, limit: Limit, open_loop: bool, confidence: float) -> Attainment:
-    values = each_of(judged_measure(limit.measure, open_loop), answers)
+    values = request_values(judged_measure(limit.measure, open_loop), answers)
     defined = ~np.isnan(values)
     kept = (defined & _meets(limit, values) & ~answers.failed)[judged & (defined | answers.failed)]
     share, interval = share_interval(kept.astype(np.float64), confidence)
@@ -83,7 +91,7 @@ def _attainment(answers: Answers, judged: Mask, limit: Limit, open_loop: bool, c
 
 
 def _required(limit: Limit) -> float:
-    """`p99 < v` asks that 99% are below; `p1 > v` that 99% are above; without a quantile all are asked to."""
+    """`p99 < v` requires that 99% are below, `p1 > v` that 99% are above; without a quantile all have to be."""
     if limit.stat is None:
         return 1.0
     share = float(limit.stat[1:]) / 100
@@ -98,7 +106,7 @@ def _meets(limit: Limit, values: Floats) -> Mask:
 
 def stalls(answers: Answers, chosen: Mask, limits: list[Limit]) -> Stalls:
     over_s = max((limit.value for limit in limits if limit.measure in ("icl", "stall")), default=STALL_S)
-    longest = each_of("stall", answers)[chosen & answers.ok]
+    longest = request_values("stall", answers)[chosen & answers.ok]
     longest = longest[~np.isnan(longest)]
     share = float((longest > over_s).mean()) if len(longest) else None
     return Stalls(over_s=over_s, share=share)

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.telemetry import GPU, HARMLESS, HOST, throttle_words
+from inferometer.measure.telemetry import GPU, HARMLESS, HOST, throttle_reasons
 from inferometer.record.columns import Floats, Ints
 from inferometer.record.sample import Samples
 from inferometer.record.summary import OPEN, Energy, GpusSummary, GpuSummary, HostSummary, Sampled, Value
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.vocabulary import NANOSECONDS, duration_text, percent_text
 
 # -- gpu -------------------------------------------------------------------------------------------------------------
 
@@ -29,8 +29,8 @@ Series = tuple[Ints, Floats]
 
 def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | None:
     """Every GPU from start to end; None where none was sampled."""
-    found = (word for word in samples.source.counts() if word is not None)
-    sources = sorted((word for word in found if word.startswith(GPU)), key=_index)
+    names = (name for name in samples.source.counts() if name is not None)
+    sources = sorted((name for name in names if name.startswith(GPU)), key=_index)
     if not sources:
         return None
     gpus = [_gpu(samples, source, start_at, end_at) for source in sources]
@@ -73,9 +73,9 @@ def _throttled(series: Series, start_at: int, end_at: int) -> dict[str, float]:
     """Share of the samples with each reason for a lower clock; those that are as set are left out."""
     at, masks = series
     inside = masks[(at >= start_at) & (at <= end_at)].astype(np.int64)
-    words = [throttle_words(int(mask)) for mask in inside]
-    reasons = sorted({word for each in words for word in each if word not in HARMLESS})
-    return {reason: sum(reason in each for each in words) / len(words) for reason in reasons}
+    by_sample = [throttle_reasons(int(mask)) for mask in inside]
+    reasons = sorted({reason for active in by_sample for reason in active if reason not in HARMLESS})
+    return {reason: sum(reason in active for active in by_sample) / len(by_sample) for reason in reasons}
 
 
 def energy(counter: Series, power: Series, start_at: int, end_at: int) -> Energy:
@@ -106,7 +106,7 @@ def _by_power(at: Ints, watts: Floats, start_at: int, end_at: int) -> Energy:
     first, last = np.searchsorted(at, start_at, side="right") - 1, np.searchsorted(at, end_at)
     gap_s = float(np.diff(at[first : last + 1]).max()) / NANOSECONDS
     if gap_s > LONGEST_GAP_S:
-        return Energy(j=None, why=f"power was not sampled for {gap_s:.1f} s")
+        return Energy(j=None, why=f"power was not sampled for {duration_text(gap_s)}")
     level = np.interp(edges, at, watts)
     spans = np.diff(edges) / NANOSECONDS
     low, high = np.minimum(level[1:], level[:-1]), np.maximum(level[1:], level[:-1])
@@ -136,7 +136,7 @@ def gpu_values(gpu: GpusSummary, output_tokens: float | None, requests: float | 
         "energy_per_request": _per(gpu.energy, requests, "J/request", "Energy per request"),
         "gpu_power": _of_all([of.mean if of else None for of in power], sum, "W", "GPU power"),
         "gpu_utilization": _of_all([of.mean if of else None for of in used], _mean, "share", "GPU utilization"),
-        "gpu_memory_max": _of_all([of.max if of else None for of in memory], sum, "bytes", "GPU memory, at most"),
+        "gpu_memory_max": _of_all([of.max if of else None for of in memory], sum, "bytes", "GPU memory, maximum"),
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -191,7 +191,7 @@ def scarcity(host: HostSummary | None) -> tuple[str, str] | None:
     took the cores away for 4.1% of the time`."""
     stolen, busy = (host.steal_share or 0.0, host.cpu_share or 0.0) if host else (0.0, 0.0)
     if stolen > STOLEN:
-        return "stolen_cores", f"this machine's hypervisor took the cores away for {stolen:.1%} of the time"
+        return "stolen_cores", f"the hypervisor stole the cores of this machine for {percent_text(stolen)} of the time"
     if busy > BUSY:
-        return "busy_machine", f"all cores of this machine were busy for {busy:.0%} of the time"
+        return "busy_machine", f"all cores of this machine were busy for {percent_text(busy)} of the time"
     return None

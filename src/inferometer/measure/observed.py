@@ -8,10 +8,10 @@ from msgspec.structs import replace
 
 from inferometer.measure.answers import Answers
 from inferometer.measure.hardware import gpu_summary, gpu_values, host_summary
-from inferometer.measure.registry import each_of
+from inferometer.measure.registry import request_values
 from inferometer.measure.server import server_summary, server_values
 from inferometer.plan.model import Plan
-from inferometer.record.columns import Ints, Mask, Records, known
+from inferometer.record.columns import Floats, Ints, Mask, Records, known
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
 from inferometer.record.summary import (
@@ -44,11 +44,11 @@ def conservation(
     return Conservation(
         requests=requests,
         prompt_tokens=_compared(
-            *_tokens(answers, records.input_tokens, records.asked_input, primed["tokens"]),
+            *_tokens(answers, records.input_tokens, records.requested_input, primed["tokens"]),
             _server_count(server, "prompt_tokens", "input_length"),
         ),
         generation_tokens=_compared(
-            *_tokens(answers, records.output_tokens, records.asked_output, primed["requests"]),
+            *_tokens(answers, records.output_tokens, records.requested_output, primed["requests"]),
             _server_count(server, "generation_tokens", "output_length"),
         ),
         ttft=_first_tokens(answers, server, error_s) if comparable else None,
@@ -59,8 +59,9 @@ def _primed(notes: Sequence[Note]) -> dict[str, int]:
     """What was sent before the load; each such request asks for one token."""
     facts = [note.facts for note in notes if note.what == "primed"]
     return {
-        "requests": sum(each.get("requests", 0) - each.get("failed", 0) for each in facts),
-        "tokens": sum(each.get("tokens", 0) for each in facts),
+        "requests": sum(entry.get("requests", 0) - entry.get("failed", 0) for entry in facts),
+        "failed": sum(entry.get("failed", 0) for entry in facts),
+        "tokens": sum(entry.get("tokens", 0) for entry in facts),
     }
 
 
@@ -83,16 +84,26 @@ def _open(answers: Answers) -> Mask:
 
 
 def _requests(answers: Answers, primed: Mapping[str, int]) -> Counts:
-    return float(answers.ok.sum() + primed["requests"]), float(_open(answers).sum())
+    return float(answers.ok.sum() + primed["requests"]), float(_open(answers).sum() + primed["failed"])
 
 
-def _tokens(answers: Answers, reported: Ints, asked: Ints, primed: int) -> Counts:
+def _tokens(answers: Answers, reported: Ints, requested: Ints, primed: int) -> Counts:
     """Only where every answer reported its usage: what is estimated cannot disagree."""
     ok, unanswered = answers.ok, _open(answers)
-    if not known(reported[ok]).all():
+    if not known(reported[ok]).all() or (unanswered.any() and not ok.any()):
         return None, 0.0
-    unsure = np.where(known(reported), reported, np.where(known(asked), asked, 0))[unanswered]
+    unsure = np.where(known(reported), reported, _at_most(reported, requested, ok))[unanswered]
     return float(reported[ok].sum() + primed), float(unsure.sum())
+
+
+def _at_most(reported: Ints, requested: Ints, ok: Mask) -> Floats:
+    """Tokens that the server may have counted for a request without an answer: what was requested, with what a template
+    or another tokenizer adds; where nothing was, the largest that an answer reported."""
+    both = ok & known(requested)
+    total = float(requested[both].sum())
+    ratio = max(1.0, float(reported[both].sum()) / total) if total else 1.0
+    largest = float(reported[ok].max(initial=0))
+    return np.where(known(requested), requested * ratio, largest)
 
 
 def _compared(client: float | None, unsure: float, server: float | None) -> CountAgreement:
@@ -110,7 +121,7 @@ def _compared(client: float | None, unsure: float, server: float | None) -> Coun
 def _first_tokens(answers: Answers, server: ServerSummary, error_s: float | None) -> TtftAgreement | None:
     """The means over the whole run. The wire's share is what the client waited longer than the server knows of."""
     reported = server.histograms.get("ttft")
-    values = each_of("ttft", answers)[answers.ok]
+    values = request_values("ttft", answers)  # also of answers that we cancelled: the server counts every first token
     values = values[~np.isnan(values)]
     if reported is None or reported.mean is None or not len(values):
         return None
@@ -125,7 +136,7 @@ def _first_tokens(answers: Answers, server: ServerSummary, error_s: float | None
 def findings(server: ServerSummary) -> Iterator[tuple[str, str]]:
     """(code, text) of every disagreement, with both numbers and the likely cause."""
     if server.restarted:
-        yield "target_restarted", "The target restarted during the run: its counters began anew; run it once more."
+        yield "target_restarted", "The target restarted during the run and reset its counters; repeat the run."
     compared = server.conservation
     if compared is None:
         return
@@ -135,7 +146,7 @@ def findings(server: ServerSummary) -> Iterator[tuple[str, str]]:
     if wrong and not server.restarted:
         listed = " and ".join(f"{count.server:,.0f} {NAMES[name]}" for name, count in wrong.items())
         ours = " and ".join(_ours(count) for count in wrong.values())
-        yield "not_conserved", f"The server counted {listed} where we have {ours}: {_cause(wrong, server)}."
+        yield "not_conserved", f"The server counted {listed}, the client {ours}: {_cause(wrong, server)}."
     if compared.ttft and not compared.ttft.agree:
         yield "ttft_disagrees", _ttft_text(compared.ttft)
 
@@ -148,18 +159,20 @@ def _ours(count: CountAgreement) -> str:
 
 def _cause(wrong: Mapping[str, CountAgreement], server: ServerSummary) -> str:
     if all((count.server or 0.0) > (count.client or 0.0) for count in wrong.values()):
-        return "somebody else likely used it at the same time, and slowed what we measured"
+        return "other clients probably used the server at the same time and slowed it down"
     if any("Ray" in (source.engine or "") for source in server.sources):
         return "Ray exports its counters every 10 s unless started with metrics_report_interval_ms=100"
-    return "some of what serves us was likely not scraped; name every replica in observe.metrics"
+    return "some replicas were probably not scraped; list every replica in observe.metrics"
 
 
 def _ttft_text(ttft: TtftAgreement) -> str:
     client, server = duration_text(ttft.client), duration_text(ttft.server)
     if ttft.wire > 0:
-        text = f"Mean TTFT is {client} here and {server} by the server: {duration_text(ttft.wire)} were lost between"
-        return f"{text} us: in the network, a proxy, the server's front end, or for want of a core."
-    return f"Mean TTFT is {client} here and {server} by the server: no answer can come before it is made."
+        text = (
+            f"Mean TTFT is {client} at the client and {server} at the server: {duration_text(ttft.wire)} spent between"
+        )
+        return f"{text} them: in the network, a proxy, the server's front end, or waiting for a CPU core."
+    return f"Mean TTFT is {client} at the client and {server} at the server, which is not possible."
 
 
 # -- observed --------------------------------------------------------------------------------------------------------
@@ -206,12 +219,12 @@ def _work(summary: Summary) -> tuple[float | None, float | None]:
 def _observer(notes: Sequence[Note]) -> ObserverSummary | None:
     """What the samplers themselves used, and what went wrong with those that are no servers."""
     ends = [note.facts for note in notes if note.what == "observer"]
-    told = [note.facts for note in notes if note.what == "observed" and note.facts.get("problems")]
-    if not ends and not told:
+    failing = [note.facts for note in notes if note.what == "observed" and note.facts.get("problems")]
+    if not ends and not failing:
         return None
     problems = [
         SourceProblem(source=facts["source"], wanted=facts["wanted"], **problem)
-        for facts in told
+        for facts in failing
         for problem in facts["problems"]
     ]
-    return ObserverSummary(cpu_s=sum(each.get("cpu_s", 0.0) for each in ends) if ends else None, problems=problems)
+    return ObserverSummary(cpu_s=sum(end.get("cpu_s", 0.0) for end in ends) if ends else None, problems=problems)

@@ -11,15 +11,15 @@ from msgspec import structs
 from inferometer.measure import quantiles
 from inferometer.measure.describe import described
 from inferometer.measure.registry import Measure
-from inferometer.measure.window import trend
+from inferometer.measure.steadiness import trend
 from inferometer.record.summary import BatchCase, MeasureSummary, Pass, Rate, Summary, Value
 from inferometer.record.verdict import Reason, Status, Verdict, judged
-from inferometer.vocabulary import MEASURES, MeasureName, duration_text
+from inferometer.vocabulary import MEASURES, MeasureName, duration_text, percent_text
 
 QUANTILES = ("p10", "p25", "p50", "p75", "p90", "p99")  # those of `vllm bench latency`
 RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
 FORMULA = "ended_at - started_at [s]"
-SENTENCE = "From handing a batch of prompts to the engine until all tokens of all its answers are made."
+SENTENCE = "Time from submitting a batch of prompts to the engine until all output tokens are generated."
 COLD = 1.5  # times the median of the rest: what a first iteration takes that should have been warm-up
 FEWEST_ITERS = 5  # fewer tell nothing of a first one
 
@@ -31,7 +31,7 @@ class Case:
     batch_size: int
     input_len: int | None
     output_len: int | None
-    iters: int  # asked
+    iters: int  # requested
     name: str  # of its measure
     latencies: list[float] = field(default_factory=list)  # seconds, in the order they were taken
     n: int = 1  # answers to each prompt
@@ -66,14 +66,14 @@ def latency_summary(cases: Sequence[Case], starts: int = 1, confidence: float = 
 
 def _measure(case: Case, confidence: float) -> MeasureSummary:
     name = MeasureName(case.name, case.title, "s", "lower")
-    found = described(np.array(case.latencies), Measure(name, "answered", FORMULA, SENTENCE), QUANTILES, confidence)
-    if found.min == found.max:  # virtual time: the rounding of a sum is no spread
-        found = structs.replace(
-            found,
-            statistics=found.statistics | {"mean": found.min, "std": 0.0},
-            intervals=found.intervals | {"mean": (found.min, found.max)},
+    summary = described(np.array(case.latencies), Measure(name, "answered", FORMULA, SENTENCE), QUANTILES, confidence)
+    if summary.min == summary.max:  # virtual time: the rounding of a sum is no spread
+        summary = structs.replace(
+            summary,
+            statistics=summary.statistics | {"mean": summary.min, "std": 0.0},
+            intervals=summary.intervals | {"mean": (summary.min, summary.max)},
         )
-    return structs.replace(found, title=case.title, direction="lower", formula=FORMULA)
+    return structs.replace(summary, title=case.title, direction="lower", formula=FORMULA)
 
 
 def _case(case: Case) -> BatchCase:
@@ -85,26 +85,26 @@ def _case(case: Case) -> BatchCase:
 
 def throughput_summary(passes: Sequence[Pass], confidence: float = 0.95) -> Summary:
     """Rates over the whole elapsed time; an interval where the workload was sent several times."""
-    elapsed = sum(each.elapsed_s for each in passes)
+    elapsed = sum(one.elapsed_s for one in passes)
     return Summary(
         rates={name: _rate(name, passes, elapsed, confidence) for name in RATES},
         values={
             "elapsed": Value(value=elapsed, unit="s", direction="lower", title="Elapsed"),
         },
-        requests=sum(each.requests for each in passes),
-        input_tokens=sum(each.input_tokens for each in passes),
-        output_tokens=sum(each.output_tokens for each in passes),
+        requests=sum(one.requests for one in passes),
+        input_tokens=sum(one.input_tokens for one in passes),
+        output_tokens=sum(one.output_tokens for one in passes),
         passes=list(passes),
         confidence=confidence,
     )
 
 
 def _rate(name: str, passes: Sequence[Pass], elapsed: float, confidence: float) -> Rate:
-    amounts = [_amount(name, each) for each in passes]
+    amounts = [_amount(name, one) for one in passes]
     value = sum(amounts) / elapsed if elapsed > 0 else None
-    each = np.array([amount / one.elapsed_s for amount, one in zip(amounts, passes, strict=True) if one.elapsed_s > 0])
-    interval = quantiles.mean_interval(quantiles.sample(each), confidence) if len(each) > 1 else (None, None)
-    return Rate(window=value, run=value, interval=interval, unit=MEASURES[name].unit)
+    rates = np.array([amount / one.elapsed_s for amount, one in zip(amounts, passes, strict=True) if one.elapsed_s > 0])
+    interval = quantiles.mean_interval(quantiles.sample(rates), confidence) if len(rates) > 1 else (None, None)
+    return Rate(value=value, window=value, span=value, interval=interval, unit=MEASURES[name].unit)
 
 
 def _amount(name: str, one: Pass) -> int:
@@ -136,14 +136,14 @@ def latency_verdict(summary: Summary) -> Verdict:
     )
 
 
-def throughput_verdict(summary: Summary, asked_tokens: int | None) -> Verdict:
-    """`asked_tokens` are the output tokens that all passes together should have made."""
+def throughput_verdict(summary: Summary, requested_tokens: int | None) -> Verdict:
+    """`requested_tokens` are the output tokens that all passes together should have made."""
     made, doubts = summary.output_tokens or 0, []
     if not summary.passes:
-        doubts.append(_reason("invalid", "nothing_measured", "No pass through the workload was completed."))
-    elif asked_tokens is not None and made != asked_tokens:
-        text = f"{made:,} output tokens were made where {asked_tokens:,} were asked."
-        doubts.append(_reason("invalid" if made < asked_tokens else "doubtful", "output_differs", text))
+        doubts.append(_reason("invalid", "nothing_measured", "No repeat of the workload was completed."))
+    elif requested_tokens is not None and made != requested_tokens:
+        text = f"{made:,} output tokens were generated, {requested_tokens:,} were requested."
+        doubts.append(_reason("invalid" if made < requested_tokens else "doubtful", "output_differs", text))
     return judged(doubts)
 
 
@@ -170,15 +170,15 @@ def _failed(cases: list[Case]) -> Iterator[Reason]:
 
 def _restarted(summary: Summary) -> Iterator[Reason]:
     if (summary.engine_starts or 1) > 1:
-        text = "The engine died and was started again: what follows was measured on another start of it."
+        text = "The engine died and was restarted: later cases were measured after the restart."
         yield _reason("doubtful", "engine_restarted", text)
 
 
 def _short(cases: list[Case]) -> Iterator[Reason]:
     for case in cases:
-        asked = None if case.output_len is None else case.batch_size * case.output_len * case.n
-        if case.measured and asked and case.output_tokens is not None and case.output_tokens < asked:
-            text = f"{case.text}: the engine made {case.output_tokens:,} of {asked:,} tokens."
+        requested = None if case.output_len is None else case.batch_size * case.output_len * case.n
+        if case.measured and requested and case.output_tokens is not None and case.output_tokens < requested:
+            text = f"{case.text}: the engine generated {case.output_tokens:,} of {requested:,} tokens."
             yield _reason("invalid", "output_short", text)
 
 
@@ -188,15 +188,16 @@ def _cold(cases: list[Case]) -> Iterator[Reason]:
         if case.measured and len(rest) + 1 >= FEWEST_ITERS and first > COLD * median(rest):
             text = (
                 f"{case.text}: the first iteration took {duration_text(first)}, the median of the others "
-                f"{duration_text(median(rest))}: give it more --warmup."
+                f"{duration_text(median(rest))}: increase --warmup."
             )
             yield _reason("doubtful", "cold_start", text)
 
 
 def _drifting(cases: list[Case]) -> Iterator[Reason]:
     for case in cases:
-        found = trend(np.array(case.latencies)) if case.measured else None
-        if found is not None and found.status == "drifting" and found.drift is not None:
-            way = "grew" if found.drift > 0 else "fell"
-            text = f"{case.text}: latency {way} by {abs(found.drift):.0%} from the first iteration to the last."
+        latency_trend = trend(np.array(case.latencies)) if case.measured else None
+        if latency_trend is not None and latency_trend.status == "drifting" and latency_trend.drift is not None:
+            way = "grew" if latency_trend.drift > 0 else "fell"
+            size = percent_text(abs(latency_trend.drift))
+            text = f"{case.text}: latency {way} by {size} from the first iteration to the last."
             yield _reason("doubtful", "drifting", text)

@@ -10,7 +10,7 @@ from inferometer.measure.describe import describe
 from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import judged_measure
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.window import class_window
 from inferometer.plan.limit import Limit, Precision
 from inferometer.plan.model import Plan, Traffic
@@ -66,46 +66,46 @@ def _standard_errors(batches: Floats) -> Floats:
 
 
 def precision_of(answers: Answers, plan: Plan, facts: Facts, traffic: Traffic) -> PrecisionResult | None:
-    """What a class's precision came to, given its answers; None where none was asked for."""
-    asked = traffic.stop.precision
-    if asked is None:
+    """What a class's precision came to, given its answers; None where none was requested."""
+    precision = traffic.stop.precision
+    if precision is None:
         return None
     chosen = class_window(answers, plan, facts, traffic.name).holds(answers.records.scheduled_at)
-    measure = measure_of(asked, traffic)
-    named = [] if asked.stat == "mean" else [Limit(measure=measure, stat=asked.stat, value=0.0)]
+    measure = measure_of(precision, traffic)
+    named = [] if precision.stat == "mean" else [Limit(measure=measure, stat=precision.stat, value=0.0)]
     measured = describe(answers, chosen, REGISTRY[measure], named, plan.confidence)
-    value, interval = measured[asked.stat], measured.interval(asked.stat)
+    value, interval = measured[precision.stat], measured.interval(precision.stat)
     within = _half_width(value, *interval)
     return PrecisionResult(
-        requested=str(asked),
+        requested=str(precision),
         measure=measure,
-        stat=asked.stat,
+        stat=precision.stat,
         value=value,
         interval=interval,
         within=within,
-        met=within is not None and within <= asked.within,
+        met=within is not None and within <= precision.within,
     )
 
 
-def measure_of(asked: Precision, traffic: Traffic) -> str:
+def measure_of(precision: Precision, traffic: Traffic) -> str:
     """In an open loop a latency counts from when the request was due, as everywhere."""
-    return judged_measure(asked.measure, traffic.load.open_loop)
+    return judged_measure(precision.measure, traffic.load.open_loop)
 
 
 def settled_at(answers: Answers, traffic: Traffic) -> int | None:
     """When a class has settled, by the measure that is to be known: the instant its first settled request was due."""
-    asked, records = traffic.stop.precision, answers.records
-    if asked is None or not len(records):
+    precision, records = traffic.stop.precision, answers.records
+    if precision is None or not len(records):
         return None
     order = np.argsort(records.scheduled_at, kind="stable")
-    values = _per_request(answers, measure_of(asked, traffic))[order]
+    values = _per_request(answers, measure_of(precision, traffic))[order]
     first = settled_from(np.where(answers.ok[order], values, np.nan))
     return None if first is None else int(records.scheduled_at[order[first]])
 
 
 def _per_request(answers: Answers, name: str) -> Any:
     """Gaps belong to no request: a request's mean gap has to do."""
-    return each_of(name if REGISTRY[name].each is not None else "tpot", answers)
+    return request_values(name if REGISTRY[name].per_request is not None else "tpot", answers)
 
 
 def decided(records: Records) -> Records:

@@ -35,9 +35,9 @@ Interval = tuple[float | None, float | None]  # None: no bound on that side
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A quantile: `value` is None when `needed` values would be needed to know it and there are fewer."""
+    """A quantile. With `needed` it is weak: there are fewer values than that, and its interval is open on a side."""
 
-    value: float | None
+    value: float | None  # None without any value
     interval: Interval
     needed: int | None = None
 
@@ -82,7 +82,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sample:
-    """A distribution in memory, sorted once for all quantiles asked of it."""
+    """A distribution in memory, sorted once for all of its quantiles."""
 
     values: Floats
     weights: Floats | None  # None: all 1
@@ -196,7 +196,7 @@ def _rank_at(of: Sample, share: float) -> int:
 
 
 def estimate(of: Distribution, q: float, confidence: float = 0.95) -> Estimate:
-    """The quantile with its interval, or what it would take to know it. Values may be +inf."""
+    """The quantile with its interval, and what it would take to bound it on both sides. Values may be +inf."""
     middle = quantile(of, q)
     if middle is None:
         return Estimate(None, (None, None), needed_for(q, confidence))
@@ -205,7 +205,7 @@ def estimate(of: Distribution, q: float, confidence: float = 0.95) -> Estimate:
     needed = needed_for(q, confidence) * n / effective
     interval = _interval(of, q, effective * _few_blocks(confidence, degrees), confidence)
     if n < needed - 1e-9:
-        return Estimate(None, interval, math.ceil(needed * len(of) / n - 1e-9))
+        return Estimate(middle, interval, math.ceil(needed * len(of) / n - 1e-9))
     low, high = interval
     return Estimate(middle, (_or(low, of.least), _or(high, of.largest)))
 

@@ -9,8 +9,8 @@ import numpy as np
 from inferometer.measure.answers import Answers, seconds_between
 from inferometer.measure.quantiles import Floats, Ints
 from inferometer.measure.window import InFlight, Window
-from inferometer.record.columns import Mask, known
-from inferometer.record.summary import Concurrency, Little, Rate
+from inferometer.record.columns import MISSING, Mask, known
+from inferometer.record.summary import Basis, Concurrency, Little, Rate
 from inferometer.vocabulary import MEASURES, NANOSECONDS
 
 PEAK_STEP = NANOSECONDS // 100  # the busiest second is looked for in steps of 10 ms
@@ -38,54 +38,113 @@ def _arrived_once(answers: Answers) -> dict[str, Arrived]:
     }
 
 
-def rates(answers: Answers, window: Window, run: Window) -> dict[str, Rate]:
+LONG_ENOUGH = 20  # mean stays: a window counts about one stay too much or too little, 5% of so long a one
+AT_ONCE = 0.01  # of a mean stay: requests that are all due within so short a time came at once
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Span:
+    """The measured part of a run by a stopwatch: from the first of its requests sent to the last of their tokens."""
+
+    start_at: int
+    end_at: int
+    requests: Mask  # those that it is of
+
+    @property
+    def length_s(self) -> float:
+        return (self.end_at - self.start_at) / NANOSECONDS
+
+
+def span_of(answers: Answers, requests: Mask) -> Span:
+    """Of the requests after the warm-up, or those of a stage."""
+    records = answers.records
+    sent = records.sent_at[requests & known(records.sent_at)]
+    start_at = int(sent.min()) if len(sent) else 0
+    ends = np.where(known(answers.last_at), answers.last_at, np.where(answers.ok, records.ended_at, MISSING))[requests]
+    return Span(start_at, max(start_at, int(ends.max()) if len(ends) else start_at), requests)
+
+
+def basis_for(answers: Answers, window: Window, chosen: Mask) -> Basis:
+    """Which rate is the headline: the window's where it is so long that its edges matter little."""
+    records = answers.records
+    stays = seconds_between(records.sent_at, np.where(known(answers.last_at), answers.last_at, records.ended_at))
+    of = chosen & answers.ok & ~np.isnan(stays)
+    if not of.any():
+        return "span"
+    stay_s, due_at = float(stays[of].mean()), records.scheduled_at[of]
+    at_once = int(due_at.max() - due_at.min()) / NANOSECONDS <= AT_ONCE * stay_s and int(of.sum()) > 1
+    return "window" if window.length_s >= LONG_ENOUGH * stay_s and not at_once else "span"
+
+
+def rates(answers: Answers, window: Window, span: Span, basis: Basis) -> dict[str, Rate]:
     """Amounts are whole numbers: their sums are the same in any order and in any pieces."""
     once = _arrived_once(answers)
     batches = answers.records.read_batches(None, ("read_at", "read_tokens"))
-    inputs = _Amounts.of([once["input_rate"]], window, run)
-    outputs = _Amounts.of(((reads.at, reads.tokens) for reads in batches), window, run)
-    return {
-        "request_rate": _rate("request_rate", _Amounts.of([once["request_rate"]], window, run), window, run),
-        "input_rate": _rate("input_rate", inputs, window, run),
-        "output_rate": _rate("output_rate", outputs, window, run),
-        "total_rate": _rate("total_rate", inputs + outputs, window, run),
-        "offered_rate": _rate("offered_rate", _Amounts.of([once["offered_rate"]], window, run), window, run),
+    inputs = _Amounts.of([once["input_rate"]], window)
+    outputs = _Amounts.of(((reads.at, reads.tokens) for reads in batches), window)
+    arrived = {
+        "request_rate": _Amounts.of([once["request_rate"]], window),
+        "input_rate": inputs,
+        "output_rate": outputs,
+        "total_rate": inputs + outputs,
     }
+    whole = _over_span(answers, span)
+    offered = _Amounts.of([once["offered_rate"]], window)
+    return {
+        **{name: _rate(name, came, window, whole[name], basis) for name, came in arrived.items()},
+        "offered_rate": _rate("offered_rate", offered, window, None, "window"),
+    }
+
+
+def _over_span(answers: Answers, span: Span) -> dict[str, float | None]:
+    """What the span's requests brought, per second of it."""
+    records, of = answers.records, span.requests
+    answered = of & answers.ok & known(records.ended_at)
+    prompts = of & known(answers.first_at) & known(records.input_tokens)
+    inputs, outputs = float(records.input_tokens[prompts].sum()), float(answers.read_tokens[of].sum())
+    amounts = {
+        "request_rate": float(answered.sum()),
+        "input_rate": inputs,
+        "output_rate": outputs,
+        "total_rate": inputs + outputs,
+    }
+    return {name: amount / span.length_s if span.length_s > 0 else None for name, amount in amounts.items()}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Amounts:
-    """What arrived in the window and in the run, and in each of the window's steps of 10 ms."""
+    """What arrived in the window, and in each of its steps of 10 ms."""
 
     window: float
-    run: float
     steps: Floats
 
     @classmethod
-    def of(cls, pieces: Iterable[tuple[Ints, Any]], window: Window, run: Window) -> Self:
-        in_window = in_run = 0.0
+    def of(cls, pieces: Iterable[tuple[Ints, Any]], window: Window) -> Self:
+        in_window = 0.0
         count = _steps(window)
         steps = np.zeros(count)
         for at, amount in pieces:
             inside = window.holds(at)
-            in_run += float(amount.sum(where=run.holds(at)))
             if not inside.any():
                 continue
             in_window += float(amount.sum(where=inside))
             if count:
                 first, sums = _by_step(at, amount, inside, window, count)
                 steps[first : first + len(sums)] += sums
-        return cls(in_window, in_run, steps)
+        return cls(in_window, steps)
 
     def __add__(self, other: Self) -> Self:
-        return type(self)(self.window + other.window, self.run + other.run, self.steps + other.steps)
+        return type(self)(self.window + other.window, self.steps + other.steps)
 
 
-def _rate(name: str, came: _Amounts, window: Window, run: Window) -> Rate:
+def _rate(name: str, came: _Amounts, window: Window, over_span: float | None, basis: Basis) -> Rate:
+    over_window = _per_second(came.window, window)
     return Rate(
         unit=MEASURES[name].unit,
-        window=_per_second(came.window, window),
-        run=_per_second(came.run, run),
+        value=over_window if basis == "window" else over_span,
+        basis=basis,
+        window=over_window,
+        span=over_span,
         peak_1s=_busiest(came.steps),
     )
 
@@ -96,7 +155,7 @@ def _per_second(amount: float, window: Window) -> float | None:
 
 def busiest_second(at: Ints, amount: Floats, window: Window) -> float | None:
     """The most that came within one second of the window; None for a shorter window."""
-    return _busiest(_Amounts.of([(at, amount)], window, window).steps)
+    return _busiest(_Amounts.of([(at, amount)], window).steps)
 
 
 def _busiest(steps: Floats) -> float | None:
@@ -126,19 +185,21 @@ def _by_step(at: Ints, amount: Any, inside: Mask, window: Window, steps: int) ->
     return first, np.bincount(step, amount).astype(np.float64, copy=False)
 
 
-def concurrency(answers: Answers, window: Window, asked: int | None) -> Concurrency:
-    """Time-weighted requests in flight, checked by Little's law."""
+def concurrency(answers: Answers, window: Window, span: Span, basis: Basis, requested: int | None) -> Concurrency:
+    """Time-weighted requests in flight; checked by Little's law where the window is long against a stay."""
     records = answers.records
     flight = InFlight.of(records.sent_at, records.ended_at)
-    edges = np.array([window.start_at, window.end_at], np.int64)
-    some = window.length_s > 0
-    average = float(flight.mean(edges)[0]) if some else None
+    in_window, in_span = (
+        float(flight.mean(np.array([part.start_at, part.end_at], np.int64))[0]) if part.length_s > 0 else None
+        for part in (window, span)
+    )
     return Concurrency(
         unit=MEASURES["concurrency"].unit,
-        mean=average,
+        mean=in_window if basis == "window" else in_span,
+        window=in_window,
         max=flight.peak(window.start_at, window.end_at),
-        requested=asked,
-        little=little(answers, window, average),
+        requested=requested,
+        little=little(answers, window, in_window) if basis == "window" else None,
     )
 
 
@@ -152,17 +213,3 @@ def little(answers: Answers, window: Window, in_flight: float | None) -> Little 
     time_s = float(seconds_between(records.sent_at[left], records.ended_at[left]).mean())
     product = per_s * time_s
     return Little(n=in_flight, x_per_s=per_s, r_s=time_s, x_times_r=product, ratio=product / in_flight)
-
-
-def block_edges(window: Window, blocks: int) -> Ints:
-    return np.linspace(window.start_at, window.end_at, blocks + 1).astype(np.int64)
-
-
-def block_means(at: Ints, values: Floats, edges: Ints) -> Floats:
-    """Mean of the values whose instant lies in each block, NaN for an empty block."""
-    fine: Mask = ~np.isnan(values) & (at >= edges[0]) & (at <= edges[-1])
-    blocks = len(edges) - 1
-    block = np.clip(np.searchsorted(edges, at[fine], side="right") - 1, 0, blocks - 1)
-    counts = np.bincount(block, minlength=blocks)
-    sums = np.bincount(block, values[fine], blocks)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

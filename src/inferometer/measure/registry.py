@@ -15,7 +15,7 @@ from inferometer.vocabulary import MEASURES, NANOSECONDS, MeasureName
 
 # -- formulas --------------------------------------------------------------------------------------------------------
 
-Each = Callable[[Answers], Floats]
+PerRequest = Callable[[Answers], Floats]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -29,7 +29,7 @@ class GapSeries:
     of_tokens: bool = False  # whether the weights are tokens
 
 
-def span(start: str, end: str) -> Each:
+def span(start: str, end: str) -> PerRequest:
     """The time from one instant to another, by their names."""
 
     def between(answers: Answers) -> Floats:
@@ -38,7 +38,7 @@ def span(start: str, end: str) -> Each:
     return between
 
 
-def amount(name: str) -> Each:
+def amount(name: str) -> PerRequest:
     """A count that each request has, by its name."""
 
     def counted(answers: Answers) -> Floats:
@@ -47,7 +47,7 @@ def amount(name: str) -> Each:
     return counted
 
 
-def spent(name: str) -> Each:
+def spent(name: str) -> PerRequest:
     """A span in nanoseconds that is 0 where it was not needed: undefined there."""
 
     def positive(answers: Answers) -> Floats:
@@ -115,7 +115,7 @@ def itl(gaps: Gaps) -> GapSeries:
 
 # -- registry --------------------------------------------------------------------------------------------------------
 
-# A change for the worse in these fails a check; in all others it is told, and no more.
+# A change for the worse in these fails a check; in all others it is only reported.
 _ALERTING = {
     *("ttft", "ttft_scheduled", "ttfo", "ttfo_scheduled", "tpot", "itl", "icl", "ntpot", "e2e", "e2e_scheduled"),
     *("done", "done_scheduled", "stall", "user_speed", "session_time", "session_last_answer"),
@@ -136,7 +136,7 @@ class Measure:
     kind: Kind
     formula: str  # symbols are the fields of a record; n output tokens, k1 of them in the first read; unit in []
     sentence: str
-    each: Each | None = None
+    per_request: PerRequest | None = None
     gaps: Callable[[Gaps], GapSeries] | None = None
 
     @property
@@ -155,12 +155,12 @@ class Measure:
 REGISTRY: dict[str, Measure] = {}
 
 
-def _answered(name: str, each: Each, formula: str, sentence: str) -> None:
-    REGISTRY[name] = Measure(MEASURES[name], "answered", formula, sentence, each=each)
+def _answered(name: str, per_request: PerRequest, formula: str, sentence: str) -> None:
+    REGISTRY[name] = Measure(MEASURES[name], "answered", formula, sentence, per_request=per_request)
 
 
-def _sent(name: str, each: Each, formula: str, sentence: str) -> None:
-    REGISTRY[name] = Measure(MEASURES[name], "sent", formula, sentence, each=each)
+def _sent(name: str, per_request: PerRequest, formula: str, sentence: str) -> None:
+    REGISTRY[name] = Measure(MEASURES[name], "sent", formula, sentence, per_request=per_request)
 
 
 def _gap(name: str, gaps: Callable[[Gaps], GapSeries], formula: str, sentence: str) -> None:
@@ -175,11 +175,11 @@ def _scalar(name: str, formula: str, sentence: str) -> None:
     REGISTRY[name] = Measure(MEASURES[name], "scalar", formula, sentence)
 
 
-def each_of(name: str, answers: Answers) -> Floats:
+def request_values(name: str, answers: Answers) -> Floats:
     """The values of a measure that each request has, NaN where undefined."""
-    each = REGISTRY[name].each
-    assert each is not None, f"{name} has no value per request"
-    return each(answers)
+    per_request = REGISTRY[name].per_request
+    assert per_request is not None, f"{name} has no value per request"
+    return per_request(answers)
 
 
 _answered(
@@ -192,7 +192,7 @@ _answered(
     "ttft_scheduled",
     span("scheduled_at", "first_at"),
     "first_at - scheduled_at [s]",
-    "Time to the first token since the request was due: what a user waits, queue and lateness included.",
+    "Time to first token since the request was due: what a user waits, including queueing and late sending.",
 )
 _answered(
     "ttfo",
@@ -204,7 +204,7 @@ _answered(
     "ttfo_scheduled",
     span("scheduled_at", "visible_at"),
     "visible_at - scheduled_at [s]",
-    "Time to the first visible token since the request was due.",
+    "Time to first visible token since the request was due.",
 )
 _answered(
     "tpot",
@@ -216,14 +216,19 @@ _gap(
     "itl",
     itl,
     "(read_at[i+1] - read_at[i]) / k, weight k = read_tokens[i+1] [s/token]",
-    "Pace per token: each gap divided by the k tokens that ended it, counted k times.",
+    "Inter-token latency: each gap divided by the k tokens that ended it, counted k times.",
 )
-_gap("icl", icl, "read_at[i+1] - read_at[i] [s]", "Gap between token-bearing reads: what a reader sees.")
+_gap(
+    "icl",
+    icl,
+    "read_at[i+1] - read_at[i] [s]",
+    "Inter-chunk latency: gap between reads that carried tokens, as a user sees it.",
+)
 _answered(
     "ntpot",
     ntpot,
     "(last_at - sent_at) / n [s/token]",
-    "End-to-end time spread over all output tokens, the prompt's share included.",
+    "End-to-end latency divided by the number of output tokens, including prefill.",
 )
 _answered(
     "e2e",
@@ -241,7 +246,7 @@ _answered(
     "done",
     span("sent_at", "ended_at"),
     "ended_at - sent_at [s]",
-    "Time from sending to the end of the stream, the protocol's last words included.",
+    "Time from sending to the end of the stream, including the end of the protocol.",
 )
 _answered(
     "done_scheduled",
@@ -253,61 +258,61 @@ _answered(
     "stall",
     stall,
     "max over i of (read_at[i+1] - read_at[i]) [s]",
-    "The longest pause of an answer; undefined with a single read.",
+    "Longest gap in an answer; undefined with a single read.",
 )
 _sent(
     "queue_wait",
     span("scheduled_at", "ready_at"),
     "ready_at - scheduled_at [s]",
-    "Wait for a slot under a cap or for the turn before: the system's doing, not ours.",
+    "Wait for a free slot under a cap or for the previous turn; not caused by the load generator.",
 )
 _sent(
     "send_delay",
     send_delay,
     "sent_at - ready_at - connect - tls - retry [s]",
-    "Our own lateness: from when nothing but us stood in the way, connecting left out.",
+    "Lateness of the load generator: from when the request could be sent until it was, without connecting.",
 )
 _sent(
     "connect",
     spent("connect_ns"),
     "connect [s]",
-    "Time to open the request's connection; undefined where one was open.",
+    "Time to open the connection; undefined if an open one was reused.",
 )
-_sent("tls", spent("tls_ns"), "tls [s]", "Time of the TLS handshake; undefined where none was made.")
+_sent("tls", spent("tls_ns"), "tls [s]", "Time of the TLS handshake; undefined if there was none.")
 _answered(
     "input_tokens",
     amount("input_tokens"),
     "usage.prompt_tokens [tokens]",
-    "Tokens of the prompt as the server counted them.",
+    "Prompt tokens as counted by the server.",
 )
 _answered(
     "output_tokens",
     amount("output_tokens"),
     "n = usage.completion_tokens, else sum of read_tokens [tokens]",
-    "Tokens of the answer: the server's count, else what the reads carried; never what was asked.",
+    "Output tokens: the server's count, else the tokens in the reads; never the requested length.",
 )
 _answered(
     "cached_tokens",
     amount("cached_tokens"),
     "usage.prompt_tokens_details.cached_tokens [tokens]",
-    "Tokens of the prompt that the server found in its prefix cache.",
+    "Prompt tokens that came from the server's prefix cache.",
 )
 _answered(
     "reasoning_tokens",
     amount("reasoning_tokens"),
     "usage.completion_tokens_details.reasoning_tokens [tokens]",
-    "Tokens of the answer that were reasoning, as the server counted them.",
+    "Reasoning tokens of the answer, as counted by the server.",
 )
 _answered(
     "user_speed",
     user_speed,
     "1 / tpot [tokens/s]",
-    "Tokens per second that one reader sees once the answer has begun.",
+    "Tokens per second that one user sees after the first token.",
 )
 _session(
     "session_time",
     "ended_at of the last turn - scheduled_at of the first [s]",
-    "Whole time of a session whose turns were all answered, think time included.",
+    "Total time of a session whose turns were all answered, including think time.",
 )
 _session(
     "session_last_answer",
@@ -315,40 +320,44 @@ _session(
     "Time from a session's start to the last token of its last answer.",
 )
 _session("session_turns", "count of answered turns [turns]", "Turns of a session that were answered.")
+# The headline of these four is over the window where that is 20 mean stays long, else over the span from the first
+# request sent to the last token.
 _scalar(
-    "request_rate", "answers with ended_at in the window / window [1/s]", "Answers completed per second of the window."
+    "request_rate",
+    "answers with ended_at in the window / window, or answers / span [1/s]",
+    "Request throughput: answers completed per second of the window, or from the first request to the last token.",
 )
 _scalar(
     "input_rate",
-    "sum of input tokens with first_at in the window / window [tokens/s]",
-    "Prompt tokens worked through per second: a prompt counts when its first token comes.",
+    "sum of input tokens with first_at in the window / window, or all / span [tokens/s]",
+    "Prompt tokens processed per second: a prompt counts when its first output token arrives.",
 )
 _scalar(
     "output_rate",
-    "sum of read_tokens with read_at in the window / window [tokens/s]",
-    "Output tokens that arrived per second of the window, of whatever request.",
+    "sum of read_tokens with read_at in the window / window, or all / span [tokens/s]",
+    "Output token throughput: tokens that arrived per second of the window, or from first request to last token.",
 )
-_scalar("total_rate", "input_rate + output_rate [tokens/s]", "Prompt and output tokens per second of the window.")
+_scalar("total_rate", "input_rate + output_rate [tokens/s]", "Prompt and output tokens per second.")
 _scalar(
     "offered_rate",
     "requests with scheduled_at in the window / window [1/s]",
-    "Requests asked for per second of the window, whatever became of them.",
+    "Requests offered per second of the window, whatever their outcome.",
 )
 _scalar(
     "concurrency",
     "integral of requests in flight (sent_at..ended_at) / window [requests]",
-    "Requests in flight, on average over the time of the window.",
+    "Mean number of requests in flight over the window.",
 )
 _scalar(
     "goodput",
     "requests scheduled in the window that met every limit / window [1/s]",
-    "Requests per second that met every limit; a failure is a miss, an undefined measure counts apart.",
+    "Requests per second that met every limit; a failed request misses, an undefined measure is counted separately.",
 )
 _scalar("goodput_share", "met / (met + missed) [share]", "Share of requests that met every limit.")
 _scalar(
     "failure_rate",
     "failed / (answered + failed) [share]",
-    "Share of the window's requests that failed; cancelled and unfinished ones are censored, not failed.",
+    "Share of the window's requests that failed; cancelled, unfinished and our own ones are not among them.",
 )
 _scalar(
     "stall_share",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.telemetry import GPU, HOST, SERVER, named
-from inferometer.record.columns import Floats, Ints, Words
+from inferometer.measure.telemetry import GPU, HOST, ROUTER, SERVER, named
+from inferometer.record.columns import Categorical, Floats, Ints
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
 from inferometer.record.summary import (
@@ -49,7 +49,7 @@ def all_series(samples: Samples, sources: Sequence[str]) -> list[Series]:
     if not len(chosen):
         return []
     columns = (samples.source, samples.name, samples.labels)
-    codes = np.stack([words.codes[chosen] for words in columns])
+    codes = np.stack([column.codes[chosen] for column in columns])
     order = np.lexsort((samples.at[chosen], *codes))
     edges = np.flatnonzero(np.any(np.diff(codes[:, order], axis=1), axis=0)) + 1
     first_at = {source: int(samples.at[samples.source.mask(source)].min(initial=FAR)) for source in sources}
@@ -86,14 +86,16 @@ class Pooled:
 def pooled(series: Sequence[Series], name: str, without: Sequence[str] = ()) -> Pooled | None:
     """The growth of a name over all replicas, without series of some finish reasons; None where nobody has it. A series
     that was not there before the load began at 0."""
-    chosen = [each for each in series if each.name == name and each.labels.get("finished_reason") not in without]
+    chosen = [
+        metric for metric in series if metric.name == name and metric.labels.get("finished_reason") not in without
+    ]
     if not chosen:
         return None
     total = Pooled()
-    for each in chosen:
-        late = each.late and each.name != "process_started"
-        values = np.concatenate(([0.0], each.value)) if late else each.value
-        total.add(each.source, *growth(values))
+    for metric in chosen:
+        late = metric.late and metric.name != "process_started"
+        values = np.concatenate(([0.0], metric.value)) if late else metric.value
+        total.add(metric.source, *growth(values))
     return total
 
 
@@ -142,25 +144,25 @@ def histogram(series: Sequence[Series], name: str) -> Histogram | None:
 
 def _buckets(series: Sequence[Series], name: str) -> dict[float, float]:
     """Growth by bound. Cumulative counts can be added at any bound that every part has."""
-    new = {_part(each) for each in series if each.name == f"{name}_count" and each.late}
+    new = {_part(metric) for metric in series if metric.name == f"{name}_count" and metric.late}
     parts: dict[Part, dict[float, float]] = {}
-    for each in series:
-        bound = _bound(each.labels.get("le")) if each.name == f"{name}_bucket" else None
+    for metric in series:
+        bound = _bound(metric.labels.get("le")) if metric.name == f"{name}_bucket" else None
         if bound is None:
             continue
-        if _part(each) in new:  # observed for the first time during the load
-            parts.setdefault(_part(each), {})[bound] = float(each.value[-1])
-        elif not each.late and len(each.value) > 1:  # seen before and after
-            parts.setdefault(_part(each), {})[bound] = float(each.value[-1] - each.value[0])
+        if _part(metric) in new:  # observed for the first time during the load
+            parts.setdefault(_part(metric), {})[bound] = float(metric.value[-1])
+        elif not metric.late and len(metric.value) > 1:  # seen before and after
+            parts.setdefault(_part(metric), {})[bound] = float(metric.value[-1] - metric.value[0])
     if not parts:
         return {}
     common = set.intersection(*(set(part) for part in parts.values()))
     return {bound: sum(part[bound] for part in parts.values()) for bound in common}
 
 
-def _part(each: Series) -> Part:
+def _part(series: Series) -> Part:
     """What a histogram is one of: a source, and labels other than the bound."""
-    return each.source, tuple(sorted(item for item in each.labels.items() if item[0] != "le"))
+    return series.source, tuple(sorted(item for item in series.labels.items() if item[0] != "le"))
 
 
 def _bound(text: str | None) -> float | None:
@@ -179,16 +181,18 @@ CLIENT = "client"
 
 
 def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> ServerSummary | None:
-    """Of all endpoints together; None where none was asked for. Deltas are from before the load to after it, gauges
+    """Of all endpoints together; None where none was read. Deltas are from before the load to after it, gauges
     from its start to its end."""
-    told = {note.facts["source"]: note.facts for note in notes if note.what in ("found", "observed")}
-    told = {source: facts for source, facts in told.items() if is_server(source)}
+    by_source = {note.facts["source"]: note.facts for note in notes if note.what in ("found", "observed")}
+    by_source = {source: facts for source, facts in by_source.items() if is_server(source)}
     sources = [source for source in _sources(samples.source) if is_server(source)]
-    if not told and not sources:
+    if not by_source and not sources:
         return None
     series = all_series(samples, sources)
     return ServerSummary(
-        sources=[_source(source, told.get(source, {}), series) for source in dict.fromkeys([*sources, *told])],
+        sources=[
+            _source(source, by_source.get(source, {}), series) for source in dict.fromkeys([*sources, *by_source])
+        ],
         counters=_counters(series),
         finished=_finished(series),
         histograms=_histograms(series),
@@ -200,22 +204,22 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
 
 
 def is_server(source: str) -> bool:
-    return source not in (HOST, CLIENT, "gpu") and not source.startswith(GPU)
+    return source not in (HOST, CLIENT, ROUTER, "gpu") and not source.startswith(GPU)
 
 
 def _is_whole(series: Sequence[Series], source: str, start_at: int, end_at: int) -> bool:
     """Whether it was read before the load and after it: what it counted in between is known then."""
-    own = [each.at for each in series if each.source == source]
+    own = [metric.at for metric in series if metric.source == source]
     return bool(own) and min(at[0] for at in own) <= start_at and max(at[-1] for at in own) >= end_at
 
 
-def _sources(column: Words) -> list[str]:
-    return [word for word in column.counts() if word is not None]
+def _sources(column: Categorical) -> list[str]:
+    return [source for source in column.counts() if source is not None]
 
 
 def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> MetricsSource:
-    own = [each for each in series if each.source == source]
-    at = np.unique(np.concatenate([each.at for each in own])) if own else np.empty(0, np.int64)
+    own = [metric for metric in series if metric.source == source]
+    at = np.unique(np.concatenate([metric.at for metric in own])) if own else np.empty(0, np.int64)
     return MetricsSource(
         url=source,
         engine=facts.get("engine") or None,
@@ -232,21 +236,25 @@ def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> 
 
 def _restarts(series: Sequence[Series], source: str) -> int:
     """A process that started later, or counters that began anew together: one alone may be a mistake of its own."""
-    own = [each for each in series if each.source == source]
-    started = [each for each in own if each.name == "process_started"]
+    own = [metric for metric in series if metric.source == source]
+    started = [metric for metric in own if metric.name == "process_started"]
     if started:
-        return max(int((np.diff(each.value) > 1.0).sum()) for each in started)
-    anew = [pooled([each], each.name) for each in own if each.name in named("counter") or each.name.endswith("_count")]
-    resets = sorted((each.resets for each in anew if each is not None), reverse=True)
+        return max(int((np.diff(metric.value) > 1.0).sum()) for metric in started)
+    anew = [
+        pooled([metric], metric.name)
+        for metric in own
+        if metric.name in named("counter") or metric.name.endswith("_count")
+    ]
+    resets = sorted((counter.resets for counter in anew if counter is not None), reverse=True)
     return resets[1] if len(resets) > 1 else 0
 
 
 def _counters(series: Sequence[Series]) -> dict[str, Counter]:
-    found = {name: pooled(series, name, _left_out(name)) for name in named("counter")}
+    counters = {name: pooled(series, name, _left_out(name)) for name in named("counter")}
     return {
-        name: Counter(grown=each.grown, unit=SERVER[name].unit, resets=each.resets, by_source=each.by_source)
-        for name, each in found.items()
-        if each is not None
+        name: Counter(grown=counter.grown, unit=SERVER[name].unit, resets=counter.resets, by_source=counter.by_source)
+        for name, counter in counters.items()
+        if counter is not None
     }
 
 
@@ -256,43 +264,45 @@ def _left_out(name: str) -> tuple[str, ...]:
 
 def _finished(series: Sequence[Series]) -> dict[str, float]:
     """Requests by finish reason, those that occurred."""
-    own = [each for each in series if each.name == "requests_ok" and "finished_reason" in each.labels]
-    reasons = sorted({each.labels["finished_reason"] for each in own})
-    others = {reason: [each for each in reasons if each != reason] for reason in reasons}
+    own = [metric for metric in series if metric.name == "requests_ok" and "finished_reason" in metric.labels]
+    reasons = sorted({metric.labels["finished_reason"] for metric in own})
+    others = {reason: [other for other in reasons if other != reason] for reason in reasons}
     grown = {reason: pooled(own, "requests_ok", others[reason]) for reason in reasons}
-    return {reason: each.grown for reason, each in grown.items() if each is not None and each.grown}
+    return {reason: counter.grown for reason, counter in grown.items() if counter is not None and counter.grown}
 
 
 def _histograms(series: Sequence[Series]) -> dict[str, HistogramSummary]:
-    found = {}
+    summaries = {}
     for name in named("histogram"):
-        each = histogram(series, name)
-        if each is None or not each.count:
+        merged = histogram(series, name)
+        if merged is None or not merged.count:
             continue
-        quantiles = {word: each.quantile(share) for word, share in QUANTILES.items()}
-        found[name] = HistogramSummary(
+        quantiles = {quantile: merged.quantile(share) for quantile, share in QUANTILES.items()}
+        summaries[name] = HistogramSummary(
             unit=SERVER[name].unit,
-            count=each.count,
-            sum=each.total,
-            mean=each.mean,
-            **{word: None if estimate is None else estimate[0] for word, estimate in quantiles.items()},
-            buckets={word: estimate[1] for word, estimate in quantiles.items() if estimate is not None},
+            count=merged.count,
+            sum=merged.total,
+            mean=merged.mean,
+            **{quantile: None if estimate is None else estimate[0] for quantile, estimate in quantiles.items()},
+            buckets={quantile: estimate[1] for quantile, estimate in quantiles.items() if estimate is not None},
         )
-    return found
+    return summaries
 
 
 def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, Gauge]:
     """Requests are added up over replicas, shares averaged, each at its own instants."""
-    found = {}
+    gauges = {}
     for name in ("running", "queued", "kv_usage", "hit_rate"):
-        own = [each.value[(each.at >= start_at) & (each.at <= end_at)] for each in series if each.name == name]
+        own = [
+            metric.value[(metric.at >= start_at) & (metric.at <= end_at)] for metric in series if metric.name == name
+        ]
         own = [values for values in own if len(values)]
         if own:
             shared = SERVER[name].unit == "share"
-            means, tops = [float(each.mean()) for each in own], [float(each.max()) for each in own]
+            means, tops = [float(values.mean()) for values in own], [float(values.max()) for values in own]
             together = float(np.mean(means)) if shared else sum(means)
-            found[name] = Gauge(unit=SERVER[name].unit, mean=together, max=max(tops) if shared else sum(tops))
-    return found
+            gauges[name] = Gauge(unit=SERVER[name].unit, mean=together, max=max(tops) if shared else sum(tops))
+    return gauges
 
 
 def _hit_rate(series: Sequence[Series]) -> float | None:
@@ -310,13 +320,13 @@ def server_values(server: ServerSummary) -> dict[str, Value]:
         if name in MEANS
     }
     if server.prefix_hit_rate is not None:
-        title = "Prefix cache hit rate of the server"
+        title = "Prefix cache hit rate, by the server"
         values["server_prefix_hit_rate"] = _value(server.prefix_hit_rate, "share", "higher", title)
     if "preemptions" in server.counters:
         values["server_preemptions"] = _value(server.counters["preemptions"].grown, "requests", "lower", "Preemptions")
     if "kv_usage" in server.gauges:
         most = server.gauges["kv_usage"].max
-        values["server_kv_usage_max"] = _value(most, "share", None, "KV cache in use, at most")
+        values["server_kv_usage_max"] = _value(most, "share", None, "KV cache in use, maximum")
     return values
 
 

@@ -2,23 +2,26 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import structs
 
-from inferometer.measure import window as steadiness
-from inferometer.measure.accuracy import tokens, uncertainty, with_error
+from inferometer.measure.accuracy import lateness_moves, tokens, uncertainty, with_error
 from inferometer.measure.answers import Answers, seconds_between
 from inferometer.measure.delivery import delivery
 from inferometer.measure.describe import ALWAYS, describe_all, described
 from inferometer.measure.facts import Facts
 from inferometer.measure.goodput import attainments, goodput, stalls
+from inferometer.measure.hosts import with_clock_errors
 from inferometer.measure.precision import precision_of
 from inferometer.measure.quantiles import Floats, Ints
-from inferometer.measure.rates import block_edges, block_means, concurrency, rates
-from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.rates import basis_for, concurrency, rates, span_of
+from inferometer.measure.registry import REGISTRY, request_values
+from inferometer.measure.steadiness import backlog, steadiness
 from inferometer.measure.window import (
     InFlight,
     Window,
@@ -28,14 +31,15 @@ from inferometer.measure.window import (
     stage_windows,
     start_of,
     traffic_named,
+    warmup_end,
     whole_window,
 )
 from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Mask, Records, known
 from inferometer.record.summary import (
-    Backlog,
     ClassSummary,
+    Delivery,
     ErrorCount,
     Failures,
     Instrument,
@@ -45,9 +49,7 @@ from inferometer.record.summary import (
     Slice,
     Slices,
     StageSummary,
-    Steadiness,
     Summary,
-    Trend,
     WindowSummary,
 )
 from inferometer.vocabulary import NANOSECONDS
@@ -115,7 +117,7 @@ def _columns(answers: Answers, edges: Ints, measure: str, width_s: float) -> dic
     for reads in records.read_batches(None, ("read_at", "read_tokens")):
         tokens += _sums(reads.at, reads.tokens.astype(np.float64), edges)
     failures = _sums(records.ended_at[answers.failed], None, edges)
-    values = np.where(answers.ok, each_of(measure, answers), np.nan)
+    values = np.where(answers.ok, request_values(measure, answers), np.nan)
     middle, high = _grouped_quantiles(_slice_of(records.scheduled_at, edges), values, count, (0.5, 0.9))
     return {
         "t": ((edges[:-1] - edges[0]) / NANOSECONDS).tolist(),
@@ -180,24 +182,26 @@ def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summa
     parts = {name: _class_summary(by_class[name], plan, facts, name, run) for name in classes}
     only = parts[classes[0]]
     whole = only if len(classes) == 1 else _mixed_summary(answers, plan, facts, run)
-    return Summary(
+    summary = Summary(
         **structs.asdict(whole),
         instrument=_instrument(whole, answers, facts),
         slices=slices(answers, run, whole.headline[0]),
         traffic=parts if len(classes) > 1 else {},
     )
+    return summary if facts.clocks is None else with_clock_errors(summary, facts.clocks)
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What is summed up: a window of a run, under which limits, and what was asked of it."""
+    """What is summed up: a window of a run, under which limits, and what was requested."""
 
     window: Window
     run: Window
     limits: list[Limit]
     loop: Loop
-    asked: int | None  # concurrency
+    requested: int | None  # concurrency
     confidence: float
+    measured: Mask  # the requests after the warm-up: of a stage its own
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -208,34 +212,46 @@ def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: W
     """One traffic class: its window, its stages, and whether its load was delivered."""
     traffic = traffic_named(plan, name)
     window = class_window(answers, plan, facts, name)
-    scope = Scope(window, run, traffic.limits, _loop([traffic]), _asked(traffic), plan.confidence)
+    measured = answers.records.scheduled_at >= warmup_end(answers.records, plan, facts)
+    scope = Scope(
+        window, run, traffic.limits, _loop([traffic]), _requested_concurrency(traffic), plan.confidence, measured
+    )
     cuts = stage_windows(answers, plan, facts, name, window) if traffic.load.type == "stages" else []
     stages = [_stage_summary(answers, scope, traffic, stage, window) for stage, window in cuts]
     return ClassSummary(
         **structs.asdict(_section(answers, scope)),
         precision=precision_of(answers, plan, facts, traffic),
         goal=facts.goals.get(name),
-        delivery=delivery(answers, plan, traffic, facts),
+        delivery=_delivery(answers, plan, traffic, facts, window),
         stages=stages,
     )
 
 
+def _delivery(answers: Answers, plan: Plan, traffic: Traffic, facts: Facts, window: Window) -> Delivery:
+    """With how much our own lateness makes of the numbers of the window."""
+    proof = delivery(answers, plan, traffic, facts)
+    moves = lateness_moves(answers, _chosen(answers, window), traffic.load.open_loop)
+    return structs.replace(proof, lateness=structs.replace(proof.lateness, moves=moves))
+
+
 def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> ClassSummary:
     """All classes together; limits and delivery are matters of each class."""
-    asked = [_asked(traffic) for traffic in plan.classes]
-    total = sum(n for n in asked if n is not None) if None not in asked else None
-    scope = Scope(whole_window(answers, plan, facts), run, [], _loop(plan.classes), total, plan.confidence)
+    requested = [_requested_concurrency(traffic) for traffic in plan.classes]
+    total = sum(n for n in requested if n is not None) if None not in requested else None
+    measured = answers.records.scheduled_at >= warmup_end(answers.records, plan, facts)
+    scope = Scope(whole_window(answers, plan, facts), run, [], _loop(plan.classes), total, plan.confidence, measured)
     return ClassSummary(**structs.asdict(_section(answers, scope)))
 
 
 def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int, window: Window) -> StageSummary:
     """A stage is what was scheduled in its window; the rates are what arrived there, of whatever stage."""
-    asked = traffic.load.stages[stage].concurrency if stage < len(traffic.load.stages) else None
-    section = structs.asdict(_section(answers, replace(scope, window=window, asked=asked)))
+    requested = traffic.load.stages[stage].concurrency if stage < len(traffic.load.stages) else None
+    measured = scope.measured & (answers.records.stage == stage)
+    section = structs.asdict(_section(answers, replace(scope, window=window, requested=requested, measured=measured)))
     return StageSummary(stage=stage, **section | {"outcomes": outcomes(answers, _chosen(answers, window))})
 
 
-def _asked(traffic: Traffic) -> int | None:
+def _requested_concurrency(traffic: Traffic) -> int | None:
     """The concurrency of a closed loop, of its stages the largest; None in an open loop."""
     if traffic.load.type == "stages":
         return max((stage.concurrency for stage in traffic.load.stages if stage.concurrency), default=None)
@@ -255,6 +271,7 @@ def _section(answers: Answers, scope: Scope) -> Section:
     """All numbers of one window: measures of the requests scheduled in it, rates of what arrived in it."""
     window, limits = scope.window, scope.limits
     chosen = _chosen(answers, window)
+    span, basis = span_of(answers, scope.measured), basis_for(answers, window, chosen)
     return Section(
         loop=scope.loop,
         confidence=scope.confidence,
@@ -262,9 +279,9 @@ def _section(answers: Answers, scope: Scope) -> Section:
         headline_quantiles=list(HEADLINE_QUANTILES),
         window=_window(answers, scope, chosen),
         measures=describe_all(answers, chosen, limits, scope.confidence),
-        rates=rates(answers, window, scope.run),
-        concurrency=concurrency(answers, window, scope.asked),
-        goodput=goodput(answers, chosen, window, limits, scope.loop != "closed"),
+        rates=rates(answers, window, span, basis),
+        concurrency=concurrency(answers, window, span, basis, scope.requested),
+        goodput=goodput(answers, chosen, window, span, basis, limits, scope.loop != "closed"),
         attainment=attainments(answers, chosen, limits, scope.loop != "closed", scope.confidence),
         stalls=stalls(answers, chosen, limits),
         outcomes=outcomes(answers, np.ones(len(answers), np.bool_)),
@@ -285,45 +302,8 @@ def _window(answers: Answers, scope: Scope, chosen: Mask) -> WindowSummary:
         run_s=run.length_s,
         rule=window.rule,
         requests=int(chosen.sum()),
-        steady=_steady(answers, window, scope.headline[0]),
-        backlog=_backlog(answers, window),
-    )
-
-
-def _steady(answers: Answers, window: Window, latency: str) -> Steadiness:
-    """Neither requests in flight nor the time to the first token may drift."""
-    if window.length_s <= 0:
-        return steadiness.together({"in_flight": Trend(status="unknown")})
-    records, edges = answers.records, block_edges(window, steadiness.BLOCKS)
-    flight = InFlight.of(records.sent_at, records.ended_at)
-    values = np.where(answers.ok, each_of(latency, answers), np.nan)
-    return steadiness.together(
-        {
-            "in_flight": steadiness.trend(flight.mean(edges)),
-            latency: steadiness.trend(block_means(records.scheduled_at, values, edges)),
-        }
-    )
-
-
-def _backlog(answers: Answers, window: Window) -> Backlog | None:
-    """Growth of what was due and not yet done over the window's second half, when the first answers had their time."""
-    middle_at = (window.start_at + window.end_at) // 2
-    half = Window(middle_at, window.end_at, window.rule)
-    if half.length_s <= 0:
-        return None
-    records = answers.records
-    waiting = InFlight.of(records.scheduled_at, records.ended_at).mean(block_edges(half, steadiness.BLOCKS))
-    trend = steadiness.trend(waiting)
-    offered = int(half.holds(records.scheduled_at).sum())
-    growth = (trend.drift or 0.0) * float(waiting.mean())
-    time_s = seconds_between(records.scheduled_at, records.ended_at)[window.holds(records.scheduled_at)]
-    time_s = time_s[~np.isnan(time_s)]
-    return Backlog(
-        growth=growth,
-        growth_share=growth / offered if offered else None,
-        p=trend.p,
-        status=trend.status,
-        time_in_system_s=float(time_s.mean()) if len(time_s) else None,
+        steady=steadiness(answers, window, scope.headline[0]),
+        backlog=backlog(answers, window),
     )
 
 
@@ -335,8 +315,8 @@ def outcomes(answers: Answers, chosen: Mask) -> dict[str, int]:
     for code, n in zip(*np.unique(records.status[status], return_counts=True), strict=True):
         counts[f"status_{code}" if known(code) else "status"] += int(n)
     rest = chosen & ~records.outcome.mask("status")
-    for word, n in records.outcome.take(np.flatnonzero(rest)).counts().items():
-        counts[str(word)] += n
+    for outcome, n in records.outcome.take(np.flatnonzero(rest)).counts().items():
+        counts[str(outcome)] += n
     return {"ok": counts.pop("ok"), **dict(sorted(counts.items()))}
 
 
@@ -351,12 +331,12 @@ def _failures(answers: Answers, chosen: Mask) -> Failures:
         failed=failed,
         first=_first_message(answers, chosen),
         censored=int((answers.censored & chosen).sum()),
-        by_outcome={word: n / decided for word, n in by_outcome.items()},
+        by_outcome={outcome: n / decided for outcome, n in by_outcome.items()},
     )
 
 
 def _first_message(answers: Answers, chosen: Mask) -> str | None:
-    """What the first request that failed was told."""
+    """The error message of the first request that failed."""
     failed = np.flatnonzero(answers.failed & chosen)
     in_order = failed[np.argsort(answers.records.ended_at[failed], kind="stable")]
     texts = answers.records.error
@@ -387,20 +367,40 @@ def _instrument(whole: ClassSummary, answers: Answers, facts: Facts) -> Instrume
     return with_error(uncalibrated, facts.calibration) if facts.calibration else uncalibrated
 
 
-def slowest(records: Records, n: int = 10) -> list[dict[str, Any]]:
+class SlowRequest(msgspec.Struct, frozen=True):
+    """An answer that took long, in seconds; `at_s` is when it was due, since the first arrival."""
+
+    session: int
+    turn: int
+    traffic: str | None
+    replica: str | None
+    request_id: str | None
+    at_s: float
+    input_tokens: int | None
+    e2e: float | None
+    ttft: float | None
+    ttft_scheduled: float | None
+    tpot: float | None
+    stall: float | None
+    queue_wait: float | None
+    send_delay: float | None
+    output_tokens: float | None
+
+
+def slowest(records: Records, n: int = 10) -> list[SlowRequest]:
     """The n answers with the longest end-to-end time, longest first: what to look at in the server's log."""
     answers = Answers.of(records)
     names = ("e2e", "ttft", "ttft_scheduled", "tpot", "stall", "queue_wait", "send_delay", "output_tokens")
-    columns = {name: each_of(name, answers) for name in names}
+    columns = {name: request_values(name, answers) for name in names}
     time_s = np.where(np.isnan(columns["e2e"]) | ~answers.ok, -np.inf, columns["e2e"])
     order = np.argsort(-time_s, kind="stable")[: min(n, int(answers.ok.sum()))]
-    return [_row(answers, columns, int(i)) for i in order]
+    return [_slow_request(answers, columns, int(i)) for i in order]
 
 
-def _row(answers: Answers, columns: dict[str, Any], i: int) -> dict[str, Any]:
+def _slow_request(answers: Answers, columns: Mapping[str, Floats], i: int) -> SlowRequest:
     record = answers.records.entries(i)
     start_at = int(answers.records.scheduled_at.min())
-    head = {name: record[name] for name in ("session", "turn", "traffic", "replica", "request_id")}
-    values = {name: None if np.isnan(column[i]) else float(column[i]) for name, column in columns.items()}
-    at_s = (record["scheduled_at"] - start_at) / 1e9
-    return {**head, "at_s": at_s, "input_tokens": record["input_tokens"], **values}
+    names = ("session", "turn", "traffic", "replica", "request_id", "input_tokens")
+    fields: dict[str, Any] = {name: record[name] for name in names}
+    fields |= {name: None if np.isnan(column[i]) else float(column[i]) for name, column in columns.items()}
+    return SlowRequest(at_s=(record["scheduled_at"] - start_at) / NANOSECONDS, **fields)

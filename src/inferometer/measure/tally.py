@@ -93,9 +93,9 @@ class Tally:
             return
         coarse, wanted = _Coarse(self), set[int]()
         for share in shares:
-            found = estimate(coarse, share, confidence)
+            rough = estimate(coarse, share, confidence)
             wanted.add(int(coarse.value_at(share)))
-            for end in found.interval:
+            for end in rough.interval:
                 wanted |= set() if end is None else {int(end) - 1, int(end), int(end) + 1}
         self._keep(wanted)
 
@@ -250,10 +250,10 @@ class _Reach:
 
     @classmethod
     def of(cls, batches: Iterable[Values]) -> "_Reach":
-        found = cls()
-        sums = [found._add(batch) for batch in batches if len(batch.values)]
-        found.sum = math.fsum(part if not found.alike else plain for part, plain in sums)
-        return found
+        reach = cls()
+        sums = [reach._add(batch) for batch in batches if len(batch.values)]
+        reach.sum = math.fsum(part if not reach.alike else plain for part, plain in sums)
+        return reach
 
     def _add(self, batch: Values) -> tuple[float, float]:
         """The sum of the values with their weights, and without."""
@@ -285,11 +285,11 @@ class _Kept:
 
     @classmethod
     def joined(cls, parts: Iterable["_Kept"]) -> "_Kept":
-        found = [*parts]
-        if not found:
+        kept = [*parts]
+        if not kept:
             return cls(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64))
         values, weights, block = (
-            np.concatenate([getattr(part, name) for part in found]) for name in ("values", "weights", "block")
+            np.concatenate([getattr(part, name) for part in kept]) for name in ("values", "weights", "block")
         )
         order = np.lexsort((block, values))
         values, weights, block = values[order], weights[order], block[order]

@@ -1,4 +1,4 @@
-"""The one vocabulary of what is sampled beside the load. Samplers write these names, summaries read them.
+"""The one vocabulary of what is sampled during the load. Samplers write these names, summaries read them.
 
 A histogram of a server is three samples: `ttft_sum`, `ttft_count`, and `ttft_bucket` with the bound as label `le`.
 """
@@ -9,6 +9,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 HOST = "host"
 GPU = "gpu:"  # before its index
+ROUTER = "router"  # what a router in front of several servers decided
 
 
 class ServerName(NamedTuple):
@@ -23,8 +24,8 @@ _GAUGES = {
     "running": ("requests", "running"),
     "queued": ("requests", "queued"),
     "kv_usage": ("share", "KV cache in use"),
-    "hit_rate": ("share", "prefix cache hit rate, as the server says it"),
-    "process_started": ("s", "when the server's process started"),
+    "hit_rate": ("share", "prefix cache hit rate, as the server reports it"),
+    "process_started": ("s", "start time of the server process"),
 }
 _COUNTERS = {
     "requests_ok": ("requests", "requests finished"),
@@ -62,7 +63,7 @@ SERVER: dict[str, ServerName] = {
 
 
 def named(kind: Kind) -> list[str]:
-    return [name for name, each in SERVER.items() if each.kind == kind]
+    return [name for name, metric in SERVER.items() if metric.kind == kind]
 
 
 # What NVML's bitmask of reasons for a lower clock means (nvml.h, nvmlClocksEventReason*).
@@ -82,8 +83,8 @@ THROTTLE_REASONS: dict[int, str] = {
 HARMLESS = {"idle", "application clocks", "sync boost", "display clocks"}  # as set, not as suffered
 
 
-def throttle_words(mask: int) -> list[str]:
+def throttle_reasons(mask: int) -> list[str]:
     """The reasons in a bitmask; a bit that we do not know is shown as its number."""
-    known = [word for bit, word in THROTTLE_REASONS.items() if mask & bit]
+    known = [reason for bit, reason in THROTTLE_REASONS.items() if mask & bit]
     rest = mask & ~sum(THROTTLE_REASONS)
     return known if not rest else [*known, hex(rest)]

@@ -2,11 +2,11 @@
 follow, comparisons and checks compare; and what tokens cost."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from inferometer.record.summary import Ends, MeasureSummary, Summary, Value
-from inferometer.vocabulary import MEASURES, Direction
+from inferometer.record.summary import Basis, Ends, MeasureSummary, Summary, Value
+from inferometer.vocabulary import MEASURES, WEAK_MARK, Direction, bound_text, spread_text, value_text
 
 # -- values ----------------------------------------------------------------------------------------------------------
 
@@ -22,15 +22,57 @@ class Quantity:
     direction: Direction | None
     title: str
     interval: tuple[float | None, float | None] | None = None
+    count: int | None = None  # samples it is made of, where that is known
+    needed: int | None = None  # samples that it would take; there are fewer: a weak quantile
 
     @property
     def key(self) -> str:
         return self.name if self.statistic is None else f"{self.name}.{self.statistic}"
 
+    @property
+    def text(self) -> str:
+        """`412 ms`; `~412 ms` where it is weak."""
+        return f"{WEAK_MARK if self.needed else ''}{value_text(self.value, self.unit)}"
 
-def quantities(summary: Summary) -> dict[str, Quantity]:
-    """By key, in the order of the summary; what is unknown is not there."""
-    return {quantity.key: quantity for quantity in _all(summary)}
+    @property
+    def spread(self) -> str:
+        """`±9`, or of a weak one its one bound: `≥380`."""
+        bound = bound_text(self.value, self.interval, self.unit) if self.needed else ""
+        return bound or spread_text(self.value, self.interval, self.unit)
+
+
+def quantities(summary: Summary, basis: Basis | None = None) -> dict[str, Quantity]:
+    """By key, in the order of the summary; what is unknown is not there. Rates are those of the headline, or all on
+    one basis."""
+    return {quantity.key: quantity for quantity in _all(summary, basis)}
+
+
+def common_basis(summaries: Iterable[Summary]) -> Basis:
+    """On which the rates of several runs are compared: the window where every one has it, else the span."""
+    return "window" if all(basis_of(summary) == "window" for summary in summaries) else "span"
+
+
+def basis_of(summary: Summary) -> Basis:
+    rate = summary.rates.get("request_rate") or next(iter(summary.rates.values()), None)
+    return "window" if rate is None else rate.basis
+
+
+def alike(summaries: Sequence[Summary]) -> list[dict[str, Quantity]]:
+    """The quantities of each of several runs, with rates that can be compared."""
+    basis = common_basis(summaries)
+    return [quantities(summary, basis) for summary in summaries]
+
+
+def indexed(summary: Summary) -> dict[str, Quantity]:
+    """What an index keeps: the headline, and each rate on either basis (`output_rate.span`), so that a history of many
+    runs can be drawn on one."""
+    both = (
+        Quantity(name, basis, value, rate.unit, None, MEASURES[name].title if name in MEASURES else name)
+        for name, rate in summary.rates.items()
+        for basis, value in (("window", rate.over("window")), ("span", rate.over("span")))
+        if value is not None and not math.isnan(value)
+    )
+    return quantities(summary) | {quantity.key: quantity for quantity in both}
 
 
 def quantity(summary: Summary, key: str) -> Quantity | None:
@@ -42,12 +84,12 @@ def canonical(key: str) -> str:
     return ".".join(key.strip().lower().replace(".", " ", 1).split())
 
 
-def _all(summary: Summary) -> Iterator[Quantity]:
+def _all(summary: Summary, basis: Basis | None) -> Iterator[Quantity]:
     for name, measure in summary.measures.items():
         yield from _of_measure(name, measure)
     for name, rate in summary.rates.items():
-        yield from _scalar(name, rate.window, rate.interval, rate.unit)
-    yield from _of_whole(summary)
+        yield from _scalar(name, rate.over(basis), rate.interval, rate.unit)
+    yield from _of_whole(summary, basis)
     for name, value in summary.values.items():
         yield from _scalar(name, value.value, value.interval, value.unit, value.direction, value.title)
 
@@ -57,15 +99,15 @@ def _of_measure(name: str, measure: MeasureSummary) -> Iterator[Quantity]:
     for statistic, value in measure.statistics.items():
         if value is not None and not math.isnan(value):
             better = None if statistic == "std" else direction
-            interval = measure.intervals.get(statistic)
-            yield Quantity(name, statistic, float(value), unit, better, title, interval)
+            interval, needed = measure.intervals.get(statistic), measure.weak.get(statistic)
+            yield Quantity(name, statistic, float(value), unit, better, title, interval, measure.count, needed)
 
 
-def _of_whole(summary: Summary) -> Iterator[Quantity]:
+def _of_whole(summary: Summary, basis: Basis | None) -> Iterator[Quantity]:
     """What a summary has one of."""
     yield from _scalar("concurrency", summary.concurrency.mean)
     if summary.goodput is not None:
-        yield from _scalar("goodput", summary.goodput.window)
+        yield from _scalar("goodput", getattr(summary.goodput, basis if basis in ("window", "span") else "value"))
         yield from _scalar("goodput_share", summary.goodput.share)
     yield from _scalar("failure_rate", summary.failures.failure_rate)
     if summary.stalls is not None:
@@ -102,17 +144,17 @@ def shared_among(summary: Summary, gpus: int, price_per_gpu_hour: float | None) 
     tokens = price per hour * 1e6 / (tokens/s * 3600). Tokens: input and output. What is unknown is left out."""
     known = quantities(summary)
     rate, tpot = known.get("total_rate"), known.get("tpot.mean")
-    found = {}
+    values = {}
     if rate is not None:
-        found["throughput_per_gpu"] = _higher(rate.value / gpus, "Tokens per second and GPU")
+        values["throughput_per_gpu"] = _higher(rate.value / gpus, "Tokens per second and GPU")
     if tpot is not None and tpot.value > 0:
-        found["tokens_per_s_user"] = _higher(1 / tpot.value, "Tokens per second and user")
+        values["tokens_per_s_user"] = _higher(1 / tpot.value, "Tokens per second and user")
     if rate is not None and rate.value > 0 and price_per_gpu_hour is not None:
         cost = price_per_gpu_hour * gpus * MILLION / (rate.value * HOUR_S)
-        found["cost_per_million_tokens"] = Value(
+        values["cost_per_million_tokens"] = Value(
             value=cost, unit="$", direction="lower", title="Cost of a million tokens"
         )
-    return found
+    return values
 
 
 def _higher(value: float, title: str) -> Value:

@@ -1,7 +1,6 @@
-"""Which stretch of a run is measured: the window, requests in flight over time, and whether it was steady. Records hold
-everything; the window is chosen here, afterwards."""
+"""Which part of a run is measured: the window, and the requests in flight over time. Records hold everything; the
+window is chosen here, afterwards."""
 
-import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Self
@@ -9,12 +8,10 @@ from typing import Self
 import numpy as np
 
 from inferometer.measure.answers import Answers
-from inferometer.measure.distributions import t_cdf
 from inferometer.measure.facts import Facts
 from inferometer.measure.quantiles import Floats
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import MISSING, Ints, Mask, Records, known
-from inferometer.record.summary import Steadiness, Trend, TrendStatus
 from inferometer.vocabulary import NANOSECONDS
 
 # -- inflight --------------------------------------------------------------------------------------------------------
@@ -42,8 +39,16 @@ class InFlight:
 
     def mean(self, edges: Ints) -> Floats:
         """Average in flight between each two neighbouring edges."""
-        area = self._area(edges, self.starts, self.start_sums) - self._area(edges, self.ends, self.end_sums)
-        return np.diff(area) / np.maximum(np.diff(edges), 1)
+        return np.diff(self._passed(edges)) / np.maximum(np.diff(edges), 1)
+
+    def during(self, starts: Ints, ends: Ints) -> Floats:
+        """Average in flight over each of these spans; at its instant where one has no length."""
+        area = self._passed(ends) - self._passed(starts)
+        length = ends - starts
+        return np.where(length > 0, area / np.maximum(length, 1), self.count(starts))
+
+    def _passed(self, at: Ints) -> Floats:
+        return self._area(at, self.starts, self.start_sums) - self._area(at, self.ends, self.end_sums)
 
     def _area(self, at: Ints, steps: Ints, sums: Floats) -> Floats:
         """Integral up to `at` of how many steps have been passed: the sum of (at - step) over them."""
@@ -82,7 +87,7 @@ def _running(values: Ints) -> Floats:
 
 # -- window ----------------------------------------------------------------------------------------------------------
 
-HELD_SHARE = 0.95  # of the asked concurrency: below it, the load is not the one that was asked for
+HELD_SHARE = 0.95  # of the requested concurrency: below it, the load is not the requested one
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ class Window:
 
 
 def start_of(records: Records, facts: Facts) -> int:
-    """When the load began: as told, else the first instant there is."""
+    """When the load began: from the facts, else the first instant in the records."""
     if facts.start_at is not None:
         return facts.start_at
     return int(records.scheduled_at.min()) if len(records) else 0
@@ -120,7 +125,7 @@ def end_of(records: Records, facts: Facts) -> int:
 
 
 def warmup_end(records: Records, plan: Plan, facts: Facts) -> int:
-    """As told; else after the warm-up's duration and after its requests, whichever is later."""
+    """From the facts; else after the warm-up's duration and after its requests, whichever is later."""
     start_at = start_of(records, facts)
     if facts.warmup_end_at is not None:
         return max(start_at, facts.warmup_end_at)
@@ -164,7 +169,7 @@ def class_window(answers: Answers, plan: Plan, facts: Facts, name: str) -> Windo
         window = _closed(records, traffic, begin_at)
     if window is not None and window.start_at < window.end_at:
         return window
-    rule = "the whole run: too little was sent for a window of its own"
+    rule = "the whole run: too few requests for a separate window"
     return Window(min(begin_at, start_of(records, facts)), end_of(records, facts), rule)
 
 
@@ -187,24 +192,25 @@ def _open(arrivals: Ints, facts: Facts, name: str, begin_at: int) -> Window | No
 
 
 def _closed(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
-    """Slots that open together are filled one by one: the window starts when the first of them was asked for."""
+    """Slots that open together are filled one by one: the window starts when the first of them was due."""
     if traffic.load.sessions_at_once is not None and (window := _sessions_held(records, traffic, begin_at)):
         return window
-    asked = asked_concurrency(traffic)
+    requested = requested_concurrency(traffic)
     flight = InFlight.of(records.sent_at, records.ended_at)
-    held = flight.held(HELD_SHARE * asked)
-    rule = f"closed loop: while at least {HELD_SHARE:.0%} of concurrency {asked} are in flight"
+    held = flight.held(HELD_SHARE * requested)
+    rule = f"closed loop: while at least {HELD_SHARE:.0%} of concurrency {requested} are in flight"
     if held is None:
         reached = flight.peak(begin_at, int(flight.starts[-1])) if len(flight.starts) else 0
         held = flight.held(max(HELD_SHARE * reached, 1))
-        rule = f"closed loop: concurrency {asked} was never in flight; while at least {HELD_SHARE:.0%} of {reached} are"
+        never = f"closed loop: concurrency {requested} was never in flight"
+        rule = f"{never}; while at least {HELD_SHARE:.0%} of {reached} are"
     if held is None:
         return None
     first_at, end_at = held
     there = known(records.sent_at) & (records.sent_at <= first_at)
     there &= ~known(records.ended_at) | (records.ended_at > first_at)
-    asked_at = int(records.scheduled_at[there].min())
-    return Window(max(begin_at, asked_at), end_at, rule)
+    due_at = int(records.scheduled_at[there].min())
+    return Window(max(begin_at, due_at), end_at, rule)
 
 
 def _sessions_held(records: Records, traffic: Traffic, begin_at: int) -> Window | None:
@@ -215,13 +221,13 @@ def _sessions_held(records: Records, traffic: Traffic, begin_at: int) -> Window 
     starts, ends = records.scheduled_at[first].copy(), np.full(len(first), MISSING)
     np.minimum.at(starts, number, records.scheduled_at)
     np.maximum.at(ends, number, records.ended_at)
-    asked = traffic.load.sessions_at_once or 1
-    held = InFlight.of(starts, ends).held(HELD_SHARE * asked)
-    rule = f"closed loop: while at least {HELD_SHARE:.0%} of {asked} sessions are under way"
+    requested = traffic.load.sessions_at_once or 1
+    held = InFlight.of(starts, ends).held(HELD_SHARE * requested)
+    rule = f"closed loop: while at least {HELD_SHARE:.0%} of {requested} sessions are under way"
     return None if held is None else Window(max(begin_at, held[0]), held[1], rule)
 
 
-def asked_concurrency(traffic: Traffic) -> int:
+def requested_concurrency(traffic: Traffic) -> int:
     """What a closed loop asks to have in flight; with stages the least of them, so that all count as held."""
     if traffic.load.type == "stages":
         return min(stage.concurrency or 1 for stage in traffic.load.stages)
@@ -248,8 +254,8 @@ def _held_stages(records: Records, traffic: Traffic, windows: list[tuple[int, Wi
     flight, stages = InFlight.of(records.sent_at, records.ended_at), traffic.load.stages
     kept = []
     for stage, window in windows:
-        asked = (stages[stage].concurrency or 1) if stage < len(stages) else 1
-        held = flight.held(HELD_SHARE * asked, window.start_at, window.end_at)
+        requested = (stages[stage].concurrency or 1) if stage < len(stages) else 1
+        held = flight.held(HELD_SHARE * requested, window.start_at, window.end_at)
         if held is not None and held[0] < held[1]:
             kept.append((stage, replace(window, start_at=held[0], end_at=held[1])))
     return kept
@@ -258,55 +264,3 @@ def _held_stages(records: Records, traffic: Traffic, windows: list[tuple[int, Wi
 def _planned_ends(traffic: Traffic, start_at: int) -> tuple[int, ...]:
     lengths = np.cumsum([stage.duration for stage in traffic.load.stages])
     return tuple(start_at + round(float(end_s) * NANOSECONDS) for end_s in lengths)
-
-
-# -- steadiness ------------------------------------------------------------------------------------------------------
-
-BLOCKS = 20
-FEWEST_BLOCKS = 8  # blocks with a value: fewer cannot tell a trend from chance
-SIGNIFICANT = 0.01
-DRIFT = 0.10  # of the mean level over the window: what is less may be real, but changes no conclusion
-TEST = (
-    "t-test of the slope over 20 block means, with the effective number of blocks by their lag-1 correlation "
-    "(Santer et al. 2000); a trend has p < 0.01 and a drift over 10% of the mean"
-)
-
-
-def trend(means: Floats) -> Trend:
-    """Of block means in order of time, NaN where a block is empty."""
-    where = np.flatnonzero(np.isfinite(means))
-    if len(where) < FEWEST_BLOCKS:
-        return Trend(status="unknown")
-    y = means[where]
-    x = where / len(means) - np.mean(where / len(means))
-    slope = float(x @ y) / float(x @ x)
-    level = abs(float(y.mean()))
-    drift = slope / level if level else 0.0
-    p = _slope_p(x, y - y.mean() - slope * x, slope)
-    drifting = p < SIGNIFICANT and abs(drift) > DRIFT
-    return Trend(status="drifting" if drifting else "steady", p=p, drift=drift)
-
-
-def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
-    """Two-sided p of a slope, its standard error and degrees of freedom from the effective number of residuals."""
-    square = float(residuals @ residuals)
-    if square <= 1e-24 * max(1.0, slope**2):  # a perfect line, or nothing at all
-        return 0.0 if abs(slope) > 1e-12 else 1.0
-    correlation = max(0.0, float(residuals[1:] @ residuals[:-1]) / square)
-    effective = len(x) * (1 - correlation) / (1 + correlation)
-    degrees = effective - 2
-    if degrees < 1:
-        return 1.0
-    error = math.sqrt(square / degrees / float(x @ x))
-    return 2.0 * t_cdf(-abs(slope / error), degrees)
-
-
-_WORST: tuple[TrendStatus, ...] = ("drifting", "unknown")
-
-
-def together(trends: dict[str, Trend]) -> Steadiness:
-    """One status for several series: drifting if any is, steady only if all are."""
-    statuses = {trend.status for trend in trends.values()}
-    status: TrendStatus = next((worst for worst in _WORST if worst in statuses), "steady")
-    known = [trend.p for trend in trends.values() if trend.p is not None]
-    return Steadiness(status=status, test=TEST, p=min(known) if known else None, of=trends)

@@ -12,13 +12,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+
+from msgspec import structs
 
 from inferometer.observe import gpu
 from inferometer.observe import gpu as nvidia_smi
@@ -26,6 +26,17 @@ from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.redactor import REDACTED
 from inferometer.plan.secrets import is_secret, redacted_text, redacted_url
+from inferometer.record.encoding import with_texts
+from inferometer.record.environment import (
+    OBSERVED,
+    Environment,
+    GitState,
+    GpuDriver,
+    Machine,
+    MeasuredTarget,
+    PythonVersion,
+    System,
+)
 
 GIT_S = 2.0
 _PACKAGES = ("numpy", "msgspec", "orjson", "pydantic", "pyarrow")
@@ -35,83 +46,77 @@ _INNER = re.compile(
 _SETTING = re.compile(r"(?P<name>[\w.\-]+)\s*[=:]\s*(?P<value>.+)", re.DOTALL)
 
 
-def environment(plan: Plan, facts: object = None) -> dict[str, Any]:
-    """All that is known without asking anybody; `facts` (fields or a mapping) are what the target said."""
-    known: dict[str, Any] = {
-        "inferometer": _version("inferometer"),
-        "command": command_line(sys.argv),
-        "machine": machine(),
-        "gpu": gpu_facts(),
-        "system": system(),
-        "python": python(),
-        "git": git_state(Path.cwd()),
-        "workers": plan.workers,
-        "target": _target(facts),
-    }
-    hidden: dict[str, Any] = redactor_of(plan).hide_within(known)
-    return hidden
+def environment(plan: Plan, target: MeasuredTarget | None = None) -> Environment:
+    """All that is known without asking anybody, and what the target said of itself."""
+    known = Environment(
+        names=OBSERVED,
+        inferometer=_version("inferometer"),
+        command=command_line(sys.argv),
+        machine=machine(),
+        gpu=gpu_facts(),
+        system=system(),
+        python=python(),
+        git=git_state(Path.cwd()),
+        workers=plan.workers,
+        target=structs.replace(target, urls=[redacted_url(url) for url in target.urls]) if target else None,
+    )
+    return with_texts(known, redactor_of(plan).hide_within)
 
 
-def _target(facts: object) -> dict[str, Any] | None:
-    if is_dataclass(facts) and not isinstance(facts, type):
-        facts = asdict(facts)
-    if not isinstance(facts, Mapping):
-        return None
-    return {**facts, "urls": [redacted_url(url) for url in facts.get("urls", [])]}
+def machine() -> Machine:
+    return Machine(
+        host=platform.node(),
+        architecture=platform.machine(),
+        cpu=cpu_model(),
+        cores=os.cpu_count(),
+        usable_cores=usable_cores(),
+        cpu_limit=cpu_limit(),
+        memory_bytes=_memory_bytes(),
+        memory_limit_bytes=memory_limit(),
+        hypervisor=hypervisor(),
+        load_1min=_load(),
+    )
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "host": platform.node(),
-        "architecture": platform.machine(),
-        "cpu": cpu_model(),
-        "cores": os.cpu_count(),
-        "usable_cores": usable_cores(),
-        "cpu_limit": cpu_limit(),
-        "memory_bytes": _memory_bytes(),
-        "memory_limit_bytes": memory_limit(),
-        "hypervisor": hypervisor(),
-        "load_1min": _load(),
-    }
+def system() -> System:
+    return System(
+        name=platform.system(),
+        kernel=platform.release(),
+        distribution=_distribution(),
+        container=container(),
+        clock_source=_read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        clock_resolution_s=time.get_clock_info("monotonic").resolution,
+        open_files_limit=_open_files_limit(),
+        local_ports=_read("/proc/sys/net/ipv4/ip_local_port_range"),
+        frequency_governor=_read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+    )
 
 
-def system() -> dict[str, Any]:
-    return {
-        "name": platform.system(),
-        "kernel": platform.release(),
-        "distribution": _distribution(),
-        "container": container(),
-        "clock_source": _read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
-        "clock_resolution_s": time.get_clock_info("monotonic").resolution,
-        "open_files_limit": _open_files_limit(),
-        "local_ports": _read("/proc/sys/net/ipv4/ip_local_port_range"),
-        "frequency_governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-    }
-
-
-def python() -> dict[str, Any]:
-    return {
-        "version": platform.python_version(),
-        "implementation": platform.python_implementation(),
-        "packages": {name: _version(name) for name in _PACKAGES},
-    }
+def python() -> PythonVersion:
+    return PythonVersion(
+        version=platform.python_version(),
+        implementation=platform.python_implementation(),
+        packages={name: _version(name) for name in _PACKAGES},
+    )
 
 
 def command_line(arguments: Sequence[str]) -> str:
     """The command as it was typed, with secrets starred: `--set target.headers.x-api-key=***`."""
-    words = [Path(arguments[0]).name] if arguments else []
-    words += [_harmless(each, before) for before, each in pairwise(arguments)]
-    return shlex.join(words)
+    args = [Path(arguments[0]).name] if arguments else []
+    args += [_harmless(argument, before) for before, argument in pairwise(arguments)]
+    return shlex.join(args)
 
 
-def _harmless(word: str, before: str) -> str:
+def _harmless(argument: str, before: str) -> str:
     if is_secret(before.lstrip("-")):
         return REDACTED
-    word = re.sub(r"\w+://\S+", lambda url: redacted_url(url[0]), word)
-    match = _SETTING.fullmatch(word.lstrip("-"))
+    argument = re.sub(r"\w+://\S+", lambda url: redacted_url(url[0]), argument)
+    match = _SETTING.fullmatch(argument.lstrip("-"))
     if match is not None and is_secret(match["name"].rpartition(".")[2]):
-        return word[: len(word) - len(match["value"])] + REDACTED
-    return _INNER.sub(_starred_field, redacted_text(word)) if re.search(r"[{[]", word) else redacted_text(word)
+        return argument[: len(argument) - len(match["value"])] + REDACTED
+    return (
+        _INNER.sub(_starred_field, redacted_text(argument)) if re.search(r"[{[]", argument) else redacted_text(argument)
+    )
 
 
 def _starred_field(match: re.Match[str]) -> str:
@@ -154,13 +159,13 @@ def memory_limit() -> int | None:
 
 def hypervisor() -> str | None:
     """What this machine runs on where it is a virtual one: its cores may be taken away."""
-    words = (_read("/proc/cpuinfo") or "").split("\nflags")[1:2]
-    if not any("hypervisor" in each.partition("\n")[0].split() for each in words):
+    parts = (_read("/proc/cpuinfo") or "").split("\nflags")[1:2]
+    if not any("hypervisor" in part.partition("\n")[0].split() for part in parts):
         return None
     return _read("/sys/class/dmi/id/sys_vendor") or "unknown"
 
 
-def gpu_facts() -> dict[str, Any] | None:
+def gpu_facts() -> GpuDriver | None:
     """The GPUs of this machine and their driver; None where there are none."""
     if not Path("/dev/nvidiactl").exists() and shutil.which(nvidia_smi.COMMAND) is None:
         return None
@@ -179,13 +184,13 @@ def container() -> str | None:
     return next((kind for kind in ("docker", "kubepods", "containerd", "lxc") if kind in groups), None)
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
+def git_state(folder: Path) -> GitState | None:
     """The commit of the working folder and whether it was changed; None outside of a checkout."""
     commit = _output(["git", "-C", str(folder), "rev-parse", "HEAD"])
     if commit is None:
         return None
     changes = _output(["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no"])
-    return {"commit": commit, "changed": None if changes is None else bool(changes)}
+    return GitState(commit=commit, changed=None if changes is None else bool(changes))
 
 
 def _memory_bytes() -> int | None:

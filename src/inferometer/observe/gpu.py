@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import InferometerError, MissingExtra
 from inferometer.measure.telemetry import GPU
+from inferometer.record.environment import GpuDevice, GpuDriver
 from inferometer.record.sample import Sample
 
 # -- gpu -------------------------------------------------------------------------------------------------------------
@@ -21,13 +22,13 @@ Ask = Callable[[Any, Any], dict[str, float]]
 
 
 def _memory(nvml: Any, handle: Any) -> dict[str, float]:
-    found = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return {"memory_used_bytes": float(found.used), "memory_total_bytes": float(found.total)}
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return {"memory_used_bytes": float(memory.used), "memory_total_bytes": float(memory.total)}
 
 
 def _utilization(nvml: Any, handle: Any) -> dict[str, float]:
-    found = nvml.nvmlDeviceGetUtilizationRates(handle)
-    return {"utilization_share": found.gpu / 100, "memory_utilization_share": found.memory / 100}
+    rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return {"utilization_share": rates.gpu / 100, "memory_utilization_share": rates.memory / 100}
 
 
 def _power(nvml: Any, handle: Any) -> dict[str, float]:
@@ -117,34 +118,34 @@ def handles(nvml: Any) -> list[tuple[int, Any]]:
     return [(index, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(nvml.nvmlDeviceGetCount())]
 
 
-def gpu_facts() -> dict[str, Any] | None:
+def gpu_facts() -> GpuDriver | None:
     """The GPUs and their driver, for the environment of a run; None where NVML shows none."""
     try:
         nvml = started_nvml()
     except InferometerError:
         return None
     try:
-        return {
-            "driver": _text(nvml.nvmlSystemGetDriverVersion()),
-            "cuda": _cuda(nvml),
-            "gpus": [_described(nvml, index, handle) for index, handle in handles(nvml)],
-            "by": "NVML",
-        }
+        return GpuDriver(
+            driver=_text(nvml.nvmlSystemGetDriverVersion()),
+            cuda=_cuda(nvml),
+            gpus=[_described(nvml, index, handle) for index, handle in handles(nvml)],
+            by="NVML",
+        )
     except nvml.NVMLError:
         return None
     finally:
         nvml.nvmlShutdown()
 
 
-def _described(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
-    return {
-        "index": index,
-        "name": _text(nvml.nvmlDeviceGetName(handle)),
-        "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
-        "memory_bytes": int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-        "power_limit_w": _or_none(nvml, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
-        "max_sm_clock_hz": _or_none(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
-    }
+def _described(nvml: Any, index: int, handle: Any) -> GpuDevice:
+    return GpuDevice(
+        index=index,
+        name=_text(nvml.nvmlDeviceGetName(handle)),
+        uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        power_limit_w=_or_none(nvml, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
+        max_sm_clock_hz=_or_none(nvml, lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
+    )
 
 
 def _or_none(nvml: Any, ask: Callable[[], float]) -> float | None:
@@ -159,8 +160,8 @@ def _cuda(nvml: Any) -> str | None:
     return None if version is None else f"{int(version) // 1000}.{int(version) % 1000 // 10}"
 
 
-def _text(said: str | bytes) -> str:
-    return said.decode() if isinstance(said, bytes) else said
+def _text(text: str | bytes) -> str:
+    return text.decode() if isinstance(text, bytes) else text
 
 
 # -- nvidia smi ------------------------------------------------------------------------------------------------------
@@ -251,7 +252,7 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def nvidia_smi_facts() -> dict[str, Any] | None:
+def nvidia_smi_facts() -> GpuDriver | None:
     """The GPUs and their driver, for the environment of a run; None where there are none."""
     if shutil.which(COMMAND) is None:
         return None
@@ -264,19 +265,19 @@ def nvidia_smi_facts() -> dict[str, Any] | None:
     rows = [row for row in rows if len(row) == len(fields)]
     if not rows:
         return None
-    return {"driver": rows[0][-1], "cuda": None, "gpus": [_smi_described(row) for row in rows], "by": COMMAND}
+    return GpuDriver(driver=rows[0][-1], gpus=[_smi_described(row) for row in rows], by=COMMAND)
 
 
-def _smi_described(row: list[str]) -> dict[str, Any]:
+def _smi_described(row: list[str]) -> GpuDevice:
     memory, limit, clock = (_number(cell) for cell in row[3:6])
-    return {
-        "index": int(row[0]),
-        "name": row[1],
-        "uuid": row[2],
-        "memory_bytes": None if memory is None else int(memory * _MIB),
-        "power_limit_w": limit,
-        "max_sm_clock_hz": None if clock is None else clock * _MHZ,
-    }
+    return GpuDevice(
+        index=int(row[0]),
+        name=row[1],
+        uuid=row[2],
+        memory_bytes=None if memory is None else int(memory * _MIB),
+        power_limit_w=limit,
+        max_sm_clock_hz=None if clock is None else clock * _MHZ,
+    )
 
 
 # -- visible ---------------------------------------------------------------------------------------------------------
@@ -290,6 +291,8 @@ _DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/accel0")
 
 def visible_gpus(server: "Server", environ: Mapping[str, str]) -> list[str] | None:
     """Numbers or names of GPUs, empty where none is used, None for all; `environ` is the server's."""
+    if server.type == "fleet":
+        return [] if server.of is None else visible_gpus(server.of, environ)
     if server.type in ("simulator", "external"):
         return []
     if server.type == "container":
@@ -303,4 +306,4 @@ def visible_gpus(server: "Server", environ: Mapping[str, str]) -> list[str] | No
 
 
 def _listed(shown: str) -> list[str]:
-    return [each for part in shown.split(",") if (each := part.strip()) and each != "-1" and each != "NoDevFiles"]
+    return [name for part in shown.split(",") if (name := part.strip()) and name != "-1" and name != "NoDevFiles"]

@@ -50,19 +50,22 @@ class HostSampler:
             return ""
 
     def _cpu(self) -> dict[str, float]:
-        words = self._text("stat").partition("\n")[0].split()
-        if not words or words[0] != "cpu":
+        fields = self._text("stat").partition("\n")[0].split()
+        if not fields or fields[0] != "cpu":
             return {}
-        return {name: float(ticks) for name, ticks in zip(_FIELDS, words[1:], strict=False)}
+        return {name: float(ticks) for name, ticks in zip(_FIELDS, fields[1:], strict=False)}
 
     def _network(self) -> dict[str, float]:
         """All interfaces but loopback."""
         rows = [line.partition(":") for line in self._text("net/dev").splitlines()[2:]]
         fields = [rest.split() for name, _, rest in rows if name.strip() != "lo"]
-        fields = [each for each in fields if len(each) > 8]
+        fields = [counters for counters in fields if len(counters) > 8]
         if not fields:
             return {}
-        return {"received": sum(float(each[0]) for each in fields), "sent": sum(float(each[8]) for each in fields)}
+        return {
+            "received": sum(float(counters[0]) for counters in fields),
+            "sent": sum(float(counters[8]) for counters in fields),
+        }
 
     def _tcp(self) -> dict[str, float]:
         lines = [line.split() for line in self._text("net/snmp").splitlines() if line.startswith("Tcp:")]
@@ -79,13 +82,13 @@ class HostSampler:
 
     def _memory(self) -> dict[str, float]:
         lines = (line.split() for line in self._text("meminfo").splitlines())
-        kib = {words[0].rstrip(":"): float(words[1]) for words in lines if len(words) > 1}
+        kib = {fields[0].rstrip(":"): float(fields[1]) for fields in lines if len(fields) > 1}
         names = {"MemTotal": "memory_total_bytes", "MemAvailable": "memory_available_bytes"}
         return {ours: kib[name] * 1024 for name, ours in names.items() if name in kib}
 
     def _load(self) -> dict[str, float]:
-        words = self._text("loadavg").split()
-        return {"load_1min": float(words[0])} if words else {}
+        fields = self._text("loadavg").split()
+        return {"load_1min": float(fields[0])} if fields else {}
 
 
 def _since(before: dict[str, float], now: dict[str, float], span_s: float) -> dict[str, float]:

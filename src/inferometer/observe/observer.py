@@ -1,16 +1,19 @@
 """The observer's process, from the side of the run: what it watches, made from the plan; started before the load, ended
-after it, never in its way."""
+after it. It is a copy of this process where possible: a new Python needs 0.15 s of processor time for its imports."""
 
 import ipaddress
 import os
 import platform
+import signal
 import subprocess
+import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from select import select
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,9 +22,7 @@ from inferometer.observe.gpu import visible_gpus
 from inferometer.wire.child import python_command
 from inferometer.wire.origin import Trust
 
-# -- job -------------------------------------------------------------------------------------------------------------
-
-if TYPE_CHECKING:  # the observer's process has no use for the plan, and pydantic takes 0.2 s
+if TYPE_CHECKING:
     from inferometer.plan.model import Plan
 
 
@@ -84,7 +85,7 @@ def _of_server(plan: "Plan") -> list[int] | None:
     if plan.observe.gpu != "auto" or server is None or server.type == "external":
         return None
     shown = visible_gpus(server, {**os.environ, **server.env})
-    return None if shown is None or not all(each.isdigit() for each in shown) else [int(each) for each in shown]
+    return None if shown is None or not all(gpu.isdigit() for gpu in shown) else [int(gpu) for gpu in shown]
 
 
 def is_here(url: str) -> bool:
@@ -115,17 +116,21 @@ def _places(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> li
 # -- observing -------------------------------------------------------------------------------------------------------
 
 READY_S = 10.0  # a load that waits longer for its observer starts without it
+
+
 ENDED_S = 10.0
 
 
 _spares: list["_Observer"] = []  # at most one, and only inside `kept_warm`
+
+
 _is_kept_warm = False
 
 
 class _Observer(NamedTuple):
     """A process that awaits its job, and where it complains."""
 
-    process: "subprocess.Popen[bytes]"
+    process: "subprocess.Popen[bytes] | Forked"
     complaints: IO[bytes]
 
 
@@ -144,15 +149,15 @@ def kept_warm() -> Iterator[None]:
 
 
 @contextmanager
-def observing(job: ObserverJob | None, say: Callable[[str], None]) -> Iterator[None]:
+def observing(job: ObserverJob | None, notify: Callable[[str], None]) -> Iterator[None]:
     """Whatever is to be watched is watched inside; what goes wrong with it is said, and the run goes on."""
     if job is None:
         yield
         return
     try:
-        process, complaints = _spares.pop() if _spares else _spawned()
+        process, complaints = _spares.pop() if _spares else _started()
     except OSError as error:
-        say(f"nothing is observed beside the load: {error}")
+        notify(f"no telemetry is sampled: {error}")
         yield
         return
     with complaints:
@@ -164,10 +169,22 @@ def observing(job: ObserverJob | None, say: Callable[[str], None]) -> Iterator[N
             if process.returncode:
                 complaints.seek(0)
                 last = complaints.read().decode("utf-8", "replace").strip().splitlines()[-1:]
-                say(f"the observer ended early: {''.join(last)[:300] or f'exit status {process.returncode}'}")
+                notify(f"the observer ended early: {''.join(last)[:300] or f'exit status {process.returncode}'}")
             if _is_kept_warm:
                 with suppress(OSError):
                     _spares.append(_spawned())
+
+
+def _started() -> _Observer:
+    """Before the load, where it should cost next to nothing."""
+    return _forked() if may_fork() else _spawned()
+
+
+def _forked() -> _Observer:
+    from inferometer.observe.watch import main  # which needs this module
+
+    complaints = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the observer)
+    return _Observer(Forked(main, complaints), complaints)
 
 
 def _spawned() -> _Observer:
@@ -186,7 +203,7 @@ def _spawned() -> _Observer:
     return _Observer(process, complaints)
 
 
-def _begin(process: "subprocess.Popen[bytes]", job: ObserverJob) -> None:
+def _begin(process: "subprocess.Popen[bytes] | Forked", job: ObserverJob) -> None:
     """Returns when the first readings are done."""
     assert process.stdin is not None and process.stdout is not None
     with suppress(OSError):
@@ -205,7 +222,7 @@ def _give_up(spare: _Observer) -> None:
             pipe.close()
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end(process: "subprocess.Popen[bytes] | Forked") -> None:
     assert process.stdin is not None and process.stdout is not None
     with suppress(OSError):
         process.stdin.close()
@@ -217,15 +234,85 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.stdout.close()
 
 
-# -- beside ----------------------------------------------------------------------------------------------------------
+# -- lower priority --------------------------------------------------------------------------------------------------
 
 NICENESS = 5
 
 
-def stand_back() -> None:
+def lower_priority() -> None:
     """The load goes first: when we wake up, nobody is put aside for us. But on cores that are all busy we still get our
     share, or nothing would be seen there at all (SCHED_IDLE would get almost none)."""
     with suppress(OSError):
         os.nice(NICENESS)
         if hasattr(os, "SCHED_BATCH"):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+_GPU_DRIVER = Path("/dev/nvidiactl")  # whoever has called it must not go on in a copy
+
+
+_TASKS, _OPEN_FILES = Path("/proc/self/task"), Path("/proc/self/fd")
+
+
+def may_fork() -> bool:
+    """Other threads may hold locks that nobody would release in the copy; so may drivers. A notebook has threads."""
+    try:
+        return len(list(_TASKS.iterdir())) == 1 and not _GPU_DRIVER.exists() and hasattr(os, "pidfd_open")
+    except OSError:  # no Linux
+        return False
+
+
+class Forked:
+    """The copy, as far as it is used like a `subprocess.Popen`."""
+
+    def __init__(self, main: Callable[[], None], complaints: IO[bytes]) -> None:
+        """It runs `main` with pipes for stdin and stdout, in a session of its own, and ends with it."""
+        its_stdin, our_end = os.pipe()
+        our_start, its_stdout = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run(main, (its_stdin, its_stdout, complaints.fileno()))
+        os.close(its_stdin)
+        os.close(its_stdout)
+        self.stdin: IO[bytes] | None = os.fdopen(our_end, "wb")
+        self.stdout: IO[bytes] | None = os.fdopen(our_start, "rb")
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            process = os.pidfd_open(self.pid)
+            try:
+                if not select([process], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired("a copy of this process", timeout or 0.0)
+            finally:
+                os.close(process)
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def _run(main: Callable[[], None], files: tuple[int, int, int]) -> NoReturn:
+    """Nothing of what this process was doing goes on: not its signals, its open files or what it does at exit."""
+    code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        for at, file in enumerate(files):
+            os.dup2(file, at)
+        for file in [int(place.name) for place in _OPEN_FILES.iterdir()]:
+            with suppress(OSError):  # the one that listed them
+                if file > 2:
+                    os.close(file)
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 (until the end)
+        main()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from inferometer.measure.telemetry import SERVER
 from inferometer.record.sample import Sample
+from inferometer.vocabulary import duration_text
 from inferometer.wire.origin import Origin
 
 # -- names -----------------------------------------------------------------------------------------------------------
@@ -185,7 +186,9 @@ class Reading:
     """
 
     values: dict[Key, float] = field(default_factory=dict)
-    told_by: dict[tuple[str, Key], str] = field(default_factory=dict)  # engine and ours: theirs, the first that came
+    source_names: dict[tuple[str, Key], str] = field(
+        default_factory=dict
+    )  # engine and ours: theirs, the first that came
     engines: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)  # ours: theirs
     config: dict[str, str] = field(default_factory=dict)
@@ -217,8 +220,8 @@ def read_exposition(text: str, buckets: bool = True) -> Reading:
 
 def _take(reading: Reading, raw: str, meanings: list[Meaning], rest: str) -> None:
     try:
-        labels, told = _labels_and_rest(rest)
-        value = float(told.split(maxsplit=1)[0])
+        labels, text = _labels_and_rest(rest)
+        value = float(text.split(maxsplit=1)[0])
     except (ValueError, IndexError):
         reading.lies.append(f"{raw}: not a number")
         return
@@ -235,7 +238,7 @@ def _add(reading: Reading, raw: str, meaning: Meaning, labels: dict[str, str], v
         return
     kept = tuple(sorted((name, text) for name, text in labels.items() if name in KEPT_LABELS))
     key = (meaning.sample_name, kept)
-    if reading.told_by.setdefault((meaning.engine, key), raw) != raw:
+    if reading.source_names.setdefault((meaning.engine, key), raw) != raw:
         return  # the same thing by another name
     reading.values[key] = reading.values.get(key, 0.0) + value
     reading.names.setdefault(meaning.name, raw.removesuffix(f"_{meaning.part}") if meaning.part else raw)
@@ -261,7 +264,7 @@ def _unescaped(text: str) -> str:
 def _why_nothing(text: str) -> str:
     lines = [line for line in text.split("\n", 200)[:200] if line.strip() and not line.startswith("#")]
     if any(_LINE.match(line) for line in lines):
-        return "has no metric of an inference server that we know"
+        return "has no metric of a known inference server"
     return f"is not Prometheus text, it begins with {text[:40]!r}" if text.strip() else "is empty"
 
 
@@ -277,13 +280,13 @@ class Endpoint:
         """What it says now; `Unreadable` when it does not say it within the time and size allowed."""
         deadline = time.monotonic() + self.timeout_s
         try:
-            return self._asked(deadline)
+            return self._fetched(deadline)
         except TimeoutError:
             self.close()
-            raise Unreadable(f"did not answer within {self.timeout_s:g} s") from None
+            raise Unreadable(f"did not answer within {duration_text(self.timeout_s)}") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
-            raise Unreadable(_told(error)) from None
+            raise Unreadable(_error_text(error)) from None
         except Unreadable:
             self.close()
             raise
@@ -293,7 +296,7 @@ class Endpoint:
             self._connection.close()
             self._connection = None
 
-    def _asked(self, deadline: float) -> str:
+    def _fetched(self, deadline: float) -> str:
         kept = self._connection is not None
         try:
             response = self._sent(deadline)
@@ -337,7 +340,7 @@ def _left(deadline: float) -> float:
     return left
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "refused the connection"
     text = str(getattr(error, "strerror", None) or error) or type(error).__name__

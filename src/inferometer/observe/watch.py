@@ -19,7 +19,7 @@ import msgspec
 from inferometer.errors import InferometerError
 from inferometer.observe.gpu import NvidiaSmiSampler, NvmlSampler
 from inferometer.observe.host import HostSampler
-from inferometer.observe.observer import MetricsPlace, ObserverJob, stand_back
+from inferometer.observe.observer import MetricsPlace, ObserverJob, lower_priority
 from inferometer.observe.prometheus import Endpoint, Reading, Unreadable, read_exposition
 from inferometer.plan.redactor import Redactor
 from inferometer.record.log import LogWriter, Note
@@ -128,8 +128,10 @@ class Diary:
 
     def failure(self, error: Exception) -> None:
         self.failed += 1
-        said = error.message if isinstance(error, InferometerError) else str(error)
-        self.problem(said if isinstance(error, InferometerError | Unreadable) else f"{type(error).__name__}: {said}")
+        message = error.message if isinstance(error, InferometerError) else str(error)
+        self.problem(
+            message if isinstance(error, InferometerError | Unreadable) else f"{type(error).__name__}: {message}"
+        )
 
     def problem(self, text: str) -> None:
         if text in self.problems or len(self.problems) < MOST_PROBLEMS:
@@ -168,8 +170,8 @@ class Watcher:
     def note(self) -> Note:
         diary, source = self.diary, self._source
         problems = [{"text": text, "count": count} for text, count in diary.problems.items()]
-        told = {"source": source.name, "wanted": source.wanted, "reads": diary.reads, "failed": diary.failed}
-        return Note("observed", time.monotonic_ns(), told | {"problems": problems, **self._facts()})
+        facts = {"source": source.name, "wanted": source.wanted, "reads": diary.reads, "failed": diary.failed}
+        return Note("observed", time.monotonic_ns(), facts | {"problems": problems, **self._facts()})
 
     def _facts(self) -> dict[str, Any]:
         return self._reader.facts if isinstance(self._reader, MetricsReader) else {}
@@ -223,16 +225,16 @@ class Watcher:
             self.diary.failure(error)
             return []
         for lie in self._reader.lies if isinstance(self._reader, MetricsReader) else ():
-            self.diary.problem(f"no value that can be: {lie}")
+            self.diary.problem(f"impossible value: {lie}")
         for sample in samples:
             self._entries.put(sample)
         return samples
 
 
 def _counted(samples: list[Sample]) -> list[tuple[str, float]] | None:
-    found = [(each.name, each.value) for each in samples if each.name in SETTLED_BY]
-    busy = [(each.name, each.value) for each in samples if each.name in ("running", "queued")]
-    return [*found, *busy] if samples else None
+    settled = [(sample.name, sample.value) for sample in samples if sample.name in SETTLED_BY]
+    busy = [(sample.name, sample.value) for sample in samples if sample.name in ("running", "queued")]
+    return [*settled, *busy] if samples else None
 
 
 class Observer:
@@ -279,7 +281,7 @@ def _cpu_s() -> float:
 
 
 def main() -> None:
-    stand_back()
+    lower_priority()
     job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ObserverJob)
     observer = Observer(job)
     observer.begin()

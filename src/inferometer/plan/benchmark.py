@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from inferometer.errors import PlanError
 from inferometer.plan.fields import Duration, Mistake, Section, SectionError
 from inferometer.plan.paths import written as written_path
-from inferometer.plan.secrets import redacted_fields, redacted_line, redacted_words
+from inferometer.plan.secrets import redacted_argv, redacted_fields, redacted_line
 from inferometer.plan.text import as_written
 from inferometer.vocabulary import Direction
 
@@ -29,19 +29,21 @@ class Benchmark(Section):
 
     short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "a command line for the shell"}]
 
-    name: str | None = Field(None, min_length=1, description="what people call it; default: of the command or function")
+    name: str | None = Field(None, min_length=1, description="name; default: name of the command or function")
     command: str | list[Annotated[str, BeforeValidator(_text)]] | None = Field(
-        None, description="what to run: words, or a line for the shell; {NAME} is filled in from args"
+        None, description="command to run: a list of words, or a shell command; {NAME} is replaced from args"
     )
-    python: str | None = Field(None, description="or a function, package.module:function, called with args by name")
-    args: dict[str, Any] = Field({}, description="arguments of the function, or what {NAME} means in the command")
-    output: str = Field(STDOUT, min_length=1, description="where a command says it: stdout, or a file that it writes")
-    direction: Direction | None = Field(None, description="which way is better, of measures that do not say it")
-    timeout: Duration | None = Field(3600.0, gt=0, description="it is ended, with all its children, after so long")
+    python: str | None = Field(
+        None, description="or a Python function, package.module:function, called with args by name"
+    )
+    args: dict[str, Any] = Field({}, description="arguments of the function, or values of {NAME} in the command")
+    output: str = Field(STDOUT, min_length=1, description="where the command writes its JSON: stdout or a file")
+    direction: Direction | None = Field(None, description="better direction, for measures without one")
+    timeout: Duration | None = Field(3600.0, gt=0, description="stop it and all its child processes after this time")
     env: dict[str, Annotated[str, BeforeValidator(_text)]] = Field(
-        {}, description="environment variables beside ours", repr=False
+        {}, description="additional environment variables", repr=False
     )
-    folder: str | None = Field(None, min_length=1, description="its working folder")
+    folder: str | None = Field(None, min_length=1, description="working directory")
 
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +51,7 @@ class Benchmark(Section):
         if isinstance(value, str):
             return {"command": value}
         if isinstance(value, dict) and "json" in value and "output" not in value:
-            return {("output" if key == "json" else key): each for key, each in value.items()}
+            return {("output" if key == "json" else key): setting for key, setting in value.items()}
         return value
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -69,16 +71,16 @@ class Benchmark(Section):
             return self.name
         if self.python is not None:
             return self.python.partition(":")[2]
-        words = _words(self.command or "")
-        named = [word for word in words if not word.startswith("-") and not _is_launcher(word) and " " not in word]
-        return PurePath((named or words or ["benchmark"])[0]).stem
+        argv = _argv(self.command or "")
+        named = [arg for arg in argv if not arg.startswith("-") and not _is_launcher(arg) and " " not in arg]
+        return PurePath((named or argv or ["benchmark"])[0]).stem
 
     def filled(self) -> str | list[str]:
         """The command with its arguments in place; what is no argument stays, for braces are JSON's too."""
         command = self.command or ""
         if isinstance(command, str):
             return _filled(command, {name: shlex.quote(_written(value)) for name, value in self.args.items()})
-        return [_filled(word, {name: _written(value) for name, value in self.args.items()}) for word in command]
+        return [_filled(arg, {name: _written(value) for name, value in self.args.items()}) for arg in command]
 
 
 def benchmark_from(mapping: Mapping[str, Any], where: str = "benchmark") -> Benchmark:
@@ -91,26 +93,26 @@ def benchmark_from(mapping: Mapping[str, Any], where: str = "benchmark") -> Benc
 
 def written(benchmark: Benchmark) -> dict[str, Any]:
     """As it is kept with the run: without defaults and without secrets."""
-    said = benchmark.model_dump(mode="json", exclude_defaults=True)
-    command = said.pop("command", None)
+    fields = benchmark.model_dump(mode="json", exclude_defaults=True)
+    command = fields.pop("command", None)
     if command is not None:
-        said["command"] = redacted_line(command) if isinstance(command, str) else redacted_words(command)
-    return {"name": benchmark.title, "benchmark": redacted_fields(said)}
+        fields["command"] = redacted_line(command) if isinstance(command, str) else redacted_argv(command)
+    return {"name": benchmark.title, "benchmark": redacted_fields(fields)}
 
 
-def _words(command: str | list[str]) -> list[str]:
+def _argv(command: str | list[str]) -> list[str]:
     try:
         return shlex.split(command) if isinstance(command, str) else command
     except ValueError:  # a quotation that does not end: the shell will say so
         return str(command).split()
 
 
-def _is_launcher(word: str) -> bool:
-    return _LAUNCHERS.fullmatch(PurePath(word).name) is not None
+def _is_launcher(arg: str) -> bool:
+    return _LAUNCHERS.fullmatch(PurePath(arg).name) is not None
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    return re.sub(r"\{([A-Za-z_][\w-]*)\}", lambda match: values.get(match[1], match[0]), word)
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return re.sub(r"\{([A-Za-z_][\w-]*)\}", lambda match: values.get(match[1], match[0]), text)
 
 
 def _written(value: Any) -> str:
@@ -118,12 +120,12 @@ def _written(value: Any) -> str:
 
 
 def _mistakes(error: ValidationError) -> Iterator[str]:
-    for each in error.errors(include_url=False):
-        cause = each.get("ctx", {}).get("error")
+    for detail in error.errors(include_url=False):
+        cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, SectionError):
-            yield from (f"{written_path(found.path)} {found.text}".strip() for found in cause.mistakes)
-        elif each["type"] == "extra_forbidden":
-            yield f"{written_path(each['loc'])} is not a setting; there are {', '.join(Benchmark.model_fields)}"
+            yield from (f"{written_path(mistake.path)} {mistake.text}".strip() for mistake in cause.mistakes)
+        elif detail["type"] == "extra_forbidden":
+            yield f"{written_path(detail['loc'])} is not a setting; there are {', '.join(Benchmark.model_fields)}"
         else:
-            told = each["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-            yield f"{written_path(each['loc'])} {told}, got {as_written(each['input'])}"
+            message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            yield f"{written_path(detail['loc'])} {message}, got {as_written(detail['input'])}"

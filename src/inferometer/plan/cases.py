@@ -65,43 +65,43 @@ def _section(work: Work) -> type[Section]:
     return section
 
 
-def _with(said: Mapping[str, Any], path: str, value: Any, section: type[Section], where: str) -> dict[str, Any]:
+def _with(settings: Mapping[str, Any], path: str, value: Any, section: type[Section], where: str) -> dict[str, Any]:
     """With the value at a path, the first step of which is a setting and the others free keys."""
     first, *below = (str(step) for step in path_override(path, value, where).path)
     known = section.model_fields
     if first not in known:
         close = difflib.get_close_matches(first, known, n=1)
-        told = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
-        raise PlanError(f"{where}: {path} is not a setting; {told}")
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
+        raise PlanError(f"{where}: {path} is not a setting; {hint}")
     if not below:
-        return {**said, first: value}
-    there = said.get(first, known[first].default)
-    return {**said, first: _deep(dict(there) if isinstance(there, Mapping) else {}, below, value)}
+        return {**settings, first: value}
+    there = settings.get(first, known[first].default)
+    return {**settings, first: _deep(dict(there) if isinstance(there, Mapping) else {}, below, value)}
 
 
-def _deep(said: dict[str, Any], steps: list[str], value: Any) -> dict[str, Any]:
+def _deep(settings: dict[str, Any], steps: list[str], value: Any) -> dict[str, Any]:
     first, *below = steps
-    return {**said, first: _deep(said.get(first) or {}, below, value) if below else value}
+    return {**settings, first: _deep(settings.get(first) or {}, below, value) if below else value}
 
 
-def _validated(section: type[Section], said: Mapping[str, Any], where: str) -> Any:
+def _validated(section: type[Section], settings: Mapping[str, Any], where: str) -> Any:
     try:
-        return section.model_validate(dict(said))
+        return section.model_validate(dict(settings))
     except ValidationError as error:
-        raise PlanError([f"{where}: {text}" for text in _told(error, section)]) from None
+        raise PlanError([f"{where}: {text}" for text in _mistakes(error, section)]) from None
 
 
-def _told(error: ValidationError, section: type[Section]) -> Iterator[str]:
-    for each in error.errors(include_url=False):
-        cause, loc = each.get("ctx", {}).get("error"), each["loc"]
+def _mistakes(error: ValidationError, section: type[Section]) -> Iterator[str]:
+    for detail in error.errors(include_url=False):
+        cause, loc = detail.get("ctx", {}).get("error"), detail["loc"]
         if isinstance(cause, SectionError):
-            yield from (f"{written((*loc, *found.path))} {found.text}".strip() for found in cause.mistakes)
-        elif each["type"] == "extra_forbidden":
+            yield from (f"{written((*loc, *mistake.path))} {mistake.text}".strip() for mistake in cause.mistakes)
+        elif detail["type"] == "extra_forbidden":
             close = difflib.get_close_matches(str(loc[-1]), section.model_fields, n=1)
             yield f"{written(loc)} is not a setting" + (f"; did you mean {close[0]}?" if close else "")
         else:
-            said = each["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-            yield f"{written(loc)} {said}, got {as_written(each['input'])}"
+            message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+            yield f"{written(loc)} {message}, got {as_written(detail['input'])}"
 
 
 # -- cases -----------------------------------------------------------------------------------------------------------
@@ -135,12 +135,13 @@ class Case:
     parameters: Mapping[str, Any]
     work: Work
     plan: Any  # Plan, LatencyPlan, ThroughputPlan or Benchmark
-    said: Mapping[str, Any] = field(repr=False)  # the plan as it may be kept, without secrets
+    kept: Mapping[str, Any] = field(repr=False)  # the plan as it may be kept, without secrets
     stack: str = ""  # cases with the same one can share a server or an engine
     repeat: int = 1
     repeats: int = 1
     level: Level | None = None
     begun_as: str = ""  # its key before its level was known
+    vary_seed: bool = False  # every repeat has a seed of its own
 
     @property
     def waits(self) -> bool:
@@ -150,7 +151,17 @@ class Case:
     def settled(self, value: float) -> "Case":
         """Itself with its level known."""
         assert self.level is not None
-        return replace(self.level.make(value), repeat=self.repeat, repeats=self.repeats, begun_as=self.key)
+        return self.level.make(value).repeated(self.repeat, self.repeats, self.vary_seed, self.key)
+
+    def repeated(self, repeat: int, repeats: int, vary_seed: bool, begun_as: str = "") -> "Case":
+        """One of its repeats, with the seed that this one has."""
+        plan, kept = self.plan, self.kept
+        if vary_seed and isinstance(plan, Plan) and repeat > 1:
+            plan = plan.model_copy(update={"seed": plan.seed + repeat - 1})
+            kept = to_mapping(plan)
+        return replace(
+            self, plan=plan, kept=kept, repeat=repeat, repeats=repeats, vary_seed=vary_seed, begun_as=begun_as
+        )
 
     @property
     def name(self) -> str:
@@ -159,7 +170,7 @@ class Case:
     @property
     def key(self) -> str:
         """What makes it the same case after the experiment's file was edited: all that it does."""
-        return self.begun_as or digest([self.work, self.parameters, self.said, self.repeat])
+        return self.begun_as or digest([self.work, self.parameters, self.kept, self.repeat])
 
 
 def digest(value: Any) -> str:
@@ -171,18 +182,18 @@ def cases_of(experiment: Experiment, where: str = "experiment.yaml", most: int =
     """Every case in the order written, the last axis fastest, then the repeats; or every mistake in them at once."""
     maker = _Maker(experiment, where)
     _check_count(experiment, maker.classes, where, most)
-    found = list(_made(maker, _combined(experiment, maker.classes)))
-    if not found:
+    cases = list(_made(maker, _combined(experiment, maker.classes)))
+    if not cases:
         raise PlanError(f"{where}: exclude leaves no case")
-    _check_apart(found, where)
+    _check_apart(cases, where)
     repeats = range(1, experiment.repeats + 1)
-    return [replace(case, repeat=each, repeats=experiment.repeats) for case in found for each in repeats]
+    return [case.repeated(repeat, experiment.repeats, experiment.vary_seed) for case in cases for repeat in repeats]
 
 
 def _check_apart(cases: Sequence[Case], where: str) -> None:
     """What was measured is found again by the name of its case: two of one name would be taken for each other."""
     labels = Counter(case.label for case in cases)
-    twice = [f"{where}: case {label} is there {count} times" for label, count in labels.items() if count > 1]
+    twice = [f"{where}: case {label} appears {count} times" for label, count in labels.items() if count > 1]
     if twice:
         raise PlanError(twice, "to measure a case more than once: repeats: 2")
 
@@ -192,9 +203,9 @@ def _check_count(experiment: Experiment, classes: Sequence[str], where: str, mos
     sizes = [len(factor) for factor in _factors(experiment, classes)] + [experiment.repeats]
     count = math.prod(sizes)
     if count > most:
-        told = " x ".join(map(str, sizes))
-        text = f"{where}: makes {count:,} cases ({told}), at most {most:,} are done"
-        raise PlanError(text, f"leave out values, zip lists instead of multiplying them, or allow it: --most {count}")
+        product = " x ".join(map(str, sizes))
+        text = f"{where}: makes {count:,} cases ({product}), the maximum is {most:,}"
+        raise PlanError(text, f"remove values, zip lists instead of multiplying them, or allow it: --most {count}")
 
 
 # -- factors ---------------------------------------------------------------------------------------------------
@@ -247,7 +258,7 @@ class _Maker:
         if self.experiment.classes is None:
             return []
         mapping = self._base("plan", self.experiment.work[1])
-        names = [each.name for each in self.checked_plan(mapping).classes]
+        names = [traffic.name for traffic in self.checked_plan(mapping).classes]
         if len(names) < 2:
             text = f"{self.where}: classes: switch-off needs at least two traffic classes, the plan has {len(names)}"
             raise PlanError(text, "list them under traffic")
@@ -259,8 +270,8 @@ class _Maker:
     def case(self, parameters: Step, value: float | None = None) -> Case:
         """With the value of its level, where it has one and that is known."""
         named = self._named.get(parameters.get(CASE, ""))
-        work, said = (work_of(named) if named else None) or self.experiment.work
-        base = self._base(work, said)
+        work, source = (work_of(named) if named else None) or self.experiment.work
+        base = self._base(work, source)
         own = {path: setting for path, setting in parameters.items() if path not in (CASE, WITHOUT, LEVEL)}
         label = self.label(parameters)
         if work != "plan":
@@ -286,35 +297,37 @@ class _Maker:
         return Level(parameters[LEVEL], block, lambda value: self.case(parameters, value))
 
     def _other(self, work: Work, base: dict[str, Any], own: Step, parameters: Step, label: str) -> Case:
-        plan, said, on = checked(work, base, {**self.experiment.set, **own}, self.where)
-        return Case(label, parameters, work, plan, said, digest([work, on]) if on else "")
+        plan, kept, on = checked(work, base, {**self.experiment.set, **own}, self.where)
+        return Case(label, parameters, work, plan, kept, digest([work, on]) if on else "")
 
-    def _base(self, work: Work, said: str | dict[str, Any]) -> dict[str, Any]:
-        if isinstance(said, dict):
-            return said
+    def _base(self, work: Work, source: str | dict[str, Any]) -> dict[str, Any]:
+        if isinstance(source, dict):
+            return source
         if work == "benchmark":
-            return {"command": said}
-        if said not in self._opened:
-            self._opened[said] = self._read(said)
-        return self._opened[said]
+            return {"command": source}
+        if source not in self._opened:
+            self._opened[source] = self._read(source)
+        return self._opened[source]
 
     def _read(self, name: str) -> dict[str, Any]:
         """A plan by its file, beside the experiment or from here, or by its name."""
-        beside = Path(self.where).parent / name
+        sibling = Path(self.where).parent / name
         try:
-            return open_plan([str(beside) if beside.is_file() else name]).said
+            return open_plan([str(sibling) if sibling.is_file() else name]).mapping
         except OSError as error:  # a name that is too long
             raise PlanError(f"{self.where}: plan {name[:80]}: {(error.strerror or str(error)).lower()}") from None
         except PlanError as error:
-            is_missing = "there is no such file" in error.message
-            told = [f"{self.where}: plan {text}" for text in error.mistakes] if is_missing else error.mistakes
+            is_missing = "file not found" in error.message
+            mistakes = [f"{self.where}: plan {text}" for text in error.mistakes] if is_missing else error.mistakes
             hint = (
-                "name a file beside the experiment, or a profile of inferometer profiles" if is_missing else error.hint
+                "name a file in the experiment's folder, or a profile (inferometer profiles)"
+                if is_missing
+                else error.hint
             )
-            raise PlanError(told, hint) from None
+            raise PlanError(mistakes, hint) from None
 
-    def _overrides(self, said: Mapping[str, Any]) -> list[Override]:
-        return [path_override(path, value, f"{self.where}: {self._origin(path)}") for path, value in said.items()]
+    def _overrides(self, settings: Mapping[str, Any]) -> list[Override]:
+        return [path_override(path, value, f"{self.where}: {self._origin(path)}") for path, value in settings.items()]
 
     def located(self, text: str) -> str:
         """A mistake of a setting, `--set load.rat: load.rat is not ...`, with the part of the file that it is in."""
@@ -359,28 +372,28 @@ def _without(plan: dict[str, Any], name: str | None) -> dict[str, Any]:
     if name is None:
         return plan
     whole = short.inherited(short.long(plan))
-    return {**whole, "traffic": [each for each in whole["traffic"] if each["name"] != name]}
+    return {**whole, "traffic": [traffic for traffic in whole["traffic"] if traffic["name"] != name]}
 
 
 def _made(maker: _Maker, combinations: Iterator[Step]) -> Iterator[Case]:
     """All of them; a mistake that several have is said once, with the first that has it."""
     mistakes: dict[str, list[str]] = {}
-    found: list[Case] = []
+    cases: list[Case] = []
     hint = None
     for parameters in combinations:
         try:
-            found.append(maker.case(parameters))
+            cases.append(maker.case(parameters))
         except PlanError as error:
             hint = hint or error.hint
             for text in error.mistakes:
                 label = maker.label(parameters)
                 mistakes.setdefault(maker.located(text), []).append(label)
-    total = len(found) + len({label for labels in mistakes.values() for label in labels})
+    total = len(cases) + len({label for labels in mistakes.values() for label in labels})
     wrong = [_with_cases(text, labels, total) for text, labels in mistakes.items()]
     wrong += _of_exclude(maker)
     if wrong:
         raise PlanError(wrong, hint)
-    yield from found
+    yield from cases
 
 
 def _with_cases(text: str, labels: list[str], total: int) -> str:

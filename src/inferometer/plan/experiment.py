@@ -30,24 +30,24 @@ End = dict[str, Any] | Number
 
 
 class Levels(Section):
-    """Two ends and what lies between: guidellm's and inference-perf's sweeps, vLLM's workload explorer."""
+    """Load levels between two measured ends, like the sweeps of guidellm, inference-perf and vLLM's explorer."""
 
-    path: Literal["load.rate", "load.concurrency"] = Field("load.rate", description="what the levels are of")
-    low: End = Field(description="settings of a case that is done first, or a number")
-    high: End = Field(description="settings of a case that is done second, or a number")
-    count: Count = Field(ge=0, le=1000, description="levels beside these two cases")
+    path: Literal["load.rate", "load.concurrency"] = Field("load.rate", description="setting that the levels vary")
+    low: End = Field(description="lower end: settings of a case that is run first, or a number")
+    high: End = Field(description="upper end: settings of a case that is run second, or a number")
+    count: Count = Field(ge=0, le=1000, description="number of levels, without these two cases")
     spacing: Spacing = Field(
-        "linear", description="even steps, even factors, or steps that shrink by a factor towards the high end"
+        "linear", description="spacing: equal steps, equal factors, or steps that shrink towards the high end"
     )
-    ends: Ends = Field("high", description="which of the two is a level too")
+    ends: Ends = Field("high", description="which of the two ends is also a level")
     measure: str = Field(
-        "request_rate", description="of an end: answers per second of the whole run, or drain_rate p95"
+        "request_rate", description="measure of an end: request throughput of the whole run, or drain_rate p95"
     )
-    set: dict[str, Any] = Field({}, description="settings of all levels by their paths")
+    set: dict[str, Any] = Field({}, description="settings of all levels, by path")
 
     def disagreements(self) -> Iterator[Mistake]:
         if not isinstance(self.low, dict) and not isinstance(self.high, dict):
-            yield Mistake((), "has two known ends: nothing is to be found, write the values as an axis")
+            yield Mistake((), "has two known ends: write the values as an axis instead")
         if self.measure != "request_rate" and not DRAIN.fullmatch(self.measure):
             yield Mistake(("measure",), f"must be request_rate or drain_rate with a percentile, got {self.measure}")
         elif self.measure != "request_rate" and self.path != "load.rate":
@@ -125,66 +125,76 @@ Axes = dict[str, Values]
 
 
 class NamedCase(Section):
-    """A case by its name: what is set in it, or work of its own in place of the experiment's."""
+    """A named case: its settings, or its own plan or benchmark instead of the experiment's."""
 
     name: str = Field(min_length=1, description="unique in the experiment")
-    set: dict[str, Any] = Field({}, description="settings by their paths")
-    plan: str | dict[str, Any] | None = Field(None, description="a plan of its own: settings, a file or a profile")
+    set: dict[str, Any] = Field({}, description="settings, by path")
+    plan: str | dict[str, Any] | None = Field(None, description="its own plan: settings, a file or a profile")
     latency: dict[str, Any] | None = Field(None, description="batches through an engine in this process")
     throughput: dict[str, Any] | None = Field(None, description="a workload through an engine in this process")
-    benchmark: str | dict[str, Any] | None = Field(None, description="a command or function of one's own")
+    benchmark: str | dict[str, Any] | None = Field(None, description="your own command or function")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from _one_work(self)
 
 
 class Budget(Section):
-    """After what the experiment ends, whatever is left; it can be resumed with a larger one."""
+    """Limits after which the experiment stops early; it can be resumed with larger ones."""
 
-    time: Duration | None = Field(None, gt=0, description="for the whole: no case begins that would not fit any more")
-    failures: Count = Field(10, ge=1, description="so many failed cases end it")
+    time: Duration | None = Field(None, gt=0, description="time budget: no case starts that would exceed it")
+    failures: Count = Field(10, ge=1, description="stop after this number of failed cases")
 
 
 class ServerUse(Section):
-    """When a started server is ended and started again."""
+    """When a started server is restarted."""
 
     restart: Literal["when-changed", "each-case"] = Field(
-        "when-changed", description="only where a setting of the server changes, or before every case"
+        "when-changed", description="only if a server setting changes, or before every case"
     )
 
 
 class Experiment(Section):
     """Axes are multiplied with each other, with the zipped groups and with the named cases; every case is a run."""
 
-    name: str | None = Field(None, description="what people call it")
-    about: str | None = Field(None, description="what it is for")
-    plan: str | dict[str, Any] | None = Field(None, description="what each case does: settings, a file or a profile")
+    name: str | None = Field(None, description="name")
+    about: str | None = Field(None, description="purpose")
+    plan: str | dict[str, Any] | None = Field(None, description="plan of every case: settings, a file or a profile")
     latency: dict[str, Any] | None = Field(None, description="or: batches through an engine in this process")
     throughput: dict[str, Any] | None = Field(None, description="or: a workload through an engine in this process")
-    benchmark: str | dict[str, Any] | None = Field(None, description="or: a command or function of one's own")
-    set: dict[str, Any] = Field({}, description="settings of all cases by their paths, over those of the plan")
-    axes: Axes = Field({}, description="paths with the values that each takes, all with all")
+    benchmark: str | dict[str, Any] | None = Field(None, description="or: your own command or function")
+    set: dict[str, Any] = Field({}, description="settings of all cases, by path; they override the plan")
+    axes: Axes = Field({}, description="values by path; every combination is a case")
     zip: Annotated[list[Axes], one_or_several(Axes)] = Field(
-        [], description="groups of paths whose values go together, the first with the first"
+        [], description="groups of paths whose values are combined pairwise: first with first"
     )
-    cases: list[NamedCase] = Field([], description="cases by their names")
-    levels: Levels | None = Field(None, description="loads between two ends that are measured first")
+    cases: list[NamedCase] = Field([], description="named cases")
+    levels: Levels | None = Field(None, description="load levels between two ends that are measured first")
     classes: Literal["switch-off"] | None = Field(
         None, description="switch-off: all traffic classes together, then with each of them left out"
     )
     exclude: Annotated[list[dict[str, Any]], one_or_several(dict[str, Any])] = Field(
-        [], description="cases with all of these values are left out; `case` is the name of one"
+        [], description="cases to leave out, by values; `case` is the case name"
     )
-    repeats: Count = Field(1, ge=1, le=1_000_000, description="how often each case is done")
+    repeats: Count = Field(1, ge=1, le=1_000_000, description="runs per case")
+    vary_seed: bool = Field(
+        False, description="repeat k of every case has the plan's seed plus k - 1, so that repeats send different tapes"
+    )
+    baseline: str | None = Field(
+        None, description="named case that the others are compared with, repeat by repeat, with intervals"
+    )
+    time: Literal["real", "virtual"] = Field(
+        "real", description="virtual: cases are simulated (server simulator, or a fleet of it) and stored like runs"
+    )
     order: Order = Field(
-        "sequential", description="as written, at random, or to and fro so that a drift cancels (from 2 repeats on)"
+        "sequential",
+        description="as written, shuffled, or back and forth (ABBA) so that drift cancels (needs 2 repeats)",
     )
-    shuffle_seed: Count = Field(0, ge=0, description="of the order shuffled")
-    server: ServerUse = Field(ServerUse(), description="when it is restarted")
-    budget: Budget = Field(Budget(), description="when it is enough")
-    price_per_gpu_hour: Number | None = Field(None, gt=0, description="from which the cost of tokens follows")
+    shuffle_seed: Count = Field(0, ge=0, description="seed of the shuffled order")
+    server: ServerUse = Field(ServerUse(), description="when the server is restarted")
+    budget: Budget = Field(Budget(), description="time and failure budget")
+    price_per_gpu_hour: Number | None = Field(None, gt=0, description="hourly price, used for the cost of tokens")
     gpus: Count | None = Field(
-        None, ge=1, le=1_000_000, description="that the server uses; with a price and not said: 1"
+        None, ge=1, le=1_000_000, description="number of GPUs of the server; default with a price: 1"
     )
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -192,9 +202,12 @@ class Experiment(Section):
         yield from self._of_zip()
         yield from self._named_twice()
         if self.classes and not self.is_of("plan"):
-            yield Mistake(("classes",), "needs a plan: only that has traffic classes")
+            yield Mistake(("classes",), "needs a plan: only plans have traffic classes")
         if self.levels and not self.is_of("plan"):
-            yield Mistake(("levels",), "needs a plan: only that has a load")
+            yield Mistake(("levels",), "needs a plan: only plans have a load")
+        if self.baseline is not None and self.baseline not in (names := [case.name for case in self.cases]):
+            known = f"; there are {', '.join(names)}" if names else ", and the experiment has none"
+            yield Mistake(("baseline",), f"must be the name of a case, got {self.baseline}{known}")
 
     def is_of(self, work: Work) -> bool:
         return self.work[0] == work
@@ -208,8 +221,8 @@ class Experiment(Section):
         for at, group in enumerate(self.zip):
             lengths = {path: len(values) for path, values in group.items()}
             if len({*lengths.values()}) > 1:
-                told = ", ".join(f"{path} has {n}" for path, n in lengths.items())
-                yield Mistake(("zip", at), f"must have lists of one length: {told}")
+                text = ", ".join(f"{path} has {n}" for path, n in lengths.items())
+                yield Mistake(("zip", at), f"must have lists of one length: {text}")
 
     def _named_twice(self) -> Iterator[Mistake]:
         names: set[str] = set()
@@ -226,13 +239,13 @@ class Experiment(Section):
 
 
 def work_of(part: Experiment | NamedCase) -> tuple[Work, str | dict[str, Any]] | None:
-    return next(((name, said) for name in WORKS if (said := getattr(part, name)) is not None), None)
+    return next(((name, source) for name in WORKS if (source := getattr(part, name)) is not None), None)
 
 
 def _one_work(part: Experiment | NamedCase) -> Iterator[Mistake]:
-    said = [name for name in WORKS if getattr(part, name) is not None]
-    for name in said[1:]:
-        yield Mistake((name,), f"cannot be beside {said[0]}: a case does one or the other")
+    works = [name for name in WORKS if getattr(part, name) is not None]
+    for name in works[1:]:
+        yield Mistake((name,), f"cannot be combined with {works[0]}")
 
 
 def json_schema() -> dict[str, Any]:
@@ -242,16 +255,16 @@ def json_schema() -> dict[str, Any]:
 
 def to_yaml(experiment: Experiment) -> str:
     """What differs from the defaults, as text that reads back as the same; secrets are starred."""
-    said = _tidy(redacted_fields(experiment.model_dump(context=HUMAN, exclude_defaults=True)))
-    return yaml.dump(said, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+    mapping = _tidy(redacted_fields(experiment.model_dump(context=HUMAN, exclude_defaults=True)))
+    return yaml.dump(mapping, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def _tidy(value: Any) -> Any:
     """2.0 as 2, however deep."""
     if isinstance(value, dict):
-        return {name: _tidy(each) for name, each in value.items()}
+        return {name: _tidy(entry) for name, entry in value.items()}
     if isinstance(value, list):
-        return [_tidy(each) for each in value]
+        return [_tidy(entry) for entry in value]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
@@ -275,7 +288,7 @@ def experiment_from(
     try:
         made = Experiment.model_validate(changed)
     except ValidationError as error:
-        raise PlanError([*mistakes, *(f"{where}: {text}" for text in _told(error, changed))]) from None
+        raise PlanError([*mistakes, *(f"{where}: {text}" for text in _mistakes(error, changed))]) from None
     if mistakes:
         raise PlanError(mistakes)
     return made
@@ -285,11 +298,11 @@ def _changed(mapping: Mapping[str, Any], overrides: Sequence[str]) -> tuple[dict
     """With `repeats=3` and `budget.time=1h` as settings of its own, and all others as constants of its cases."""
     changed, mistakes = dict(mapping), []
     for text in overrides:
-        path, equals, said = text.partition("=")
+        path, equals, raw = text.partition("=")
         if not equals or not path.strip():
             mistakes.append(f"--set {text}: must be path=value, such as load.rate=5")
             continue
-        value, wrong = parse_yaml(said, f"--set {path}")
+        value, wrong = parse_yaml(raw, f"--set {path}")
         mistakes += wrong
         first, _, below = path.strip().partition(".")
         if first in _OWN or path.strip() == "server.restart":
@@ -304,15 +317,15 @@ def _put(there: Any, path: str, value: Any) -> Any:
     return value if not path else {**(there if isinstance(there, Mapping) else {}), path: value}
 
 
-def _told(error: ValidationError, said: Mapping[str, Any]) -> Iterator[str]:
+def _mistakes(error: ValidationError, mapping: Mapping[str, Any]) -> Iterator[str]:
     """Pydantic's errors in the words of a person."""
-    for each in error.errors(include_url=False):
-        loc = tuple(step for step in each["loc"] if step not in ("str", "dict[str,any]", "[key]"))
-        cause = each.get("ctx", {}).get("error")
+    for detail in error.errors(include_url=False):
+        loc = tuple(step for step in detail["loc"] if step not in ("str", "dict[str,any]", "[key]"))
+        cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, SectionError):
-            yield from (f"{written((*loc, *found.path))} {found.text}".strip() for found in cause.mistakes)
+            yield from (f"{written((*loc, *mistake.path))} {mistake.text}".strip() for mistake in cause.mistakes)
         else:
-            yield f"{written(loc)} {_text(each, loc)}".strip()
+            yield f"{written(loc)} {_text(detail, loc)}".strip()
 
 
 def _text(error: Any, loc: Sequence[str | int]) -> str:
@@ -325,8 +338,8 @@ def _text(error: Any, loc: Sequence[str | int]) -> str:
             return "must have at least one value"
         case "dict_type":
             return f"must be settings by name (name: value), got {as_written(error['input'])}"
-    said = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    return f"{said.replace(chr(39), '')}, got {as_written(error['input'])}"
+    message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return f"{message.replace(chr(39), '')}, got {as_written(error['input'])}"
 
 
 _SECTIONS: dict[str, type[Section]] = {"cases": NamedCase, "budget": Budget, "server": ServerUse, "levels": Levels}

@@ -4,6 +4,7 @@ The text of a `ValueError` here goes on where a path stopped: `load.rate` + ` mu
 """
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
@@ -56,7 +57,7 @@ class SectionError(ValueError):
 class Section(BaseModel):
     """A part of a plan: unknown keys are mistakes, and nothing changes after it was read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
     short_forms: ClassVar[list[dict[str, Any]]] = []  # JSON schemas of what may stand in place of the mapping
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -96,15 +97,15 @@ class Phrase(Section):
         raise NotImplementedError
 
     @classmethod
-    def checked(cls, said: dict[str, Any]) -> dict[str, Any]:
+    def checked(cls, parts: dict[str, Any]) -> dict[str, Any]:
         """The parts in terms of what they are about; those of a wrong type are left for pydantic to name."""
         raise NotImplementedError
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any) -> Any:
-        said = cls.split(value) if isinstance(value, str) else value
-        return cls.checked(said) if isinstance(said, dict) else said
+        parts = cls.split(value) if isinstance(value, str) else value
+        return cls.checked(parts) if isinstance(parts, dict) else parts
 
     @model_serializer(mode="wrap")
     def _write(self, plainly: SerializerFunctionWrapHandler, info: SerializationInfo) -> Any:
@@ -116,10 +117,10 @@ def _bounded(schema: JsonSchemaValue, metadata: list[Any]) -> JsonSchemaValue:
     is_number = schema.get("type") in ("number", "integer")
     whole = {name: value for name, value in schema.items() if is_number or name not in _BOUNDS}
     if is_number:
-        for each in metadata:
-            whole |= {name: getattr(each, key) for key, name in _BOUNDS.items() if hasattr(each, key)}
+        for entry in metadata:
+            whole |= {name: getattr(entry, key) for key, name in _BOUNDS.items() if hasattr(entry, key)}
     if "anyOf" in schema:
-        whole["anyOf"] = [_bounded(each, metadata) for each in schema["anyOf"]]
+        whole["anyOf"] = [_bounded(entry, metadata) for entry in schema["anyOf"]]
     return whole
 
 
@@ -133,12 +134,12 @@ def _read_by(parse: Callable[[str | float], float], must: str, most: float, most
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(must)
         try:
-            found = parse(value)
+            number = parse(value)
         except ValueError:
             raise ValueError(must) from None
-        if abs(found) > most:
+        if abs(number) > most:
             raise ValueError(f"must be at most {most_text}")
-        return found
+        return number
 
     return BeforeValidator(read)
 
@@ -163,7 +164,7 @@ def request_path(text: str) -> str:
     if not text.startswith("/"):
         raise ValueError("must start with /")
     if re.search(r"[^!-~]", text):
-        raise ValueError("must be written as in a URL, with %20 for a blank and without line breaks")
+        raise ValueError("must be URL-encoded, with %20 for a space and without line breaks")
     return text
 
 
@@ -174,7 +175,7 @@ def _header(value: Any) -> Any:
     if isinstance(text, str) and _CONTROL.search(text):
         raise ValueError("must be a single line")
     if isinstance(text, str) and not as_header(text):
-        raise ValueError("must be of Latin letters, digits and signs: a header has no place for others")
+        raise ValueError("must consist of Latin-1 characters: headers cannot have others")
     return text
 
 
@@ -183,9 +184,13 @@ def as_header(text: str) -> bool:
     return not _CONTROL.search(text) and not re.search(r"[^\x00-\xff]", text)
 
 
+def is_header_name(name: str) -> bool:
+    return re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) is not None
+
+
 def _header_name(name: Any) -> Any:
-    if isinstance(name, str) and not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name):
-        raise ValueError("is not a possible name of a header")
+    if isinstance(name, str) and not is_header_name(name):
+        raise ValueError("is not a valid header name")
     return name
 
 
@@ -239,3 +244,28 @@ Headers = dict[
     Annotated[str, BeforeValidator(_header_name)],
     Annotated[str, BeforeValidator(_header, json_schema_input_type=str | int | float | bool)],
 ]
+
+
+def plain_text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _argv(value: Any) -> Any:
+    """A command as one text is split as a shell would; a list is taken as it is, numbers as text."""
+    if isinstance(value, str):
+        try:
+            return shlex.split(value)
+        except ValueError as error:
+            raise ValueError(f"must be a command: {str(error).lower()}") from None
+    return [plain_text(arg) for arg in value] if isinstance(value, list) else value
+
+
+def _argument(text: str) -> str:
+    """A script behind `bash -c` has lines; no argument and no variable can hold a NUL."""
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+Argument = Annotated[str, AfterValidator(_argument)]
+Argv = Annotated[list[Argument], BeforeValidator(_argv, json_schema_input_type=str | list[str])]

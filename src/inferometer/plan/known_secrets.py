@@ -31,8 +31,8 @@ def redactor_of(
     sections: dict[str, Any] = {"target": target, "server": server}
     whole = plan or Plan.model_construct(**{name: section for name, section in sections.items() if section is not None})
     names = {whole.target.model, whole.server and whole.server.model}  # a header may repeat the model
-    found = {*more, *_of_plan(whole, environ), *of_environment(environ)}
-    return Redactor(_parts(each for each in found if each not in names))
+    secrets = {*more, *_of_plan(whole, environ), *of_environment(environ)}
+    return Redactor(_parts(secret for secret in secrets if secret not in names))
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def hiding(redactor: Redactor) -> Iterator[None]:
         error.hint = error.hint and redactor.hide(error.hint)
         error.args = (error.message,)
         if isinstance(error, PlanError):
-            error.mistakes = [redactor.hide(each) for each in error.mistakes]
+            error.mistakes = [redactor.hide(mistake) for mistake in error.mistakes]
         raise
 
 
@@ -100,7 +100,9 @@ def _of_url(text: str) -> Iterator[str]:
             user, password = parts.username, parts.password
         except ValueError:
             continue
-        yield from (each for value in (password or user, password and f"{user}:{password}") for each in _as_is(value))
+        yield from (
+            secret for value in (password or user, password and f"{user}:{password}") for secret in _as_is(value)
+        )
         for name, value in parse_qsl(parts.query):
             if is_secret(name) or looks_secret(value):
                 yield value

@@ -2,6 +2,7 @@
 p99 within 5%`."""
 
 import difflib
+import math
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
@@ -16,12 +17,13 @@ from inferometer.vocabulary import MEASURES, MeasureName, percent_written
 
 STATS = ("mean", "min", "max", "std")
 _LIMIT = re.compile(r"\s*([\w-]+)(?:[ .]+([\w.%]+))?\s*(<=|>=|<|>)\s*(.+?)\s*")
-_UNIT_WORD = re.compile(r"\s*(tokens?|tok|turns?|requests?|req)$")
+_UNIT_NAME = re.compile(r"\s*(tokens?|tok|turns?|requests?|req)$")
 _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?)")
 
 
 class Limit(Phrase):
-    """`measure stat < value`: the value in the measure's own unit (seconds, per second, share).
+    """`measure stat < value`: the text says the unit (500ms, 1%); a number as `value` is in the measure's own (seconds,
+    per second, share).
 
     Without a stat, a measure that each request has is limited for each request: what goodput counts.
     """
@@ -30,11 +32,11 @@ class Limit(Phrase):
         {"type": "string", "examples": ["ttft p99 < 500ms", "failure_rate < 1%", "output_rate > 2k/s"]}
     ]
 
-    measure: str = Field(description="what is limited", json_schema_extra={"enum": list(MEASURES)})
+    measure: str = Field(description="measure to limit", json_schema_extra={"enum": list(MEASURES)})
     stat: str | None = Field(None, description="p50, p99, p99.9, mean, min, max or std; none for a rate or share")
-    op: Literal["<", "<=", ">", ">="] = Field("<", description="how it is compared with the value")
+    op: Literal["<", "<=", ">", ">="] = Field("<", description="comparison with the value")
     value: Annotated[float, WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]})] = Field(
-        description="in the measure's unit"
+        description="value in the measure's unit"
     )
 
     @classmethod
@@ -46,15 +48,15 @@ class Limit(Phrase):
         return {"measure": measure, "stat": stat, "op": op, "value": value}
 
     @classmethod
-    def checked(cls, said: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(said.get("measure"), str):
-            return said
-        measure = measure_named(said["measure"])
-        checked = {**said, "measure": measure.name}
-        if isinstance(said.get("stat"), str):
-            checked["stat"] = stat_named(said["stat"], measure)
-        if "value" in said:
-            checked["value"] = _value(said["value"], measure)
+    def checked(cls, parts: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(parts.get("measure"), str):
+            return parts
+        measure = measure_named(parts["measure"])
+        checked = {**parts, "measure": measure.name}
+        if isinstance(parts.get("stat"), str):
+            checked["stat"] = stat_named(parts["stat"], measure)
+        if "value" in parts:
+            checked["value"] = _value(parts["value"], measure)
         return checked
 
     def __str__(self) -> str:
@@ -74,10 +76,10 @@ class Limit(Phrase):
                 return value >= self.value
 
 
-def measure_and_stat(said: Any) -> tuple[str, str | None] | None:
+def measure_and_stat(value: Any) -> tuple[str, str | None] | None:
     """What a limit, as it was written, is about; `None` where that cannot be told."""
     try:
-        limit = Limit.model_validate(said)
+        limit = Limit.model_validate(value)
     except ValueError:
         return None
     return limit.measure, limit.stat
@@ -97,7 +99,7 @@ def stat_named(text: str, measure: MeasureName) -> str:
     """A statistic of a measure as people write it."""
     stat = {"median": "p50", "avg": "mean", "average": "mean"}.get(text.lower(), text.lower())
     if measure.scalar:
-        raise ValueError(f"takes no {text}: {measure.name} is one number of a run")
+        raise ValueError(f"takes no {text}: {measure.name} is a single number per run")
     if stat in STATS:
         return stat
     quantile = _QUANTILE.fullmatch(stat)
@@ -110,10 +112,29 @@ def _value(value: Any, measure: MeasureName) -> float:
     parse, example = _READERS.get(measure.unit, (_plain_number, f"a number of {measure.unit}, such as 500 or 2k"))
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"must compare {measure.name} with {example}")
+    if isinstance(value, str) and (readings := _readings(value, measure.unit)):
+        raise ValueError(f"must say its unit: write {' or '.join(readings)}")
     try:
         return parse(value)
     except ValueError:
         raise ValueError(f"must compare {measure.name} with {example}") from None
+
+
+def _readings(text: str, unit: str) -> list[str]:
+    """What a text without a unit may mean, where that is more than one thing: nobody shall pass `ttft p99 < 500` for
+    500 s. A 0 needs no unit, and a number in the structured form is in the measure's own."""
+    text = text.strip()
+    try:
+        bare = float(text)
+    except ValueError:
+        return []
+    if not bare or not math.isfinite(bare):
+        return []
+    if unit == "s":
+        return [f"{text}ms", f"{text}s"]
+    if unit == "share" and bare > 0:
+        return [f"{text}%", percent_written(bare)] if bare <= 1 else [f"{text}%"]
+    return []
 
 
 def _share(value: str | float) -> float:
@@ -128,7 +149,7 @@ def _per_second(value: str | float) -> float:
 
 
 def _plain_number(value: str | float) -> float:
-    return vocabulary.number(_UNIT_WORD.sub("", value) if isinstance(value, str) else value)
+    return vocabulary.number(_UNIT_NAME.sub("", value) if isinstance(value, str) else value)
 
 
 _READERS: dict[str, tuple[Callable[[str | float], float], str]] = {
@@ -161,15 +182,15 @@ _PRECISION = re.compile(r"\s*([\w-]+)[ .]+([\w.%]+)\s+within\s+(.+?)\s*")
 
 
 class Precision(Phrase):
-    """`measure stat within share`: half of the interval's width, as a share of the value."""
+    """`measure stat within share`: half the width of the confidence interval, as a share of the value."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
         {"type": "string", "examples": ["ttft p99 within 5%", "tpot mean within 1%"]}
     ]
 
-    measure: str = Field(description="what is to be known", json_schema_extra={"enum": list(MEASURES)})
+    measure: str = Field(description="measure", json_schema_extra={"enum": list(MEASURES)})
     stat: str = Field("p50", description="p50, p99, p99.9 or mean")
-    within: float = Field(gt=0, le=1, description="how well, as a share of the value")
+    within: float = Field(gt=0, le=1, description="required precision, as a share of the value")
 
     @classmethod
     def split(cls, text: str) -> dict[str, Any]:
@@ -179,18 +200,18 @@ class Precision(Phrase):
         return dict(zip(("measure", "stat", "within"), match.groups(), strict=True))
 
     @classmethod
-    def checked(cls, said: dict[str, Any]) -> dict[str, Any]:
-        checked = dict(said)
-        if isinstance(said.get("measure"), str):
-            measure = measure_named(said["measure"])
+    def checked(cls, parts: dict[str, Any]) -> dict[str, Any]:
+        checked = dict(parts)
+        if isinstance(parts.get("measure"), str):
+            measure = measure_named(parts["measure"])
             if measure.scalar or measure.name.startswith("session_"):
                 raise ValueError(f"must name a measure that each request has, such as ttft or tpot, got {measure.name}")
             checked["measure"] = measure.name
-            checked["stat"] = stat_named(str(said.get("stat", "p50")), measure)
+            checked["stat"] = stat_named(str(parts.get("stat", "p50")), measure)
             if checked["stat"] != "mean" and checked["stat"][0] != "p":
-                raise ValueError(f"must be of a quantile or the mean: {said['stat']} has no interval")
-        if isinstance(said.get("within"), str):
-            checked["within"] = _relative(said["within"])
+                raise ValueError(f"must be of a quantile or the mean: {parts['stat']} has no interval")
+        if isinstance(parts.get("within"), str):
+            checked["within"] = _relative(parts["within"])
         return checked
 
     def __str__(self) -> str:

@@ -24,19 +24,19 @@ MOST_AT_ONCE = 1_000_000
 MOST_CV = 100  # gaps that vary more are a handful of arrivals and then none
 AT_MOST_S = 600.0  # for a precision that may never be reached
 _EXTENT: list[dict[str, Any]] = [
-    {"type": "integer", "minimum": 0, "description": "so many requests"},
-    {**DURATION_TEXT, "description": "so long (60s), or so many requests (2k)"},
+    {"type": "integer", "minimum": 0, "description": "number of requests"},
+    {**DURATION_TEXT, "description": "a duration (60s), or a number of requests (2k)"},
 ]
 
 
 class Stage(Section):
-    """A stretch of load: a rate (or a ramp from one to another) or a concurrency, for a time."""
+    """A stage of load: a rate (or a ramp between two rates) or a concurrency, for a duration."""
 
-    duration: Duration = Field(gt=0, description="how long it lasts")
+    duration: Duration = Field(gt=0, description="duration of the stage")
     rate: Number | None = Field(None, ge=0, le=MOST_PER_S, description="requests (sessions) per second; 0 is a pause")
     to: Number | None = Field(None, ge=0, le=MOST_PER_S, description="rate at the end: a linear ramp")
     concurrency: Count | None = Field(None, ge=1, le=MOST_AT_ONCE, description="closed loop: requests in flight")
-    process: Literal["constant", "poisson", "gamma"] = Field("poisson", description="how arrivals are spaced")
+    process: Literal["constant", "poisson", "gamma"] = Field("poisson", description="arrival process")
     cv: Number = Field(1.0, gt=0, le=MOST_CV, description="coefficient of variation of gamma gaps")
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -52,25 +52,25 @@ class Load(Section):
     """When requests are sent. Without a type: `rate` is Poisson, `concurrency` a closed loop."""
 
     type: Literal["constant", "poisson", "gamma", "ramp", "concurrency", "stages", "replay"] = Field(
-        "concurrency", description="when requests are sent; not needed where another field tells"
+        "concurrency", description="type of load; not needed if another field implies it"
     )
     rate: Number | None = Field(None, gt=0, le=MOST_PER_S, description="requests (sessions) per second")
     to: Number | None = Field(None, ge=0, le=MOST_PER_S, description="for a ramp: the rate at its end")
     tokens_per_s: Number | None = Field(
-        None, gt=0, description="input and output tokens per second, from which the rate follows"
+        None, gt=0, description="input and output tokens per second; determines the rate"
     )
     cv: Number = Field(
         1.0, gt=0, le=MOST_CV, description="for gamma: coefficient of variation of the gaps; 1 is Poisson"
     )
     concurrency: Count | None = Field(None, ge=1, le=MOST_AT_ONCE, description="closed loop: requests in flight")
     max_concurrency: Count | None = Field(
-        None, ge=1, le=MOST_AT_ONCE, description="open loop: cap; arrivals wait, none is dropped"
+        None, ge=1, le=MOST_AT_ONCE, description="open loop: maximum in flight; arrivals wait, none is dropped"
     )
     sessions_at_once: Count | None = Field(
-        None, ge=1, le=MOST_AT_ONCE, description="cap on sessions under way; others wait"
+        None, ge=1, le=MOST_AT_ONCE, description="maximum number of concurrent sessions; others wait"
     )
-    speed: Number = Field(1.0, gt=0, le=MOST_PER_S, description="for replay: how many times as fast as recorded")
-    stages: list[Stage] = Field([], description="one after the other, each with a summary of its own")
+    speed: Number = Field(1.0, gt=0, le=MOST_PER_S, description="for replay: speed-up over the recording")
+    stages: list[Stage] = Field([], description="stages, one after another, each with its own summary")
 
     @model_validator(mode="before")
     @classmethod
@@ -135,21 +135,23 @@ def _way_out(kind: str, name: str) -> str:
 
 
 class Stop(Section):
-    """When the run ends: whatever comes first. With nothing said: after 400 requests, or with the stages."""
+    """When the run ends: whichever comes first. Default: after 400 requests, or with the last stage."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
 
-    requests: Requests | None = Field(None, ge=1, description="send so many, warm-up apart")
+    requests: Requests | None = Field(None, ge=1, description="number of requests, without warm-up")
     minutes: Number | None = Field(
-        None, gt=0, le=MOST_S / 60, description="send as many as the rate makes in so many minutes"
+        None, gt=0, le=MOST_S / 60, description="number of requests as minutes at the given rate"
     )
-    duration: Duration | None = Field(None, gt=0, description="send for so long, warm-up apart")
-    sessions: Requests | None = Field(None, ge=1, description="start so many sessions, warm-up apart")
-    errors: Count | None = Field(None, ge=1, description="end after so many failed requests")
-    precision: Precision | None = Field(None, description="end when a number is known so well: ttft p99 within 5%")
-    at_most: Duration | None = Field(None, gt=0, description="end a precision that is not reached; 10min if not said")
-    lost: bool = Field(False, description="end as soon as a limit is certainly missed")
-    drain: Duration = Field(30.0, ge=0, description="how long to wait for answers after the last was sent")
+    duration: Duration | None = Field(None, gt=0, description="duration of the load, without warm-up")
+    sessions: Requests | None = Field(None, ge=1, description="number of sessions, without warm-up")
+    errors: Count | None = Field(None, ge=1, description="stop early after this number of failed requests")
+    precision: Precision | None = Field(None, description="stop when a number is precise enough: ttft p99 within 5%")
+    at_most: Duration | None = Field(
+        None, gt=0, description="maximum duration if the precision is not reached; default 10min"
+    )
+    lost: bool = Field(False, description="stop early as soon as a limit is certainly missed")
+    drain: Duration = Field(30.0, ge=0, description="how long to wait for answers after the last request was sent")
 
     @model_validator(mode="before")
     @classmethod
@@ -158,7 +160,7 @@ class Stop(Section):
 
     def disagreements(self) -> Iterator[Mistake]:
         if self.at_most is not None and self.precision is None:
-            yield Mistake(("at_most",), "belongs to a precision; duration ends any other run")
+            yield Mistake(("at_most",), "needs a precision; other runs use duration")
         if self.precision is not None and self.duration not in (None, self.longest):
             yield Mistake(("duration",), "must be left out: a precision is ended by at_most")
 
@@ -167,14 +169,14 @@ class Stop(Section):
         """How long a precision may take."""
         return None if self.precision is None else self.at_most or AT_MOST_S
 
-    def ending(self, load: Load) -> Self:
-        """Itself, with an end where nothing else ends the load."""
+    def ending(self, load: Load, finite: bool = False) -> Self:
+        """Itself, with an end where nothing else ends the load; a finite workload ends it by itself."""
         if self.precision is not None:
             return self.model_copy(update={"duration": self.longest})
         if self.minutes is not None and load.rate is not None:
             return self.model_copy(update={"requests": max(1, round(self.minutes * 60 * load.rate))})
         endless = self.requests is None and self.duration is None and self.sessions is None
-        if not endless or load.type in ("stages", "replay"):
+        if not endless or finite or load.type in ("stages", "replay"):
             return self
         return self.model_copy(update={"requests": DEFAULT_REQUESTS})
 
@@ -184,13 +186,13 @@ class Stop(Section):
 
 
 class Warmup(Section):
-    """The first part of the load: recorded like the rest, left out of the window."""
+    """The first part of the load, which is recorded but not measured."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = _EXTENT
 
-    requests: Requests = Field(0, ge=0, description="so many requests")
-    duration: Duration = Field(0.0, ge=0, description="so long")
-    tape: bool = Field(False, description="send all that is measured once before, so that caches hold it")
+    requests: Requests = Field(0, ge=0, description="number of requests")
+    duration: Duration = Field(0.0, ge=0, description="duration")
+    tape: bool = Field(False, description="send all measured requests once before, to fill caches")
 
     @model_validator(mode="before")
     @classmethod

@@ -21,6 +21,7 @@ from inferometer.plan.fields import (
 )
 from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
+from inferometer.plan.place import PlaceName, RaySettings, Workers
 from inferometer.plan.server import Server
 from inferometer.plan.target import Api, Bounds, Observe, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
@@ -51,7 +52,6 @@ __all__ = [
 ]
 
 
-MOST_WORKERS = 10_000
 OutputFormat = Literal[
     "json",
     "csv",
@@ -62,6 +62,7 @@ OutputFormat = Literal[
     "ci-bench",
     "nm-vllm",
     "ray-sweep",
+    "ray-routing",
     "inferx",
     "pytorch-hud",
     "openmetrics",
@@ -70,14 +71,14 @@ OutputFormat = Literal[
 
 
 class Sampling(Section):
-    """How the model is asked to choose its tokens."""
+    """Sampling parameters of the requests."""
 
-    ignore_eos: bool | None = Field(None, description="default: on where a length is asked")
-    min_tokens: Tokens | None = Field(None, ge=0, description="no end before so many tokens")
-    temperature: Number | None = Field(None, ge=0, le=1000, description="0 takes the likeliest token")
-    top_p: Number | None = Field(None, gt=0, le=1, description="share of probability that is drawn from")
-    stop: Annotated[list[str], one_or_several(str)] | None = Field(None, description="texts that end the answer")
-    extra: dict[str, Any] = Field({}, description="any other fields of the body", repr=False)
+    ignore_eos: bool | None = Field(None, description="default: on if an output length is requested")
+    min_tokens: Tokens | None = Field(None, ge=0, description="minimum number of output tokens")
+    temperature: Number | None = Field(None, ge=0, le=1000, description="sampling temperature; 0 means greedy")
+    top_p: Number | None = Field(None, gt=0, le=1, description="nucleus sampling: cumulative probability")
+    stop: Annotated[list[str], one_or_several(str)] | None = Field(None, description="stop sequences")
+    extra: dict[str, Any] = Field({}, description="other fields of the request body", repr=False)
 
     def disagreements(self) -> Iterator[Mistake]:
         if not _is_finite(self.extra):
@@ -86,34 +87,34 @@ class Sampling(Section):
 
 def _is_finite(value: Any) -> bool:
     if isinstance(value, dict | list):
-        return all(_is_finite(each) for each in (value.values() if isinstance(value, dict) else value))
+        return all(_is_finite(entry) for entry in (value.values() if isinstance(value, dict) else value))
     return not isinstance(value, float) or math.isfinite(value)
 
 
 class Output(Section):
-    """A file that is written when the run ends."""
+    """A file to write at the end of the run."""
 
-    format: OutputFormat = Field(description="how it is written: a format of `inferometer export`, some are folders")
+    format: OutputFormat = Field(description="a format of `inferometer export`; some are folders")
     path: str = Field(min_length=1, description="where")
 
 
 class Save(Section):
-    """What is kept beside the numbers; texts are not, unless asked."""
+    """Texts to store with the run; by default none."""
 
-    prompts: bool = Field(False, description="keep what was sent")
-    answers: bool = Field(False, description="keep what came back")
+    prompts: bool = Field(False, description="store the prompts")
+    answers: bool = Field(False, description="store the generated text")
 
 
 class Traffic(Section):
-    """One class of requests: what is sent, when, and what is expected of it."""
+    """A traffic class: its workload, load, stop rule and limits."""
 
     name: str = Field("default", min_length=1, description="unique in the plan")
-    workload: Workload = Field(Synthetic(), description="what to send")
-    load: Load = Field(Load(type="concurrency", concurrency=8), description="when to send it")
-    sampling: Sampling = Field(Sampling(), description="how tokens are chosen")
-    stop: Stop = Field(Stop(), description="when it ends")
-    limits: Annotated[list[Limit], one_or_several(Limit)] = Field([], description="what is expected of it")
-    headers: Headers = Field({}, description="sent with its requests, beside the target's", repr=False)
+    workload: Workload = Field(Synthetic(), description="workload: what to send")
+    load: Load = Field(Load(type="concurrency", concurrency=8), description="load: when to send")
+    sampling: Sampling = Field(Sampling(), description="sampling parameters")
+    stop: Stop = Field(Stop(), description="stop rule")
+    limits: Annotated[list[Limit], one_or_several(Limit)] = Field([], description="limits of this class")
+    headers: Headers = Field({}, description="additional headers of its requests", repr=False)
 
     @property
     def draw(self) -> int:
@@ -133,25 +134,29 @@ class Plan(Section):
     """What to do. `workload`, `load`, `sampling`, `stop` and `limits` at the top are the short form of one
     traffic class; several are listed under `traffic`, each inheriting what it does not say."""
 
-    name: str | None = Field(None, description="what people call it")
-    about: str | None = Field(None, description="what it is for, and why it is as it is")
-    target: Target = Field(Target(), description="what is measured")
+    name: str | None = Field(None, description="name, shown in lists and reports")
+    about: str | None = Field(None, description="purpose of the plan")
+    target: Target = Field(Target(), description="target: the endpoint to measure")
     server: Server | None = Field(None, description="a server to start for the run")
-    workload: Workload = Field(Synthetic(), description="what to send")
-    load: Load = Field(Load(type="concurrency", concurrency=8), description="when to send it")
-    sampling: Sampling = Field(Sampling(), description="how tokens are chosen")
-    stop: Stop = Field(Stop(), description="when the run ends")
-    warmup: Warmup = Field(Warmup(), description="what is left out of the window at first")
-    limits: Annotated[list[Limit], one_or_several(Limit)] = Field([], description="what is expected of the target")
+    workload: Workload = Field(Synthetic(), description="workload: what to send")
+    load: Load = Field(Load(type="concurrency", concurrency=8), description="load: when to send")
+    sampling: Sampling = Field(Sampling(), description="sampling parameters")
+    stop: Stop = Field(Stop(), description="stop rule")
+    warmup: Warmup = Field(Warmup(), description="warm-up, not measured")
+    limits: Annotated[list[Limit], one_or_several(Limit)] = Field([], description="limits that the target must meet")
     traffic: Annotated[list[Traffic], one_or_several(Traffic)] = Field(
-        [], description="several classes of requests at once"
+        [], description="traffic classes that run at the same time"
     )
     outputs: Annotated[list[Output], one_or_several(Output)] = Field([], description="files written when the run ends")
-    save: Save = Field(Save(), description="texts to keep")
-    observe: Observe = Field(Observe(), description="what is sampled beside the load")
+    save: Save = Field(Save(), description="texts to store")
+    observe: Observe = Field(Observe(), description="telemetry sampled during the load")
     seed: Count = Field(0, ge=0, description="the same seed sends the same requests at the same times")
-    workers: Count = Field(1, ge=1, le=MOST_WORKERS, description="processes that share the load")
-    confidence: Number = Field(0.95, gt=0.5, lt=1, description="of the intervals")
+    workers: Workers = Field(
+        1, description="number of load generator processes; auto: as the calibration of this machine demands"
+    )
+    place: PlaceName = Field("local", description="where the workers run: on this machine, or on a Ray cluster")
+    ray: RaySettings = Field(RaySettings(), description="the Ray cluster, with place: ray")
+    confidence: Number = Field(0.95, gt=0.5, lt=1, description="confidence level of the intervals")
 
     @model_validator(mode="before")
     @classmethod
@@ -173,14 +178,14 @@ class Plan(Section):
         if self.traffic:
             return self.traffic
         parts = {name: getattr(self, name) for name in short.INHERITED}
-        return [Traffic(**parts)]
+        return [Traffic.model_construct(**parts)]  # all of it was checked as part of the plan
 
     def disagreements(self) -> Iterator[Mistake]:
-        names = Counter(each.name for each in self.traffic)
-        for at, each in enumerate(self.traffic):
-            if names[each.name] > 1:
+        names = Counter(traffic.name for traffic in self.traffic)
+        for at, traffic in enumerate(self.traffic):
+            if names[traffic.name] > 1:
                 yield Mistake(("traffic", at, "name"), "must be unique in the plan")
-            yield from (replace(found, path=("traffic", at, *found.path)) for found in _of_sharing(each, self))
+            yield from (replace(mistake, path=("traffic", at, *mistake.path)) for mistake in _of_sharing(traffic, self))
         if not self.traffic:
             yield from _of_class(self)
             yield from _of_sharing(self, self)
@@ -189,6 +194,8 @@ class Plan(Section):
         if self.warmup.tape and _tape(self) is None:
             text = "needs an end by sessions (or by requests of one turn each), the same in every traffic class"
             yield Mistake(("warmup", "tape"), text, ("warmup", "stop"))
+        if self.place != "ray" and self.ray != RaySettings():
+            yield Mistake(("ray",), "needs place: ray (--on ray)", ("place", "ray"))
         paths = Counter(output.path for output in self.outputs)
         for at, output in enumerate(self.outputs):
             if paths[output.path] > 1:
@@ -207,15 +214,15 @@ def _settle(part: Traffic | Plan) -> None:
     """Write out what follows from the rest: the rate of tokens per second, the requests of minutes, the end."""
     load = part.load.at_rate(part.workload.mean_input, part.workload.mean_output)
     object.__setattr__(part, "load", load)  # frozen, but still being made
-    object.__setattr__(part, "stop", part.stop.ending(load))
+    object.__setattr__(part, "stop", part.stop.ending(load, part.workload.is_finite))
 
 
 def _of_class(part: Traffic | Plan) -> Iterator[Mistake]:
     yield from _of_tokens_per_s(part)
     if part.load.type == "ramp" and part.stop.duration is None:
         yield Mistake(("stop", "duration"), "is missing: a ramp needs to know how long it lasts", ("load", "stop"))
-    asked = part.workload.asked_output
-    least, most = part.sampling.min_tokens, None if asked is None else asked.most
+    requested = part.workload.requested_output
+    least, most = part.sampling.min_tokens, None if requested is None else requested.most
     if least is not None and most is not None and least > most:
         yield Mistake(
             ("sampling", "min_tokens"),
@@ -229,16 +236,16 @@ def _of_tokens_per_s(part: Traffic | Plan) -> Iterator[Mistake]:
     if load.tokens_per_s is not None:
         settled = load.at_rate(part.workload.mean_input, part.workload.mean_output)
         if settled.rate is None:
-            text = "needs lengths that the plan tells: workload.input_tokens and workload.output_tokens, or give a rate"
+            text = "needs lengths in the plan: workload.input_tokens and workload.output_tokens, or give a rate"
             yield Mistake(("load", "tokens_per_s"), text, ("load", "workload"))
         elif load.rate is not None and load.rate != settled.rate:
-            text = f"must be left out, or be what tokens_per_s makes: {settled.rate:g}, got {load.rate:g}"
+            text = f"must be omitted, or match tokens_per_s: {settled.rate:g}, got {load.rate:g}"
             yield Mistake(("load", "rate"), text, ("load", "workload"))
         load = settled
     if stop.minutes is not None and load.type not in short.RATE_TYPES:
         yield Mistake(("stop", "minutes"), f"counts requests of a rate, but load is {load.type}", ("load", "stop"))
     elif stop.minutes is not None and stop.requests not in (None, stop.ending(load).requests):
-        text = f"must be left out, or be what minutes make: {stop.ending(load).requests}, got {stop.requests}"
+        text = f"must be omitted, or match minutes: {stop.ending(load).requests}, got {stop.requests}"
         yield Mistake(("stop", "requests"), text, ("load", "stop"))
     if load.type == "replay" and not isinstance(part.workload, TraceFile):
         text = f"must not be replay: a workload of type {part.workload.type} has no recorded times"

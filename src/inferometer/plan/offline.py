@@ -41,6 +41,7 @@ class EngineChoice:
     detokenize: bool = True
     profile: str | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class LatencyPlan:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputPlan:
-    """A whole workload at once. `workload` is that of a plan, as it is written there."""
+    """Throughput of a whole workload submitted at once. `workload` is that of a plan, as it is written there."""
 
     on: EngineChoice
     workload: Mapping[str, Any]
@@ -94,31 +95,39 @@ class ThroughputPlan:
 
 def written(plan: LatencyPlan | ThroughputPlan) -> dict[str, Any]:
     """The plan as it is kept with the run: plain data, without secrets and without what changes no number."""
-    said: dict[str, Any] = asdict(plan)
-    on = said.pop("on")
+    fields: dict[str, Any] = asdict(plan)
+    on = fields.pop("on")
     usual = {"n": 1, "beam_search": False, "detokenize": True}
     drawn = {name: on[name] for name, value in usual.items() if on[name] != value}
     engine = {"type": on["engine"]} | ({"args": redacted_fields(on["args"])} if on["args"] else {})
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    engine |= {"env": redacted_fields(on["env"])} if on["env"] else {}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
     return {"engine": engine, "model": on["model"], **drawn, **plain, "seed": on["seed"]}
 
 
 def reread(kept: Mapping[str, Any]) -> LatencyPlan | ThroughputPlan:
     """The plan of a run that was kept, to do it once more."""
-    said = dict(kept)
-    engine = said.pop("engine")
-    drawn = {name: said.pop(name) for name in ("n", "beam_search", "detokenize") if name in said}
-    on = EngineChoice(engine["type"], said.pop("model"), said.pop("seed"), **drawn, args=engine.get("args", {}))
-    if "workload" in said:
-        return ThroughputPlan(on, **said)
-    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    fields = dict(kept)
+    engine = fields.pop("engine")
+    drawn = {name: fields.pop(name) for name in ("n", "beam_search", "detokenize") if name in fields}
+    on = EngineChoice(
+        engine["type"],
+        fields.pop("model"),
+        fields.pop("seed"),
+        **drawn,
+        args=engine.get("args", {}),
+        env=engine.get("env", {}),
+    )
+    if "workload" in fields:
+        return ThroughputPlan(on, **fields)
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     return LatencyPlan(on, **plain)
 
 
 def sizes(text: str, flag: str) -> tuple[int, ...]:
     """`8`, `1,2,4`, `1-8`, `1-64:8` (every eighth, the first included), `2k`; several of these with commas."""
-    found = [size for part in str(text).split(",") for size in _part(part, flag)]
-    return tuple(dict.fromkeys(found))
+    values = [size for part in str(text).split(",") for size in _part(part, flag)]
+    return tuple(dict.fromkeys(values))
 
 
 def _part(text: str, flag: str) -> Sequence[int]:
@@ -135,12 +144,12 @@ def _part(text: str, flag: str) -> Sequence[int]:
     return _at_least_1(range(first, last + 1, step), flag, text)
 
 
-def _at_least_1(found: Sequence[int], flag: str, text: str) -> Sequence[int]:
-    if found[0] < 1:
+def _at_least_1(values: Sequence[int], flag: str, text: str) -> Sequence[int]:
+    if values[0] < 1:
         raise PlanError(f"{flag}: must be at least 1, got {text.strip()}")
-    if len(found) > MOST_SIZES:
-        raise PlanError(f"{flag}: must be at most {MOST_SIZES} sizes, got {len(found)} by {text.strip()}")
-    return found
+    if len(values) > MOST_SIZES:
+        raise PlanError(f"{flag}: must be at most {MOST_SIZES} sizes, got {len(values)} by {text.strip()}")
+    return values
 
 
 def bs_range(start: int | None, end: int | None, step: int | None) -> tuple[int, ...] | None:
@@ -161,26 +170,26 @@ def bs_range(start: int | None, end: int | None, step: int | None) -> tuple[int,
 def settings(pairs: tuple[str, ...], flag: str = "--args") -> dict[str, Any]:
     """`key=value` as YAML reads the value, `outer.inner=value` for what is inside another; dashes in a key are
     underscores, as on an engine's own command line."""
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         *outer, last = name.strip().lstrip("-").replace("-", "_").split(".")
         if not equals or not all((*outer, last)):
             raise PlanError(f"{flag}: must be key=value, such as max_model_len=4096, got {pair}")
-        at = found
+        at = nested
         for step in outer:
             at = at.setdefault(step, {})
             if not isinstance(at, dict):
                 raise PlanError(f"{flag} {name}: {step} has nothing inside it")
         at[last] = parse_yaml(value, f"{flag} {name}")[0]
-    return found
+    return nested
 
 
 def check_context(plan: LatencyPlan, room: int | None, whose: str) -> None:
     """Nothing is shortened: what the model's context cannot hold is a mistake of the plan."""
     if room is not None and plan.longest > room:
         longest = f"{max(plan.input_lens)} + {max(plan.output_lens)}"
-        hint = "ask for fewer, or give the engine a longer context: --args max_model_len=N"
+        hint = "request fewer tokens, or give the engine a longer context: --args max_model_len=N"
         raise PlanError(f"--input-len + --output-len: must be at most {room}, {whose}, got {longest}", hint)
 
 
@@ -229,23 +238,24 @@ class EngineCase(Section):
     """Which engine, and how it is started."""
 
     engine: str = Field("simulator", description="vllm, transformers or simulator")
-    model: str | None = Field(None, description="its name or folder; the simulator needs none")
-    args: dict[str, Any] = Field({}, description="settings of the engine's own")
-    seed: Count = Field(0, ge=0, description="the same seed makes the same prompts")
-    n: Count = Field(1, ge=1, description="answers to each prompt")
+    model: str | None = Field(None, description="model name or folder; not needed for the simulator")
+    args: dict[str, Any] = Field({}, description="settings of the engine")
+    env: dict[str, str] = Field({}, description="environment variables of the engine")
+    seed: Count = Field(0, ge=0, description="random seed; the same seed gives the same prompts")
+    n: Count = Field(1, ge=1, description="sequences per prompt")
 
     def choice(self) -> EngineChoice:
-        return EngineChoice(self.engine, self.model, self.seed, self.n, args=self.args)
+        return EngineChoice(self.engine, self.model, self.seed, self.n, args=self.args, env=self.env)
 
 
 class Latency(EngineCase):
-    """Batches of one size, again and again."""
+    """Latency of repeated batches of one size."""
 
-    batch_size: Sizes = Field([1], description="prompts at once: 8, or several as 1-8")
-    input_len: Sizes = Field([512], description="tokens of each prompt")
-    output_len: Sizes = Field([128], description="tokens of each answer")
-    iters: Count = Field(30, ge=1, description="batches measured")
-    warmup: Count = Field(10, ge=0, description="batches before them")
+    batch_size: Sizes = Field([1], description="batch size: 8, or several as 1-8")
+    input_len: Sizes = Field([512], description="input tokens per prompt")
+    output_len: Sizes = Field([128], description="output tokens per prompt")
+    iters: Count = Field(30, ge=1, description="measured iterations")
+    warmup: Count = Field(10, ge=0, description="warm-up iterations")
 
     def planned(self) -> LatencyPlan:
         lens = tuple(self.input_len), tuple(self.output_len)
@@ -253,15 +263,15 @@ class Latency(EngineCase):
 
 
 class Throughput(EngineCase):
-    """A whole workload at once."""
+    """Throughput of a whole workload submitted at once."""
 
     workload: dict[str, Any] = Field(
         {"type": "synthetic", "prompt_as": "token_ids", "input_tokens": 512, "output_tokens": 128},
         description="as in a plan",
     )
-    num_prompts: Count = Field(1000, ge=1, description="how many, all at once")
-    warmup: Count = Field(8, ge=0, description="prompts before them")
-    passes: Count = Field(1, ge=1, description="how often; several give an interval")
+    num_prompts: Count = Field(1000, ge=1, description="number of prompts, submitted all at once")
+    warmup: Count = Field(8, ge=0, description="number of warm-up prompts")
+    passes: Count = Field(1, ge=1, description="number of repeats; several give a confidence interval")
 
     def planned(self) -> ThroughputPlan:
         return ThroughputPlan(self.choice(), self.workload, self.num_prompts, self.warmup, self.passes)

@@ -4,24 +4,25 @@ name, or another tool's command line."""
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.plan.foreign.found import Foreign, IsExperiment
+from inferometer.plan.foreign.account import Entry
+from inferometer.plan.foreign.common import Foreign, IsExperiment
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import Flags
 from inferometer.plan.profiles import find_profile, hint_of, profiles
-from inferometer.plan.reading import file_text, plan_from, read_mapping
+from inferometer.plan.reading import file_text, mapping_in, plan_from, read_mapping, stdin_text
 
-FILES = (".yaml", ".yml", ".json", ".in")
+FILES = (".yaml", ".yml", ".json", ".in", ".txt")
 _OF_EXPERIMENTS = {"plan", "axes", "zip", "cases", "levels", "latency", "throughput", "benchmark"}
 _OF_PLANS = {"workload", "load", "traffic", "target", "stop", "sampling", "limits"}
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PlanSource:
     """What a plan says before it is checked, where it stands, and whose it was; notes are for a person to read."""
 
     mapping: dict[str, Any]
@@ -29,6 +30,7 @@ class Said:
     tool: str | None = None  # another tool's name, `None` for a plan of ours
     notes: list[str] = field(default_factory=list)
     twice: list[str] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)  # of the other tool's source
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +40,22 @@ class Opened:
     plan: Plan
     tool: str | None
     notes: list[str]
-    said: dict[str, Any] = field(default_factory=dict)  # before our own flags changed it
+    mapping: dict[str, Any] = field(default_factory=dict)  # before our own flags changed it
 
 
 def open_plan(
-    words: Sequence[str],
+    argv: Sequence[str],
     overrides: Iterable[str] = (),
     flags: Flags | None = None,
     changes: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> Opened:
     """The plan that the words mean; `changes` are made in another tool's own words (`-o`), the rest in ours."""
-    said = _said(words, changes, environ)
-    if said.tool is None and changes:
+    source = _source_of(argv, changes, environ)
+    if source.tool is None and changes:
         raise PlanError(f"-o {changes[0]}: changes another tool's file before it is read", "--set changes a plan")
-    plan = plan_from(said.mapping, overrides, said.where, flags, also=said.twice)
-    return Opened(plan, said.tool, said.notes, said.mapping)
+    plan = plan_from(source.mapping, overrides, source.where, flags, also=source.twice)
+    return Opened(plan, source.tool, source.notes, source.mapping)
 
 
 def is_experiment(mapping: Mapping[str, Any]) -> bool:
@@ -66,19 +68,24 @@ def is_plan(mapping: Mapping[str, Any]) -> bool:
     return bool(_OF_PLANS & set(mapping)) and not _OF_EXPERIMENTS & set(mapping)
 
 
-def _said(words: Sequence[str], changes: Sequence[str], environ: Mapping[str, str]) -> Said:
-    if not words:
-        return Said({}, "command line")
-    if len(words) > 1 or words[0].endswith((".sh", ".py")) or words[0].startswith("--"):
+def _source_of(argv: Sequence[str], changes: Sequence[str], environ: Mapping[str, str]) -> PlanSource:
+    if not argv:
+        return PlanSource({}, "command line")
+    if is_command(argv):
         from inferometer.plan.foreign.recognise import from_command, refuse_changes
 
         refuse_changes(changes, "a command line")
-        found = from_command(words)
-        return _foreign(found, found.tool, f"inferometer sweep -- {shlex.join(words)}")
-    name = words[0]
+        foreign = from_command(argv)
+        return _foreign(foreign, foreign.tool, f"inferometer sweep -- {shlex.join(argv)}")
+    name = argv[0]
     if name == "-" or _is_read(Path(name)) or name.endswith(FILES):
         return _file(name, changes, environ)
     return _profile(name, environ)
+
+
+def is_command(argv: Sequence[str]) -> bool:
+    """Whether these are the words of another tool's command line, not a file."""
+    return len(argv) > 1 or argv[0].endswith((".sh", ".py")) or argv[0].startswith("--")
 
 
 def _is_read(path: Path) -> bool:
@@ -86,7 +93,7 @@ def _is_read(path: Path) -> bool:
     return path.exists() and not path.is_dir()
 
 
-def _profile(name: str, environ: Mapping[str, str]) -> Said:
+def _profile(name: str, environ: Mapping[str, str]) -> PlanSource:
     if Path(name).exists():
         raise PlanError(f"{name}: is a folder, not a plan")
     try:
@@ -94,34 +101,32 @@ def _profile(name: str, environ: Mapping[str, str]) -> Said:
     except PlanError as error:
         if "no such profile" not in error.message:
             raise
-        text = f"{name}: there is no such file, and no profile of this name"
+        text = f"{name}: no such file or profile"
         raise PlanError(text, hint_of(name, profiles(environ))) from None
     mapping, twice = read_mapping(profile.path)
-    return Said(mapping, f"profile {profile.name}", twice=twice)
+    return PlanSource(mapping, f"profile {profile.name}", twice=twice)
 
 
-def _file(name: str, changes: Sequence[str], environ: Mapping[str, str]) -> Said:
+def _file(name: str, changes: Sequence[str], environ: Mapping[str, str]) -> PlanSource:
     from inferometer.plan.foreign import recognise
 
-    if recognise.is_template(name):
-        found = recognise.from_template(file_text(Path(name)), name, changes, environ)
-        return _foreign(found, name, _sweep(name, changes))
-    mapping, twice = read_mapping(name)
     where = "stdin" if name == "-" else name
+    text = stdin_text() if name == "-" else file_text(Path(name))  # once: a pipe cannot be read again
+    foreign = recognise.from_text(text, where, changes, recognise.Surroundings(environ))
+    if foreign is not None:
+        return _foreign(foreign, where, _sweep(name, changes))
+    mapping, twice = mapping_in(text, where)
     if is_experiment(mapping):
         raise IsExperiment(f"{where}: is an experiment, not a plan", _sweep(name))
-    if not recognise.is_foreign(mapping):
-        return Said(mapping, where, twice=twice)
-    found = recognise.from_mapping(mapping, where, changes, environ)
-    return replace(_foreign(found, where, _sweep(name, changes)), twice=twice)
+    return PlanSource(mapping, where, twice=twice)
 
 
-def _foreign(found: Foreign, where: str, sweep: str) -> Said:
-    if found.is_experiment:
+def _foreign(foreign: Foreign, where: str, sweep: str) -> PlanSource:
+    if foreign.is_experiment:
         raise IsExperiment(f"{where}: is several runs, an experiment and not a plan", sweep)
-    return Said(found.plan, where, found.tool, found.notes)
+    return PlanSource(foreign.plan, where, foreign.tool, foreign.notes, entries=foreign.entries)
 
 
 def _sweep(name: str, changes: Sequence[str] = ()) -> str:
     """The command that does it."""
-    return shlex.join(["inferometer", "sweep", name, *(word for each in changes for word in ("-o", each))])
+    return shlex.join(["inferometer", "sweep", name, *(arg for change in changes for arg in ("-o", change))])

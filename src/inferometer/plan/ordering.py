@@ -35,15 +35,15 @@ def _ordered(cases: Sequence[Case], order: Order, seed: int) -> list[Case]:
         return sorted(cases, key=lambda case: (stacks.index(case.stack), case.repeat))
     grouped = sorted(cases, key=lambda case: stacks.index(case.stack))
     repeats = max(case.repeat for case in cases)
-    passes = [[case for case in grouped if case.repeat == each] for each in range(1, repeats + 1)]
-    return [case for at, each in enumerate(passes) for case in (each if at % 2 == 0 else reversed(each))]
+    passes = [[case for case in grouped if case.repeat == repeat] for repeat in range(1, repeats + 1)]
+    return [case for at, group in enumerate(passes) for case in (group if at % 2 == 0 else reversed(group))]
 
 
-def server_starts(cases: Sequence[Case], *, each_case: bool) -> int:
+def server_starts(cases: Sequence[Case], *, restart_every_case: bool) -> int:
     """How often a server is started when they are done in this order."""
     starts, running = 0, ""
     for case in cases:
-        if case.stack and case.work == "plan" and (each_case or case.stack != running):
+        if case.stack and case.work == "plan" and (restart_every_case or case.stack != running):
             starts += 1
         running = case.stack
     return starts
@@ -56,13 +56,15 @@ def expected_s(case: Case) -> float | None:
     if case.waits:  # its rate is not known: only a duration tells, and that at most
         lasts = case.plan.stop.duration
         return None if lasts is None else lasts + case.plan.warmup.duration
-    spans = [_span(each, case.plan) for each in case.plan.classes]
+    spans = [_span(traffic, case.plan) for traffic in case.plan.classes]
     return None if any(span is None for span in spans) else max(span or 0.0 for span in spans)
 
 
 def _span(traffic: Traffic, plan: Plan) -> float | None:
     load, stop = traffic.load, traffic.stop
-    known = [each for each in (stop.duration, _of_count(load, stop.requests or stop.sessions)) if each is not None]
+    known = [
+        seconds for seconds in (stop.duration, _of_count(load, stop.requests or stop.sessions)) if seconds is not None
+    ]
     if load.type == "stages":
         known.append(sum(stage.duration for stage in load.stages))
     if not known:

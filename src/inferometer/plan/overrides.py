@@ -70,9 +70,9 @@ def _parse_path(text: str) -> tuple[paths.PlanPath, int]:
 def override(plan: Mapping[str, Any], overrides: Iterable[str | Override]) -> dict[str, Any]:
     """The plan with each override made, the last one winning; every one that cannot be made is named."""
     changed, mistakes = short.long(plan), []
-    for each in overrides:
+    for change in overrides:
         try:
-            made = parse_override(each) if isinstance(each, str) else each
+            made = parse_override(change) if isinstance(change, str) else change
             changed = short.long(_with(changed, made.path, (), made))
         except PlanError as error:
             mistakes += error.mistakes
@@ -118,7 +118,7 @@ def _index(entries: list[Any], step: str | int, above: paths.PlanPath, made: Ove
     """The entry that is meant: by number, by `[+]` for one more, or by its name."""
     if step == APPEND:
         return len(entries)
-    named = [at for at, each in enumerate(entries) if isinstance(each, Mapping) and each.get("name") == step]
+    named = [at for at, entry in enumerate(entries) if isinstance(entry, Mapping) and entry.get("name") == step]
     if named:
         return named[0]
     if isinstance(step, int) or step.isdigit():
@@ -172,6 +172,8 @@ class Flags:
     input_tokens: str | int | None = None
     output_tokens: str | int | None = None
     workers: str | int | None = None
+    on: str | None = None
+    ray_address: str | None = None
     seed: str | int | None = None
     limit: Sequence[str] = ()
     dataset: str | None = None
@@ -193,7 +195,18 @@ def with_flags(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
     changed = {name: section for name, section in sections.items() if section}
     _reach_a_class(folded, set(changed))
     outputs = {"outputs": _outputs(folded, flags)} if flags.output else {}
-    return {**folded, **changed, **outputs, **_given(flags, "name", "warmup", "workers", "seed")}
+    place = _place(folded, flags)
+    return {**folded, **changed, **outputs, **place, **_given(flags, "name", "warmup", "workers", "seed")}
+
+
+def _place(folded: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    """`--on`, and `--ray-address`, which means `--on ray`; workers of this machine need no cluster."""
+    on = flags.on or ("ray" if flags.ray_address else None)
+    written = folded.get("ray")
+    if on is not None and on != "ray" and flags.ray_address is None:
+        return {"place": on, "ray": {}}
+    address = {"ray": {**(written if isinstance(written, Mapping) else {}), "address": flags.ray_address}}
+    return {**({"place": on} if on else {}), **(address if flags.ray_address else {})}
 
 
 def _given(flags: Flags, *names: str) -> dict[str, Any]:
@@ -267,14 +280,14 @@ def _dataset(text: str) -> dict[str, str]:
     """A file, a URL, or `owner/name` on the Hugging Face hub; `sharegpt=FILE` where the name does not tell the type."""
     kind, place = _typed_place(text, tuple(TYPES))
     if place in TYPES and kind is None:
-        raise PlanError(f"--dataset {text}: is a type of dataset, and which file?", f"--dataset {text}=FILE")
-    said = {"type": kind} if kind else {}
+        raise PlanError(f"--dataset {text}: is a dataset type; name a file too", f"--dataset {text}=FILE")
+    fields = {"type": kind} if kind else {}
     if place.startswith(("http://", "https://")):
-        return {**said, "url": place}
+        return {**fields, "url": place}
     named = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", place) and not place.lower().endswith(_DATA_ENDINGS)
     if kind == "huggingface" or (kind is None and named):
-        return {**said, "repo": place}
-    return {**said, "path": place}
+        return {**fields, "repo": place}
+    return {**fields, "path": place}
 
 
 _FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet"}
@@ -294,7 +307,7 @@ def _output(text: str) -> dict[str, str]:
     format_ = format_ or next((name for end, name in _FORMATS.items() if path.lower().endswith(end)), None)
     if format_ is None:
         hint = f"--output FORMAT=FILE, with FORMAT one of {', '.join(get_args(OutputFormat))}"
-        raise PlanError(f"--output {text}: the name must end in {', '.join(_FORMATS)}, or say the format", hint)
+        raise PlanError(f"--output {text}: the name must end in {', '.join(_FORMATS)}, or name the format", hint)
     return {"format": format_, "path": path}
 
 
@@ -308,7 +321,7 @@ def _load(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
     if flags.rate is None:
         return {} if flags.concurrency is None else {"type": "concurrency", "concurrency": flags.concurrency}
     if _is_endless(flags.rate):
-        hint = "--concurrency 64 sends as fast as answers come"
+        hint = "use --concurrency 64 for a closed loop"
         raise PlanError(f"--rate must be finite, got {flags.rate}", hint)
     old = _mapping(plan, "load")
     kind = short.load_type(old)
@@ -337,19 +350,19 @@ def _limits(plan: Mapping[str, Any], flags: Flags) -> list[Any]:
     if not flags.limit:
         return []
     typed = [flags.limit] if isinstance(flags.limit, str) else list(flags.limit)
-    replaced = {measure_and_stat(each) for each in typed} - {None}
+    replaced = {measure_and_stat(limit) for limit in typed} - {None}
     filed = plan.get("limits")
     kept = filed if isinstance(filed, list) else []
-    return [*(each for each in kept if measure_and_stat(each) not in replaced), *typed]
+    return [*(limit for limit in kept if measure_and_stat(limit) not in replaced), *typed]
 
 
 def _reach_a_class(plan: Mapping[str, Any], changed: set[str]) -> None:
     """With traffic classes, a flag must change something: a section that no class inherits is out of its reach."""
-    classes = [each for each in plan.get("traffic") or [] if isinstance(each, Mapping)]
+    classes = [traffic for traffic in plan.get("traffic") or [] if isinstance(traffic, Mapping)]
     mistakes = [
-        f"every traffic class has its own {name}, so that no flag reaches it; use --set traffic[0].{name}=..."
+        f"every traffic class has its own {name}, so flags do not apply; use --set traffic[0].{name}=..."
         for name in sorted(changed)
-        if classes and all(name in each for each in classes)
+        if classes and all(name in traffic for traffic in classes)
     ]
     if mistakes:
         raise PlanError(mistakes)

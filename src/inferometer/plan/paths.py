@@ -57,7 +57,7 @@ def _members(kind: Any) -> list[Any]:
     if typing.get_origin(kind) is Annotated:
         return _members(typing.get_args(kind)[0])
     if typing.get_origin(kind) in (Union, types.UnionType):
-        return [part for each in typing.get_args(kind) for part in _members(each)]
+        return [part for member in typing.get_args(kind) for part in _members(member)]
     return [kind]
 
 
@@ -76,10 +76,10 @@ def section_at(path: Sequence[str | int], plan: Any = None) -> type[Section] | N
     if len(sections) < 2:
         return sections[0] if sections else None
     try:
-        said = section_of(value_at(plan, path))
+        section = section_of(value_at(plan, path))
     except KeyError:
-        said = None
-    return said if said in sections else sections[0]
+        section = None
+    return section if section in sections else sections[0]
 
 
 def holds_list(path: Sequence[str | int]) -> bool:
@@ -98,7 +98,7 @@ def meant(path: Sequence[str | int], plan: Any = None) -> list[str]:
     above, last = path[:-1], str(path[-1])
     section = section_at(above, plan)
     sections = [section] if section and plan is not None else sections_at(above)
-    siblings = list(dict.fromkeys(name for each in sections for name in each.model_fields))
+    siblings = list(dict.fromkeys(name for candidate in sections for name in candidate.model_fields))
     close = [written((*above, name)) for name in difflib.get_close_matches(last, siblings, n=3, cutoff=0.6)]
     elsewhere = [
         known
@@ -114,15 +114,18 @@ def known_paths() -> tuple[str, ...]:
     return tuple(dict.fromkeys(written(path) for path in _walk(Plan, ())))
 
 
-def _walk(kind: Any, path: PlanPath) -> Iterator[PlanPath]:
+def _walk(kind: Any, path: PlanPath, above: tuple[Any, ...] = ()) -> Iterator[PlanPath]:
+    """A section within itself, such as the server of a fleet's replicas, is not entered again."""
     if path:
         yield path
-    for each in _members(kind):
-        if _is_section(each):
-            for name, field in each.model_fields.items():
-                yield from _walk(field.annotation, (*path, name))
-        elif typing.get_origin(each) is list and section_at((*path, 0)):
-            yield from _walk(typing.get_args(each)[0], (*path, 0))
+    for member in _members(kind):
+        if member in above:
+            continue
+        if _is_section(member):
+            for name, field in member.model_fields.items():
+                yield from _walk(field.annotation, (*path, name), (*above, member))
+        elif typing.get_origin(member) is list and section_at((*path, 0)):
+            yield from _walk(typing.get_args(member)[0], (*path, 0), above)
 
 
 def value_at(mapping: Any, path: Sequence[str | int]) -> Any:

@@ -27,23 +27,23 @@ class Profile:
     @property
     def about(self) -> str:
         """The sentence of why; empty where the plan says none."""
-        said, _ = parse_yaml(file_text(self.path), str(self.path))
-        return " ".join(str(said.get("about") or "").split()) if isinstance(said, dict) else ""
+        mapping, _ = parse_yaml(file_text(self.path), str(self.path))
+        return " ".join(str(mapping.get("about") or "").split()) if isinstance(mapping, dict) else ""
 
 
 def folders(environ: Mapping[str, str] = os.environ) -> list[Path]:
     """Folders of one's own, in the order in which they are searched."""
-    named = [Path(each).expanduser() for each in environ.get(VARIABLE, "").split(os.pathsep) if each]
+    named = [Path(folder).expanduser() for folder in environ.get(VARIABLE, "").split(os.pathsep) if folder]
     settings = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     return [*named, Path("profiles"), settings / "inferometer" / "profiles"]
 
 
 def profiles(environ: Mapping[str, str] = os.environ) -> list[Profile]:
     """All of them by name. Of several with one name the first found stands, so that one's own replaces ours."""
-    found: dict[str, Profile] = {}
+    by_name: dict[str, Profile] = {}
     for profile in _walk(environ):
-        found.setdefault(profile.name, profile)
-    return sorted(found.values(), key=lambda each: ("/" in each.name, each.name))
+        by_name.setdefault(profile.name, profile)
+    return sorted(by_name.values(), key=lambda profile: ("/" in profile.name, profile.name))
 
 
 def _walk(environ: Mapping[str, str]) -> Iterator[Profile]:
@@ -66,23 +66,23 @@ def _in(folder: Path, origin: str) -> Iterator[Profile]:
 def find_profile(name: str, environ: Mapping[str, str] = os.environ) -> Profile:
     """The profile of that name; the folder may be left out where only one has it."""
     known = profiles(environ)
-    if exact := [each for each in known if each.name == name]:
+    if exact := [profile for profile in known if profile.name == name]:
         return exact[0]
-    below = [each for each in known if each.name.rpartition("/")[2] == name]
+    below = [profile for profile in known if profile.name.rpartition("/")[2] == name]
     if len(below) == 1:
         return below[0]
     if below:
-        text = f"{name}: several profiles have this name: {', '.join(each.name for each in below)}"
+        text = f"{name}: several profiles have this name: {', '.join(profile.name for profile in below)}"
         raise PlanError(text, f"name one with its folder: inferometer run {below[0].name}")
-    raise PlanError(f"{name}: there is no such profile", hint_of(name, known))
+    raise PlanError(f"{name}: no such profile", hint_of(name, known))
 
 
 def hint_of(name: str, known: list[Profile]) -> str:
     """What may have been meant."""
-    names = [each.name for each in known]
+    names = [candidate.name for candidate in known]
     short = {name.rpartition("/")[2]: name for name in names}
     close = difflib.get_close_matches(name, names, n=2, cutoff=0.6)
-    close += [short[each] for each in difflib.get_close_matches(name, list(short), n=2, cutoff=0.6)]
+    close += [short[candidate] for candidate in difflib.get_close_matches(name, list(short), n=2, cutoff=0.6)]
     if close:
         return f"did you mean {' or '.join(dict.fromkeys(close))}?"
     return "inferometer profiles lists them"

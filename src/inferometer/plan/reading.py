@@ -17,13 +17,13 @@ from inferometer.plan.fields import Mistake, SectionError
 from inferometer.plan.model import Plan
 from inferometer.plan.overrides import Flags, Override, override, parse_override, with_flags
 from inferometer.plan.paths import PlanPath
-from inferometer.plan.secrets import is_secret, redacted_fields, redacted_line, redacted_url, redacted_words
+from inferometer.plan.secrets import is_secret, redacted_argv, redacted_fields, redacted_line, redacted_url
 from inferometer.plan.text import as_written, parse_json, parse_yaml, refused
 
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 _NOTHING = object()
-_WORDS = {
+_MESSAGES = {
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than": "must be less than {lt}",
@@ -75,14 +75,16 @@ def mistakes_in(plan: Mapping[str, Any]) -> tuple[Plan | None, list[Mistake]]:
     try:
         return Plan.model_validate(dict(plan)), []
     except ValidationError as error:
-        found = list(_told(error, written))
-    wrong = {_section(mistake.path) for mistake in found}
+        mistakes = list(_mistakes(error, written))
+    wrong = {_section(mistake.path) for mistake in mistakes}
     try:
         Plan.model_validate(_without(plan, wrong))
     except ValidationError as error:
         left_out = {str(path[-1]) for path in wrong if path}
-        found += [each for each in _told(error, written) if each.about and not left_out & set(each.about)]
-    return None, list(dict.fromkeys(found))
+        mistakes += [
+            mistake for mistake in _mistakes(error, written) if mistake.about and not left_out & set(mistake.about)
+        ]
+    return None, list(dict.fromkeys(mistakes))
 
 
 def _section(path: PlanPath) -> PlanPath:
@@ -96,25 +98,25 @@ def _without(plan: Mapping[str, Any], wrong: set[PlanPath]) -> dict[str, Any]:
     if not isinstance(classes, list) or any(path[:1] == ("traffic",) and len(path) < 3 for path in wrong):
         rest.pop("traffic", None)
         return rest
-    rest["traffic"] = [_class_without(each, at, wrong) for at, each in enumerate(classes)]
+    rest["traffic"] = [_class_without(traffic, at, wrong) for at, traffic in enumerate(classes)]
     return rest
 
 
-def _class_without(each: Any, at: int, wrong: set[PlanPath]) -> Any:
-    if not isinstance(each, Mapping):
-        return each
-    return {name: value for name, value in each.items() if ("traffic", at, name) not in wrong}
+def _class_without(traffic: Any, at: int, wrong: set[PlanPath]) -> Any:
+    if not isinstance(traffic, Mapping):
+        return traffic
+    return {name: value for name, value in traffic.items() if ("traffic", at, name) not in wrong}
 
 
-def _told(error: ValidationError, plan: _Written) -> Iterator[Mistake]:
-    for each in error.errors(include_url=False):
-        path = _blamed(_plain(each["loc"], each["type"] in ("extra_forbidden", "invalid_key")), plan)
-        cause = each.get("ctx", {}).get("error")
+def _mistakes(error: ValidationError, plan: _Written) -> Iterator[Mistake]:
+    for detail in error.errors(include_url=False):
+        path = _blamed(_plain(detail["loc"], detail["type"] in ("extra_forbidden", "invalid_key")), plan)
+        cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, SectionError):
-            for found in cause.mistakes:
-                yield Mistake(_blamed((*path, *found.path), plan), found.text, found.about or _about(path))
+            for mistake in cause.mistakes:
+                yield Mistake(_blamed((*path, *mistake.path), plan), mistake.text, mistake.about or _about(path))
         else:
-            yield Mistake(_without_index(path, plan), _text(each, path, plan))
+            yield Mistake(_without_index(path, plan), _text(detail, path, plan))
 
 
 def _about(path: PlanPath) -> tuple[str, ...]:
@@ -183,9 +185,9 @@ def _text(error: Any, path: PlanPath, plan: _Written) -> str:
         return f"{text}{got}" if text.startswith("must") else text
     if kind in ("model_type", "model_attributes_type"):
         return f"{_settings(path, plan)}{got}"
-    words = _WORDS.get(kind) or next((text for start, text in _STARTS.items() if kind.startswith(start)), None)
+    template = _MESSAGES.get(kind) or next((text for start, text in _STARTS.items() if kind.startswith(start)), None)
     quoting = " (put it in quotes)" if kind == "string_type" and isinstance(value, int | float) else ""
-    return f"{words.format(**_readable(context)) if words else error['msg']}{got}{quoting}"
+    return f"{template.format(**_readable(context)) if template else error['msg']}{got}{quoting}"
 
 
 def _readable(context: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +199,9 @@ def _unknown(path: PlanPath, plan: _Written) -> str:
     whole = plan.whole
     section, several = paths.section_at(path[:-1], whole), paths.sections_at(path[:-1])
     of = f" of type {section.model_fields['type'].default}" if section and len(several) > 1 else ""
-    if others := [each.model_fields["type"].default for each in several if str(path[-1]) in each.model_fields]:
+    if others := [
+        candidate.model_fields["type"].default for candidate in several if str(path[-1]) in candidate.model_fields
+    ]:
         return f"is not a setting{of}; it belongs to type {', '.join(others)}"
     if close := paths.meant(path, whole):
         return f"is not a setting{of}; did you mean {' or '.join(close)}?"
@@ -223,11 +227,11 @@ def _closest(value: Any, expected: str) -> str:
 def shown(value: Any, path: PlanPath) -> str:
     """A value as it was written, without the secrets that it may hold."""
     if any(is_secret(step) for step in path if isinstance(step, str)):
-        return "a value that is not shown"
+        return "a hidden value"
     if isinstance(value, str):
         return as_written(redacted_line(redacted_url(value) if "//" in value else value))
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return as_written(redacted_words(value))
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return as_written(redacted_argv(value))
     return as_written(redacted_fields({"": value})[""])
 
 
@@ -244,7 +248,11 @@ def read_plan(path: str | Path, overrides: Iterable[str] = (), flags: Flags | No
 def read_mapping(path: str | Path) -> tuple[dict[str, Any], list[str]]:
     """What a plan's file says, not yet checked, and the keys that it gives twice."""
     where = "stdin" if str(path) == "-" else str(path)
-    text = stdin_text() if where == "stdin" else file_text(Path(path))
+    return mapping_in(stdin_text() if where == "stdin" else file_text(Path(path)), where)
+
+
+def mapping_in(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
+    """The same of a text that was read already."""
     is_json = where.endswith(".json") or (where == "stdin" and text.lstrip().startswith("{"))
     value, twice = (parse_json if is_json else parse_yaml)(text, where)
     if value is None:
@@ -260,7 +268,7 @@ def file_text(path: Path) -> str:
         return text_in(file_bytes(path))
     except FileNotFoundError:
         hint = nearby(path) or "without a plan: inferometer run --url http://localhost:8000"
-        raise PlanError(f"{path}: there is no such file", hint) from None
+        raise PlanError(f"{path}: file not found", hint) from None
     except IsADirectoryError:
         raise PlanError(f"{path}: is a folder, not a plan") from None
     except OSError as error:
@@ -282,7 +290,7 @@ def stdin_text() -> str:
 def nearby(path: Path) -> str | None:
     """The file of a name like this one, where there is one."""
     try:
-        names = [each.name for each in path.parent.iterdir() if each.suffix in (".yaml", ".yml", ".json")]
+        names = [file.name for file in path.parent.iterdir() if file.suffix in (".yaml", ".yml", ".json")]
     except OSError:
         names = []
     close = difflib.get_close_matches(path.name, names, n=1)
@@ -303,14 +311,14 @@ def plan_from(
         changed = with_flags(changed, flags) if flags is not None else changed
     except PlanError as error:
         mistakes, hints = [*mistakes, *error.mistakes], [error.hint]
-    for each in typed:
+    for change in typed:
         try:
-            changed = override(changed, [each])
+            changed = override(changed, [change])
         except PlanError as error:
             mistakes += error.mistakes
             hints.append(error.hint)
-    plan, found = mistakes_in(changed)
-    mistakes += [f"{_origin(mistake, typed) or where}: {_line(mistake)}" for mistake in found]
+    plan, problems = mistakes_in(changed)
+    mistakes += [f"{_origin(mistake, typed) or where}: {_line(mistake)}" for mistake in problems]
     if plan is None or mistakes:
         raise PlanError(mistakes, next((hint for hint in hints if hint), None))
     return plan
@@ -322,9 +330,9 @@ def _line(mistake: Mistake) -> str:
 
 def _origin(mistake: Mistake, typed: Iterable[str | Override]) -> str | None:
     """`--set`, where that and not the file holds the mistake."""
-    for each in typed:
+    for change in typed:
         try:
-            steps = (parse_override(each) if isinstance(each, str) else each).path
+            steps = (parse_override(change) if isinstance(change, str) else change).path
         except PlanError:
             continue
         if [str(step) for step in mistake.path[: len(steps)]] == [str(step) for step in steps]:

@@ -49,7 +49,7 @@ class Redactor:
     """Stars every given secret in a text, in all the forms of it that servers and tools write."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self.secrets = frozenset(each for each in secrets if _is_worth_hiding(each))
+        self.secrets = frozenset(secret for secret in secrets if _is_worth_hiding(secret))
         forms = {form for secret in self.secrets for form in forms_of(secret)}
         self._forms = sorted(forms, key=len, reverse=True)  # the longest first: one may hold another
         self._pieces = {

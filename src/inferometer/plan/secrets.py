@@ -69,7 +69,7 @@ def _starred_url(match: re.Match[str]) -> str:
 def redacted_line(text: str) -> str:
     """A line for a shell: the values of flags, variables and headers that hold secrets are starred too."""
     parts = _BETWEEN_WORDS.split(text)
-    parts[::2] = redacted_words(parts[::2])
+    parts[::2] = redacted_argv(parts[::2])
     return redacted_text("".join(parts))
 
 
@@ -91,44 +91,45 @@ def redacted(plan: Plan) -> Plan:
         update["observe"] = plan.observe.model_copy(update={"metrics": metrics})
     if plan.server is not None:
         update["server"] = _redacted_server(plan.server)
-    update["traffic"] = [_redacted_class(each) for each in plan.traffic]
+    update["traffic"] = [_redacted_class(traffic) for traffic in plan.traffic]
     return plan.model_copy(update=update)
 
 
 def _redacted_server(server: Any) -> Any:
-    prepare = [each.model_copy(update={"run": _redacted_command(each.run)}) for each in server.prepare]
-    own = {"args": redacted_fields(server.args), "env": redacted_fields(server.env), "prepare": prepare}
-    words = {name: redacted_words(getattr(server, name)) for name in ("command", "flags")}
-    return server.model_copy(update=own | words | {"url": server.url and redacted_url(server.url)})
+    prepare = [step.model_copy(update={"run": _redacted_command(step.run)}) for step in server.prepare]
+    own: dict[str, Any] = {"args": redacted_fields(server.args), "env": redacted_fields(server.env), "prepare": prepare}
+    own["of"] = None if server.of is None else _redacted_server(server.of)
+    commands = {name: redacted_argv(getattr(server, name)) for name in ("command", "flags")}
+    return server.model_copy(update=own | commands | {"url": server.url and redacted_url(server.url)})
 
 
 def _redacted_command(command: str | list[str]) -> str | list[str]:
-    return redacted_line(command) if isinstance(command, str) else redacted_words(command)
+    return redacted_line(command) if isinstance(command, str) else redacted_argv(command)
 
 
-def redacted_words(words: Sequence[str]) -> list[str]:
+def redacted_argv(argv: Sequence[str]) -> list[str]:
     """The words of a command line, with the values of flags, variables and headers that hold secrets starred:
     `--api-key ***`; a word that is itself a line for a shell, as behind `bash -c`, is read as one."""
-    return [_redacted_word(word, before) for before, word in zip(["", *words], words, strict=False)]
+    return [_redacted_arg(arg, before) for before, arg in zip(["", *argv], argv, strict=False)]
 
 
-def _redacted_word(word: str, before: str) -> str:
-    bare, before = word.strip("\"'"), before.strip("\"'")
+def _redacted_arg(arg: str, before: str) -> str:
+    bare, before = arg.strip("\"'"), before.strip("\"'")
     if _only_points(bare) or not bare:
-        return word
+        return arg
     if (before.startswith("-") and "=" not in before and is_secret(before) and not bare.startswith("-")) or (
         before.endswith(":") and is_secret(before) and bare.lower() not in _SCHEMES
     ):
         return REDACTED
     if before in _USER_FLAGS and ":" in bare:
         return f"{bare.partition(':')[0]}:{REDACTED}"
-    named = _NAMED.fullmatch(word)
-    is_line = _BETWEEN_WORDS.search(word) and "=" in word.split(None, 1)[0] and not word.startswith("-")
+    named = _NAMED.fullmatch(arg)
+    is_line = _BETWEEN_WORDS.search(arg) and "=" in arg.split(None, 1)[0] and not arg.startswith("-")
     if named and not named["value"].startswith("//") and (not is_line or before in _VARIABLE_FLAGS):
         value = named["value"].strip("\"'")
         if holds_secret(named["name"], value) and value.lower() not in _SCHEMES and not _only_points(value):
             return f"{named['head']}{REDACTED}"
-    return redacted_line(word) if _BETWEEN_WORDS.search(word) else redacted_text(word)
+    return redacted_line(arg) if _BETWEEN_WORDS.search(arg) else redacted_text(arg)
 
 
 def _redacted_class(traffic: Any) -> Any:
@@ -157,7 +158,7 @@ def _redacted_field(name: str, value: Any) -> Any:
     if name.rpartition(".")[2] in _COMMANDS and isinstance(value, str):
         return redacted_line(value)
     if name.rpartition(".")[2] in _COMMANDS and isinstance(value, list) and all(isinstance(it, str) for it in value):
-        return redacted_words(value)
+        return redacted_argv(value)
     return _within(value)
 
 
@@ -170,7 +171,7 @@ def _within(value: Any) -> Any:
         return redacted_fields(value)
     if isinstance(value, str):  # `basic understanding` inside of a sentence is none
         return REDACTED if looks_secret(value) else _without_urls(_KEYS_WITHIN.sub(REDACTED, value))
-    return [_within(each) for each in value] if isinstance(value, list) else value
+    return [_within(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _starred(value: Any) -> Any:
@@ -209,10 +210,10 @@ def resolve(text: str, environ: Mapping[str, str], where: str) -> str:
     """The text with each `${NAME}` as the environment has it, for sending; `where` names the setting in errors."""
     if missing := sorted({name for name in VARIABLE.findall(text) if name not in environ}):
         names = " and ".join(missing)
-        raise PlanError(f"{where} needs {names} from the environment, where it is not set", f"export {missing[0]}=...")
+        raise PlanError(f"{where} needs environment variables that are not set: {names}", f"export {missing[0]}=...")
     if REDACTED in text:
-        hint = f"--set '{where}=${{NAME}}' reads it from the environment and can be kept"
-        raise PlanError(f"{where} was starred when the plan was kept; it has to be given again", hint)
+        hint = f"--set '{where}=${{NAME}}' reads it from the environment and can be stored"
+        raise PlanError(f"{where} was masked when the plan was stored; it has to be given again", hint)
     ready = VARIABLE.sub(lambda match: environ[match[1]].strip(), text)
     if re.search(r"[\r\n\0]", ready):
         raise PlanError(f"{where} must be a single line, but the environment holds several")
@@ -223,7 +224,7 @@ def key_of(target: Target, environ: Mapping[str, str]) -> str | None:
     """The API key, ready for a header; None where the environment has none."""
     key = environ.get(target.key_env, "").strip()
     if not as_header(key):
-        hint = f"export {target.key_env}=... once more: it holds a line break, or a sign that no header can hold"
+        hint = f"export {target.key_env}=... again: it contains a line break or a character that no header can have"
         raise PlanError(f"target.key_env: {target.key_env} must hold a key on a single line", hint)
     return key or None
 

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from inferometer.plan import short
-from inferometer.plan.fields import DURATION_TEXT, Count, Duration, Line, Mistake, RequestPath, Section, one_or_several
+from inferometer.plan.fields import (
+    DURATION_TEXT,
+    Argument,
+    Argv,
+    Count,
+    Duration,
+    Line,
+    Mistake,
+    RequestPath,
+    Section,
+    one_or_several,
+    plain_text,
+)
+from inferometer.plan.fleet import MOST_REPLICAS, Router
 from inferometer.plan.target import Target, Url
 
 
@@ -36,7 +49,7 @@ SERVERS: dict[str, str] = {  # every type of server, and where its `Engine` is
 if TYPE_CHECKING:
     ServerType = str
 else:
-    ServerType = Literal[tuple(SERVERS)]
+    ServerType = Literal[(*SERVERS, "fleet")]
 _STARTED = (*ENGINES, "command", "simulator", "container")
 _BELONGS: dict[str, tuple[str, ...]] = {  # fields that only some types have
     "url": ("external",),
@@ -51,7 +64,9 @@ _BELONGS: dict[str, tuple[str, ...]] = {  # fields that only some types have
     "container_port": ("container",),
     "command": (*ENGINES, "command", "container"),
     "flags": (*ENGINES, "command", "container"),
-    **dict.fromkeys(("args", "env", "folder", "host", "port", "prepare", "grace", "log_limit"), _STARTED),
+    **dict.fromkeys(("replicas", "of", "router"), ("fleet",)),
+    **dict.fromkeys(("args", "env", "folder", "prepare"), _STARTED),
+    **dict.fromkeys(("host", "port", "grace", "log_limit"), (*_STARTED, "fleet")),
 }
 _OWN_FIELDS = {  # flags that are settings of the server's section, and which
     "host": "host",
@@ -63,42 +78,22 @@ _OWN_FIELDS = {  # flags that are settings of the server's section, and which
 }
 
 
-def _words(value: Any) -> Any:
-    """A command as one text is split as a shell would; a list is taken as it is, numbers as text."""
-    if isinstance(value, str):
-        try:
-            return shlex.split(value)
-        except ValueError as error:
-            raise ValueError(f"must be a command: {str(error).lower()}") from None
-    return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
 def _variables(value: Any) -> Any:
     """Environment variables are texts; YAML reads `1` and `true` as something else."""
     if not isinstance(value, Mapping):
         return value
-    return {name: str(each).lower() if isinstance(each, bool) else _plain(each) for name, each in value.items()}
+    return {
+        name: str(setting).lower() if isinstance(setting, bool) else plain_text(setting)
+        for name, setting in value.items()
+    }
 
 
 def _variable_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError("is not a possible name of a variable")
+        raise ValueError("is not a valid variable name")
     return name
 
 
-def _argument(text: str) -> str:
-    """A script behind `bash -c` has lines; no argument and no variable can hold a NUL."""
-    if "\0" in text:
-        raise ValueError("must not hold a NUL character")
-    return text
-
-
-Argument = Annotated[str, AfterValidator(_argument)]
-Words = Annotated[list[Argument], BeforeValidator(_words, json_schema_input_type=str | list[str])]
 Variables = Annotated[
     dict[Annotated[str, AfterValidator(_variable_name)], Argument],
     BeforeValidator(_variables, json_schema_input_type=dict[str, str | int | float | bool]),
@@ -108,11 +103,11 @@ Variables = Annotated[
 class Prepare(Section):
     """A command that runs to its end before the server starts, with the server's environment and folder."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "what to run"}]
+    short_forms: ClassVar[list[dict[str, Any]]] = [{"type": "string", "description": "command to run"}]
 
-    run: str | list[str] = Field(description="a line for the shell, or the words of a command")
-    name: str | None = Field(None, description="what people call it")
-    timeout: Duration = Field(600.0, gt=0, description="it is ended, and the run with it, after so long")
+    run: str | list[str] = Field(description="a shell command, or a list of words")
+    name: str | None = Field(None, description="name")
+    timeout: Duration = Field(600.0, gt=0, description="the step and the run fail after this time")
 
     @model_validator(mode="before")
     @classmethod
@@ -125,17 +120,17 @@ class Prepare(Section):
 
 
 class Ready(Section):
-    """When a server counts as ready: its health and its list of models answer, and the model is the one asked."""
+    """When a server counts as ready: its health and its list of models answer, and the model is the requested one."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [DURATION_TEXT | {"description": "its timeout"}, {"type": "number"}]
 
     path: Annotated[list[RequestPath], one_or_several(RequestPath)] = Field(
-        [], description="paths that must answer with 2xx, in place of the engine's own"
+        [], description="paths that must answer with 2xx, instead of the engine's default"
     )
     timeout: Duration | None = Field(
         None,
         gt=0,
-        description="it has failed after so long; default: 15min for vLLM, SGLang, TGI and containers, "
+        description="give up after this time; default: 15min for vLLM, SGLang, TGI and containers, "
         "1min for the simulator, else 5min",
     )
 
@@ -146,58 +141,65 @@ class Ready(Section):
 
 
 class Server(Section):
-    """A server that is started for the run and ended after it, or that runs elsewhere and is awaited."""
+    """A server that is started before the run and stopped after it, or an external server to wait for."""
 
-    short_forms: ClassVar[list[dict[str, Any]]] = [{"enum": list(SERVERS), "description": "its type"}]
+    short_forms: ClassVar[list[dict[str, Any]]] = [{"enum": [*SERVERS, "fleet"], "description": "its type"}]
 
-    type: ServerType = Field("simulator", description="which server to start")
-    model: Line | None = Field(None, description="what it serves; default: target.model")
+    type: ServerType = Field("simulator", description="type of server to start")
+    model: Line | None = Field(None, description="model to serve; default: target.model")
     args: dict[str, Any] = Field(
         {},
-        description="its settings by name, written as the engine's flags; of the simulator: its settings",
+        description="settings by name, passed as flags of the engine; for the simulator: its settings",
         repr=False,
     )
-    flags: Words = Field([], description="more words for its command line, as they are", repr=False)
-    command: Words = Field(
-        [], description="how it is called: {port}, {host} and {model} are filled in; for an engine: its program"
+    flags: Argv = Field([], description="extra command line arguments, passed unchanged", repr=False)
+    command: Argv = Field(
+        [], description="command: {port}, {host} and {model} are replaced; for an engine: its program"
     )
-    host: Line = Field("127.0.0.1", min_length=1, description="where it listens")
-    port: Count | None = Field(None, ge=1, le=65535, description="a free one when not given")
+    host: Line = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: Count | None = Field(None, ge=1, le=65535, description="port; default: a free one")
     env: Variables = Field(
-        {}, description="environment variables beside ours; ${NAME} is read from ours when it starts", repr=False
+        {}, description="additional environment variables; ${NAME} is read from the environment at start", repr=False
     )
-    folder: str | None = Field(None, min_length=1, description="its working folder")
-    prepare: Annotated[list[Prepare], one_or_several(Prepare)] = Field([], description="commands to run before it")
-    ready: Ready = Field(Ready(), description="when it can be measured")
-    url: Url | None = Field(None, description="of an external server: where it is")
+    folder: str | None = Field(None, min_length=1, description="working directory")
+    prepare: Annotated[list[Prepare], one_or_several(Prepare)] = Field(
+        [], description="commands to run before the server starts"
+    )
+    ready: Ready = Field(Ready(), description="how to tell that the server is ready")
+    url: Url | None = Field(None, description="external server: its URL")
     image: Line | None = Field(None, min_length=1, description="of a container")
-    engine: Literal["docker", "podman"] | None = Field(None, description="what runs containers; default: what is here")
-    volumes: list[str] | None = Field(
-        None, description="host:container; default: the cache of Hugging Face at its usual place"
+    engine: Literal["docker", "podman"] | None = Field(
+        None, description="container program; default: the installed one"
     )
-    gpus: str = Field("all", description="of a container: all, none, or numbers such as 0,1")
-    ipc: str = Field("host", description="of a container: workers share memory through it")
-    runtime: str | None = Field(None, description="of a container, such as nvidia; default: the engine's")
+    volumes: list[str] | None = Field(
+        None, description="host:container; default: the Hugging Face cache at its default path"
+    )
+    gpus: str = Field("all", description="container: all, none, or GPU numbers such as 0,1")
+    ipc: str = Field("host", description="container: size of shared memory, used between workers")
+    runtime: str | None = Field(None, description="container runtime, such as nvidia; default: the container program's")
     pull: Literal["missing", "always", "never"] = Field("missing", description="when the image is fetched")
-    entrypoint: str | None = Field(None, description="program of the container, in place of the image's")
+    entrypoint: str | None = Field(None, description="entry point of the container, instead of the image's")
     container_port: Count | None = Field(
         None,
         ge=1,
         le=65535,
-        description="where it listens inside the container; default: the image's usual one, or 8000",
+        description="port inside the container; default: the image's default, or 8000",
     )
+    replicas: Count | None = Field(None, ge=1, le=MOST_REPLICAS, description="fleet: number of replicas")
+    of: "Server | None" = Field(None, description="fleet: the server that every replica is")
+    router: Router | None = Field(None, description="fleet: the router in front of the replicas")
     keep: Literal["run", "shared"] = Field(
         "run",
-        description="shared: it will serve several runs, so that vLLM is started with a way to reset its prefix cache; "
-        "a search, an experiment and an A/B say so themselves",
+        description="shared: the server is used by several runs, so vLLM is started with prefix cache reset enabled; "
+        "set automatically by search, sweep and A/B",
     )
     reset_cache: bool | None = Field(
-        None, description="empty its prefix cache before each run; default: where it served a run before"
+        None, description="reset the prefix cache before each run; default: if it served a run before"
     )
     exclusive: bool = Field(True, description="refuse to start while another run uses the same GPUs")
-    grace: Duration = Field(10.0, gt=0, description="time to end by itself after INT and again after TERM, before KILL")
+    grace: Duration = Field(10.0, gt=0, description="time to exit after SIGINT and again after SIGTERM, before SIGKILL")
     log_limit: Count = Field(
-        64 << 20, ge=4096, le=1 << 40, description="bytes kept of its log: the beginning and the end"
+        64 << 20, ge=4096, le=1 << 40, description="bytes of the log to store: the beginning and the end"
     )
 
     @model_validator(mode="before")
@@ -210,26 +212,30 @@ class Server(Section):
             if self.type not in types and getattr(self, name) != type(self).model_fields[name].default:
                 yield Mistake((name,), f"belongs to type {_either(types)}, but type is {self.type}")
         if self.type == "external" and self.url is None:
-            yield Mistake(("url",), "is missing: where is the external server?")
+            yield Mistake(("url",), "is missing: give the URL of the external server")
         if self.type == "container" and self.image is None:
-            yield Mistake(("image",), "is missing: which container to start?")
+            yield Mistake(("image",), "is missing: name the container image")
         if self.type == "command":
             yield from self._of_command()
         if self.type in ENGINES:
             yield from self._of_args(ENGINES[self.type])
+        if self.type == "fleet" and self.replicas is None:
+            yield Mistake(("replicas",), "is missing: give the number of replicas")
+        if self.of is not None and self.of.type in ("fleet", "external"):
+            yield Mistake(("of", "type"), f"must be a server that can be started several times, got {self.of.type}")
 
     def _of_command(self) -> Iterator[Mistake]:
         if not self.command:
-            yield Mistake(("command",), "is missing: what to start?")
+            yield Mistake(("command",), "is missing: give the command to start")
         elif self.port is None and not self._holds("{port}"):
-            from inferometer.plan.secrets import redacted_words  # which knows all sections
+            from inferometer.plan.secrets import redacted_argv  # which knows all sections
 
-            text = "must hold {port}, or server.port must say where it listens"
-            yield Mistake(("command",), f"{text}, got {shlex.join(redacted_words(self.command))}")
+            text = "must contain {port}, or set server.port"
+            yield Mistake(("command",), f"{text}, got {shlex.join(redacted_argv(self.command))}")
 
     def _holds(self, placeholder: str) -> bool:
-        words = [*self.command, *self.flags, *map(str, self.args.values()), *self.env.values()]
-        return any(placeholder in word for word in words)
+        texts = [*self.command, *self.flags, *map(str, self.args.values()), *self.env.values()]
+        return any(placeholder in text for text in texts)
 
     def _of_args(self, engine: EngineName) -> Iterator[Mistake]:
         for name in self.args:
@@ -240,11 +246,15 @@ class Server(Section):
 
     def needs_of(self, target: Target) -> Iterator[Mistake]:
         """What an engine cannot start without, and the rest of the plan does not say either."""
+        if self.of is not None:
+            for mistake in self.of.needs_of(target):
+                yield Mistake(("server", "of", *mistake.path[1:]), mistake.text, mistake.about)
+            return
         engine = ENGINES.get(self.type)
         if engine is None or self.model or target.model:
             return
         if not any(_bare(name) in engine.model_flags for name in self.args):
-            text = f"is missing: {self.type} needs to know what to serve"
+            text = f"is missing: {self.type} needs a model to serve"
             yield Mistake(("server", "model"), text, ("server", "target"))
 
 

@@ -57,8 +57,11 @@ def endpoint(url: str) -> tuple[str, str | None]:
 
 
 def server(value: Any) -> Any:
-    """`simulator` is a server's `type`."""
-    return {"type": value} if isinstance(value, str) else value
+    """`simulator` is a server's `type`; in a fleet, a text is the type of its replicas and the policy of its router."""
+    if not isinstance(value, Mapping):
+        return {"type": value} if isinstance(value, str) else value
+    inner = {"of": "type", "router": "policy"}
+    return {**value, **{name: {key: value[name]} for name, key in inner.items() if isinstance(value.get(name), str)}}
 
 
 def extent(value: Any) -> Any:
@@ -115,8 +118,8 @@ def workload_type(value: Any) -> str | None:
         return "synthetic"
     place = str(value.get("path") or value.get("url")).lower()
     name = place.partition("?")[0].rpartition("/")[2]
-    told = next((kind for part, kind in _FILE_NAMES.items() if part in name), None)
-    return told or next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), None)
+    by_name = next((kind for part, kind in _FILE_NAMES.items() if part in name), None)
+    return by_name or next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), None)
 
 
 def several(value: Any) -> Any:
@@ -142,16 +145,20 @@ def long(plan: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(opened.get(section), Mapping) and field in opened[section]:
             opened[section] = {**opened[section], field: several(opened[section][field])}
     if isinstance(opened.get("traffic"), list):
-        opened["traffic"] = [long(each) if isinstance(each, Mapping) else each for each in opened["traffic"]]
+        opened["traffic"] = [
+            long(traffic) if isinstance(traffic, Mapping) else traffic for traffic in opened["traffic"]
+        ]
     return opened
 
 
 def inherited(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The plan with every traffic class complete: what it does not say is what the top of the plan says."""
     classes = plan.get("traffic")
-    if not isinstance(classes, list | tuple) or not all(isinstance(said(each), Mapping) for each in classes):
+    if not isinstance(classes, list | tuple) or not all(
+        isinstance(given_fields(traffic), Mapping) for traffic in classes
+    ):
         return dict(plan)
-    complete = [replayed(_class(plan, said(each), at, len(classes))) for at, each in enumerate(classes)]
+    complete = [replayed(_class(plan, given_fields(traffic), at, len(classes))) for at, traffic in enumerate(classes)]
     return {**plan, "traffic": complete}
 
 
@@ -159,7 +166,7 @@ def _class(plan: Mapping[str, Any], own: Mapping[str, Any], at: int, classes: in
     above = {name: plan[name] for name in INHERITED if name in plan}
     whole = {**above, **own}
     for name in ("workload", "sampling", "stop"):  # field by field; a load's fields belong to its type
-        top, mine = said(above.get(name)), said(own.get(name))
+        top, mine = given_fields(above.get(name)), given_fields(own.get(name))
         if isinstance(top, Mapping) and isinstance(mine, Mapping) and not _is_another_kind(name, top, mine):
             whole[name] = {**top, **mine}
     return {"name": "default" if classes == 1 else f"class-{at + 1}", **whole}
@@ -174,12 +181,12 @@ def _is_another_kind(name: str, top: Mapping[str, Any], mine: Mapping[str, Any])
 
 def replayed(plan: Mapping[str, Any]) -> dict[str, Any]:
     """The plan (or one class) with `load: replay` where a trace is sent and no load is said."""
-    if workload_type(said(plan.get("workload"))) in TRACES and plan.get("load") is None:
+    if workload_type(given_fields(plan.get("workload"))) in TRACES and plan.get("load") is None:
         return {**plan, "load": {"type": "replay"}}
     return dict(plan)
 
 
-def said(value: Any) -> Any:
+def given_fields(value: Any) -> Any:
     """What was given to a section, whether it came as a mapping or, in Python, as the section itself."""
     if isinstance(value, BaseModel):
         kind = {"type": value.type} if hasattr(value, "type") else {}

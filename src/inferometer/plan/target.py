@@ -51,11 +51,11 @@ Address = Annotated[str, AfterValidator(_address)]
 
 
 class Tls(Section):
-    """How an https target is trusted, and how it knows us."""
+    """TLS settings of an https target."""
 
-    verify: bool = Field(True, description="check the server's certificate")
-    ca: str | None = Field(None, description="file with the authorities to trust")
-    cert: str | None = Field(None, description="file with our client certificate")
+    verify: bool = Field(True, description="verify the server's certificate")
+    ca: str | None = Field(None, description="file with trusted certificate authorities")
+    cert: str | None = Field(None, description="file with the client certificate")
     key: str | None = Field(None, description="file with its private key, if not in cert")
 
     @property
@@ -69,31 +69,31 @@ class Tls(Section):
 
 
 class Timeouts(Section):
-    """After which time a request counts as failed."""
+    """Timeouts after which a request fails."""
 
-    connect: Duration = Field(10.0, gt=0, description="to open a connection")
-    request: Duration | None = Field(600.0, gt=0, description="from sending to the end of the answer")
-    idle: Duration | None = Field(None, gt=0, description="longest silence while an answer is awaited or streamed")
+    connect: Duration = Field(10.0, gt=0, description="timeout for opening a connection")
+    request: Duration | None = Field(
+        600.0, gt=0, description="timeout of a request, from sending to the end of the answer"
+    )
+    idle: Duration | None = Field(None, gt=0, description="maximum silence while waiting for or streaming an answer")
 
 
 class Bounds(Section):
-    """How much a server may make us read and keep. Most servers never come near; one that streams without end does."""
+    """Limits on the size of answers. Normal servers stay far below; a server that streams without end does not."""
 
     answer: Count = Field(
-        64 * 1024**2, gt=0, description="bytes of one answer; a larger one is ended with the outcome oversized"
+        64 * 1024**2, gt=0, description="maximum bytes of one answer; a larger one ends with the outcome oversized"
     )
     memory: Count = Field(
         4 * 1024**3,
         gt=0,
-        description="bytes of all answers under way in one worker; beyond it the largest one is ended as oversized",
+        description="maximum bytes of all answers in flight in one worker; above it the largest ends as oversized",
     )
-    poll: Count = Field(
-        4 * 1024**2, ge=16 * 1024, description="bytes that are read before time limits and interrupts are looked at"
-    )
+    poll: Count = Field(4 * 1024**2, ge=16 * 1024, description="bytes read between checks of timeouts and interrupts")
 
 
 class Target(Section):
-    """What is measured, and how it is spoken to."""
+    """The endpoint to measure and its API."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
         {"type": "string", "examples": ["http://localhost:8000"], "description": "its url"},
@@ -101,37 +101,46 @@ class Target(Section):
     ]
 
     url: Annotated[list[Address], one_or_several(Address)] = Field(
-        [], description="where the server is; several take turns"
+        [], description="URL of the server; several are used in turn"
     )
-    model: Line | None = Field(None, description="asked of /v1/models when not given")
-    api: Api = Field("completions", description="how requests and answers are written")
-    path: RequestPath | None = Field(None, description="request path, when it is not the API's usual one")
-    body: str | None = Field(None, description="for api template: the body, with a literal {prompt}", repr=False)
-    stream: bool = Field(True, description="whether answers come token by token")
-    continuous_usage: bool = Field(True, description="ask for running token counts where the server offers them")
-    headers: Headers = Field({}, description="sent with each request; ${NAME} is read from the environment", repr=False)
+    model: Line | None = Field(None, description="model name; default: from /v1/models")
+    api: Api = Field("completions", description="API of the server")
+    path: RequestPath | None = Field(None, description="request path; default: that of the API")
+    body: str | None = Field(
+        None, description="for api template: the request body, with a literal {prompt}", repr=False
+    )
+    stream: bool = Field(True, description="stream the answers")
+    continuous_usage: bool = Field(True, description="request running token counts if the server supports them")
+    headers: Headers = Field(
+        {}, description="headers of every request; ${NAME} is read from the environment", repr=False
+    )
+    session_header: str | None = Field(
+        None, min_length=1, description="header with an id of the session, such as x-session-id"
+    )
     key_env: str = Field(
-        "OPENAI_API_KEY", description="environment variable that holds the API key; for anthropic ANTHROPIC_API_KEY"
+        "OPENAI_API_KEY", description="environment variable with the API key; for anthropic ANTHROPIC_API_KEY"
     )
     tls: Tls = Field(Tls(), description="certificates")
     proxy: Url | None = Field(None, description="HTTP proxy, http://host:port", repr=False)
-    timeout: Timeouts = Field(Timeouts(), description="when to give up")
-    bounds: Bounds = Field(Bounds(), description="how much to read and keep of what it sends")
-    preconnect: bool = Field(True, description="open connections before the load starts")
-    exclusive: bool = Field(True, description="refuse to measure a server while another run of this machine does")
+    timeout: Timeouts = Field(Timeouts(), description="timeouts")
+    bounds: Bounds = Field(Bounds(), description="limits on the size of answers")
+    preconnect: bool = Field(True, description="open the connections before the load starts")
+    exclusive: bool = Field(
+        True, description="refuse to measure a server that another run on this machine is measuring"
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        said = short.target(value)
-        api = said.get("api") if isinstance(said, dict) else None
+        opened = short.target(value)
+        api = opened.get("api") if isinstance(opened, dict) else None
         usual = api_of(api).key_env if isinstance(api, str) and api in APIS else cls.model_fields["key_env"].default
-        return said if usual == cls.model_fields["key_env"].default else {"key_env": usual} | said
+        return opened if usual == cls.model_fields["key_env"].default else {"key_env": usual} | opened
 
     def disagreements(self) -> Iterator[Mistake]:
         api = api_of(self.api)
         if api.templated and (self.body is None or "{prompt}" not in self.body):
-            yield Mistake(("body",), "must hold a literal {prompt}: api template sends it as it is")
+            yield Mistake(("body",), "must contain a literal {prompt}: api template sends it unchanged")
         if not api.templated and self.body is not None:
             yield Mistake(("body",), f"belongs to api template, but api is {self.api}")
         if self.path is None and api.path in endpoints():
@@ -167,20 +176,19 @@ Metrics = Annotated[
 
 
 class Observe(Section):
-    """What is sampled beside the load, in a process of its own; none of it can make a run fail."""
+    """Telemetry that is sampled during the load, in a separate process; it never makes a run fail."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
         {"enum": ["off", False], "description": "nothing is sampled"},
     ]
 
-    gpu: Gpu = Field(
-        "auto", description="on, off, a list of indexes; auto: every GPU when the target is on this machine"
-    )
+    gpu: Gpu = Field("auto", description="on, off, a list of indexes; auto: all GPUs if the target is on this machine")
     metrics: Metrics = Field(
         "auto", description="Prometheus endpoints, one per replica; off; auto: /metrics of each target URL"
     )
-    host: bool = Field(True, description="sample this machine: cores, memory, network, what its hypervisor takes away")
-    interval: Duration = Field(1.0, ge=0.1, le=600, description="between two samples of the same thing")
+    host: bool = Field(True, description="sample this machine: cores, memory, network, steal time")
+    interval: Duration = Field(1.0, ge=0.1, le=600, description="sampling interval")
+    profiler: bool = Field(False, description="start the server's profiler before the load and stop it afterwards")
 
     @model_validator(mode="before")
     @classmethod

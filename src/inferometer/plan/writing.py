@@ -19,10 +19,10 @@ from inferometer.plan.workloads.lengths import Pause
 
 def to_yaml(plan: Plan, full: bool = False) -> str:
     """The effective plan: what differs from the defaults, or with `full` every setting."""
-    said = to_mapping(plan, full)
-    if not said:
-        return "{}  # everything by default\n"
-    return yaml.dump(said, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+    mapping = to_mapping(plan, full)
+    if not mapping:
+        return "{}  # all defaults\n"
+    return yaml.dump(mapping, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
 def to_mapping(plan: Plan, full: bool = False) -> dict[str, Any]:
@@ -30,17 +30,17 @@ def to_mapping(plan: Plan, full: bool = False) -> dict[str, Any]:
     shown = redacted(plan)
     if full:
         return _hidden(plan, shown.model_dump(context=HUMAN))
-    said = _lean(shown, None)
+    mapping = _lean(shown, None)
     if shown.traffic:
-        said["traffic"] = [_lean_class(each, shown) for each in shown.traffic]
-    if any(isinstance(each.workload, TraceFile) for each in shown.classes):  # without a load, a trace is replayed
-        said["load"] = _written(shown, "load", shown.load, None)
-    return _hidden(plan, said)
+        mapping["traffic"] = [_lean_class(traffic, shown) for traffic in shown.traffic]
+    if any(isinstance(traffic.workload, TraceFile) for traffic in shown.classes):  # without a load, a trace is replayed
+        mapping["load"] = _written(shown, "load", shown.load, None)
+    return _hidden(plan, mapping)
 
 
-def _hidden(plan: Plan, said: dict[str, Any]) -> dict[str, Any]:
+def _hidden(plan: Plan, mapping: dict[str, Any]) -> dict[str, Any]:
     """A secret that is starred at its place must not stand at another: in a name, or a command."""
-    hidden: dict[str, Any] = redactor_of(plan).hide_within(said)
+    hidden: dict[str, Any] = redactor_of(plan).hide_within(mapping)
     return hidden
 
 
@@ -52,13 +52,13 @@ def _lean_class(traffic: Traffic, plan: Plan) -> dict[str, Any]:
 
 def _lean(section: Section, usual: Section | None) -> dict[str, Any]:
     """The fields of a section that are not as usual: not the default, or not as in another section."""
-    said = {}
+    fields = {}
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
         default = getattr(usual, name) if usual is not None else field.get_default(call_default_factory=True)
         if value != default and name not in section.derived():
-            said[name] = _written(section, name, value, default)
-    return said
+            fields[name] = _written(section, name, value, default)
+    return fields
 
 
 def _written(section: Section, name: str, value: Any, default: Any) -> Any:

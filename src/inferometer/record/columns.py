@@ -32,53 +32,53 @@ def known(column: Ints) -> Mask:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Words:
+class Categorical:
     """A column of few different words: `words[codes[i]]` is entry i, code -1 is missing."""
 
     codes: NDArray[np.int32]
-    words: tuple[str, ...]
+    categories: tuple[str, ...]
 
     @classmethod
     def of(cls, values: Sequence[str | None]) -> Self:
-        words = tuple(word for word in dict.fromkeys(values) if word is not None)
+        categories = tuple(category for category in dict.fromkeys(values) if category is not None)
         code_of: dict[str | None, int] = {None: -1}
-        code_of.update((word, code) for code, word in enumerate(words))
-        return cls(np.fromiter(map(code_of.__getitem__, values), np.int32, len(values)), words)
+        code_of.update((category, code) for code, category in enumerate(categories))
+        return cls(np.fromiter(map(code_of.__getitem__, values), np.int32, len(values)), categories)
 
     @classmethod
     def concat(cls, parts: Iterable[Self]) -> Self:
-        words: dict[str, int] = {}
+        categories: dict[str, int] = {}
         recoded = [np.empty(0, np.int32)]
         for part in parts:
-            new = [words.setdefault(word, len(words)) for word in part.words]
+            new = [categories.setdefault(category, len(categories)) for category in part.categories]
             recoded.append(np.array([*new, -1], np.int32)[part.codes])  # code -1 picks the last: missing
-        return cls(np.concatenate(recoded), tuple(words))
+        return cls(np.concatenate(recoded), tuple(categories))
 
     def __len__(self) -> int:
         return len(self.codes)
 
     def __getitem__(self, i: int) -> str | None:
         code = self.codes[i]
-        return self.words[code] if code >= 0 else None
+        return self.categories[code] if code >= 0 else None
 
     def mask(self, *wanted: str) -> Mask:
         """Where the entry is one of the wanted words."""
-        return np.isin(self.codes, [code for code, word in enumerate(self.words) if word in wanted])
+        return np.isin(self.codes, [code for code, category in enumerate(self.categories) if category in wanted])
 
     def known(self) -> Mask:
         return self.codes >= 0
 
     def counts(self) -> dict[str | None, int]:
         """How often each word occurs, those that do not occur left out; None counts the missing."""
-        tally = np.bincount(self.codes + 1, minlength=len(self.words) + 1)
-        return {word: int(n) for word, n in zip((None, *self.words), tally, strict=True) if n}
+        tally = np.bincount(self.codes + 1, minlength=len(self.categories) + 1)
+        return {category: int(n) for category, n in zip((None, *self.categories), tally, strict=True) if n}
 
     def take(self, index: Ints) -> Self:
-        return type(self)(self.codes[index], self.words)
+        return type(self)(self.codes[index], self.categories)
 
     def texts(self) -> Texts:
         """Every entry spelled out."""
-        return np.array([*self.words, None], dtype=object)[self.codes]
+        return np.array([*self.categories, None], dtype=object)[self.codes]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -110,10 +110,10 @@ class Records:
     session: Ints
     turn: Ints
     turns: Ints
-    traffic: Words
+    traffic: Categorical
     stage: Ints
     shard: Ints
-    replica: Words
+    replica: Categorical
 
     scheduled_at: Ints
     ready_at: Ints
@@ -125,21 +125,21 @@ class Records:
     tls_ns: Ints
     retry_ns: Ints
 
-    asked_input: Ints
-    asked_output: Ints
+    requested_input: Ints
+    requested_output: Ints
     input_tokens: Ints
     output_tokens: Ints
     cached_tokens: Ints
     reasoning_tokens: Ints
     counted_tokens: Ints
-    tokens_by: Words
+    tokens_by: Categorical
     events: Ints
     bytes_sent: Ints
     bytes_received: Ints
 
     status: Ints
-    finish_reason: Words
-    outcome: Words
+    finish_reason: Categorical
+    outcome: Categorical
     error: Texts
     retry_after_s: Floats
     request_id: Texts
@@ -279,8 +279,7 @@ def picked_reads(read_offsets: Ints, index: Ints) -> tuple[Ints, Ints]:
 def read_cuts(read_offsets: Ints) -> Iterator[tuple[int, int]]:
     """From record to record, so that about `BATCH_READS` reads are between; all of one record stay together."""
     inner = np.searchsorted(read_offsets[:-1], np.arange(BATCH_READS, read_offsets[-1], BATCH_READS))
-    edges = np.unique(np.concatenate(([0], inner, [len(read_offsets) - 1])))
-    return pairwise(edges.tolist())
+    return pairwise(sorted({0, *inner.tolist(), len(read_offsets) - 1}))
 
 
 def _joined_reads(at: Sequence[bytes], tokens: Sequence[bytes], slack: Sequence[bytes]) -> dict[str, Any]:
@@ -289,7 +288,7 @@ def _joined_reads(at: Sequence[bytes], tokens: Sequence[bytes], slack: Sequence[
     for column in (tokens, slack):
         wrong = np.flatnonzero(np.fromiter(map(len, column), np.int64, len(at)) != sizes)
         if len(wrong):
-            raise ValueError(f"record {wrong[0]}: its read_at, read_tokens and read_slack differ in length")
+            raise ValueError(f"record {wrong[0]}: read_at, read_tokens and read_slack differ in length")
     flat = [np.frombuffer(b"".join(column), "<i8").astype(np.int64, copy=False) for column in (at, tokens, slack)]
     return {"read_offsets": offsets_of(sizes // 8), **dict(zip(READS, flat, strict=True))}
 
@@ -325,23 +324,23 @@ _FROM_VALUES: dict[Any, Callable[[Any], Any]] = {
     Ints: _ints,
     Floats: _floats,
     Texts: _texts,
-    Words: Words.of,
+    Categorical: Categorical.of,
 }
 _JOINED: dict[Any, Callable[[Any], Any]] = {
     Ints: np.concatenate,
     Floats: np.concatenate,
     Texts: np.concatenate,
-    Words: Words.concat,
+    Categorical: Categorical.concat,
 }
 _TAKEN: dict[Any, Callable[[Any, Ints], Any]] = {
     Ints: np.ndarray.__getitem__,
     Floats: np.ndarray.__getitem__,
     Texts: np.ndarray.__getitem__,
-    Words: Words.take,
+    Categorical: Categorical.take,
 }
 _ENTRY: dict[Any, Callable[[Any, int], Any]] = {
     Ints: _int_at,
     Floats: _float_at,
     Texts: np.ndarray.__getitem__,
-    Words: Words.__getitem__,
+    Categorical: Categorical.__getitem__,
 }

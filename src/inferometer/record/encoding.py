@@ -3,13 +3,22 @@ and nowhere else."""
 
 import functools
 import re
-from collections.abc import Mapping
-from types import NoneType
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from inferometer.errors import StoreError
+from inferometer.record.environment import (
+    Environment,
+    EnvironmentPart,
+    ImportOrigin,
+    MeasuredTarget,
+    ServerStart,
+    ToolVersion,
+    field_names,
+)
 from inferometer.record.schema import schema_of
 from inferometer.record.summary import (
     Adjusted,
@@ -17,10 +26,12 @@ from inferometer.record.summary import (
     Concurrency,
     Failures,
     Goal,
+    Goodput,
     InputTokens,
     MeasureSummary,
     OutputTokens,
     PrecisionResult,
+    Rate,
     Sessions,
     Startup,
     Steadiness,
@@ -32,9 +43,19 @@ from inferometer.record.verdict import Reason, Verdict
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_WHERE_KNOWN = ("tokens", "adjusted", "title", "direction", "formula")  # of a measure; left out where they are None
+WHERE_KNOWN: dict[type, tuple[str, ...]] = {  # fields that are left out where they are unknown; others are null
+    WindowSummary: ("clock_error_s",),
+    Rate: ("clock_error",),
+    Concurrency: ("clock_error",),
+    MeasureSummary: ("tokens", "adjusted", "title", "direction", "formula"),
+    Environment: Environment.__struct_fields__,
+    MeasuredTarget: MeasuredTarget.__struct_fields__,
+    ImportOrigin: ("part", "started_by"),
+    ToolVersion: ToolVersion.__struct_fields__,
+    ServerStart: ("container", "engine", "image", "image_id", "digest"),
+}
 _EMPTY = (WindowSummary, Concurrency, Failures)  # always there; null in JSON where a run has none
-_FLAT: dict[type, str] = {  # whose entries are written as fields of its own
+FLAT: dict[type, str] = {  # whose entries are written as fields of its own
     MeasureSummary: "statistics",
     Adjusted: "statistics",
     Sessions: "measures",
@@ -50,8 +71,10 @@ def document_of(value: Any) -> Any:
     are the measures of sessions."""
     if isinstance(value, _EMPTY) and value == type(value)():
         return None
+    if isinstance(value, EnvironmentPart):
+        return _environment_part(value)
     if isinstance(value, msgspec.Struct):
-        flat, left_out = _FLAT.get(type(value)), _WHERE_KNOWN if isinstance(value, MeasureSummary) else ()
+        flat, left_out = FLAT.get(type(value)), WHERE_KNOWN.get(type(value), ())
         document: dict[str, Any] = {}
         for name in value.__struct_fields__:
             part = getattr(value, name)
@@ -67,12 +90,25 @@ def document_of(value: Any) -> Any:
     return value
 
 
+def _environment_part(part: EnvironmentPart) -> dict[str, Any]:
+    """As the document that it was read from, then what is new."""
+    known = {name: getattr(part, name) for name in field_names(type(part))} | part.more
+    left_out = known.keys() if part.names else WHERE_KNOWN.get(type(part), ())
+    new = [name for name, value in known.items() if not (name in left_out and value in (None, [], {}))]
+    return {name: document_of(known[name]) for name in dict.fromkeys((*part.names, *new))}
+
+
 def summary_document(summary: Summary) -> dict[str, Any]:
     return {"schema": schema_of("summary"), **document_of(summary)}
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     return {"schema": schema_of("verdict"), **document_of(verdict)}
+
+
+def environment_document(environment: Environment) -> dict[str, Any]:
+    document: dict[str, Any] = document_of(environment)
+    return document
 
 
 # -- from JSON -------------------------------------------------------------------------------------------------------
@@ -85,6 +121,16 @@ def summary_from(document: Mapping[str, Any]) -> Summary:
 
 def verdict_from(document: Mapping[str, Any]) -> Verdict:
     return _converted(document, Verdict)
+
+
+def environment_from(document: Mapping[str, Any]) -> Environment:
+    """Of this version, an older one or a foreign document: what is not known stays in it, and is written again."""
+    return _converted(document, Environment)
+
+
+def with_texts(part: T, change: Callable[[Any], Any]) -> T:
+    """A part of a run whose document was changed, such as one without secrets."""
+    return _converted(change(document_of(part)), type(part))
 
 
 def _converted(document: Mapping[str, Any], kind: type[T]) -> T:
@@ -108,7 +154,9 @@ def _present(value: Any, kind: Any) -> Any:
     if not _is_struct(form) or not isinstance(value, Mapping):
         return value
     fields = _fields(form)
-    named = _gathered(_renamed(value, form), form)
+    named = _gathered(_upgraded(_renamed(value, form), form), form)
+    if issubclass(form, EnvironmentPart):
+        named = _own_and_more(named, form)
     return {
         name: _present(part, fields[name])
         for name, part in named.items()
@@ -116,9 +164,21 @@ def _present(value: Any, kind: Any) -> Any:
     }
 
 
+def _own_and_more(document: Mapping[str, Any], kind: type[EnvironmentPart]) -> dict[str, Any]:
+    """The fields of an environment that have a type, and the others; null in place of a list or a mapping is none."""
+    fields = {name: _fields(kind)[name] for name in field_names(kind)}
+    own = {
+        name: part
+        for name, part in document.items()
+        if name in fields and not (part is None and _form(fields[name])[0] in (list, dict))
+    }
+    more = {name: part for name, part in document.items() if name not in fields}
+    return own | {"names": tuple(document), "more": more}
+
+
 def _gathered(document: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Fields that `document_of` wrote flat into their mapping. Fields of a newer version are none of them."""
-    flat = _FLAT.get(kind)
+    flat = FLAT.get(kind)
     if flat is None or (kind is Sessions and flat in document):
         return dict(document)
     own = {name: part for name, part in document.items() if name in _fields(kind) and name != flat}
@@ -134,20 +194,63 @@ def _is_statistic(name: str, value: Any) -> bool:
 
 # -- older versions --------------------------------------------------------------------------------------------------
 
-_WORD = {"word": "status"}
-_ASKED = {"asked": "requested", "asked_against_reported": "requested_against_reported"}
+_FORMER_STATUS = {"word": "status"}
+_FORMER_REQUESTED = {"asked": "requested", "asked_against_reported": "requested_against_reported"}
 _FORMER: dict[type, dict[str, str]] = {  # names of version 1
     Verdict: {"word": "status", "reasons": "doubts"},
     Reason: {"word": "status", "severity": "status"},  # a start wrote the second
-    **dict.fromkeys((Trend, Steadiness, Backlog, Goal), _WORD),
-    **dict.fromkeys((Concurrency, PrecisionResult, InputTokens, OutputTokens), _ASKED),
+    **dict.fromkeys((Trend, Steadiness, Backlog, Goal), _FORMER_STATUS),
+    **dict.fromkeys((Concurrency, PrecisionResult, InputTokens, OutputTokens), _FORMER_REQUESTED),
     Startup: {"asked_sleep": "requested_sleep"},
+    MeasureSummary: {"unknown": "weak"},  # whose value was left out
+    Adjusted: {"unknown": "weak"},
 }
+
+
+_ROWS = {"changes", "measures", "steps", "since", "objections"}  # parts of a result that have had a `word` too
+
+
+def result_from(value: Any, status: str = "status") -> Any:
+    """The result of a comparison, a check or a search, as it was printed or stored, under the present names."""
+    if isinstance(value, list):
+        return [result_from(part, status) for part in value]
+    if not isinstance(value, dict):
+        return value
+    present = {status if name == "word" else name: part for name, part in value.items()}
+    for name in _ROWS & present.keys():
+        present[name] = result_from(present[name], "severity" if name == "objections" else "status")
+    return present
 
 
 def _renamed(document: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
     former = _FORMER.get(kind)
     return {former.get(name, name): part for name, part in document.items()} if former else document
+
+
+def _upgraded(document: Mapping[str, Any], kind: type) -> Mapping[str, Any]:
+    """What version 1 did not have: the headline of a rate was its window's, also of an imported run."""
+    if kind is Rate and "value" not in document:
+        return {**document, "value": document.get("window"), "span": document.get("run")}
+    if kind is Goodput and "value" not in document:
+        return {**document, "value": document.get("window"), "span": None}
+    if kind is Concurrency and "window" not in document:
+        return {**document, "window": document.get("mean")}
+    if kind is Summary and isinstance(document.get("reported"), Mapping):
+        return {**document, "rates": _stated(document.get("rates"), document["reported"].get("rates"))}
+    return document
+
+
+def _stated(rates: Any, stated: Any) -> Any:
+    """The rates that an imported file states are the headline."""
+    if not isinstance(rates, Mapping) or not isinstance(stated, Mapping):
+        return rates
+    values = {name: rate.get("value", rate.get("window")) for name, rate in stated.items() if isinstance(rate, Mapping)}
+    return {
+        name: {"span": rate.get("run"), **rate, "value": values[name], "basis": "file"}
+        if isinstance(rate, Mapping) and values.get(name) is not None
+        else rate
+        for name, rate in rates.items()
+    }
 
 
 # -- types -----------------------------------------------------------------------------------------------------------
@@ -165,10 +268,12 @@ def _fields(kind: type) -> dict[str, Any]:
 @functools.cache
 def _form(kind: Any) -> tuple[Any, Any]:
     """What a type is where it is not None, and what a list or a mapping is of."""
-    kinds = [each for each in get_args(kind) if each is not NoneType]
+    kinds = [argument for argument in get_args(kind) if argument is not NoneType]
     if NoneType in get_args(kind):
         return _form(kinds[0]) if len(kinds) == 1 else (None, None)
     origin = get_origin(kind)
+    if origin is UnionType:  # such as a GPU with its facts, or its name alone
+        return next(((part, None) for part in kinds if _is_struct(part)), (None, None))
     return (origin, kinds[-1]) if origin in (list, dict) else (kind, None)
 
 
@@ -185,7 +290,7 @@ def _wrong(value: Any, kind: Any, where: str = "") -> tuple[str, str]:
         try:
             msgspec.convert(part, of)
         except msgspec.ValidationError:
-            flat = _is_struct(form) and _FLAT.get(form) == name
+            flat = _is_struct(form) and FLAT.get(form) == name
             return _wrong(part, of, where if flat else f"{where}.{name}".lstrip("."))
     try:
         msgspec.convert(value, kind)

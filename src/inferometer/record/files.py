@@ -9,12 +9,12 @@ from pathlib import Path
 from inferometer.errors import StoreError
 
 _HINTS = {
-    errno.ENOSPC: "free some space, or keep runs elsewhere: --store FOLDER",
-    errno.EDQUOT: "your disk quota is used up: free some space, or keep runs elsewhere: --store FOLDER",
+    errno.ENOSPC: "free some disk space, or use another store: --store FOLDER",
+    errno.EDQUOT: "your disk quota is used up: free some disk space, or use another store: --store FOLDER",
     errno.EFBIG: "the file size limit was reached (ulimit -f): raise it",
-    errno.EROFS: "the file system is read-only: keep runs elsewhere: --store FOLDER",
-    errno.EACCES: "you may not write there: keep runs elsewhere: --store FOLDER",
-    errno.EPERM: "you may not write there: keep runs elsewhere: --store FOLDER",
+    errno.EROFS: "the file system is read-only: use another store: --store FOLDER",
+    errno.EACCES: "no permission to write: use another store: --store FOLDER",
+    errno.EPERM: "no permission to write: use another store: --store FOLDER",
     errno.ENOTDIR: "a part of the path is a file: choose another folder with --store FOLDER",
 }
 
@@ -26,7 +26,7 @@ def store_error(where: object, error: OSError) -> StoreError:
 
 
 @contextmanager
-def told(where: object) -> Iterator[None]:
+def translated_errors(where: object) -> Iterator[None]:
     """Any OSError inside becomes a `StoreError` about `where`."""
     try:
         yield
@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """Write the file under the name given; it takes its place once it is whole and on disk."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with told(path):
+        with translated_errors(path):
             yield draft
             sync(draft)
             draft.replace(path)

@@ -1,7 +1,8 @@
 """From the logs of the shards to the records of the run: merged in memory, left in the logs, or streamed to a Parquet
-file. Instants of logs from other hosts are brought to the first log's clock by the offsets in their headers."""
+file. Instants of logs from other hosts are brought to one clock: by the readings of their offsets (`record.hosts`)
+where there are any, else to the first log's by the real-time offsets in their headers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -10,11 +11,13 @@ import msgspec
 import numpy as np
 
 from inferometer.record.columns import BATCH_READS, Records
+from inferometer.record.hosts import CLOCKS_LOG, HostClocks, clocks_summary, read_clocks
 from inferometer.record.log import UNREADABLE, Entry, Header, HostClock, LogReader, Note
 from inferometer.record.parquet import write_batches
 from inferometer.record.record import Record
 from inferometer.record.sample import Sample
 from inferometer.record.streamed import HELD_READS, Piece, StreamedRecords
+from inferometer.record.summary import Clocks
 
 INSTANTS = ("scheduled_at", "ready_at", "sent_at", "headers_at", "visible_at", "ended_at")
 BATCH = 50_000  # records in memory at a time, or about `BATCH_READS` reads
@@ -30,17 +33,27 @@ class Gathered:
     notes: list[Note] = field(default_factory=list)
     truncated: list[Path] = field(default_factory=list)
     skipped: dict[Path, int] = field(default_factory=dict)
+    hosts: HostClocks = field(default_factory=HostClocks)
+    stored_clocks: Clocks | None = None  # of a stored run, whose logs are gone
+
+    @property
+    def clocks(self) -> Clocks | None:
+        """How well the hosts agree on the time; None where there is one."""
+        return self.stored_clocks or clocks_summary(self.hosts, self.headers)
 
     @property
     def clock(self) -> HostClock:
-        """What all instants are on: the clock of the first log that names its offset."""
+        """What all instants are on: the clock of the readings, else of the first log that names its offset."""
+        if self.hosts.reference is not None:
+            return self.hosts.reference
         known = (log.clock for log in self.headers if log.clock.real_minus_monotonic_ns is not None)
         return next(known, HostClock())
 
 
 def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
     """The records of all logs, merged in order; of many the reads stay in the logs."""
-    gathered, logs = Gathered(), [*paths]
+    logs = [*paths]
+    gathered = Gathered(hosts=read_clocks(logs))
     parts: list[Records] = []
     kept, held = 0, True
     sizes: list[int] = []
@@ -54,25 +67,29 @@ def read_logs(paths: Iterable[Path]) -> tuple[Records, Gathered]:
         sizes.append(sum(map(len, parts)) - before)
     if held:
         return Records.concat(parts), gathered
-    clock = gathered.clock
-    return StreamedRecords.joined(parts, lambda columns, wanted: _log_pieces(logs, sizes, columns, clock)), gathered
+    hosts, clock = gathered.hosts, gathered.clock
+    pieces = lambda columns, _wanted: _log_pieces(logs, sizes, columns, hosts, clock)  # noqa: E731
+    return StreamedRecords.joined(parts, pieces), gathered
 
 
 def logs_to_parquet(paths: Iterable[Path], out: Path) -> Gathered:
     """Row group by row group, each in order; `read_parquet` orders the whole."""
-    gathered = Gathered()
-    batches = _batches(_records(paths, gathered), at_least_one=True)
+    logs = [*paths]
+    gathered = Gathered(hosts=read_clocks(logs))
+    batches = _batches(_records(logs, gathered), at_least_one=True)
     write_batches((Records.concat([batch]) for batch in batches), out)
     return gathered
 
 
 def _records(paths: Iterable[Path], gathered: Gathered, clock: HostClock | None = None) -> Iterator[Record]:
-    """With all instants on one clock, by default the first log's."""
+    """With all instants on one clock, by default the one that `gathered` names."""
     for path in paths:
+        if path.name == CLOCKS_LOG:  # read before all others
+            continue
         log = LogReader(path)
         gathered.headers.append(log.header)
-        ahead_ns = log.header.clock.ahead_of(clock or gathered.clock)
-        for entry in (_moved(entry, ahead_ns) for entry in log) if ahead_ns else log:
+        ahead = _ahead(log.header.clock, gathered.hosts, clock or gathered.clock)
+        for entry in (moved(entry, ahead(_instant(entry))) for entry in log) if ahead else log:
             if isinstance(entry, Record):
                 yield entry
             elif isinstance(entry, Sample):
@@ -86,7 +103,20 @@ def _records(paths: Iterable[Path], gathered: Gathered, clock: HostClock | None 
             gathered.notes.append(Note(UNREADABLE, facts={"log": path.name, "entries": log.skipped}))
 
 
-def _moved(entry: Entry, by_ns: int) -> Entry:
+def _ahead(theirs: HostClock, hosts: HostClocks, clock: HostClock) -> Callable[[int], int] | None:
+    """What to add to an instant of a log to have it on the clock of all; None: nothing."""
+    if (line := hosts.line_of(theirs)) is not None:
+        return line.ahead_at
+    ahead_ns = theirs.ahead_of(clock)
+    return (lambda _at: ahead_ns) if ahead_ns else None
+
+
+def _instant(entry: Entry) -> int:
+    """The one by which an entry is moved as a whole: what lies between two of its instants, one clock measured."""
+    return entry.scheduled_at if isinstance(entry, Record) else entry.at or 0
+
+
+def moved(entry: Entry, by_ns: int) -> Entry:
     """Every instant later by so much; those among a note's facts are told by their names."""
     if isinstance(entry, Record):
         reads = np.frombuffer(entry.read_at, "<i8") + by_ns
@@ -94,9 +124,9 @@ def _moved(entry: Entry, by_ns: int) -> Entry:
         return msgspec.structs.replace(entry, read_at=reads.tobytes(), **own)
     if isinstance(entry, Sample):
         return msgspec.structs.replace(entry, at=entry.at + by_ns)
-    told = {name: at + by_ns for name, at in entry.facts.items() if name.endswith("_at") and type(at) is int and at}
+    instants = {name: at + by_ns for name, at in entry.facts.items() if name.endswith("_at") and type(at) is int and at}
     at = None if entry.at is None else entry.at + by_ns
-    return msgspec.structs.replace(entry, at=at, facts=entry.facts | told)
+    return msgspec.structs.replace(entry, at=at, facts=entry.facts | instants)
 
 
 def _batches(records: Iterator[Record], at_least_one: bool = False) -> Iterator[Records]:
@@ -125,11 +155,11 @@ def _without_reads(records: Records) -> Records:
 
 
 def _log_pieces(
-    logs: Iterable[Path], sizes: Iterable[int], columns: Sequence[str], clock: HostClock
+    logs: Iterable[Path], sizes: Iterable[int], columns: Sequence[str], hosts: HostClocks, clock: HostClock
 ) -> Iterator[Piece]:
     """A log that is still written to is read as far as it was read before."""
     row = 0
     for log, size in zip(logs, sizes, strict=True):
-        for batch in _batches(islice(_records([log], Gathered(), clock), size)):
+        for batch in _batches(islice(_records([log], Gathered(hosts=hosts), clock), size)):
             yield Piece(row, batch.read_counts(), {name: getattr(batch, name) for name in columns})
             row += len(batch)

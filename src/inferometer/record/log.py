@@ -20,7 +20,7 @@ from zlib import crc32
 import msgspec
 
 from inferometer.errors import StoreError
-from inferometer.record.files import store_error, told
+from inferometer.record.files import store_error, translated_errors
 from inferometer.record.record import Record, check_reads, without_response
 from inferometer.record.sample import Sample
 from inferometer.record.schema import check_schema, schema_of
@@ -32,6 +32,7 @@ MOST_QUEUED = 1024  # pieces of 64 KiB that wait for a disk that stands still; t
 _FRAME = struct.Struct("<IIB")
 _CHUNK = 1 << 20
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TIME_OFFSETS = Path("/proc/self/timens_offsets")
 UNREADABLE = "unreadable entries"  # the note on entries that were skipped
 LARGEST_FRAME = 1 << 30  # a length beyond this is damage, not to be believed and allocated
 
@@ -58,8 +59,17 @@ def clock_here(offset_ns: int | None = None) -> HostClock:
     """This host's clock, with an offset that was read already, or is now."""
     boot = ""
     with suppress(OSError):
-        boot = _BOOT_ID.read_text().strip()
+        boot = _BOOT_ID.read_text().strip() + _time_namespace()
     return HostClock(platform.node(), boot, read_offset().ns if offset_ns is None else offset_ns)
+
+
+def _time_namespace() -> str:
+    """By how much a container's monotonic clock is shifted against its host's, where it is: `+86400.0`."""
+    with suppress(OSError, ValueError):
+        _, seconds, nanoseconds = _TIME_OFFSETS.read_text().splitlines()[0].split()
+        if int(seconds) or int(nanoseconds):
+            return f"+{seconds}.{nanoseconds}"
+    return ""
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -93,7 +103,7 @@ class _Pen:
     def __init__(self, path: Path, in_background: bool) -> None:
         self._path = path
         self._error: OSError | None = None
-        with told(path):
+        with translated_errors(path):
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
         self._queue: Queue[bytes | None] | None = Queue(MOST_QUEUED) if in_background else None
         self._thread = threading.Thread(target=self._write_queued, name="log", daemon=True)
@@ -119,7 +129,7 @@ class _Pen:
                 self._queue.put(None)
                 self._thread.join()
             self._raise()
-            with told(self._path):
+            with translated_errors(self._path):
                 os.fsync(self._file)
         finally:
             os.close(self._file)
@@ -193,7 +203,7 @@ class LogWriter:
             check_reads(self._decoder.decode(payload))
             return payload
         except _UNREADABLE as error:
-            return self._encoder.encode(without_response(record, f"the response cannot be kept: {error}"))
+            return self._encoder.encode(without_response(record, f"the response cannot be stored: {error}"))
 
     def _add(self, kind: int, entry: Any) -> None:
         self._add_frame(kind, self._encoder.encode(entry))
@@ -214,7 +224,7 @@ class LogReader:
         self.path = path
         self.truncated = False
         self.skipped = 0
-        with told(path):
+        with translated_errors(path):
             self._file = path.open("rb", buffering=_CHUNK)
         try:
             self.header = self._read_header()
@@ -226,7 +236,7 @@ class LogReader:
         decoders: dict[int, msgspec.msgpack.Decoder[Any]] = {
             kind: msgspec.msgpack.Decoder(type_) for type_, kind in _KINDS.items()
         }
-        with self._file, told(self.path):
+        with self._file, translated_errors(self.path):
             for kind, payload in self._frames():
                 if kind not in decoders:  # a kind that we do not know yet is passed over
                     continue
@@ -244,7 +254,7 @@ class LogReader:
         damaged, the entries behind it are still read."""
         magic = self._file.read(len(MAGIC))
         if not MAGIC.startswith(magic):
-            raise StoreError(f"{self.path}: not a log of Inferometer, it begins with {magic!r}")
+            raise StoreError(f"{self.path}: not an Inferometer log, it begins with {magic!r}")
         frame = next(self._frames(), None)
         if frame is None:
             self.truncated = True

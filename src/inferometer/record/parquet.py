@@ -16,17 +16,17 @@ from inferometer.record.columns import (
     MISSING,
     READS,
     SCALARS,
+    Categorical,
     Floats,
     Ints,
     Mask,
     Records,
     Texts,
-    Words,
     default_column,
     known,
     offsets_of,
 )
-from inferometer.record.files import replacing, told
+from inferometer.record.files import replacing, translated_errors
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.record.streamed import HELD_READS, Piece, StreamedRecords
@@ -36,7 +36,14 @@ Array = Any  # pyarrow.Array
 Kinds = dict[str, Any]  # columns by name, with their type
 
 _SCHEMA_KEY = b"inferometer.schema"
-_SAMPLES: Kinds = {"source": Words, "name": Words, "at": Ints, "value": Floats, "labels": Words}  # as in `Samples`
+_FORMER = {"asked_input": "requested_input", "asked_output": "requested_output"}  # columns of version 1
+_SAMPLES: Kinds = {
+    "source": Categorical,
+    "name": Categorical,
+    "at": Ints,
+    "value": Floats,
+    "labels": Categorical,
+}  # as in `Samples`
 
 
 def write_parquet(records: Records, path: Path) -> None:
@@ -71,7 +78,9 @@ def _pieces(file: Any, group: int, size: int, columns: Sequence[str], row: int) 
     for batch in file.iter_batches(size, row_groups=[group], columns=list(columns), use_threads=False):
         lists = [batch.column(name) for name in columns]
         counts = np.diff(lists[0].offsets.to_numpy()).astype(np.int64)
-        yield Piece(row, counts, {name: each.flatten().to_numpy() for name, each in zip(columns, lists, strict=True)})
+        yield Piece(
+            row, counts, {name: column.flatten().to_numpy() for name, column in zip(columns, lists, strict=True)}
+        )
         row += len(batch)
 
 
@@ -111,8 +120,8 @@ def read_samples(path: Path) -> Samples:
 def records_table(records: Records) -> Table:
     import pyarrow as pa
 
-    offsets = pa.array(records.read_offsets, pa.int32())
-    reads = {name: pa.ListArray.from_arrays(offsets, pa.array(getattr(records, name))) for name in READS}
+    offsets = _numbers(records.read_offsets.astype(np.int32), pa.int32())
+    reads = {name: pa.ListArray.from_arrays(offsets, _numbers(getattr(records, name), pa.int64())) for name in READS}
     return _table(_arrays(records, SCALARS) | reads, "records")
 
 
@@ -161,11 +170,11 @@ def _encodings(table: Table) -> dict[str, Any]:
     plain 6.1 MB and 0.08 s; byte-stream-split has 4.7 MB, but few readers know it for whole numbers."""
     import pyarrow as pa
 
-    words = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+    dictionaries = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
     leaves = [f"{name}.list.element" if name in READS else name for name in table.column_names]
     instants = [leaf for leaf in leaves if leaf.split(".")[0].endswith("_at")]
     return {
-        "use_dictionary": [*words, "read_tokens.list.element"],
+        "use_dictionary": [*dictionaries, "read_tokens.list.element"],
         "column_encoding": dict.fromkeys(instants, "DELTA_BINARY_PACKED"),
     }
 
@@ -176,60 +185,74 @@ def _open(path: Path) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     try:
-        with told(path), pq.ParquetFile(path) as file:
+        with translated_errors(path), pq.ParquetFile(path) as file:
             yield file
     except pa.ArrowInvalid as error:
         raise StoreError(f"{path}: not a readable Parquet file: {error}") from error
 
 
 def _row_groups(path: Path, kind: str, columns: Sequence[str] | None = None) -> Iterator[Table]:
-    """With the columns given, as far as the file has them; else with all."""
+    """With the columns given, as far as the file has them; else with all. Columns of older files have their present
+    names."""
     with _open(path) as file:
         check_schema(path, kind, (file.schema_arrow.metadata or {}).get(_SCHEMA_KEY, b"").decode())
-        wanted = None if columns is None else [name for name in columns if name in file.schema_arrow.names]
+        names = file.schema_arrow.names
+        wanted = [name for name in names if columns is None or _FORMER.get(name, name) in columns]
         for i in range(file.num_row_groups):
-            yield file.read_row_group(i, wanted)
+            table = file.read_row_group(i, wanted)
+            yield table.rename_columns([_FORMER.get(name, name) for name in table.column_names])
+
+
+def _numbers(column: Any, kind: Any, there: Mask | None = None) -> Array:
+    """An array of numbers, with missing ones where there is none, in the memory of the column: `pa.array` would import
+    numpy.ma, which takes a hundredth of a second, to learn that it is none of those."""
+    import pyarrow as pa
+
+    column = np.ascontiguousarray(column)
+    missing = 0 if there is None else len(column) - int(np.count_nonzero(there))
+    valid = pa.py_buffer(np.packbits(there, bitorder="little")) if there is not None and missing else None
+    return pa.Array.from_buffers(kind, len(column), [valid, pa.py_buffer(column)], missing)
 
 
 def _ints_to_arrow(column: Ints) -> Array:
     import pyarrow as pa
 
-    return pa.array(column, mask=~known(column))
+    return _numbers(column, pa.int64(), known(column))
 
 
 def _floats_to_arrow(column: Floats) -> Array:
     import pyarrow as pa
 
-    return pa.array(column, mask=np.isnan(column))
+    return _numbers(column, pa.float64(), ~np.isnan(column))
 
 
 def _texts_to_arrow(column: Texts) -> Array:
     import pyarrow as pa
 
-    return pa.array(column, pa.string())
+    return pa.array(column.tolist(), pa.string())
 
 
-def _words_to_arrow(column: Words) -> Array:
+def _categorical_to_arrow(column: Categorical) -> Array:
     import pyarrow as pa
 
-    codes = pa.array(column.codes, mask=~column.known())
-    return pa.DictionaryArray.from_arrays(codes, pa.array(column.words, pa.string()))
+    codes = _numbers(column.codes, pa.int32(), column.known())
+    return pa.DictionaryArray.from_arrays(codes, pa.array(column.categories, pa.string()))
 
 
-def _words_from_arrow(array: Array) -> Words:
+def _categorical_from_arrow(array: Array) -> Categorical:
     codes = array.indices.fill_null(-1).to_numpy().astype(np.int32)
-    return Words(codes, tuple(array.dictionary.to_pylist()))
+    return Categorical(codes, tuple(array.dictionary.to_pylist()))
 
 
 _TO_ARROW: dict[Any, Callable[[Any], Array]] = {
     Ints: _ints_to_arrow,
     Floats: _floats_to_arrow,
     Texts: _texts_to_arrow,
-    Words: _words_to_arrow,
+    Categorical: _categorical_to_arrow,
 }
 _FROM_ARROW: dict[Any, Callable[[Array], Any]] = {
     Ints: lambda array: array.fill_null(MISSING).to_numpy(),
     Floats: lambda array: array.fill_null(np.nan).to_numpy(),
     Texts: lambda array: array.to_numpy(zero_copy_only=False),
-    Words: _words_from_arrow,
+    Categorical: _categorical_from_arrow,
 }

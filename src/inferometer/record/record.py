@@ -8,20 +8,21 @@ from typing import Annotated, Literal
 
 import msgspec
 
-Outcome = Literal["ok", "connect", "status", "timeout", "cut", "bad", "oversized", "cancelled", "unfinished"]
+Outcome = Literal["ok", "connect", "status", "timeout", "cut", "bad", "oversized", "client", "cancelled", "unfinished"]
 
 OUTCOMES: dict[Outcome, str] = {
     "ok": "answered completely",
     "connect": "no connection, or it broke before the response began",
     "status": "an HTTP status other than 200",
-    "timeout": "a time limit of the plan passed",
+    "timeout": "a timeout of the plan passed",
     "cut": "the stream ended before it was complete",
-    "bad": "the response was not what the API promises",
+    "bad": "the response does not follow the API",
     "oversized": "the response was larger than target.bounds of the plan",
+    "client": "we could not send or read it: open files, local ports, memory (ours, not the target's failure)",
     "cancelled": "we ended it: an interrupt or a stop rule (censored, not failed)",
     "unfinished": "still running at the drain deadline (censored, not failed)",
 }
-CENSORED: frozenset[Outcome] = frozenset({"cancelled", "unfinished"})
+CENSORED: frozenset[Outcome] = frozenset({"client", "cancelled", "unfinished"})  # they tell nothing of the target
 
 # What a column of 64 bits holds; its smallest value means missing (record/columns.py).
 Whole = Annotated[int, msgspec.Meta(ge=-(2**63) + 1, le=2**63 - 1)]
@@ -32,34 +33,34 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
 
     session: Whole  # global index of the session; one request is a session of one turn
     turn: Whole = 0
-    turns: Whole = 1  # turns this session has
+    turns: Whole = 1  # number of turns of the session
     traffic: str = ""  # name of the traffic class
     stage: Whole = 0
     shard: Whole = 0
-    replica: str = ""  # which of the target's URLs
+    replica: str = ""  # URL of the target that was used
 
     scheduled_at: Whole
     ready_at: Whole | None = None
-    sent_at: Whole | None = None  # of the attempt that was answered
+    sent_at: Whole | None = None  # send time of the attempt that was answered
     headers_at: Whole | None = None
     visible_at: Whole | None = None  # first read with a visible (non-reasoning) token
     ended_at: Whole | None = None
-    connect_ns: Whole = 0  # inside ready..sent, kept apart
+    connect_ns: Whole = 0  # connection time, part of ready..sent
     tls_ns: Whole = 0
-    retry_ns: Whole = 0  # span of a first attempt on a keep-alive connection that turned out dead
+    retry_ns: Whole = 0  # time of a first attempt on a dead keep-alive connection
 
     read_at: bytes = b""
-    read_tokens: bytes = b""  # all tokens that came with the read
-    read_slack: bytes = b""  # how much earlier (ns) its tokens may have arrived: the instant's uncertainty
+    read_tokens: bytes = b""  # tokens in each read
+    read_slack: bytes = b""  # uncertainty: how much earlier (ns) the tokens may have arrived
 
-    asked_input: Whole | None = None
-    asked_output: Whole | None = None
+    requested_input: Whole | None = None
+    requested_output: Whole | None = None
     input_tokens: Whole | None = None  # the server's usage
     output_tokens: Whole | None = None
     cached_tokens: Whole | None = None
     reasoning_tokens: Whole | None = None
-    counted_tokens: Whole | None = None  # what we counted ourselves, to hold against the usage
-    # how read_tokens came about; "length": from the characters of the text
+    counted_tokens: Whole | None = None  # tokens counted by the client, to compare with the usage
+    # source of read_tokens; "length": from the characters of the text
     tokens_by: Literal["usage", "running usage", "events", "tokenizer", "length"] | None = None
     events: Whole = 0
     bytes_sent: Whole = 0
@@ -71,14 +72,14 @@ class Record(msgspec.Struct, array_like=True, kw_only=True, gc=False):
     error: str | None = None  # one line, secrets removed
     retry_after_s: float | None = None
     request_id: str | None = None  # the server's id of the answer
-    prompt: str | None = None  # only when the plan asks to save them
+    prompt: str | None = None  # only if the plan saves prompts
     answer: str | None = None
 
 
 # What we know without the server: of a request whose response cannot be kept, this is.
 _OWN = (
     *("session", "turn", "turns", "traffic", "stage", "shard", "replica", "scheduled_at", "ready_at", "sent_at"),
-    *("headers_at", "ended_at", "connect_ns", "tls_ns", "retry_ns", "asked_input", "asked_output", "events"),
+    *("headers_at", "ended_at", "connect_ns", "tls_ns", "retry_ns", "requested_input", "requested_output", "events"),
     *("bytes_sent", "bytes_received", "status"),
 )
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from inferometer.record.columns import Records
-from inferometer.record.encoding import summary_document, verdict_document
+from inferometer.record.encoding import environment_document, summary_document, verdict_document
+from inferometer.record.environment import Environment
 from inferometer.record.sample import Samples
 from inferometer.record.schema import schema_of
+from inferometer.record.subject import Subject, subject_of
 from inferometer.record.summary import Summary
 from inferometer.record.verdict import Reason, Status, Verdict
 from inferometer.vocabulary import attribute_at
@@ -20,18 +23,18 @@ State = Literal["complete", "partial", "interrupted", "failed"]
 Kind = Literal["serving", "latency", "throughput", "startup", "benchmark"]
 
 KINDS: dict[Kind, str] = {
-    "serving": "requests driven at a server",
+    "serving": "load sent to a server",
     "latency": "batches of one size through an engine in this process",
     "throughput": "a whole dataset through an engine in this process",
     "startup": "a server from its start to its first answer",
-    "benchmark": "a command or function of somebody's own that says what it measured",
+    "benchmark": "a user's own command or function that reports its measurements",
 }
 
 STATES: dict[State, str] = {
     "complete": "ended as planned",
-    "partial": "still running, or it was killed: only its logs are there",
-    "interrupted": "ended by the user before its time, and kept",
-    "failed": "ended by an error, and kept",
+    "partial": "still running, or killed: only the logs exist",
+    "interrupted": "stopped early by the user, and stored",
+    "failed": "ended by an error, and stored",
 }
 
 
@@ -42,7 +45,7 @@ class Run:
     id: str
     started_at: str  # wall clock, ISO 8601 with its zone
     plan: dict[str, Any]
-    environment: dict[str, Any]
+    environment: Environment
     summary: Summary
     verdict: Verdict | None = None  # None: it still runs, or it was killed
     state: State = "complete"
@@ -51,6 +54,12 @@ class Run:
     folder: Path | None = None
     read_records: Callable[[], Records] | None = field(default=None, repr=False, compare=False)
     read_samples: Callable[[], Samples] | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def subject(self) -> Subject:
+        """Who it is about: model, engine, accelerators, workload and load in words."""
+        is_own = self.kind == "serving" and self.source is None
+        return subject_of(self.plan, self.environment, self.started_at, is_own)
 
     @property
     def status(self) -> Status | None:
@@ -89,5 +98,5 @@ def document(run: Run) -> dict[str, Any]:
         "verdict": verdict_document(run.verdict) if run.verdict else None,
         "summary": summary_document(run.summary),
         "plan": run.plan,
-        "environment": run.environment,
+        "environment": environment_document(run.environment),
     }

@@ -11,7 +11,7 @@ import msgspec
 from inferometer.record.record import Whole
 
 if TYPE_CHECKING:  # the observer's process writes samples and never needs columns: numpy would triple its start
-    from inferometer.record.columns import Floats, Ints, Words
+    from inferometer.record.columns import Categorical, Floats, Ints
 
 
 class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -26,26 +26,26 @@ class Sample(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Samples:
     """Many samples as columns, in order of time. `labels` are JSON objects, few different ones."""
 
-    source: "Words"
-    name: "Words"
+    source: "Categorical"
+    name: "Categorical"
     at: "Ints"
     value: "Floats"
-    labels: "Words"
+    labels: "Categorical"
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Self:
         import numpy as np
 
-        from inferometer.record.columns import Words
+        from inferometer.record.columns import Categorical
 
         samples = sorted(samples, key=lambda sample: sample.at)
         written = cache(lambda *labels: json.dumps(dict(labels), sort_keys=True))  # the same ones again and again
         return cls(
-            source=Words.of([sample.source for sample in samples]),
-            name=Words.of([sample.name for sample in samples]),
+            source=Categorical.of([sample.source for sample in samples]),
+            name=Categorical.of([sample.name for sample in samples]),
             at=np.array([sample.at for sample in samples], np.int64),
             value=np.array([sample.value for sample in samples], np.float64),
-            labels=Words.of([written(*sample.labels.items()) for sample in samples]),
+            labels=Categorical.of([written(*sample.labels.items()) for sample in samples]),
         )
 
     def __len__(self) -> int:

@@ -37,7 +37,7 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def file_word(text: str) -> str:
+def file_name_part(text: str) -> str:
     """A name of somebody's as part of a file's name: it leads to no other folder."""
     return cut(re.sub(r"[^\w.+ -]+|^[.]+", "_", text), MOST_OF_FILE_NAME)
 

@@ -97,12 +97,12 @@ class StreamedRecords(Records):
             if chosen is not None:
                 wanted &= chosen[owner]
             offsets = offsets_of(piece.counts)
-            found = piece.columns
+            values = piece.columns
             if not wanted.all():
                 offsets, flat = picked_reads(offsets, np.flatnonzero(wanted))
-                owner, found = owner[wanted], {name: column[flat] for name, column in found.items()}
+                owner, values = owner[wanted], {name: column[flat] for name, column in values.items()}
             if len(owner):
-                yield Reads(owner, offsets, *(found.get(name, _NONE) for name in READS))
+                yield Reads(owner, offsets, *(values.get(name, _NONE) for name in READS))
 
     def reads_in_order(self, chosen: Mask | None = None, columns: Sequence[str] = READS) -> Iterator[Reads]:
         """Rows are stored as requests ended: those of some neighbours in time are looked for in few pieces."""

@@ -24,13 +24,13 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Adjusted(Part, frozen=True, kw_only=True):
-    """Quantiles with failed requests as infinitely late. None that is not in `unknown` means infinitely late."""
+    """Quantiles with failed requests counted as infinitely late (null)."""
 
     count: int
     failed: int
     statistics: dict[str, float | None] = {}
     intervals: dict[str, Ends] = {}
-    unknown: dict[str, int] = {}  # quantile to the number of samples it needs
+    weak: dict[str, int] = {}  # by quantile: number of samples needed for a two-sided interval
 
 
 class MeasureSummary(Part, frozen=True, kw_only=True):
@@ -38,13 +38,13 @@ class MeasureSummary(Part, frozen=True, kw_only=True):
 
     unit: str = ""
     count: int | None = None
-    undefined: int | None = None  # requests that have no such value
-    tokens: int | None = None  # where a value belongs to several of them
+    undefined: int | None = None  # number of requests without this value
+    tokens: int | None = None  # number of tokens, if a value covers several
     statistics: dict[str, float | None] = {}
     intervals: dict[str, Ends] = {}
-    unknown: dict[str, int] = {}  # quantile to the number of samples it needs
-    adjusted: Adjusted | None = None  # where requests failed
-    title: str | None = None  # of a measure that is not in the vocabulary
+    weak: dict[str, int] = {}  # by quantile: number of samples needed for a two-sided interval
+    adjusted: Adjusted | None = None  # with failed requests counted as infinitely late
+    title: str | None = None  # title of a measure that is not in the vocabulary
     direction: Direction | None = None
     formula: str | None = None
 
@@ -88,7 +88,7 @@ class MeasureSummary(Part, frozen=True, kw_only=True):
 
 
 class Value(Part, frozen=True, kw_only=True):
-    """A number that a run has one of, with what a reader needs to know of it."""
+    """A single number of a run, with unit, direction and title."""
 
     value: float | None
     unit: str = ""
@@ -100,12 +100,28 @@ class Value(Part, frozen=True, kw_only=True):
 # -- the load and its window -----------------------------------------------------------------------------------------
 
 
+class Levels(Part, frozen=True, kw_only=True):
+    """Statistics of a latency in a part of the window, in seconds since its start, and outside of that part."""
+
+    start_s: float
+    end_s: float
+    inside: dict[str, float]  # by statistic
+    outside: dict[str, float]  # by statistic
+
+    @property
+    def difference(self) -> float:
+        """Of the means, as a share of the smaller."""
+        ends = [level.get("mean", 0.0) for level in (self.inside, self.outside)]
+        return max(ends) / min(ends) - 1 if min(ends) > 0 else 0.0
+
+
 class Trend(Part, frozen=True, kw_only=True):
     """`drift` is the change over the window as a share of the mean level."""
 
     status: TrendStatus
     p: float | None = None
     drift: float | None = None
+    levels: Levels | None = None  # of a latency that drifts
 
 
 class Steadiness(Part, frozen=True, kw_only=True):
@@ -118,17 +134,18 @@ class Steadiness(Part, frozen=True, kw_only=True):
 
 
 class Backlog(Part, frozen=True, kw_only=True):
-    """Growth of what was due and not yet done over the window's second half."""
+    """Growth of the backlog of due but unfinished requests over the second half of the window."""
 
     growth: float
     status: TrendStatus
     growth_share: float | None = None
     p: float | None = None
     time_in_system_s: float | None = None
+    time_in_system: Trend | None = None  # trend of the time in system
 
 
 class WindowSummary(Part, frozen=True, kw_only=True):
-    """Which stretch of the run the numbers are of, in seconds since its start."""
+    """The part of the run that the numbers are computed from, in seconds since its start."""
 
     rule: str = ""
     length_s: float | None = None
@@ -138,16 +155,30 @@ class WindowSummary(Part, frozen=True, kw_only=True):
     end_s: float | None = None
     steady: Steadiness | None = None
     backlog: Backlog | None = None
+    clock_error_s: float | None = None  # by which its edges differ between hosts; null: one host
+
+
+Basis = Literal["window", "span", "file"]
 
 
 class Rate(Part, frozen=True, kw_only=True):
-    """Per second: over the window, over the whole run, and in the busiest second."""
+    """Per second. `value` is the headline: over the window where that is long enough, else over the span from the
+    first request sent to the last token; of an imported run what its file states. `basis` says which."""
 
     unit: str = ""
+    value: float | None = None
+    basis: Basis = "window"
     window: float | None = None
-    run: float | None = None
+    span: float | None = None
     peak_1s: float | None = None
     interval: Ends | None = None
+    clock_error: float | None = None  # by which `value` may be off because the clocks of hosts differ; null: one host
+
+    def over(self, basis: Basis | None) -> float | None:
+        """On one basis for all sides of a comparison; what a file states is as good as the span."""
+        if basis in (None, self.basis) or self.basis == "file":
+            return self.value
+        return self.window if basis == "window" else self.span
 
 
 class Little(Part, frozen=True, kw_only=True):
@@ -161,11 +192,15 @@ class Little(Part, frozen=True, kw_only=True):
 
 
 class Concurrency(Part, frozen=True, kw_only=True):
+    """Requests in flight, averaged over time: `mean` over the basis of the rates, `window` over the window."""
+
     unit: str = "requests"
     mean: float | None = None
+    window: float | None = None
     max: int | None = None
     requested: int | None = None
     little: Little | None = None
+    clock_error: float | None = None  # by which `mean` may be off because the clocks of hosts differ; null: one host
 
 
 class Kolmogorov(Part, frozen=True, kw_only=True):
@@ -176,15 +211,29 @@ class Kolmogorov(Part, frozen=True, kw_only=True):
 
 
 class Lateness(Part, frozen=True, kw_only=True):
-    """Send delay in seconds of everything that was sent, warm-up included."""
+    """Send delay in seconds of all requests, including warm-up."""
 
     p50: float | None = None
     p99: float | None = None
     max: float | None = None
+    moves: dict[str, float] = {}  # by number: increase due to late sending; for a rate, the share it loses
+
+
+class WorkerDelivery(Part, frozen=True, kw_only=True):
+    """A worker that did not deliver its share as planned."""
+
+    worker: int  # number of the worker, from 0
+    status: Literal["late start", "lagging", "lost"]  # what was wrong with it
+    host: str | None = None  # host name, if it ran elsewhere
+    why: str | None = None  # of a lost worker: how it ended
+    planned: int | None = None  # sessions of its share, in an open loop
+    arrivals: int | None = None  # of these, sessions that it began
+    late_start_s: float | None = None  # after the common start
+    send_delay_p99_s: float | None = None
 
 
 class Delivery(Part, frozen=True, kw_only=True):
-    """Whether the offered load was the planned one: nothing missing, nothing late, and the process that was named."""
+    """Whether the offered load was the planned one: no missing requests, no late ones, the planned arrival process."""
 
     arrivals: int
     sent: int
@@ -193,14 +242,15 @@ class Delivery(Part, frozen=True, kw_only=True):
     lateness: Lateness
     planned: int | None = None
     shortfall: int | None = None
-    process: str | None = None  # of an open loop, as what follows
+    process: str | None = None  # arrival process of an open loop
     gaps_of: Literal["scheduled_at", "sent_at"] | None = None
     gaps: int | None = None
-    gap_mean: float | None = None  # in planned gaps: 1 is as planned
+    gap_mean: float | None = None  # mean gap relative to the plan: 1 is as planned
     gap_cv: float | None = None
     gap_cv_named: float | None = None
     dispersion: float | None = None
     ks: Kolmogorov | None = None
+    workers: list[WorkerDelivery] = []  # those that started late, lagged or were lost
 
 
 class Slice(Part, frozen=True, kw_only=True):
@@ -225,10 +275,12 @@ class Slices(Part, frozen=True, kw_only=True):
 
 
 class Goodput(Part, frozen=True, kw_only=True):
-    """Requests scheduled in the window that met every limit."""
+    """Requests per second that met every limit: `value` over the basis of the rates. The counts are of the window."""
 
     unit: str
+    value: float | None
     window: float | None
+    span: float | None
     share: float | None
     met: int
     missed: int
@@ -238,7 +290,7 @@ class Goodput(Part, frozen=True, kw_only=True):
 
 
 class Attainment(Part, frozen=True, kw_only=True):
-    """The share of requests that kept a limit, with its interval, and the share that the limit requires."""
+    """The share of requests that met a limit, with its confidence interval, and the share that the limit requires."""
 
     limit: str
     share: float | None
@@ -256,7 +308,7 @@ class Failures(Part, frozen=True, kw_only=True):
 
     failure_rate: float | None = None
     failed: int | None = None
-    first: str | None = None  # what the first request that failed was told
+    first: str | None = None  # error of the first failed request
     censored: int | None = None
     by_outcome: dict[str, float] = {}
 
@@ -267,18 +319,18 @@ class ErrorCount(Part, frozen=True, kw_only=True):
 
 
 class LimitResult(Part, frozen=True, kw_only=True):
-    """A limit of the plan, judged. `met` None: it can be shown neither met nor broken."""
+    """A limit of the plan, judged. `met` null: too few samples to decide."""
 
     limit: str
     value: float | None
     met: bool | None
     text: str
-    needed: int | None = None  # requests that would decide it, where it is undecided
+    needed: int | None = None  # requests needed to decide it, if it is undecided
     traffic: str | None = None
 
 
 class PrecisionResult(Part, frozen=True, kw_only=True):
-    """What a required precision came to."""
+    """Result of a required precision."""
 
     requested: str
     measure: str
@@ -290,7 +342,7 @@ class PrecisionResult(Part, frozen=True, kw_only=True):
 
 
 class Goal(Part, frozen=True, kw_only=True):
-    """Why a traffic class ended before its time: its number is known well enough, or a limit is lost."""
+    """Why a traffic class stopped early: the precision is reached, or a limit is certainly missed."""
 
     traffic: str
     why: str
@@ -346,10 +398,11 @@ class Tokens(Part, frozen=True, kw_only=True):
     output: OutputTokens
     cached: CachedTokens
     finish_reasons: dict[str, int]
+    in_one_piece: float | None = None  # share of the longer answers that came as one event; none where all were short
 
 
 class Slack(Part, frozen=True, kw_only=True):
-    """The uncertainty of reads in seconds, and in how many it is large against what is reported."""
+    """The uncertainty of reads in seconds, and the share of reads where it is large compared with the measures."""
 
     p50: float | None
     p99: float | None
@@ -357,10 +410,21 @@ class Slack(Part, frozen=True, kw_only=True):
     large_share: float | None
 
 
+class FirstTokens(Part, frozen=True, kw_only=True):
+    """How many tokens came with the first read. The server or the network may have joined them before they reached us:
+    that is no uncertainty of the instant, which `first_read` has."""
+
+    several: int  # answers whose first read brought more than one token
+    several_share: float | None  # of the answers, 0 to 1
+    most: int | None  # tokens that came with one first read
+
+
 class Uncertainty(Part, frozen=True, kw_only=True):
     first_read: Slack
     read: Slack
     last_read: Slack
+    moves: dict[str, float] = {}  # number to the seconds by which it may be off
+    first_tokens: FirstTokens | None = None
 
 
 class Instrument(Part, frozen=True, kw_only=True):
@@ -378,6 +442,25 @@ class Instrument(Part, frozen=True, kw_only=True):
     cpu_s_per_million: float | None = None
     ceiling_share: float | None = None
     extrapolated: bool | None = None
+
+
+class HostClockSummary(Part, frozen=True, kw_only=True):
+    """The monotonic clock of one host of workers, against the clock of the host that drives them."""
+
+    host: str  # host name
+    workers: int  # number of workers on it
+    offset_s: float | None = None  # of the first reading; null: not measured
+    drift_ppm: float | None = None  # parts per million that it runs faster
+    uncertainty_s: float | None = None  # half the least round trip; 0 on the driving host; null: not measured
+    readings: int | None = None  # number of readings that the correction is based on
+    jump_s: float | None = None  # largest jump between two readings; null: none
+
+
+class Clocks(Part, frozen=True, kw_only=True):
+    """How well the hosts of the workers agree on the time."""
+
+    hosts: list[HostClockSummary]
+    uncertainty_s: float | None  # between instants of any two hosts; null: not measured
 
 
 # -- what was sampled during the load --------------------------------------------------------------------------------
@@ -520,7 +603,7 @@ class HostSummary(Part, frozen=True, kw_only=True):
 
 
 class ObserverSummary(Part, frozen=True, kw_only=True):
-    """What the samplers themselves used, and what went wrong with those that are no servers."""
+    """Resource use of the samplers, and problems with sources other than servers."""
 
     cpu_s: float | None
     problems: list[SourceProblem]
@@ -546,7 +629,7 @@ class BatchCase(Part, frozen=True, kw_only=True):
 
 
 class Pass(Part, frozen=True, kw_only=True):
-    """Once through a whole workload."""
+    """One repeat of a whole workload."""
 
     elapsed_s: float
     requests: int
@@ -579,7 +662,7 @@ class Phase(Part, frozen=True, kw_only=True):
 
 
 class Unmatched(Part, frozen=True, kw_only=True):
-    """A phase that should be in the log, and the wordings that were looked for."""
+    """A phase that is missing in the log, and the log messages that were searched for."""
 
     name: str
     title: str
@@ -587,7 +670,7 @@ class Unmatched(Part, frozen=True, kw_only=True):
 
 
 class Sleep(Part, frozen=True, kw_only=True):
-    """A server that slept: what that freed in bytes, and how long it took to wake up."""
+    """Sleep mode of a server: memory freed in bytes, and the time to wake up."""
 
     seconds: float | None = None
     wake_seconds: float | None = None
@@ -596,7 +679,7 @@ class Sleep(Part, frozen=True, kw_only=True):
 
 
 class MeasuredSleep(Part, frozen=True, kw_only=True):
-    """Sleep and wake-up by our own clock."""
+    """Sleep and wake-up times measured by the client."""
 
     level: int
     sleep_s: float | None = None
@@ -604,7 +687,7 @@ class MeasuredSleep(Part, frozen=True, kw_only=True):
 
 
 class Startup(Part, frozen=True, kw_only=True):
-    """How a server's start went, by its log."""
+    """Startup of a server, from its log."""
 
     engine: str | None = None
     state: Literal["complete", "partial"] = "partial"
@@ -629,12 +712,12 @@ class Startup(Part, frozen=True, kw_only=True):
     unmatched: list[Unmatched] = []
     not_run: list[str] = []
     sleeps: list[Sleep] = []
-    why: str | None = None  # nothing of the log could be read
+    why: str | None = None  # why the log could not be read
     requested_sleep: MeasuredSleep | None = None
 
 
 class Reported(Part, frozen=True, kw_only=True):
-    """The numbers that an imported file states itself, where ours are of the requests in it."""
+    """Numbers stated in an imported file, if the summary is computed from its requests."""
 
     measures: dict[str, MeasureSummary] = {}
     rates: dict[str, Rate] = {}
@@ -682,6 +765,7 @@ class Summary(ClassSummary, frozen=True, kw_only=True):
     """Everything about a run that its records and samples show."""
 
     instrument: Instrument | None = None
+    clocks: Clocks | None = None  # of workers on several hosts
     slices: Slices | None = None
     traffic: dict[str, ClassSummary] = {}
     server: ServerSummary | None = None
@@ -690,13 +774,13 @@ class Summary(ClassSummary, frozen=True, kw_only=True):
     observer: ObserverSummary | None = None
     values: dict[str, Value] = {}
     limits: list[LimitResult] = []
-    cases: list[BatchCase] = []  # of offline latency
+    cases: list[BatchCase] = []  # results of offline latency
     engine_starts: int | None = None
-    passes: list[Pass] = []  # of offline throughput
+    passes: list[Pass] = []  # results of offline throughput
     requests: int | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     startup: Startup | None = None
-    reported: Reported | None = None  # of an imported run, as what follows
+    reported: Reported | None = None  # numbers stated in an imported file
     definitions: dict[str, str] = {}
     notes: list[str] = []

@@ -9,14 +9,30 @@ Status = Literal["valid", "doubtful", "invalid"]
 STATUSES: tuple[Status, ...] = ("valid", "doubtful", "invalid")  # from the best to the worst
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A headline number that a doubt may have changed, and by how much: in its unit, and as a share."""
+
+    key: str
+    by: float
+    share: float | None = None
+
+
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to know of a run: what it makes of it, a code for programs, a sentence for people."""
+    """A doubt or a note about a run: its status, a code for programs, a sentence for people. A note has the
+    status `valid`."""
 
     status: Status
     code: str
     text: str
-    traffic: str | None = None  # the class that it is about, where it is about one of several
-    signal: str | None = None  # its name, where one interrupted the run
+    remedy: str | None = None  # what to do about it
+    moves: list[Move] = []  # numbers that it may have changed
+    traffic: str | None = None  # traffic class, if it concerns one of several
+    signal: str | None = None  # name of the signal that interrupted the run
+
+    @property
+    def sentence(self) -> str:
+        """With what to do about it."""
+        return self.text if self.remedy is None else f"{self.text} {self.remedy[0].upper()}{self.remedy[1:]}."
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     doubts: list[Reason] = []
     notes: list[Reason] = []
-    traffic: dict[str, Status] = {}  # of each of several classes: by its own doubts, and by those of the whole run
+    traffic: dict[str, Status] = {}  # status by traffic class, from its own doubts and those of the whole run
 
     @property
     def codes(self) -> list[str]:
@@ -36,7 +52,8 @@ def worst(doubts: Iterable[Reason]) -> Status:
     return max((doubt.status for doubt in doubts), key=STATUSES.index, default="valid")
 
 
-def judged(doubts: Iterable[Reason]) -> Verdict:
-    """All doubts, the worst first, and the status that they make."""
-    ordered = sorted(doubts, key=lambda doubt: STATUSES.index(doubt.status), reverse=True)
-    return Verdict(status=worst(ordered), doubts=ordered)
+def judged(reasons: Iterable[Reason]) -> Verdict:
+    """The doubts, the worst first, the notes, and the status that the doubts make."""
+    ordered = sorted(reasons, key=lambda reason: STATUSES.index(reason.status), reverse=True)
+    doubts = [reason for reason in ordered if reason.status != "valid"]
+    return Verdict(status=worst(doubts), doubts=doubts, notes=[note for note in ordered if note.status == "valid"])

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 import msgspec
 
+from inferometer import errors
 from inferometer.load.progress import Progress
 
 Watch = Callable[[Progress], None]  # told a few times a second
@@ -31,6 +32,15 @@ class ShardError(msgspec.Struct, frozen=True):
     kind: str  # name of the class
     message: str
     hint: str | None = None
+
+    def as_exception(self) -> BaseException:
+        """The error as if it had happened here."""
+        if self.kind == "KeyboardInterrupt":
+            return KeyboardInterrupt()
+        kind = getattr(errors, self.kind, errors.InferometerError)
+        return (
+            kind(self.message, self.hint) if kind is not errors.MissingExtra else errors.InferometerError(self.message)
+        )
 
 
 _decoder = msgspec.msgpack.Decoder(Frame)
@@ -63,6 +73,11 @@ class Unpacker:
         frame = _decoder.decode(bytes(self._buffer[_LENGTH.size : end]))
         del self._buffer[:end]
         return frame
+
+
+def name_of(function: ShardFunction) -> str:
+    """By which a worker imports it."""
+    return f"{function.__module__}:{function.__qualname__}"
 
 
 def job_and_report_types(function: ShardFunction) -> tuple[Any, Any]:

@@ -1,5 +1,6 @@
-"""A process beside the load that reads the logs as they grow and says when a class's goal is reached: a number known
-well enough, or a limit that is certainly missed. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
+"""A process beside the load that reads the logs of all workers as they grow and says when a class's goal is reached: a
+number known well enough, or a limit that is certainly missed. Logs of workers on other hosts are read as far as they
+came. `python -m inferometer.scale.goal FOLDER`, the plan on stdin.
 
 It looks again when there is a tenth more to see: so all looks together cost a constant times the last one, and an
 interval that is narrow by chance has few chances.
@@ -11,21 +12,21 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from inferometer.judge.limits import certainly_missed
 from inferometer.load.facts import facts_of
-from inferometer.load.progress import GOALS, Goals, write_goals
+from inferometer.load.progress import GOALS, Goals, ReachedGoal, write_goals
 from inferometer.measure.answers import Answers
 from inferometer.measure.precision import decided, settled_at
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import growing_queue
 from inferometer.measure.window import of_class
-from inferometer.observe.observer import stand_back
+from inferometer.observe.observer import lower_priority
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.gather import read_logs
+from inferometer.record.hosts import CLOCKS_LOG
 from inferometer.record.summary import ClassSummary
 from inferometer.vocabulary import percent_written
 from inferometer.wire.child import python_command
@@ -37,11 +38,9 @@ LEAST_PRECISE = 200  # requests: in fewer, blocks are too short to show how requ
 
 LOST_CONFIDENCE = 0.99999  # of the interval by which a limit is missed by far
 
-Why = dict[str, Any]
-
 
 def has_goals(plan: Plan) -> bool:
-    return any(each.stop.precision or each.stop.lost for each in plan.classes)
+    return any(traffic.stop.precision or traffic.stop.lost for traffic in plan.classes)
 
 
 @contextmanager
@@ -64,20 +63,20 @@ def watched_goals(plan: Plan, folder: Path) -> Iterator[None]:
 
 
 def main(folder: Path) -> None:
-    stand_back()
+    lower_priority()
     plan = Plan.model_validate(orjson.loads(sys.stdin.buffer.readline()))
     goals: Goals = {}
     before: Goals = {}  # one look may be luck: a goal is reached when two in a row say so
     seen = 0
     while not _parent_gone():
-        logs = sorted(folder.glob("log-[0-9]*.bin"))
+        logs = [*sorted(folder.glob("log-[0-9]*.bin")), *folder.glob(CLOCKS_LOG)]
         size = sum(log.stat().st_size for log in logs)
         if size < seen * GROWN:
             continue
         seen = size
-        found = reached_goals(plan, logs)
-        again = {name: why for name, why in found.items() if name in before and name not in goals}
-        before = found
+        reached = reached_goals(plan, logs)
+        again = {name: why for name, why in reached.items() if name in before and name not in goals}
+        before = reached
         if again:
             goals |= again
             write_goals(folder / GOALS, goals)
@@ -94,15 +93,15 @@ def reached_goals(plan: Plan, logs: list[Path]) -> Goals:
     facts = facts_of(plan, sure, gathered.notes)
     answers, summary = Answers.of(sure), summarize(sure, plan, facts)
     strictly = summarize(sure, plan.model_copy(update={"confidence": LOST_CONFIDENCE}), facts)
-    found: Goals = {}
-    for each in plan.classes:
-        part, strict = (whole.traffic.get(each.name, whole) for whole in (summary, strictly))
-        why = _precise(part, of_class(answers, plan, each.name), each) or lost(part, strict, each)
-        found |= {each.name: why} if why else {}
-    return found
+    goals: Goals = {}
+    for traffic in plan.classes:
+        part, strict = (whole.traffic.get(traffic.name, whole) for whole in (summary, strictly))
+        why = _precise(part, of_class(answers, plan, traffic.name), traffic) or lost(part, strict, traffic)
+        goals |= {traffic.name: why} if why else {}
+    return goals
 
 
-def _precise(part: ClassSummary, answers: Answers, traffic: Traffic) -> Why | None:
+def _precise(part: ClassSummary, answers: Answers, traffic: Traffic) -> ReachedGoal | None:
     """A narrow interval counts once the run has settled and nothing drifts any more."""
     precision, steady = part.precision, part.window.steady
     if precision is None or not precision.met or (part.window.requests or 0) < LEAST_PRECISE:
@@ -110,15 +109,15 @@ def _precise(part: ClassSummary, answers: Answers, traffic: Traffic) -> Why | No
     if (steady is not None and steady.status == "drifting") or settled_at(answers, traffic) is None:
         return None
     known = percent_written(round(precision.within or 0.0, 4))
-    return {"why": f"{precision.measure} {precision.stat} is known within {known}", "status": "precise"}
+    return ReachedGoal(f"{precision.measure} {precision.stat} is known within {known}", "precise")
 
 
-def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> Why | None:
+def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> ReachedGoal | None:
     """A limit that is missed by its interval, and either by far or in a queue that only grows: others have bad spells,
     and whoever looks often sees one."""
     by = part if growing_queue(part) is not None else strict
-    said = (certainly_missed(limit, by) for limit in traffic.limits) if traffic.stop.lost else ()
-    return next(({"why": text, "status": "lost"} for text in said if text), None)
+    reasons = (certainly_missed(limit, by) for limit in traffic.limits) if traffic.stop.lost else ()
+    return next((ReachedGoal(text, "lost") for text in reasons if text), None)
 
 
 def _parent_gone() -> bool:

@@ -2,9 +2,10 @@
 of its own, found by its name in `PLACES` and imported on use.
 
 A place brings `function` and a job together on some host, in a process that can import Inferometer, and hands back what
-it returns. A job is plain data. Where a place can let the shards wait for each other it passes a `Start` that does;
-where it cannot, the jobs carry the instant (`ShardJob.start_at`). Logs are on the clocks of the hosts that wrote them:
-`record.gather` brings them together.
+it returns. A job is plain data. A place lets the shards wait for each other and passes a `Start` that says when to
+begin, on the clock of the shard's host; jobs that nobody drives carry the instant themselves (`ShardJob.start_at`).
+Logs end up where the job names them, on the clocks of the hosts that wrote them; a place with several hosts leaves
+readings of their clocks beside them, and `record.gather` brings them together.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from inferometer.errors import PlanError
+from inferometer.plan.model import Plan
 from inferometer.scale.frames import Start, Watch
 from inferometer.vocabulary import attribute_at
 
@@ -21,6 +23,7 @@ Report = TypeVar("Report")
 LOCAL = "local"
 PLACES = {
     LOCAL: "inferometer.scale.processes:run_shards",
+    "ray": "inferometer.scale.ray_place:run_shards",
 }
 
 
@@ -30,6 +33,7 @@ class LostShard:
 
     shard: int
     why: str
+    host: str | None = None  # where it ran, if elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,14 @@ class ShardsEnd(Generic[Report]):
 
 class RunShards(Protocol):
     """What a place is: it runs one shard per job to its end. `function` is importable by its name and calls its `Start`
-    when its connections stand."""
+    when its connections stand. `plan` has the settings of the place."""
 
     def __call__(
-        self, function: Callable[[Job, Watch, Start], Report], jobs: Sequence[Job], watch: Watch
+        self,
+        function: Callable[[Job, Watch, Start], Report],
+        jobs: Sequence[Job],
+        watch: Watch,
+        plan: Plan | None = None,
     ) -> ShardsEnd[Report]: ...
 
 

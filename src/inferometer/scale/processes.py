@@ -5,11 +5,8 @@ Ctrl-C is forwarded: once drains, twice cancels at once. A worker that dies is r
 
 import os
 import signal
-import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,27 +14,31 @@ import msgspec
 
 from inferometer import errors
 from inferometer.load.progress import Progress
-from inferometer.scale.frames import (
-    Frame,
-    ShardError,
-    ShardFunction,
-    Start,
-    Unpacker,
-    Watch,
-    job_and_report_types,
-)
+from inferometer.plan.model import Plan
+from inferometer.scale.child import GRACE_S, WorkerProcess
+from inferometer.scale.frames import Frame, ShardError, ShardFunction, Start, Watch, job_and_report_types, name_of
 from inferometer.scale.place import Job, LostShard, Report, ShardsEnd
-from inferometer.wire.child import python_command
 from inferometer.wire.reactor import Reactor, now
 
 LEAD_NS = 50_000_000  # from the last shard's `ready` to the common start: all have heard of it by then
-GRACE_NS = 10_000_000_000  # for a cancelled worker to close its log before it is killed
+PIN_ENV = "INFEROMETER_PIN_WORKERS"
+GRACE_NS = round(GRACE_S * 1e9)
+
+
+def cores_for(workers: int, pin: str | None) -> list[int]:
+    """A core for each worker where they are to be pinned; none where there are too few, or the system has no such
+    thing. Off by default: bench/workers.py shows no gain while the machine has cores to spare."""
+    if pin != "1" or not hasattr(os, "sched_getaffinity"):
+        return []
+    cores = sorted(os.sched_getaffinity(0))
+    return cores[-workers:] if workers <= len(cores) else []
 
 
 def run_shards(
     function: Callable[[Job, Watch, Start], Report],
     jobs: Sequence[Job],
     watch: Watch,
+    plan: Plan | None = None,
 ) -> ShardsEnd[Report]:
     """Run one shard per job to its end. `function` must be importable by its name; it handles SIGINT itself, calls
     `start` when its connections stand, and begins at the instant that this returns."""
@@ -56,22 +57,26 @@ class _Crew:
         self._started = False
         self._interrupts = 0
         self._terminated = False
-        self._place = f"{function.__module__}:{function.__qualname__}"
+        self._function = name_of(function)
         self._jobs = jobs
+        self._cores = cores_for(len(jobs), os.environ.get(PIN_ENV))
         self._workers: list[_Worker] = []
 
     def run(self) -> ShardsEnd[Any]:
         undo = self._take_signals()
         try:
             for shard, job in enumerate(self._jobs):
-                self._workers.append(_Worker(shard, self._place, job))
+                worker = _Worker(shard, self._function, msgspec.json.encode(job))
+                self._workers.append(worker)
+                if self._cores:
+                    os.sched_setaffinity(worker.process.pid, {self._cores[shard]})
             for worker in self._workers:
-                self._reactor.watch(worker.frames, self._reader(worker))
+                self._reactor.watch(worker.process.frames, self._reader(worker))
             self._reactor.run()
         finally:
             undo()
             for worker in self._workers:
-                worker.end()
+                worker.process.end()
             self._reactor.close()
         return self._end()
 
@@ -94,22 +99,22 @@ class _Crew:
         self._interrupts += 1
         self._terminated = number == signal.SIGTERM
         for worker in self._workers:
-            worker.signal(number if worker.ready else signal.SIGTERM)  # before it is, nothing was sent
+            worker.process.signal(number if worker.ready else signal.SIGTERM)  # before it is, nothing was sent
         self._start()  # those that wait for it would not look up before
         if self._interrupts == 2:
             self._reactor.call_at(now() + GRACE_NS, self._kill)
 
     def _kill(self) -> None:
         for worker in self._workers:
-            worker.signal(signal.SIGKILL)
+            worker.process.signal(signal.SIGKILL)
 
     def _reader(self, worker: "_Worker") -> Callable[[int], None]:
         def read(_events: int) -> None:
-            data = os.read(worker.frames, 1 << 16)
-            for frame in worker.unpacker.feed(data):
+            data = os.read(worker.process.frames, 1 << 16)
+            for frame in worker.process.unpacker.feed(data):
                 self._heed(worker, frame)
             if not data:
-                self._reactor.unwatch(worker.frames)
+                self._reactor.unwatch(worker.process.frames)
                 worker.ended = True
             self._look_round()
 
@@ -139,7 +144,7 @@ class _Crew:
         self._started = True
         start_at = now() + LEAD_NS
         for worker in self._workers:
-            worker.say(f"start {start_at}")
+            worker.process.send_line(f"start {start_at}")
 
     def _end(self) -> ShardsEnd[Any]:
         """Reports and losses; when nothing but one and the same mistake came back, that mistake."""
@@ -148,75 +153,22 @@ class _Crew:
         lost = [LostShard(worker.shard, worker.why()) for worker in self._workers if worker.report is None]
         first = next((worker.error for worker in self._workers if worker.error is not None), None)
         if not reports and first is not None:
-            raise _as_exception(first)
+            raise first.as_exception()
         if not reports and self._interrupts:
             raise errors.Terminated if self._terminated else KeyboardInterrupt
         return ShardsEnd(reports, lost)
 
 
 class _Worker:
-    """One child process."""
+    """One of them, and what came from it."""
 
-    def __init__(self, shard: int, place: str, job: Any) -> None:
+    def __init__(self, shard: int, function: str, job: bytes) -> None:
         self.shard = shard
         self.ready = self.ended = False
         self.report: msgspec.Raw | None = None
         self.error: ShardError | None = None
-        self.unpacker = Unpacker()
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
-        self._process = subprocess.Popen(
-            python_command("inferometer.scale.worker", place),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._complaints,
-            start_new_session=True,  # the terminal's Ctrl-C comes through us, once
-        )
-        assert self._process.stdout is not None
-        self.frames: int = self._process.stdout.fileno()
-        self._why = ""
-        self.say(msgspec.json.encode(job).decode())
-
-    def say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
-
-    def signal(self, number: int) -> None:
-        if self._process.poll() is None:
-            self._process.send_signal(number)
+        self.process = WorkerProcess(function, job)
 
     def why(self) -> str:
         """Why there is no report."""
-        return self.error.message if self.error is not None else self._why
-
-    def end(self) -> None:
-        """Reap it; if we are leaving early, it sees its stdin close and cancels, or is killed."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(GRACE_NS / 1e9)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-        self._why = self._how_it_ended()
-        self._complaints.close()
-
-    def _how_it_ended(self) -> str:
-        code = self._process.returncode
-        how = f"exit status {code}" if code >= 0 else signal.Signals(-code).name
-        self._complaints.seek(0)
-        said = self._complaints.read().decode("utf-8", "replace").strip().splitlines()
-        return f"its process ended with {how}" + (f": {said[-1][:300]}" if said else "")
-
-
-def _as_exception(error: ShardError) -> BaseException:
-    """The error as if it had happened here."""
-    if error.kind == "KeyboardInterrupt":
-        return KeyboardInterrupt()
-    kind = getattr(errors, error.kind, errors.InferometerError)
-    return (
-        kind(error.message, error.hint) if kind is not errors.MissingExtra else errors.InferometerError(error.message)
-    )
+        return self.error.message if self.error is not None else self.process.why()

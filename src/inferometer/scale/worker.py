@@ -26,7 +26,7 @@ class Parent:
         os.dup2(2, 1)  # whatever prints must not fall between the frames
         self._pending = b""
         self._start_at: int | None = None
-        self._told = threading.Event()
+        self._started = threading.Event()
 
     def job(self) -> bytes:
         return self._line() or b""
@@ -38,7 +38,7 @@ class Parent:
     def start(self) -> int:
         """We are ready; returns the instant at which all shards begin."""
         self.send(packed("ready"))
-        self._told.wait()
+        self._started.wait()
         assert self._start_at is not None
         return self._start_at
 
@@ -54,16 +54,16 @@ class Parent:
 
     def _hear(self) -> None:
         while (line := self._line()) is not None:
-            word, _, value = line.decode().partition(" ")
-            if word == "start":
+            command, _, value = line.decode().partition(" ")
+            if command == "start":
                 self._start_at = int(value)
-                self._told.set()
+                self._started.set()
         self._abandoned()
 
     def _abandoned(self) -> None:
         """Nobody waits for us: cancel, as two interrupts do, and leave a log that is whole."""
         self._start_at = self._start_at or 0
-        self._told.set()
+        self._started.set()
         for patience_s in (HEARD_S, ORPHAN_S):
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
             time.sleep(patience_s)
@@ -80,7 +80,14 @@ class Parent:
         return line
 
 
+def hear_signals() -> None:
+    """Whoever started us may block or ignore them, as Ray's threads do, and children inherit that."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def main(place: str) -> int:
+    hear_signals()
     parent = Parent()
     function: ShardFunction = attribute_at(place)
     job_type, _ = job_and_report_types(function)

@@ -11,6 +11,7 @@ from rich.table import Table
 from inferometer.record.sanitize import harmless
 
 WIDEST = 100
+VERDICT_STYLES = {"valid": "bold green", "doubtful": "bold yellow", "invalid": "bold red"}
 ENDLESS = 10_000
 
 

@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.judge.search import Attained, Found, Step
+from inferometer.judge.pacing import Probe
+from inferometer.judge.search import Attained, SearchResult, Step
 from inferometer.measure.values import Quantity
 from inferometer.plan.cases import CASE, short_names
 from inferometer.plan.text import as_written
 from inferometer.record.sanitize import cell
 from inferometer.record.schema import schema_of
-from inferometer.show.console import emit, first_that_fits, plain_table
-from inferometer.show.numbers import VERDICT_STYLES, spread_text, value_text
+from inferometer.show.console import VERDICT_STYLES, emit, first_that_fits, plain_table
 from inferometer.store.experiments import CaseRow, KeptExperiment
-from inferometer.vocabulary import duration_text, number_text
+from inferometer.vocabulary import duration_text, interval_text, number_text, percent_text, spread_text, value_text
 
 # -- experiment ------------------------------------------------------------------------------------------------------
 
@@ -52,12 +52,12 @@ _OWN_MOST = 6  # columns of measures that nobody here knows
 def columns_of(rows: Sequence[CaseRow]) -> Columns:
     """What the cases have of what people look at; of TTFTs the scheduled one where there is one."""
     known = {key for row in rows for key in row.values}
-    found: Columns = {}
+    columns: Columns = {}
     for key, heading in _FIRST:
-        if key in known and heading not in found.values():
-            found[key] = heading
-    if found:
-        return found
+        if key in known and heading not in columns.values():
+            columns[key] = heading
+    if columns:
+        return columns
     own = dict.fromkeys(key for row in rows for key in row.values)
     return {key: key for key in list(own)[:_OWN_MOST]}
 
@@ -80,8 +80,8 @@ def _table(rows: Sequence[CaseRow], columns: Columns) -> Table:
     for label, group in grouped.items():
         done = [row for row in group if row.state == "complete"]
         counted = [f"{len(done)}/{len(group)}"] if several else []
-        what = [_said(group[0].parameters.get(path)) for path in varied] or [label]
-        table.add_row(*what, *counted, *(_cell(done, key) for key in columns), _word(group))
+        what = [_parameter_text(group[0].parameters.get(path)) for path in varied] or [label]
+        table.add_row(*what, *counted, *(_cell(done, key) for key in columns), _verdict_text(group))
     return table
 
 
@@ -93,35 +93,35 @@ def _varied(rows: Sequence[CaseRow]) -> dict[str, str]:
     return {} if CASE in paths or not plain else short_names(paths)
 
 
-def _said(value: Any) -> str:
+def _parameter_text(value: Any) -> str:
     return "-" if value is None else as_written(value)
 
 
 def _cell(rows: Sequence[CaseRow], key: str) -> str:
     """The mean of the repeats, and how far the farthest is from it."""
-    found = [row.values[key] for row in rows if key in row.values]
-    if not found:
+    quantities = [row.values[key] for row in rows if key in row.values]
+    if not quantities:
         return "-"
-    values = [each.value for each in found]
-    unit = "" if found[0].unit in ("tokens/s", "1/s") else found[0].unit
+    values = [quantity.value for quantity in quantities]
+    unit = "" if quantities[0].unit in ("tokens/s", "1/s") else quantities[0].unit
     mean = fmean(values)
     text = value_text(mean, unit)
     return f"{text} {spread_text(mean, (min(values), max(values)), unit)}" if len(values) > 1 else text
 
 
-def _word(group: Sequence[CaseRow]) -> Text:
+def _verdict_text(group: Sequence[CaseRow]) -> Text:
     """The worst of the repeats: how it ended where it did not end well, else its verdict."""
     if wrong := next((row for row in group if row.state != "complete"), None):
         return Text(wrong.state, style="bold red" if wrong.state == "failed" else "yellow")
-    words = [row.verdict or "" for row in group]
-    word = next((each for each in ("invalid", "doubtful", "valid") if each in words), "")
-    return Text(word, style=VERDICT_STYLES.get(word, ""))
+    verdicts = [row.verdict or "" for row in group]
+    verdict = next((status for status in ("invalid", "doubtful", "valid") if status in verdicts), "")
+    return Text(verdict, style=VERDICT_STYLES.get(verdict, ""))
 
 
 def print_cases(rows: Sequence[CaseRow], to: Console) -> None:
     emit(cases_table(rows, to.width), to)
     if any(row.repeat > 1 for row in rows):
-        emit(Text("± is the farthest repeat from the mean", style="dim"), to)
+        emit(Text("± is the largest deviation of a repeat from the mean", style="dim"), to)
     for row in rows:
         if row.error:
             emit("", to)
@@ -154,17 +154,17 @@ def dry_run_document(
 
 def time_text(expected: Sequence[float | None], starts: int) -> str:
     """`24 cases, 2 starts of a server: about 12m 30s`, with what is not known said."""
-    known = [each for each in expected if each is not None]
+    known = [seconds for seconds in expected if seconds is not None]
     count = f"{len(expected)} case{'s' if len(expected) != 1 else ''}"
     server = f", {starts} start{'s' if starts > 1 else ''} of a server" if starts else ""
     unknown = len(expected) - len(known)
     total = math.fsum(known)
     if not expected:
-        return "nothing is left to do"
+        return "all cases are done"
     if not known:
-        return f"{count}{server}: how long they take is for the target to say"
-    rest = f", and {unknown} whose time is for the target to say" if unknown else ""
-    before = " beside these starts" if starts else ""
+        return f"{count}{server}: the duration depends on the target"
+    rest = f", plus {unknown} whose duration depends on the target" if unknown else ""
+    before = " plus server starts" if starts else ""
     return f"{count}{server}: about {duration_text(total)}{before}{rest}"
 
 
@@ -185,10 +185,10 @@ def csv_rows(rows: Sequence[CaseRow]) -> Iterator[list[Any]]:
     keys = list(dict.fromkeys(key for row in rows for key in row.values))
     yield ["name", "repeat", *parameters, "run", "state", "verdict", "error", "wall_s", *keys]
     for row in rows:
-        said = [_plain(row.parameters.get(path)) for path in parameters]
+        settings = [_plain(row.parameters.get(path)) for path in parameters]
         error = " ".join(row.error.split()) if row.error else None  # what a command printed has lines
         how = [row.run, row.state, row.verdict, error, row.wall_s]
-        yield [row.label, row.repeat, *said, *how, *(_number(row.values.get(key)) for key in keys)]
+        yield [row.label, row.repeat, *settings, *how, *(_number(row.values.get(key)) for key in keys)]
 
 
 def _plain(value: Any) -> Any:
@@ -226,10 +226,30 @@ def rows_document(rows: Sequence[CaseRow]) -> list[dict[str, Any]]:
             "verdict": row.verdict,
             "error": row.error,
             "wall_s": row.wall_s,
-            "values": {key: each.value for key, each in row.values.items()},
+            "values": {key: quantity.value for key, quantity in row.values.items()},
         }
         for row in rows
     ]
+
+
+def print_strategy_changes(changes: Sequence[Mapping[str, Any]], to: Console) -> None:
+    """Every case against the baseline: mean change over the repeats, with its interval."""
+    if not changes:
+        return
+    emit("", to)
+    first = changes[0]
+    table = plain_table(f"against {first['baseline']}", "", f"change over {first['seeds']} repeats, 95% interval")
+    before = ""
+    for entry in changes:
+        if entry["measure"] in _COMPARED:
+            where = ", ".join(f"{path} {as_written(value)}" for path, value in entry["settings"].items())
+            label = f"{entry['case']} ({where})" if where else entry["case"]
+            table.add_row("" if label == before else label, _COMPARED[entry["measure"]], entry["text"])
+            before = label
+    emit(table, to)
+
+
+_COMPARED = {"ttft.mean": "TTFT mean", "tpot.mean": "TPOT mean", "e2e.mean": "E2E mean", "run_time": "run time"}
 
 
 # -- search ----------------------------------------------------------------------------------------------------------
@@ -246,24 +266,44 @@ CURVE: dict[str, tuple[Callable[[float | None], str], tuple[str, ...]]] = {  # h
 
 
 def step_text(step: Step, axis: str) -> str:
-    """`8/s meets: 99.6% (99.1 to 99.9%) of 99% asked by ttft p99 < 500ms`."""
+    """`8/s meets: 99.6% (99.1..99.9%) of 99% asked by ttft p99 < 500ms`."""
     worst = min(step.attained, key=_margin, default=None)
     why = "" if worst is None else f": {attained_text(worst)}"
     cut = f" (ended after {duration_text(step.length_s)})" if step.ended else ""
-    return f"{step.load:g}{UNITS[axis]} {step.word}{why}{cut}"
+    return f"{number_text(step.load)}{UNITS[axis]} {step.status}{why}{cut}"
 
 
-def attained_text(each: Attained) -> str:
-    if each.share is None or each.low is None or each.high is None or each.required is None:
-        return f"{each.limit} is {'kept' if each.met else 'missed' if each.met is False else 'not to be told'}"
-    interval = f"{100 * each.low:.3g} to {100 * each.high:.3g}%"
-    return f"{100 * each.share:.4g}% ({interval}) keep {each.limit}, {100 * each.required:.4g}% must"
+def attained_text(attained: Attained) -> str:
+    if attained.share is None or attained.low is None or attained.high is None or attained.required is None:
+        return f"{attained.limit} is {'met' if attained.met else 'missed' if attained.met is False else 'undecided'}"
+    interval = interval_text((attained.low, attained.high), "share")
+    return f"{percent_text(attained.share)} ({interval}) keep {attained.limit}, {percent_text(attained.required)} must"
 
 
-def _margin(each: Attained) -> float:
-    if each.share is None or each.required is None:
-        return {True: 1.0, None: 0.0, False: -1.0}[each.met]
-    return each.share - each.required
+def _margin(limit: Attained) -> tuple[int, float]:
+    """The limit that decides what a step is comes first."""
+    rank = ("misses", "unclear", "meets").index(limit.status)
+    if limit.share is None or limit.required is None:
+        return rank, {True: 1.0, None: 0.0, False: -1.0}[limit.met]
+    return rank, limit.share - limit.required
+
+
+def probe_text(probe: Probe, axis: str) -> str:
+    """`16 at once: 28.4/s, 563 ms a request; starting at 28/s`."""
+    served = [level for level in probe.levels if level.served_per_s is not None]
+    if not served:
+        return "no request was answered in time; starting with little load"
+    best = served[-1]
+    seen = f"{best.concurrency} at once: {number_text(best.served_per_s)}/s, {duration_text(best.stay_s)} a request"
+    if probe.start is None:
+        return f"{seen}, {percent_text(best.failed)} failed; starting at the plan's own load"
+    return f"{seen}; starting at {number_text(probe.start)}{UNITS[axis]}"
+
+
+def print_probe(probe: Probe, axis: str) -> None:
+    """On stderr, as the steps."""
+    sys.stderr.write(f"probe: {probe_text(probe, axis)}\n")
+    sys.stderr.flush()
 
 
 def print_progress(step: Step, axis: str) -> None:
@@ -272,22 +312,22 @@ def print_progress(step: Step, axis: str) -> None:
     sys.stderr.flush()
 
 
-def print_searched(found: Found, steps: Sequence[Step], axis: str, experiment: str, to: Console) -> None:
-    emit(_headline(found, axis), to)
+def print_searched(result: SearchResult, steps: Sequence[Step], axis: str, experiment: str, to: Console) -> None:
+    emit(_headline(result, axis), to)
     emit("", to)
     if steps:
         emit(curve_table(steps, axis, to.width), to)
         emit("", to)
     if wrong := sum(not step.valid for step in steps):
-        emit(f"{wrong} of {len(steps)} steps were not valid as measurements: our own sending was late there", to)
-    emit(f"kept as     {experiment}", to)
+        emit(f"{wrong} of {len(steps)} steps were not valid as measurements: the load generator sent late", to)
+    emit(f"stored as   {experiment}", to)
 
 
-def _headline(found: Found, axis: str) -> Text:
-    style = "green" if found.outcome == "found" else "yellow" if found.low is not None else "red"
-    word = found.outcome.upper()
-    value = "" if found.low is None else f"  {found.low:.4g}{UNITS[axis]}"
-    return Text.assemble((f"{word}{value}", f"bold {style}"), f"  {found.text}")
+def _headline(result: SearchResult, axis: str) -> Text:
+    style = "green" if result.outcome == "found" else "yellow" if result.low is not None else "red"
+    outcome = result.outcome.upper()
+    value = "" if result.low is None else f"  {number_text(result.low)}{UNITS[axis]}"
+    return Text.assemble((f"{outcome}{value}", f"bold {style}"), f"  {result.text}")
 
 
 def curve_table(steps: Sequence[Step], axis: str, width: int) -> Table:
@@ -302,7 +342,7 @@ def curve_table(steps: Sequence[Step], axis: str, width: int) -> Table:
 
 
 def _search_table(steps: Sequence[Step], axis: str, curve: Sequence[str]) -> Table:
-    table = plain_table(axis, "limits", "kept by", *curve, "run", right=(axis, "kept by", *curve))
+    table = plain_table(axis, "limits", "met by", *curve, "run", right=(axis, "met by", *curve))
     for step in steps:
         table.add_row(*_cells(step, curve))
     return table
@@ -310,10 +350,10 @@ def _search_table(steps: Sequence[Step], axis: str, curve: Sequence[str]) -> Tab
 
 def _cells(step: Step, curve: Sequence[str]) -> list[str | Text]:
     worst = min(step.attained, key=_margin, default=None)
-    kept = "-" if worst is None or worst.share is None else f"{100 * worst.share:.3g}%"
-    word = Text(step.word if step.valid else "not valid", style=STYLES[step.word])
+    kept = "-" if worst is None or worst.share is None else percent_text(worst.share)
+    status = Text(step.status if step.valid else "not valid", style=STYLES[step.status])
     numbers = [_load_number(step, *CURVE[heading]) for heading in curve]
-    return [f"{step.load:.4g}", word, kept, *numbers, "-".join((step.run or "-").split("-")[2:])]
+    return [number_text(step.load), status, kept, *numbers, "-".join((step.run or "-").split("-")[2:])]
 
 
 def _load_number(step: Step, text: Callable[[float | None], str], keys: Sequence[str]) -> str:

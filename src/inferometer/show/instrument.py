@@ -1,13 +1,13 @@
 """What the instrument reports of itself: the curve of a calibration, and the doctor's results."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from inferometer.observe.doctor.check import Check, Word
+from inferometer.observe.doctor.check import Check, Status
+from inferometer.record.calibration import Curve
 from inferometer.show.console import emit, plain_table
 from inferometer.vocabulary import duration_text, number_text
 
@@ -16,35 +16,37 @@ from inferometer.vocabulary import duration_text, number_text
 _COLUMNS = ("streams", "events/s", "TTFT error p50", "p99", "gap error p50", " p99", "CPU s/M")
 
 
-def curve_table(curve: Mapping[str, Any]) -> Table:
+def curve_table(curve: Curve) -> Table:
     """One line per point; errors are against the clock of the server that sent the tokens."""
     table = plain_table(*_COLUMNS, "stamps", right=_COLUMNS)
     table.columns[2].header, table.columns[4].header = "TTFT p50", "gap p50"
-    for point in curve["points"]:
+    for point in curve.points:
         table.add_row(
-            number_text(point["streams"]),
-            number_text(point["events_per_s"]) + ("*" if point.get("metronome_late") else ""),
-            *(duration_text(point[f"{what}_error_{q}"]) for what in ("ttft", "read") for q in ("p50", "p99")),
-            number_text(point["cpu_s_per_million"]),
-            point["stamps"],
+            number_text(point.streams),
+            number_text(point.events_per_s) + ("*" if point.metronome_late else ""),
+            *(duration_text(getattr(point, f"{what}_error_{q}")) for what in ("ttft", "read") for q in ("p50", "p99")),
+            number_text(point.cpu_s_per_million),
+            point.stamps,
         )
     return table
 
 
-def ceiling_text(curve: Mapping[str, Any]) -> str:
+def ceiling_text(curve: Curve) -> str:
     """How far it can be trusted at all."""
-    ceiling = curve["ceiling_events_per_s"]
+    ceiling = curve.ceiling_events_per_s
     if ceiling is None:
-        return "it kept up with none of these loads: is something else busy on this machine?"
-    least = "at least " if curve.get("ceiling_is_at_least") else ""
-    late = any(point.get("metronome_late") for point in curve["points"])
-    mark = "\n* the server itself was late there: no limit of the client" if late else ""
-    return f"it kept up with {least}{number_text(ceiling)} events/s: errors stayed within a token interval{mark}"
+        return "the client kept up with none of these loads: is something else running on this machine?"
+    least = "at least " if curve.ceiling_is_at_least else ""
+    late = any(point.metronome_late for point in curve.points)
+    mark = "\n* the server itself was late: not a limit of the client" if late else ""
+    return (
+        f"the client kept up with {least}{number_text(ceiling)} events/s: errors stayed within a token interval{mark}"
+    )
 
 
 # -- doctor ----------------------------------------------------------------------------------------------------------
 
-MARKS: dict[Word, tuple[str, str]] = {
+MARKS: dict[Status, tuple[str, str]] = {
     "ok": ("✓", "green"),
     "warning": ("!", "bold yellow"),
     "error": ("✗", "bold red"),
@@ -66,22 +68,22 @@ def checks_table(checks: Sequence[Check]) -> Table:
     table.add_column(no_wrap=True, min_width=18)
     table.add_column(overflow="fold")
     for check in checks:
-        mark, style = MARKS[check.word]
-        quiet = "dim" if check.word == "not applicable" else ""
-        table.add_row(Text(mark, style), Text(check.name, quiet), Text(check.found, quiet))
+        mark, style = MARKS[check.status]
+        quiet = "dim" if check.status == "not applicable" else ""
+        table.add_row(Text(mark, style), Text(check.name, quiet), Text(check.finding, quiet))
         if check.remedy:
-            table.add_row("", "", Text(f"→ {check.remedy}", "cyan" if check.word in ("warning", "error") else "dim"))
+            table.add_row("", "", Text(f"→ {check.remedy}", "cyan" if check.status in ("warning", "error") else "dim"))
     return table
 
 
 def summary_text(groups: Mapping[str, Sequence[Check]]) -> Text:
-    words = [check.word for checks in groups.values() for check in checks]
-    errors, warnings = words.count("error"), words.count("warning")
+    statuses = [check.status for checks in groups.values() for check in checks]
+    errors, warnings = statuses.count("error"), statuses.count("warning")
     if not errors and not warnings:
-        return Text("all well", "bold green")
+        return Text("no problems", "bold green")
     parts = [_count(errors, "error"), _count(warnings, "warning")]
     return Text(", ".join(filter(None, parts)), "bold red" if errors else "bold yellow")
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}" if number else ""
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}" if number else ""

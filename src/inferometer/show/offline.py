@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.measure.values import Quantity, quantities
+from inferometer.record.environment import BenchmarkEnd
 from inferometer.record.run import Run
 from inferometer.record.summary import BatchCase, MeasureSummary, Summary
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
-from inferometer.show.numbers import spread_text, value_text
 from inferometer.show.summary import verdict_table
 from inferometer.show.tables import cell
 from inferometer.target.offline.engine import Progress
-from inferometer.vocabulary import duration_text, number_text
+from inferometer.vocabulary import duration_text, number_text, spread_text, value_text
 
 # -- offline ---------------------------------------------------------------------------------------------------------
 
@@ -95,19 +95,19 @@ def _measures(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) ->
 def _scalars(summary: Summary) -> Table | None:
     """Rates and other single numbers, each with its interval where it has one."""
     table = facts_table(label=24)
-    for each in quantities(summary).values():
-        if each.statistic is None:
-            beside = spread_text(each.value, each.interval, each.unit)
-            value = value_text(each.value, each.unit)
-            table.add_row(each.title, Text.assemble(value, (f" {beside}" if beside else "", "dim")))
+    for quantity in quantities(summary).values():
+        if quantity.statistic is None:
+            spread = spread_text(quantity.value, quantity.interval, quantity.unit)
+            value = value_text(quantity.value, quantity.unit)
+            table.add_row(quantity.title, Text.assemble(value, (f" {spread}" if spread else "", "dim")))
     return table if table.row_count else None
 
 
 def _about(run: Run) -> Table | None:
-    facts = run.environment.get("target") or {}
+    target = run.environment.known_target
     rows = {
-        "engine": _engine_text(facts),
-        "model": _joined(facts.get("model"), facts.get("dtype"), facts.get("device")),
+        "engine": _joined(run.subject.engine_text, "virtual time" if target.time == "virtual" else None),
+        "model": _joined(run.subject.model, target.dtype, target.device),
         "batches": _batches_text(run.plan),
         "workload": _workload_text(run.summary),
     }
@@ -118,26 +118,18 @@ def _about(run: Run) -> Table | None:
     return table if table.row_count else None
 
 
-def _engine_text(facts: Mapping[str, Any]) -> str:
-    virtual = "virtual time" if facts.get("time") == "virtual" else None
-    named = " ".join(str(facts[name]) for name in ("engine", "version") if facts.get(name))
-    return _joined(named or None, virtual)
-
-
 def _batches_text(plan: Mapping[str, Any]) -> str:
     if "iters" not in plan:
         return ""
     lengths = [" or ".join(map(str, plan[name])) for name in ("input_lens", "output_lens")]
-    return (
-        f"{lengths[0]} tokens in, {lengths[1]} out; {plan['iters']} iterations after {plan['warmup']} of warm-up each"
-    )
+    return f"{lengths[0]} input, {lengths[1]} output tokens; {plan['iters']} iterations after {plan['warmup']} warm-up"
 
 
 def _workload_text(summary: Summary) -> str:
     if not summary.passes:
         return ""
     passes = len(summary.passes)
-    elapsed = duration_text(sum(each.elapsed_s for each in summary.passes))
+    elapsed = duration_text(sum(pass_.elapsed_s for pass_ in summary.passes))
     times = f" in {passes} passes" if passes > 1 else ""
     return (
         f"{summary.requests or 0:,} requests{times}, {summary.input_tokens or 0:,} tokens in, "
@@ -151,9 +143,9 @@ def _joined(*parts: Any) -> str:
 
 def _kept_lines(run: Run) -> Iterator[Text]:
     if run.folder is not None:
-        yield Text.assemble(("kept in     ", "dim"), str(run.folder))
+        yield Text.assemble(("stored in   ", "dim"), str(run.folder))
         if run.source is None:
-            yield Text.assemble(("once more   ", "dim"), f"inferometer rerun {run.id}")
+            yield Text.assemble(("repeat      ", "dim"), f"inferometer rerun {run.id}")
 
 
 def progress_text(progress: Progress) -> str:
@@ -170,45 +162,46 @@ def progress_text(progress: Progress) -> str:
 
 # -- benchmark -------------------------------------------------------------------------------------------------------
 
-SHOWN_BY_THEMSELVES = ("s", "share", "1/s", "tokens/s")  # units that are part of the number's text
-
 
 def print_benchmark(run: Run, to: Console) -> None:
     for section in _benchmark_sections(run):
         emit(section, to)
         to.print()
     if run.folder is not None:
-        to.print(Text.assemble(("kept in     ", "dim"), str(run.folder)), soft_wrap=True)
+        to.print(Text.assemble(("stored in   ", "dim"), str(run.folder)), soft_wrap=True)
 
 
 def _benchmark_sections(run: Run) -> Iterator[RenderableType]:
     yield verdict_table(run)
     yield _benchmark_about(run)
-    found = list(quantities(run.summary).values())
-    if found:
-        yield custom_measures_table(found)
+    numbers = list(quantities(run.summary).values())
+    if numbers:
+        yield custom_measures_table(numbers)
 
 
 def _benchmark_about(run: Run) -> Table:
-    said: Mapping[str, Any] = run.plan.get("benchmark") or {}
-    ended: Mapping[str, Any] = run.environment.get("benchmark") or {}
+    benchmark: Mapping[str, Any] = run.plan.get("benchmark") or {}
+    ended = run.environment.benchmark or BenchmarkEnd()
     table = facts_table()
-    table.add_row("benchmark", str(run.plan.get("name") or "-"))
-    command = said.get("python") or said.get("command")
+    table.add_row("benchmark", run.subject.name or "-")
+    command = benchmark.get("python") or benchmark.get("command")
     if command:
         table.add_row("command", command if isinstance(command, str) else " ".join(map(str, command)))
-    if said.get("args"):
-        table.add_row("args", ", ".join(f"{name}={value}" for name, value in said["args"].items()))
-    code = "" if ended.get("exit_code") is None else f", exit status {ended['exit_code']}"
-    table.add_row("took", f"{duration_text(ended.get('took_s'))}{code}")
+    if benchmark.get("args"):
+        table.add_row("args", ", ".join(f"{name}={value}" for name, value in benchmark["args"].items()))
+    code = "" if ended.exit_code is None else f", exit status {ended.exit_code}"
+    table.add_row("took", f"{duration_text(ended.took_s)}{code}")
     return table
 
 
-def custom_measures_table(found: list[Quantity]) -> Table:
+def custom_measures_table(numbers: list[Quantity]) -> Table:
     table = plain_table("", "value", " ", "better", right=("value",), wrap="")
-    for each in found:
-        name = each.title if each.statistic is None else f"{each.title} {each.statistic}"
-        text = value_text(each.value, each.unit)
-        unit = "" if each.unit in SHOWN_BY_THEMSELVES else f" {each.unit}"
-        table.add_row(name, f"{text}{unit}", spread_text(each.value, each.interval, each.unit), each.direction or "-")
+    for quantity in numbers:
+        name = quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
+        table.add_row(
+            name,
+            value_text(quantity.value, quantity.unit),
+            spread_text(quantity.value, quantity.interval, quantity.unit),
+            quantity.direction or "-",
+        )
     return table

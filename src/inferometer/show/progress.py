@@ -15,9 +15,8 @@ from typing import TextIO
 
 from inferometer.load.progress import BEFORE_LOAD, PHASES, Phase, Progress
 from inferometer.show.console import console
-from inferometer.show.experiment import cases_table
 from inferometer.store.experiments import CaseRow
-from inferometer.vocabulary import NANOSECONDS, duration_text, number_text
+from inferometer.vocabulary import NANOSECONDS, duration_text, number_text, percent_text
 
 # -- counts ----------------------------------------------------------------------------------------------------------
 
@@ -147,7 +146,7 @@ class ProgressLine:
             self._line_at = now + LINE_NS
             self._lines_left -= 1
             counts = self._counts()
-            share = "" if counts.share is None else f" {counts.share:.0%}"
+            share = "" if counts.share is None else f" {percent_text(round(counts.share, 2))}"
             parts = [part for part in _parts(counts, self._history[0], list(self._ttfts)) if part]
             self._write(f"progress: {', '.join([counts.phase + share, *parts])}\n")
             self._ttfts.clear()
@@ -273,6 +272,8 @@ class LiveTable:
         labels = list(dict.fromkeys(row.label for row in rows))[-max(size.lines - ROOM, 1) :]
         to = console(self._terminal)
         with to.capture() as captured:
+            from inferometer.show.experiment import cases_table  # a run has no use for what it brings along
+
             to.print(cases_table([row for row in rows if row.label in labels], to.width))
         self._lines = captured.get().count("\n")
         self._terminal.write(captured.get())

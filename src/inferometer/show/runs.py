@@ -11,10 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from inferometer.measure.values import canonical
-from inferometer.show.console import plain_table
-from inferometer.show.numbers import VERDICT_STYLES, value_text
+from inferometer.show.console import VERDICT_STYLES, plain_table
 from inferometer.store.entry import Entry
-from inferometer.vocabulary import MEASURES, duration_text, number_text
+from inferometer.vocabulary import MEASURES, duration_text, number_text, value_text
 
 MOST_NUMBERS = 3
 LONGEST_HEADING = 24
@@ -70,9 +69,9 @@ def _numbers(entries: Sequence[Entry]) -> list[Number]:
     kinds = dict.fromkeys(entry.kind for entry in entries if entry.values)
     if not kinds or "serving" in kinds:
         return _SERVING
-    of_all = {each.heading: each for kind in kinds for each in _OF_KIND.get(kind) or _own(kind, entries)}
-    widths = accumulate(_width(each) for each in of_all.values())
-    return [each for each, width in zip(of_all.values(), widths, strict=True) if width <= ROOM_FOR_NUMBERS]
+    of_all = {number.heading: number for kind in kinds for number in _OF_KIND.get(kind) or _own(kind, entries)}
+    widths = accumulate(_width(number) for number in of_all.values())
+    return [number for number, width in zip(of_all.values(), widths, strict=True) if width <= ROOM_FOR_NUMBERS]
 
 
 def _width(number: Number) -> int:
@@ -103,7 +102,7 @@ def runs_grid(entries: Sequence[Entry], width: int) -> Grid:
     """Id, when, what, how many requests, the headline numbers and the verdict. The id begins with the time in UTC:
     where it is narrow, that has to do."""
     wide, numbers = width >= WIDE, _numbers(entries)
-    headings = [each.heading for each in numbers]
+    headings = [number.heading for number in numbers]
     columns = ["run", "when", "what", "sent", *headings, "verdict"]
     hidden = set() if wide else {"when", "sent"}
     if all(entry.requests is None for entry in entries):
@@ -148,7 +147,7 @@ def grid_lines(grid: Grid) -> Iterator[str]:
 def _chosen_text(entry: Entry, column: str) -> str | Text:
     value = cell(entry, column)
     if column == "verdict":
-        return verdict_word(entry.verdict, entry.state)
+        return verdict_text(entry.verdict, entry.state)
     if column == "started":
         return when_text(entry.started_at)
     if isinstance(value, float):
@@ -167,8 +166,8 @@ def cell(entry: Entry, column: str) -> str | float | int | None:
         case "folder":
             return str(entry.folder)
         case _ if column in PLAIN:
-            said: str | int | None = getattr(entry, column)
-            return said
+            value: str | int | None = getattr(entry, column)
+            return value
     if (path := column.removeprefix("plan.")) in entry.parameters:
         return entry.parameters[path]
     return entry.values.get(canonical(column))
@@ -192,8 +191,8 @@ def _cells(entry: Entry, room: int, numbers: Sequence[Number]) -> Cells:
         when_text(entry.started_at),
         _cut(entry.name or entry.model or entry.target or "", max(room, 8)),
         number_text(entry.requests),
-        *(each.text(each.of(entry.values)) for each in numbers),
-        verdict_word(entry.verdict, entry.state),
+        *(number.text(number.of(entry.values)) for number in numbers),
+        verdict_text(entry.verdict, entry.state),
     ]
 
 
@@ -201,7 +200,7 @@ def _cut(text: str, room: int) -> str:
     return text if len(text) <= room else f"{text[: room - 1]}…"
 
 
-def verdict_word(verdict: str | None, state: str) -> Text:
+def verdict_text(verdict: str | None, state: str) -> Text:
     """The verdict, or how the run ended where that says more."""
     if verdict is None or state != "complete":
         return Text(state, style="dim")

@@ -12,11 +12,11 @@ from inferometer.record.summary import Phase, Process, Startup
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.show.summary import verdict_table
 from inferometer.target.startup.phases import PHASES
-from inferometer.vocabulary import duration_text, number_text
+from inferometer.vocabulary import duration_text, value_text
 
 BAR = 24
 _ORDER = ["time_to_ready", *(f"{phase.name}_time" for phase in PHASES)]
-_FORMAT_IS_NOT_READ = "dummy: weights are made up, not read"
+_FORMAT_IS_NOT_READ = "dummy: random weights, not read"
 
 
 def print_startup(run: Run, to: Console) -> None:
@@ -25,7 +25,7 @@ def print_startup(run: Run, to: Console) -> None:
         emit(section, to)
         to.print()
     if run.folder is not None:
-        to.print(Text.assemble(("kept in     ", "dim"), str(run.folder)), soft_wrap=True)
+        to.print(Text.assemble(("stored in   ", "dim"), str(run.folder)), soft_wrap=True)
         to.print(Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} --json"), soft_wrap=True)
 
 
@@ -54,7 +54,7 @@ def _about(run: Run) -> Iterator[tuple[str, str | Text]]:
     startup, ready = _startup(run), quantities(run.summary).get("time_to_ready")
     yield "ready after", Text(_time(ready), "bold") if ready else "-"
     engine = " ".join(filter(None, (startup.engine, startup.version)))
-    model = startup.model or (run.environment.get("target") or {}).get("model")
+    model = startup.model or run.subject.model
     if engine or model:
         yield "started", ", ".join(filter(None, (engine, model)))
     if startup.load_format:
@@ -63,12 +63,12 @@ def _about(run: Run) -> Iterator[tuple[str, str | Text]]:
     if startup.cache:
         yield (
             "compiled",
-            {"hit": "from the cache", "miss": "anew: nothing in the cache"}.get(startup.cache, "partly"),
+            {"hit": "from the cache", "miss": "not cached"}.get(startup.cache, "partly"),
         )
     if startup.why:  # it is `FILE: what it is`
         yield "phases", f"unmatched: {startup.why.partition(': ')[2] or startup.why}"
     if len(startup.processes) > 1:
-        yield "processes", ", ".join(_process_text(each) for each in startup.processes)
+        yield "processes", ", ".join(_process_text(process) for process in startup.processes)
 
 
 def _process_text(process: Process) -> str:
@@ -130,33 +130,16 @@ def _bar(phase: Phase, span: float) -> Text:
 
 def _rest(run: Run) -> Table | None:
     """Sizes, rates and sleeps."""
-    found = quantities(run.summary)
-    shown = [each for each in found.values() if each.unit != "s" or each.name.startswith(("sleep", "wake"))]
+    numbers = quantities(run.summary)
+    shown = [
+        quantity for quantity in numbers.values() if quantity.unit != "s" or quantity.name.startswith(("sleep", "wake"))
+    ]
     if not shown:
         return None
     table = facts_table()
-    for each in shown:
-        table.add_row(each.title, value(each))
+    for quantity in shown:
+        table.add_row(quantity.title, value_text(quantity.value, quantity.unit))
     return table
-
-
-def value(quantity: Quantity) -> str:
-    match quantity.unit:
-        case "s":
-            return duration_text(quantity.value)
-        case "bytes":
-            return size_text(quantity.value)
-        case "bytes/s":
-            return f"{size_text(quantity.value)}/s"
-    return number_text(quantity.value)
-
-
-def size_text(size: float) -> str:
-    """`13.5 GiB`: in the units that engines and GPUs are told in."""
-    for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= 0.9 * factor:
-            return f"{number_text(size / factor)} {unit}"
-    return f"{number_text(size)} B"
 
 
 def _time(quantity: Quantity | None) -> str:
@@ -197,8 +180,8 @@ def _compared(runs: Sequence[Run], room: int) -> Table:
         if len(set(texts)) > 1 or name == "load format":
             table.add_row(name, *(_cut(text, room) for text in texts))
     every = [quantities(run.summary) for run in runs]
-    for key in sorted(dict.fromkeys(key for each in every for key in each), key=_place):
-        table.add_row(*_row([each.get(key) for each in every]))
+    for key in sorted(dict.fromkeys(key for numbers in every for key in numbers), key=_place):
+        table.add_row(*_row([numbers.get(key) for numbers in every]))
     return table
 
 
@@ -218,7 +201,7 @@ def _row(cells: Sequence[Quantity | None]) -> Iterator[str | Text]:
 
 def _best(known: Sequence[Quantity]) -> float | None:
     """None where neither way is better, or they cannot be told apart."""
-    values = [each.value for each in known]
+    values = [quantity.value for quantity in known]
     if known[0].direction is None or min(values) == max(values):
         return None
     return min(values) if known[0].direction == "lower" else max(values)
@@ -227,15 +210,15 @@ def _best(known: Sequence[Quantity]) -> float | None:
 def _cell(cell: Quantity) -> str:
     if cell.unit == "s" and cell.interval is not None and cell.interval[1] is not None and cell.value == 0:
         return f"< {duration_text(cell.interval[1])}"
-    return value(cell)
+    return value_text(cell.value, cell.unit)
 
 
 def label_of(run: Run, runs: Sequence[Run]) -> str:
     """The load format where that tells them apart, else the name of the log or the plan."""
-    formats = [_startup(each).load_format for each in runs]
+    formats = [_startup(other).load_format for other in runs]
     if None not in formats and len(set(formats)) == len(runs) > 1:
         return str(_startup(run).load_format)
-    names = [each.plan.get("name") for each in runs]
+    names = [other.plan.get("name") for other in runs]
     named = run.plan.get("name")
     return str(named) if named and names.count(named) == 1 else run.id
 

@@ -2,6 +2,7 @@
 failures, delivery, and the instrument's own error."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -10,6 +11,7 @@ from rich.text import Text
 from inferometer.measure.summary import slowest
 from inferometer.measure.verdict import failures_text
 from inferometer.plan.model import Plan
+from inferometer.plan.wording import stage_text
 from inferometer.record.record import CENSORED, OUTCOMES
 from inferometer.record.run import STATES, Run
 from inferometer.record.summary import (
@@ -25,10 +27,10 @@ from inferometer.record.summary import (
     Summary,
 )
 from inferometer.record.verdict import Reason, Status
-from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
-from inferometer.show.numbers import VERDICT_STYLES, percent_text, value_text
-from inferometer.show.plan_text import done_table, own_plan, plan_in_words, stage_text
+from inferometer.show.console import VERDICT_STYLES, emit, facts_table, first_that_fits, plain_table
+from inferometer.show.plan_text import done_table, own_plan, plan_texts
 from inferometer.show.tables import (
+    STATS,
     adjusted_table,
     cell,
     full_table,
@@ -38,7 +40,7 @@ from inferometer.show.tables import (
     slowest_table,
 )
 from inferometer.show.telemetry import energy_table, gpu_table, server_table
-from inferometer.vocabulary import duration_text, number_text
+from inferometer.vocabulary import WEAK_MARK, duration_text, number_text, percent_text, value_text
 
 # -- results ---------------------------------------------------------------------------------------------------------
 
@@ -46,47 +48,80 @@ MOST_ERRORS = 3
 LONGEST_ERROR = 160
 
 
-def results_table(summary: Summary) -> Table:
-    table = facts_table()
-    for name, value in _facts(summary):
+def throughput_table(summary: Summary, brief: bool = False) -> Table:
+    """What was served per second, within the limits and in all, and what failed."""
+    table = facts_table(label=24)
+    for name, value in _throughput(summary, brief):
         table.add_row(name, value)
     return table
 
 
-def _facts(summary: Summary) -> Iterator[tuple[str, str | Text]]:
-    yield "rates", _rates(summary.rates)
-    yield "in flight", _in_flight(summary.concurrency)
+RATES = {
+    "request_rate": ("request throughput", "req/s"),
+    "output_rate": ("output token throughput", "tok/s"),
+    "total_rate": ("total token throughput", "tok/s"),
+}
+
+
+def _throughput(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text]]:
+    names = [name for name in RATES if not (brief and name == "total_rate")]
+    shown = {name: rate for name in names if (rate := summary.rates.get(name)) is not None and rate.value is not None}
+    for number, (name, rate) in enumerate(shown.items()):
+        title, unit = RATES[name]
+        text = Text(f"{number_text(rate.value)} {unit}")
+        if number == 0:
+            text.append(f"  {_basis_text(rate, summary, brief)}", style="dim")
+        elif name == "output_rate" and rate.peak_1s:
+            text.append(f"  peak {number_text(rate.peak_1s)} in one second", style="dim")
+        yield title, text
     if summary.goodput and summary.outcomes.get("ok"):
-        yield "goodput", _goodput(summary.goodput)
+        yield "goodput", _goodput(summary.goodput, brief)
+    if not brief:
+        yield "in flight", _in_flight(summary.concurrency)
+    yield from _failures(summary, messages=not brief)
+
+
+def _basis_text(rate: Rate, summary: Summary, brief: bool) -> str:
+    """Over which time, and what it is over the other one."""
+    if rate.basis == "file":
+        return "as its file states"
+    if rate.basis == "window":
+        other = "" if rate.span is None or brief else f" ({number_text(rate.span)} overall)"
+        return f"in a window of {duration_text(summary.window.length_s)}{other}"
+    other = "" if rate.window is None or brief else f" ({number_text(rate.window)} in the window)"
+    return f"first request to last token{other}"
+
+
+def results_table(summary: Summary) -> Table:
+    """How the load was delivered, what the cache did, and our own error."""
+    table = facts_table()
     if summary.tokens and (text := _cached(summary.tokens.cached)):
-        yield "cache", text
-    yield from _failures(summary)
+        table.add_row("cache", text)
+    drifting = summary.window.steady is not None and summary.window.steady.status == "drifting"
+    if (law := summary.concurrency.little) and not drifting:  # the law is one of steady states
+        table.add_row(
+            "Little's law",
+            f"{number_text(law.x_per_s)} req/s × {duration_text(law.r_s)} = {number_text(law.x_times_r)} in flight",
+        )
     if summary.delivery:
-        yield "delivery", _delivery(summary.delivery, summary)
+        table.add_row("delivery", _delivery(summary.delivery, summary))
         if resent := summary.delivery.resent:
-            yield "", f"{resent:,} sent again: the kept-alive connection was dead"
+            table.add_row("", f"{resent:,} sent again: the kept-alive connection was dead")
     if summary.instrument:
-        yield "instrument", _instrument(summary.instrument)
-
-
-def _rates(rates: Mapping[str, Rate]) -> str:
-    requests, inputs, output = (rates[name] for name in ("request_rate", "input_rate", "output_rate"))
-    tokens = f"{number_text(inputs.window)} input + {number_text(output.window)} output tokens/s"
-    peak = f" (peak {number_text(output.peak_1s)})" if output.peak_1s else ""
-    return f"{number_text(requests.window)} requests/s, {tokens}{peak}"
+        table.add_row("instrument", _instrument(summary.instrument))
+    return table
 
 
 def _in_flight(concurrency: Concurrency) -> str:
-    requested = f" of {concurrency.requested} asked" if concurrency.requested else ""
-    law = concurrency.little
-    little = f"; by Little's law {number_text(law.x_times_r)}" if law else ""
-    return f"{number_text(concurrency.mean)}{requested} on average, {number_text(concurrency.max)} at most{little}"
+    requested = f" of {concurrency.requested} requested" if concurrency.requested else ""
+    return f"{number_text(concurrency.mean)}{requested} on average, {number_text(concurrency.max)} at most"
 
 
-def _goodput(goodput: Goodput) -> str:
-    undefined = f"; {goodput.undefined:,} could not be judged" if goodput.undefined else ""
-    share = f"{percent_text(goodput.share)} of the requests met {' and '.join(goodput.limits)}"
-    return f"{value_text(goodput.window, goodput.unit)}: {share}{undefined}"
+def _goodput(goodput: Goodput, brief: bool) -> str:
+    undefined = f"; {goodput.undefined:,} without a defined measure" if goodput.undefined and not brief else ""
+    limits = "the limits" if brief else " and ".join(goodput.limits)
+    share = f"{percent_text(goodput.share)} of the requests met {limits}"
+    return f"{value_text(goodput.value, goodput.unit)}: {share}{undefined}"
 
 
 def _cached(cached: CachedTokens) -> str | None:
@@ -95,28 +130,26 @@ def _cached(cached: CachedTokens) -> str | None:
     return f"{percent_text(cached.share)} of the input tokens came from the prefix cache"
 
 
-def _failures(summary: Summary) -> Iterator[tuple[str, str | Text]]:
+def _failures(summary: Summary, messages: bool) -> Iterator[tuple[str, str | Text]]:
     """How many failed and in what way, how many we ended ourselves, and what the most frequent errors say."""
     total = sum(summary.outcomes.values())
-    others = {word: n for word, n in summary.outcomes.items() if word != "ok" and n}
-    failed = {word: n for word, n in others.items() if word not in CENSORED}
+    others = {outcome: n for outcome, n in summary.outcomes.items() if outcome != "ok" and n}
+    failed = {outcome: n for outcome, n in others.items() if outcome not in CENSORED}
     if failed:
         share = percent_text(sum(failed.values()) / total)
-        parts = ", ".join(f"{n:,} {outcome_text(word)}" for word, n in failed.items())
+        parts = ", ".join(f"{n:,} {outcome_text(outcome)}" for outcome, n in failed.items())
         yield "failed", Text(f"{sum(failed.values()):,} of {total:,} requests ({share}): {parts}", style="red")
-    for word in CENSORED & others.keys():
-        share = percent_text(others[word] / total)
-        yield word, Text(f"{others[word]:,} of {total:,} requests ({share}): {OUTCOMES[word]}", style="yellow")
-    for error in summary.errors[:MOST_ERRORS]:
-        message = error.message
-        shown = message if len(message) <= LONGEST_ERROR else f"{message[: LONGEST_ERROR - 2]}.."
-        yield "", f"{error.count:,} × {shown}"
+    for outcome in CENSORED & others.keys():
+        share = percent_text(others[outcome] / total)
+        yield outcome, Text(f"{others[outcome]:,} of {total:,} requests ({share}): {OUTCOMES[outcome]}", style="yellow")
+    for error in summary.errors[:MOST_ERRORS] if messages else ():
+        yield "", f"{error.count:,} × {_cut(error.message, LONGEST_ERROR)}"
 
 
-def outcome_text(word: str) -> str:
+def outcome_text(outcome: str) -> str:
     """`status_429` as `status 429`."""
-    assert word.partition("_")[0] in OUTCOMES, word
-    return word.replace("_", " ")
+    assert outcome.partition("_")[0] in OUTCOMES, outcome
+    return outcome.replace("_", " ")
 
 
 def _delivery(delivery: Delivery, summary: Summary) -> str:
@@ -133,10 +166,10 @@ def _delivery(delivery: Delivery, summary: Summary) -> str:
 def _instrument(instrument: Instrument) -> str:
     """What we add ourselves, by the calibration of this machine at the load of this run."""
     if not instrument.calibrated:
-        return "own error not known: inferometer calibrate measures it"
+        return "own error unknown: measure it with inferometer calibrate"
     ttft, read = instrument.ttft_error_p99, instrument.read_error_p99
     load = f"{number_text(instrument.streams)} streams, {number_text(instrument.events_per_s)} events/s"
-    beyond = ", beyond the calibration" if instrument.extrapolated else ""
+    beyond = ", outside the calibrated range" if instrument.extrapolated else ""
     return f"adds ≤ {duration_text(ttft)} to TTFT, {duration_text(read)} to gaps ({load}{beyond})"
 
 
@@ -145,9 +178,12 @@ def _instrument(instrument: Instrument) -> str:
 LEAST_NAME = 8  # letters of a name on one line
 
 
-def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool = False, slow: int = 0) -> None:
-    """Everything worth a glance, in the order a person asks for it; and what else was asked for."""
-    for section in _sections(run, to.width):
+def print_summary(
+    run: Run, to: Console, *, more: bool = False, measures: bool = False, slices: bool = False, slow: int = 0
+) -> None:
+    """What is worth a first glance, in the order a person asks for it; with `more` the rest; and the tables that were
+    asked for."""
+    for section in _sections(run, to.width, EVERYTHING) if more else _first_glance(run, to.width):
         emit(section, to)
         to.print()
     if measures:
@@ -157,32 +193,106 @@ def print_summary(run: Run, to: Console, *, measures: bool = False, slices: bool
         to.print()
     if slow:
         records = run.records
-        emit("no records were kept" if records is None else slowest_table(slowest(records, slow)), to)
+        emit("no records are stored" if records is None else slowest_table(slowest(records, slow)), to)
         to.print()
-    for line in kept_lines(run):
+    for line in kept_lines(run, more):
         to.print(line, soft_wrap=True)
 
 
-def _sections(run: Run, width: int) -> Iterator[RenderableType]:
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """How much is shown."""
+
+    more: bool = False  # also what is behind `--more`
+    doubts: int = 3
+    brief: bool = False  # the headline rates, goodput and failures alone
+    few_limits: bool = False  # the first that are not met, and how many are
+    parts: int = 8  # stages, or traffic classes
+    dense: bool = False  # no blank lines between numbers
+    cut: bool = False  # of a doubt its first lines
+
+
+EVERYTHING = Glance(more=True)
+SCREEN = 24  # lines of an ordinary terminal
+GLANCES = (  # the more there is to show, the shorter it is shown
+    Glance(),
+    Glance(doubts=1),
+    Glance(doubts=1, brief=True),
+    Glance(doubts=1, brief=True, dense=True),
+    Glance(doubts=1, brief=True, dense=True, few_limits=True, parts=3),
+    Glance(doubts=1, brief=True, dense=True, few_limits=True, parts=3, cut=True),
+    Glance(doubts=1, brief=True, dense=True, few_limits=True, parts=0, cut=True),
+)
+MOST_LIMITS = 2
+DOUBT_LINES = 2
+
+
+def _first_glance(run: Run, width: int) -> list[RenderableType]:
+    """As much as fits on a screen, together with the line that says how to see more."""
+    room = SCREEN - len(list(kept_lines(run)))
+    console = Console(width=width)
+    for glance in GLANCES:
+        sections = list(_sections(run, width, glance))
+        if sum(len(console.render_lines(section, pad=False)) + 1 for section in sections) <= room:
+            break
+    return sections
+
+
+def _sections(run: Run, width: int, glance: Glance) -> Iterator[RenderableType]:
     summary, plan = run.summary, own_plan(run)
-    yield verdict_table(run)
-    yield _told_table(run) if plan is None else done_table(run, plan)
+    line = run.subject.line
+    if glance.more:
+        yield verdict_table(run)
+        yield _plan_table(run) if plan is None else done_table(run, plan)
+    else:
+        head = verdict_table(run, glance.doubts, DOUBT_LINES * width if glance.cut else None)
+        yield Group(head, Text(line)) if line else head
     if table := headline_table(summary.measures, _without_doubles(summary), width):
         yield table
+    numbers = list(_numbers(run, plan, width, glance))
+    yield from [Group(*numbers)] if glance.dense else numbers
+
+
+def _numbers(run: Run, plan: Plan | None, width: int, glance: Glance) -> Iterator[RenderableType]:
+    """Limits, rates, parts of the run, and notes."""
+    summary, most = run.summary, None if glance.more else glance.parts
     if summary.limits:
-        yield limits_table(summary.limits)
-    yield results_table(summary)
-    yield from _observed(summary, width)
+        yield limits_table(summary.limits, glance.few_limits)
+    yield throughput_table(summary, glance.brief)
     if summary.stages:
-        yield stages_table(summary.stages, plan, width)
+        yield stages_table(summary.stages, plan, width, most)
     if summary.traffic:
-        yield traffic_table(run, width)
+        yield traffic_table(run, width, most)
+    if glance.more:
+        yield results_table(summary)
+        yield from _observed(summary, width)
+    if notes := notes_table(run, glance.more):
+        yield notes
 
 
-def _told_table(run: Run) -> Table:
+def notes_table(run: Run, more: bool) -> RenderableType | None:
+    """What is worth knowing and changes nothing; at first glance how much of it there is, and what the mark means."""
+    notes = run.verdict.notes if run.verdict else []
+    if not more:
+        weak = f"{WEAK_MARK} too few samples for a two-sided interval" if _any_weak(run.summary) else ""
+        count = f"{len(notes)} note{'s' if len(notes) > 1 else ''} with --more" if notes else ""
+        text = "; ".join(filter(None, [weak, count]))
+        return Text(text, style="dim") if text else None
+    table = facts_table(label=5, gap=1)
+    for note in notes:
+        table.add_row("note", note.sentence)
+    return table if notes else None
+
+
+def _any_weak(summary: Summary) -> bool:
+    shown = (summary.measures[name] for name in summary.headline if name in summary.measures)
+    return any(measure.weak.keys() & {*STATS} for measure in shown)
+
+
+def _plan_table(run: Run) -> Table:
     table = facts_table()
-    for name, said in plan_in_words(run):
-        table.add_row(name, said)
+    for name, text in plan_texts(run):
+        table.add_row(name, text)
     return table
 
 
@@ -206,35 +316,53 @@ def _print_measures(run: Run, to: Console) -> None:
         to.print()
 
 
-def verdict_table(run: Run) -> RenderableType:
-    """`VALID`, or the status with its reasons as bullets."""
+def verdict_table(run: Run, most: int | None = None, longest: int | None = None) -> RenderableType:
+    """`VALID`, or the status with its reasons as bullets: all of them or so many, in full or in so many letters."""
     status, reasons = run.status or "not judged", run.doubts
     head = Text(status.upper(), style=VERDICT_STYLES.get(status, "bold"))
+    first = next((reason for reason in reasons if reason.status == status == "invalid"), None)
     if run.state != "complete":
         head.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")
     elif not reasons:
-        head.append("  nothing speaks against these numbers", style="not bold default")
+        head.append("  the numbers below hold within their confidence intervals", style="not bold default")
+    elif first is not None and first.remedy:
+        remedy = first.remedy.partition(";")[0] if longest else first.remedy
+        head.append(f"  {remedy[0].upper()}{remedy[1:]}.", style="not bold default")
     failures = run.summary.failures
-    if failures.failed and failures.failure_rate and not _says_what_failed(reasons):
-        head.append(f"\n{failures_text(run.summary)}", style="not bold default")
+    if failures.failed and failures.failure_rate and not _names_failures(reasons):
+        text = failures_text(run.summary)
+        head.append(f"\n{_cut(text, longest - 10) if longest else text}", style="not bold default")
     if not reasons:
         return head
     bullets = facts_table(label=1, gap=1)
-    for reason in reasons:
-        bullets.add_row("•", reason.text)
+    for reason in reasons[:most]:
+        text = reason.text if reason is first or longest else reason.sentence
+        bullets.add_row("•", _cut(text, longest - 10) if longest else text)
+    if left := len(reasons[most:]) if most is not None else 0:
+        bullets.add_row("", Text(f"{left} more {'reason' if left == 1 else 'reasons'} with --more", style="dim"))
     return Group(head, bullets)
 
 
-def _says_what_failed(reasons: Sequence[Reason]) -> bool:
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 2]}.."
+
+
+def _names_failures(reasons: Sequence[Reason]) -> bool:
     return any(reason.code in ("nothing_answered", "failed_requests") for reason in reasons)
 
 
-def limits_table(limits: Sequence[LimitResult]) -> Table:
-    """Each limit with a mark and what was measured."""
+RESULTS = {True: "met", False: "not met", None: "unclear"}
+
+
+def limits_table(limits: Sequence[LimitResult], few: bool = False) -> Table:
+    """Each limit with a mark and what was measured; of few the first that are not met, and how many are."""
     table = facts_table(label=1, gap=1)
-    for limit in limits:
+    open_ = [limit for limit in limits if not limit.met]
+    for limit in open_[:MOST_LIMITS] if few else limits:
         traffic = f"{limit.traffic}: " if limit.traffic else ""
-        table.add_row(_mark(limit.met), f"{traffic}{limit.text}")
+        table.add_row(_mark(limit.met), f"{traffic}{f'{limit.limit}: {RESULTS[limit.met]}' if few else limit.text}")
+    if few:
+        table.add_row("", Text(f"{len(limits) - len(open_)} of {len(limits)} limits are met", style="dim"))
     return table
 
 
@@ -242,27 +370,40 @@ def _mark(met: bool | None) -> Text:
     return Text("?", "yellow") if met is None else Text("✓", "green") if met else Text("✗", "bold red")
 
 
-def stages_table(stages: Sequence[StageSummary], plan: Plan | None, width: int) -> Table:
+def stages_table(stages: Sequence[StageSummary], plan: Plan | None, width: int, most: int | None = None) -> Table:
     """One line per stage."""
     levels = [stage_text(level) for level in plan.classes[0].load.stages] if plan else []
     names = (": ".join([f"{at + 1}", *levels[at : at + 1]]) for at in (stage.stage for stage in stages))
-    return _compact_table("stage", dict(zip(names, stages, strict=True)), width)
+    return _compact_table("stage", dict(zip(names, stages, strict=True)), width, most)
 
 
-def traffic_table(run: Run, width: int) -> Table:
+def traffic_table(run: Run, width: int, most: int | None = None) -> Table:
     """One line per traffic class, with its own verdict."""
-    return _compact_table("traffic", run.summary.traffic, width, run.verdict.traffic if run.verdict else None)
+    statuses = run.verdict.traffic if run.verdict else None
+    return _compact_table("traffic", run.summary.traffic, width, most, statuses)
 
 
 def _compact_table(
-    what: str, parts: Mapping[str, Section], width: int, statuses: Mapping[str, Status] | None = None
+    what: str,
+    every: Mapping[str, Section],
+    width: int,
+    most: int | None,
+    statuses: Mapping[str, Status] | None = None,
 ) -> Table:
     """With intervals where there is room for them; names are broken over lines, numbers never."""
+    if most == 0:
+        table = facts_table(label=24)
+        table.add_row(f"{len(every)} rows by {what} with --more")
+        return table
+    parts = dict(list(every.items())[:most])
     failed = ("failed",) if any(part.failures.failed for part in parts.values()) else ()
     columns = ("sent", *failed, "TTFT p50", "TTFT p99", "TPOT p50", "tokens/s")
     looks = ((columns, True), (columns, False), (("sent", "TTFT p50", "TTFT p99"), False))
     room = width + max(0, max(map(len, parts)) - LEAST_NAME)
-    return first_that_fits((_compact(what, parts, *look, statuses) for look in looks), room)
+    table = first_that_fits((_compact(what, parts, *look, statuses) for look in looks), room)
+    if left := len(every) - len(parts):
+        table.caption, table.caption_justify = Text(f"{left} more with --more", style="dim"), "left"
+    return table
 
 
 def _compact(
@@ -291,7 +432,7 @@ def _compact_cells(part: Section, spread: bool) -> dict[str, str | Text]:
         "TTFT p50": cell(ttft, "p50", spread),
         "TTFT p99": cell(ttft, "p99", spread),
         "TPOT p50": cell(tpot, "p50", spread),
-        "tokens/s": number_text(part.rates["output_rate"].window),
+        "tokens/s": number_text(part.rates["output_rate"].value),
     }
 
 
@@ -302,10 +443,12 @@ def _without_doubles(summary: Summary) -> list[str]:
     return [name for name in summary.headline if not (name == "output_tokens" and constant)]
 
 
-def kept_lines(run: Run) -> Iterator[Text]:
-    """Where the run is, and what can be done with it next."""
+def kept_lines(run: Run, more: bool = False) -> Iterator[Text]:
+    """Where the run is, and how to see more of it."""
     if run.folder is None:
         return
-    yield Text.assemble(("kept in     ", "dim"), str(run.folder))
-    yield Text.assemble(("see more    ", "dim"), f"inferometer show {run.id} --measures --slices --slowest 10")
-    yield Text.assemble(("once more   ", "dim"), f"inferometer rerun {run.id}")
+    if more:
+        yield Text.assemble(("stored in ", "dim"), str(run.folder))
+        yield Text.assemble(("again     ", "dim"), f"inferometer rerun {run.id}")
+    flags = "--measures --slices --slowest 10" if more else "--more"
+    yield Text.assemble(("see more  ", "dim"), f"inferometer show {run.id} {flags}")

@@ -2,19 +2,28 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from inferometer.measure.summary import SlowRequest
 from inferometer.record.summary import Adjusted, MeasureSummary, Slices
 from inferometer.show.console import first_that_fits, plain_table
-from inferometer.show.numbers import count_text, interval_text, spread_text, value_text
-from inferometer.vocabulary import MEASURES, duration_text, number_text
+from inferometer.vocabulary import (
+    MEASURES,
+    WEAK_MARK,
+    bound_text,
+    duration_text,
+    interval_text,
+    number_text,
+    percent_text,
+    spread_text,
+    value_text,
+)
 
 # -- headline --------------------------------------------------------------------------------------------------------
 
-STATS = ("mean", "p50", "p90", "p99")
+STATS = ("p50", "p90", "p99", "mean")
 ALL_STATS = ("count", "mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 
 
@@ -34,7 +43,7 @@ _LOOKS = (
     _Look(short=True, gap=1),
     _Look(spread=False),
     _Look(spread=False, short=True, gap=1),
-    _Look(STATS[1:], spread=False, short=True, gap=1),
+    _Look(STATS[:3], spread=False, short=True, gap=1),
     _Look(("p50", "p99"), spread=False, short=True, gap=1),
 )
 
@@ -49,10 +58,10 @@ def headline_table(measures: Mapping[str, MeasureSummary], names: Iterable[str],
 def _headline(measures: Mapping[str, MeasureSummary], shown: list[str], look: _Look) -> Table:
     table = plain_table("", *look.stats, right=look.stats, gap=look.gap)
     for name in shown:
-        words = title(name).replace(", scheduled", ", sched.") if look.short else title(name)
-        table.add_row(words, *(cell(measures[name], stat, look.spread) for stat in look.stats))
+        label = title(name).replace(", scheduled", ", sched.") if look.short else title(name)
+        table.add_row(label, *(cell(measures[name], stat, look.spread) for stat in look.stats))
         if name == shown[0] and (adjusted := measures[name].adjusted):
-            table.add_row(*_adjusted_row(adjusted, measures[name].unit, look.stats, look.spread))
+            table.add_row(*_adjusted_row(adjusted, measures[name].unit, look.stats))
     return table
 
 
@@ -75,21 +84,21 @@ def _full(measures: Mapping[str, MeasureSummary], stats: tuple[str, ...]) -> Tab
 
 def adjusted_table(measures: Mapping[str, MeasureSummary]) -> Table:
     """The quantiles as limits see them: with every failed request as endlessly late."""
-    table = plain_table("failed as ∞", *STATS[1:], right=STATS)
+    table = plain_table("failed as ∞", *STATS[:3], right=STATS)
     for name, measure in measures.items():
         if measure.adjusted:
-            table.add_row(title(name), *_adjusted_row(measure.adjusted, measure.unit, STATS[1:])[1:])
+            table.add_row(title(name), *_adjusted_row(measure.adjusted, measure.unit, STATS[:3])[1:])
     return table
 
 
 def interval_table(measures: Mapping[str, MeasureSummary], confidence: float, width: int) -> Table:
     """Where each number lies with the plan's confidence."""
-    tables = (_intervals(measures, confidence, stats) for stats in (STATS, STATS[1:], ("p50", "p99"), ("p50",)))
+    tables = (_intervals(measures, confidence, stats) for stats in (STATS, STATS[:3], ("p50", "p99"), ("p50",)))
     return first_that_fits(tables, width)
 
 
 def _intervals(measures: Mapping[str, MeasureSummary], confidence: float, stats: tuple[str, ...]) -> Table:
-    table = plain_table(f"{confidence:.0%} interval", *stats, right=stats, gap=1)
+    table = plain_table(f"{percent_text(confidence)} interval", *stats, right=stats, gap=1)
     for name, measure in measures.items():
         if measure.count:
             unit = "" if measure.unit == "tokens/s" else measure.unit
@@ -98,32 +107,28 @@ def _intervals(measures: Mapping[str, MeasureSummary], confidence: float, stats:
 
 
 def cell(measure: MeasureSummary, stat: str, spread: bool = True) -> Text:
-    """`412 ms ±9`, or `- (needs 368)` where there are too few values to know; without what is beside the value
-    where that has no room."""
+    """`412 ms ±9`; `~412 ms ≥380` where there are too few values to bound it on both sides; the number alone, with
+    its mark, where there is no room."""
     value, unit = measure[stat], measure.unit
+    mark = WEAK_MARK if value is not None and stat in measure.weak else ""
     if not spread:
-        return Text(_short(value, unit))
-    if value is None and (needed := measure.unknown.get(stat)):
-        return Text.assemble("- ", (f"(needs {count_text(needed)})", "dim"))
-    beside = spread_text(value, measure.interval(stat), unit)
-    return Text.assemble(_short(value, unit), (f" {beside}" if beside else "", "dim"))
+        return Text(f"{mark}{_short(value, unit)}")
+    margin = bound_text(value, measure.interval(stat), unit) if mark else ""
+    margin = margin or spread_text(value, measure.interval(stat), unit)
+    return Text.assemble(f"{mark}{_short(value, unit)}", (f" {margin}" if margin else "", "dim"))
 
 
-def _adjusted_row(adjusted: Adjusted, unit: str, stats: tuple[str, ...], needs: bool = True) -> list[Text]:
-    cells = (_adjusted_cell(adjusted, unit, stat, needs) for stat in stats)
+def _adjusted_row(adjusted: Adjusted, unit: str, stats: tuple[str, ...]) -> list[Text]:
+    cells = (_adjusted_cell(adjusted, unit, stat) for stat in stats)
     return [Text("  failed as ∞", style="dim"), *cells]
 
 
-def _adjusted_cell(adjusted: Adjusted, unit: str, stat: str, needs: bool) -> Text:
-    """Of a mean nothing can be said when a part is endless; a quantile that is none is endless too."""
+def _adjusted_cell(adjusted: Adjusted, unit: str, stat: str) -> Text:
+    """Of a mean nothing can be said when a part is endless; a quantile without a value is endless too."""
     if stat not in adjusted.statistics:
         return Text("")
-    value = adjusted.statistics[stat]
-    if value is None:
-        needed = adjusted.unknown.get(stat)
-        unknown = f"- (needs {count_text(needed)})" if needed and needs else "-"
-        return Text(unknown if needed else "∞", style="dim")
-    return Text(_short(value, unit), style="dim")
+    value, mark = adjusted.statistics[stat], WEAK_MARK if stat in adjusted.weak else ""
+    return Text(f"{mark}{'∞' if value is None else _short(value, unit)}", style="dim")
 
 
 def _short(value: float | None, unit: str) -> str:
@@ -166,15 +171,15 @@ _DURATIONS = {"after": "at_s", "E2E": "e2e", "TTFT": "ttft", "stall": "stall", "
 _COUNTS = {"input": "input_tokens", "output": "output_tokens"}
 
 
-def slowest_table(requests: list[dict[str, Any]]) -> Table:
+def slowest_table(requests: Iterable[SlowRequest]) -> Table:
     """As `measure.summary.slowest` gives them; `after` counts from the first arrival."""
     numbers = ("session", *_DURATIONS, *_COUNTS)
     table = plain_table(*numbers, "request id", right=numbers, wrap="request id", gap=1)
     for request in requests:
         table.add_row(
-            f"{request['session']}.{request['turn']}" if request["turn"] else str(request["session"]),
-            *(duration_text(request[name]) for name in _DURATIONS.values()),
-            *(number_text(request[name]) for name in _COUNTS.values()),
-            request["request_id"] or "-",
+            f"{request.session}.{request.turn}" if request.turn else str(request.session),
+            *(duration_text(getattr(request, name)) for name in _DURATIONS.values()),
+            *(number_text(getattr(request, name)) for name in _COUNTS.values()),
+            request.request_id or "-",
         )
     return table

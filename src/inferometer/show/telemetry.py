@@ -20,8 +20,7 @@ from inferometer.record.summary import (
     Value,
 )
 from inferometer.show.console import facts_table, first_that_fits, plain_table
-from inferometer.show.numbers import percent_text, value_text
-from inferometer.vocabulary import duration_text, number_text
+from inferometer.vocabulary import duration_text, interval_text, number_text, percent_text, value_text
 
 # -- server ----------------------------------------------------------------------------------------------------------
 
@@ -56,8 +55,8 @@ def _machine(host: HostSummary) -> Iterator[tuple[str, str]]:
     """Of the load generator, where it was short of cores."""
     busy, stolen = host.cpu_share or 0.0, host.steal_share or 0.0
     if busy > BUSY or stolen > STOLEN:
-        taken = f", {stolen:.1%} taken away by the hypervisor" if stolen > STOLEN else ""
-        yield "machine", f"its cores were {busy:.0%} busy{taken}"
+        taken = f", {percent_text(stolen)} stolen by the hypervisor" if stolen > STOLEN else ""
+        yield "machine", f"its cores were {percent_text(busy)} busy{taken}"
 
 
 def _problems(summary: Summary) -> Iterator[tuple[str, str]]:
@@ -102,22 +101,22 @@ def _state(server: ServerSummary) -> str:
 
 
 def _agreement(conservation: Conservation) -> str:
-    """`agrees with us on 400 requests, 102,400 prompt tokens; the wire's share of TTFT is 0.8 ms`."""
+    """`same counts as the client: 400 requests, 102,400 prompt tokens; network and front end add 0.8 ms to TTFT`."""
     compared = {
         "requests": conservation.requests,
         "prompt tokens": conservation.prompt_tokens,
         "generated tokens": conservation.generation_tokens,
     }
     known = {what: counts for what, counts in compared.items() if counts.agree is not None}
-    agreed = ", ".join(f"{counts.server:,.0f} {what}" for what, counts in known.items() if counts.agree)
-    parts = [f"agrees with us on {agreed}"] if agreed else []
+    agreed = ", ".join(f"{number_text(counts.server)} {what}" for what, counts in known.items() if counts.agree)
+    parts = [f"same counts as the client: {agreed}"] if agreed else []
     parts += [
-        f"counted {value_text(counts.server, '')} {what}, we {value_text(counts.client, '')}"
+        f"counted {value_text(counts.server, '')} {what}, the client {value_text(counts.client, '')}"
         for what, counts in known.items()
         if not counts.agree
     ]
     if conservation.ttft:
-        parts.append(f"the wire's share of TTFT is {duration_text(conservation.ttft.wire)}")
+        parts.append(f"network and front end add {duration_text(conservation.ttft.wire)} to TTFT")
     return "; ".join(parts)
 
 
@@ -144,14 +143,14 @@ def _gpus(gpus: Sequence[GpuSummary], columns: tuple[str, ...]) -> Table:
 def _cells(gpu: GpuSummary) -> dict[str, str]:
     used, total = _max(gpu.memory_used_bytes), gpu.memory_total_bytes
     of_total = f" of {number_text(total / _GIB)}" if total else ""
-    throttled = ", ".join(f"{word} {percent_text(share)}" for word, share in gpu.throttled.items())
+    throttled = ", ".join(f"{reason} {percent_text(share)}" for reason, share in gpu.throttled.items())
     return {
         "use": percent_text(_mean(gpu.utilization_share)),
         "memory": "-" if used is None else f"{number_text(used / _GIB)}{of_total} GiB",
-        "power": _with_unit(_mean(gpu.power_w), "W"),
-        "SM clock": _with_unit(_scaled(_mean(gpu.sm_clock_hz), 1e-6), "MHz"),
-        "hottest": _with_unit(_max(gpu.temperature_c), "°C"),
-        "energy": _with_unit(gpu.energy.j, "J"),
+        "power": value_text(_mean(gpu.power_w), "W"),
+        "SM clock": value_text(_scaled(_mean(gpu.sm_clock_hz), 1e-6), "MHz"),
+        "hottest": value_text(_max(gpu.temperature_c), "°C"),
+        "energy": value_text(gpu.energy.j, "J"),
         "throttled": throttled or "no",
     }
 
@@ -172,12 +171,12 @@ def _energy(values: Mapping[str, Value], gpu: GpusSummary) -> Iterator[tuple[str
         per_request = f", {_joules(request)} per request" if request is not None else ""
         yield "energy", f"{_joules(token)} per output token{per_request}, by {gpu.energy.by}"
     elif gpu.energy.j is None:
-        yield "energy", f"not known: {gpu.energy.why}"
+        yield "energy", f"unknown: {gpu.energy.why}"
 
 
 def _joules(value: Value) -> str:
     low, high = value.interval or OPEN
-    return f"{number_text(value.value)} J ({number_text(low)}..{number_text(high)})"
+    return f"{value_text(value.value, 'J')} ({interval_text((low, high), '')})"
 
 
 def _mean(series: Sampled | None) -> float | None:
@@ -190,7 +189,3 @@ def _max(series: Sampled | None) -> float | None:
 
 def _scaled(value: float | None, scale: float) -> float | None:
     return None if value is None else value * scale
-
-
-def _with_unit(value: float | None, unit: str) -> str:
-    return "-" if value is None else f"{number_text(value)} {unit}"

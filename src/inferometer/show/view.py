@@ -6,22 +6,29 @@ from rich.console import Console
 
 from inferometer.record.run import Run
 from inferometer.record.sanitize import harmless
-from inferometer.show.imported import print_imported
-from inferometer.show.offline import print_benchmark, print_offline
-from inferometer.show.startup import print_startup
 from inferometer.show.summary import print_summary
+from inferometer.vocabulary import attribute_at
 
-VIEWS = {"latency": print_offline, "throughput": print_offline, "startup": print_startup, "benchmark": print_benchmark}
+VIEWS = {  # imported on use: most runs are of another kind
+    "latency": "inferometer.show.offline:print_offline",
+    "throughput": "inferometer.show.offline:print_offline",
+    "startup": "inferometer.show.startup:print_startup",
+    "benchmark": "inferometer.show.offline:print_benchmark",
+}
 WIDTH = 100  # of a text that goes to no terminal
 
 
-def print_view(run: Run, to: Console, *, measures: bool = False, slices: bool = False, slow: int = 0) -> None:
+def print_view(
+    run: Run, to: Console, *, more: bool = False, measures: bool = False, slices: bool = False, slow: int = 0
+) -> None:
     if run.source is not None:
+        from inferometer.show.imported import print_imported
+
         print_imported(run, to, measures=measures, slices=slices, slow=slow)
     elif run.kind in VIEWS:
-        VIEWS[run.kind](run, to)
+        attribute_at(VIEWS[run.kind])(run, to)
     else:
-        print_summary(run, to, measures=measures, slices=slices, slow=slow)
+        print_summary(run, to, more=more, measures=measures, slices=slices, slow=slow)
 
 
 def run_text(run: Run) -> str:

@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
             settings_from(json.loads(options.settings), "settings"),
             options.host,
             options.port,
-            on_ready=lambda server: _say_ready(server, options.host),
+            on_ready=lambda server: _print_ready(server, options.host),
             truth_path=options.truth,
             until_stdin_closes=options.until_stdin_closes,
         )
@@ -41,11 +41,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     parser.add_argument("--settings", default="{}", help="JSON object, see simulator.settings")
     parser.add_argument("--truth", type=Path, help="file for the truth log, .json or .npz, written at the end")
-    parser.add_argument("--until-stdin-closes", action="store_true", help="end when whoever started us ends")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="exit when the parent process exits")
     return parser
 
 
-def _say_ready(server: SimulatorServer, host: str) -> None:
+def _print_ready(server: SimulatorServer, host: str) -> None:
     line = {"port": server.port, "url": f"http://{host}:{server.port}", "model": server.settings.model}
     print(json.dumps(line | {"pid": os.getpid()}), flush=True)
 

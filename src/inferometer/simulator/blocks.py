@@ -76,17 +76,17 @@ class BlockPool:
 
     def match(self, tokens: Tokens) -> tuple[int, int]:
         """How many of the leading blocks are there, and how many of these are idle."""
-        found = idle = 0
+        present = idle = 0
         for run, common in self._along(tokens, self._root):
-            found += common
+            present += common
             idle += 0 if run.holders else common
-        return found, idle
+        return present, idle
 
     def _along(self, tokens: Tokens, run: Run) -> Iterator[tuple[Run, int]]:
         """The runs behind this one that the tokens go along, and how many blocks of each they have."""
         at, size = 0, self._size
-        while (found := run.behind.get(tokens[at : at + size])) is not None:
-            run, common = found, self._common(found, tokens, at)
+        while (follower := run.behind.get(tokens[at : at + size])) is not None:
+            run, common = follower, self._common(follower, tokens, at)
             whole = common == run.blocks
             yield run, common
             at += common * size
@@ -105,8 +105,8 @@ class BlockPool:
 
     def hold(self, tokens: Tokens, behind: Run | None = None) -> Run | None:
         """Take part in the blocks that are there, behind a run that is held; returns the last one held."""
-        for found, common in self._along(tokens, behind or self._root):
-            run = found
+        for follower, common in self._along(tokens, behind or self._root):
+            run = follower
             if common < run.blocks:
                 run = self._split_off(run, common)
             elif not run.holders:

@@ -233,6 +233,13 @@ class TgiAnswering(Dialect):
         return dumps({"generated_text": texts[0], "details": self._details() | {"prefill": [], "tokens": []}})
 
 
+class TranscriptAnswering(Answering):
+    """Speech to text: chat's events where it streams, a bare text where it does not."""
+
+    def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
+        return dumps({"text": "".join(texts), "usage": self.final_usage(made, cached)})
+
+
 class EmbeddingsAnswering(Dialect):
     """A vector for each input, decided by the words that the engine would have said."""
 

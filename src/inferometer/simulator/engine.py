@@ -267,7 +267,7 @@ class Engine:
         if needed <= self.pool.free:
             self.pool.take(needed)
             return
-        for sequence in [each for each in self.running if each in self._decoding.members]:
+        for sequence in [candidate for candidate in self.running if candidate in self._decoding.members]:
             sequence.catch_up(self.step, self.block_size)
             while self._is_full(sequence) and self.pool.free == 0:
                 self._preempt(self.running.pop())

@@ -85,7 +85,7 @@ def not_virtual(texts: Iterable[str], where: str) -> list[str]:
     """A sentence for each fault that cannot exist in virtual time."""
     names = {part.strip().partition("=")[0] for text in texts for part in text.split(",")}
     return [
-        f"{where}: {name} is a fault of {ON_THE_WIRE[name]}, which virtual time does not have"
+        f"{where}: {name} is a fault of {ON_THE_WIRE[name]}, which does not exist in virtual time"
         for name in _FIELDS
         if name in names and name in ON_THE_WIRE
     ]

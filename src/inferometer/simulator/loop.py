@@ -29,6 +29,10 @@ class StepEnds:
         del self._ends[: step - self._first]
         self._first = step
 
+    @property
+    def last(self) -> int:
+        return self._ends[-1]
+
     def of(self, spans: list[list[int]]) -> Instants:
         """The ends of these steps, one after the other."""
         ends: Instants = array("q")
@@ -50,8 +54,10 @@ class EngineLoop:
         on_step: Callable[[Batch, int, int], None] | None = None,
         on_batch: Callable[[Batch, int], None] | None = None,
         on_begin: Callable[[Batch, int], None] | None = None,
+        frontend_ns: int = 0,
     ) -> None:
         self.clock = clock
+        self.frontend_ns = frontend_ns
         self.engine = engine
         self.step_time = step_time
         self.step_ends = StepEnds()
@@ -64,6 +70,10 @@ class EngineLoop:
         self._done = 0  # steps of the batch that have ended
         self._timer: Timer | None = None
         self._completing = False
+
+    def admit(self, _prompt_tokens: int, action: Callable[[], None], extra_ns: int = 0) -> None:
+        """A request comes in now; the action follows when the frontend is done with it."""
+        self.clock.call_at(self.clock.now() + self.frontend_ns + extra_ns, action)
 
     def add(self, sequence: Sequence) -> None:
         """The sequence arrives now; a step that is under way is not disturbed."""
@@ -157,5 +167,5 @@ class EngineLoop:
         everyone = [*self.engine.running, *self.engine.waiting, *finished]
         for sequence in everyone:
             self.engine.settle(sequence)
-        firsts = [each.spans[0][0] for each in everyone if each.spans]
+        firsts = [sequence.spans[0][0] for sequence in everyone if sequence.spans]
         return min([*firsts, self.engine.step - len(self._ends)])

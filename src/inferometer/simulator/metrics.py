@@ -66,8 +66,8 @@ class Histogram:
         self._sum += value * times
 
     def observe_all(self, values: NDArray[np.float64]) -> None:
-        found = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self._counts))
-        self._counts = [*map(add, self._counts, found.tolist())]
+        counts = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self._counts))
+        self._counts = [*map(add, self._counts, counts.tolist())]
         self._sum += float(values.sum())
 
     def buckets(self) -> tuple[list[tuple[str, float]], float]:

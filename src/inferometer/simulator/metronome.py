@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from inferometer.simulator.metronome_events import MODEL, Asked, score
+from inferometer.simulator.metronome_events import MODEL, StreamRequest, score
 from inferometer.vocabulary import NANOSECONDS, seconds
 from inferometer.wire.compiled import compiled
 from inferometer.wire.reactor import BATCH, Reactor, now
@@ -226,14 +226,14 @@ class Metronome:
             spoke.turn_page()
 
     def _begin(self, request: HttpRequest, reply: Reply) -> None:
-        asked = Asked.of(request.path, request.body)
-        if isinstance(asked, str):
-            reply.respond(400, json.dumps({"error": {"message": asked, "code": 400}}).encode())
+        requested = StreamRequest.of(request.path, request.body)
+        if isinstance(requested, str):
+            reply.respond(400, json.dumps({"error": {"message": requested, "code": 400}}).encode())
             return
         slot = max(-(-self._first_due_at(request.received_at) // self._slot_ns), self._slot)
         self._answered += 1
-        part = score(asked, self._answered)
-        last_slot = slot + (asked.tokens - 1) * len(self._wheel)
+        part = score(requested, self._answered)
+        last_slot = slot + (requested.tokens - 1) * len(self._wheel)
         stream = Stream(part.id, request.received_at, slot * self._slot_ns, last_slot, reply)
         reply.raw(STREAM_HEAD)
         reply.on_close = partial(self._leave, stream)
@@ -346,9 +346,11 @@ def _stop_with_stdin(reactor: Reactor) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="metronome", description="a server that ticks, for calibration")
+    parser = argparse.ArgumentParser(
+        prog="metronome", description="a server that sends tokens at exact times, for calibration"
+    )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=0, help="0 means a free port")
     parser.add_argument("--first", type=seconds, default=0.05, metavar="DURATION", help="until the first token")
     parser.add_argument("--interval", type=seconds, default=0.0054, metavar="DURATION", help="between tokens")
     parser.add_argument("--service", type=seconds, metavar="DURATION", help="one at a time, each takes this long")

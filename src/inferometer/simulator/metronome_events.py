@@ -18,7 +18,7 @@ _WIDTH = 18  # of a token's text and the digits of its two counts
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StreamRequest:
     """What a request asks for, as far as the metronome cares."""
 
     api: Literal["completions", "chat"]
@@ -28,23 +28,23 @@ class Asked:
     running_usage: bool  # counts in every event
 
     @classmethod
-    def of(cls, path: str, body: bytes) -> "Asked | str":
+    def of(cls, path: str, body: bytes) -> "StreamRequest | str":
         """The request of a body, or what is wrong with it."""
         try:
-            asked = orjson.loads(body)
+            fields = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             return f"the body is not JSON: {error}"
-        if not isinstance(asked, dict) or not asked.get("stream"):
+        if not isinstance(fields, dict) or not fields.get("stream"):
             return "the metronome only streams: set stream to true"
-        tokens = asked.get("max_completion_tokens") or asked.get("max_tokens") or 16
+        tokens = fields.get("max_completion_tokens") or fields.get("max_tokens") or 16
         if not isinstance(tokens, int) or not 1 <= tokens <= LONGEST:
             return f"max_tokens must be from 1 to {LONGEST}, got {tokens!r}"
         chat = path.endswith("/chat/completions")
-        options = asked.get("stream_options") or {}
+        options = fields.get("stream_options") or {}
         return cls(
             api="chat" if chat else "completions",
             tokens=tokens,
-            prompt_tokens=_prompt_tokens(asked.get("messages" if chat else "prompt")),
+            prompt_tokens=_prompt_tokens(fields.get("messages" if chat else "prompt")),
             usage=bool(options.get("include_usage")),
             running_usage=bool(options.get("continuous_usage_stats")),
         )
@@ -58,15 +58,15 @@ class Score:
     payloads: Iterator[bytes]
 
 
-def score(asked: Asked, number: int) -> Score:
+def score(requested: StreamRequest, number: int) -> Score:
     """What to send for a request; `number` makes its id."""
-    answer_id = _answer_id(asked, number)
-    prefix, tails = _shape(asked)
-    events: Iterator[bytes] = map(prefix.replace(_answer_id(asked, 0), answer_id).__add__, tails)
-    last = chunk(_event(asked, answer_id, asked.tokens, b'"length"')) + _ending(asked, answer_id)
+    answer_id = _answer_id(requested, number)
+    prefix, tails = _shape(requested)
+    events: Iterator[bytes] = map(prefix.replace(_answer_id(requested, 0), answer_id).__add__, tails)
+    last = chunk(_event(requested, answer_id, requested.tokens, b'"length"')) + _ending(requested, answer_id)
     payloads = chain(events, (last,))
-    if asked.api == "chat":
-        role = chunk(_role_event(asked, answer_id))  # carries no token: it goes out with the first one, as vLLM's
+    if requested.api == "chat":
+        role = chunk(_role_event(requested, answer_id))  # carries no token: it goes out with the first one, as vLLM's
         payloads = chain((role + next(payloads),), payloads)
     return Score(answer_id.decode(), payloads)
 
@@ -77,50 +77,50 @@ def chunk(data: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _shape(asked: Asked) -> tuple[bytes, list[bytes]]:
+def _shape(requested: StreamRequest) -> tuple[bytes, list[bytes]]:
     """What answers to equal requests share: the event up to its text, and the rest of each but the last one."""
-    events = [chunk(_event(asked, _answer_id(asked, 0), i, b"null")) for i in range(1, asked.tokens)]
+    events = [chunk(_event(requested, _answer_id(requested, 0), i, b"null")) for i in range(1, requested.tokens)]
     cut = events[0].index(_TEXT[:2]) if events else 0
     return events[0][:cut] if events else b"", [event[cut:] for event in events]
 
 
-def _answer_id(asked: Asked, number: int) -> bytes:
-    return b"%s-%016x" % (b"chatcmpl" if asked.api == "chat" else b"cmpl", number)
+def _answer_id(requested: StreamRequest, number: int) -> bytes:
+    return b"%s-%016x" % (b"chatcmpl" if requested.api == "chat" else b"cmpl", number)
 
 
-def _event(asked: Asked, answer_id: bytes, count: int, finish: bytes) -> bytes:
+def _event(requested: StreamRequest, answer_id: bytes, count: int, finish: bytes) -> bytes:
     """One token of the answer, its `count`-th."""
-    usage = _usage(asked, count) if asked.running_usage else b""
-    room = _WIDTH - len(b"%d%d" % (count, count + asked.prompt_tokens)) if asked.running_usage else _WIDTH // 2
+    usage = _usage(requested, count) if requested.running_usage else b""
+    room = _WIDTH - len(b"%d%d" % (count, count + requested.prompt_tokens)) if requested.running_usage else _WIDTH // 2
     text = _TEXT[:room]
-    if asked.api == "chat":
+    if requested.api == "chat":
         choice = b'"delta":{"content":"%s"},"logprobs":null,"finish_reason":%s,"token_ids":null' % (text, finish)
     else:
         choice = (
             b'"text":"%s","logprobs":null,"finish_reason":%s,"stop_reason":null,"prompt_token_ids":null,'
             b'"token_ids":null' % (text, finish)
         )
-    return b'data: %s"choices":[{"index":0,%s}]%s}\n\n' % (_opening(asked, answer_id), choice, usage)
+    return b'data: %s"choices":[{"index":0,%s}]%s}\n\n' % (_opening(requested, answer_id), choice, usage)
 
 
-def _role_event(asked: Asked, answer_id: bytes) -> bytes:
-    usage = _usage(asked, 0) if asked.running_usage else b""
+def _role_event(requested: StreamRequest, answer_id: bytes) -> bytes:
+    usage = _usage(requested, 0) if requested.running_usage else b""
     choice = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-    return b'data: %s"choices":[{"index":0,%s}]%s}\n\n' % (_opening(asked, answer_id), choice, usage)
+    return b'data: %s"choices":[{"index":0,%s}]%s}\n\n' % (_opening(requested, answer_id), choice, usage)
 
 
-def _ending(asked: Asked, answer_id: bytes) -> bytes:
-    usage = b'data: %s"choices":[]%s}\n\n' % (_opening(asked, answer_id), _usage(asked, asked.tokens))
-    return (chunk(usage) if asked.usage else b"") + chunk(b"data: [DONE]\n\n") + chunk(b"")
+def _ending(requested: StreamRequest, answer_id: bytes) -> bytes:
+    usage = b'data: %s"choices":[]%s}\n\n' % (_opening(requested, answer_id), _usage(requested, requested.tokens))
+    return (chunk(usage) if requested.usage else b"") + chunk(b"data: [DONE]\n\n") + chunk(b"")
 
 
-def _opening(asked: Asked, answer_id: bytes) -> bytes:
-    kind = b"chat.completion.chunk" if asked.api == "chat" else b"text_completion"
+def _opening(requested: StreamRequest, answer_id: bytes) -> bytes:
+    kind = b"chat.completion.chunk" if requested.api == "chat" else b"text_completion"
     return b'{"id":"%s","object":"%s","created":%d,"model":"%s",' % (answer_id, kind, CREATED, MODEL.encode())
 
 
-def _usage(asked: Asked, count: int) -> bytes:
-    counts = (asked.prompt_tokens, asked.prompt_tokens + count, count)
+def _usage(requested: StreamRequest, count: int) -> bytes:
+    counts = (requested.prompt_tokens, requested.prompt_tokens + count, count)
     return b',"usage":{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d}' % counts
 
 

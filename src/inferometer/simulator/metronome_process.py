@@ -58,7 +58,7 @@ class Truth:
         if len(parts) == 1:
             return parts[0]
         return cls(
-            ids=[each for part in parts for each in part.ids],
+            ids=[answer_id for part in parts for answer_id in part.ids],
             received_at=np.concatenate([part.received_at for part in parts]),
             first_due_at=np.concatenate([part.first_due_at for part in parts]),
             offsets=offsets_of(np.concatenate([np.diff(part.offsets) for part in parts])),
@@ -106,21 +106,21 @@ class Comparison:
 def compare(records: Records, truth: Truth) -> Comparison:
     """Join records and truth on the answer's id, and every read to the sends of its tokens."""
     place = {answer_id: i for i, answer_id in enumerate(truth.ids)}
-    found = np.array([place.get(answer_id, -1) for answer_id in records.request_id], np.int64)
-    whole = _tokens(records) <= np.diff(truth.offsets)[found]
-    usable = (found >= 0) & whole & (records.read_counts() > 0) & known(records.sent_at)
-    chosen, found = records.take(usable), found[usable]
+    index = np.array([place.get(answer_id, -1) for answer_id in records.request_id], np.int64)
+    whole = _tokens(records) <= np.diff(truth.offsets)[index]
+    usable = (index >= 0) & whole & (records.read_counts() > 0) & known(records.sent_at)
+    chosen, index = records.take(usable), index[usable]
     counts, begins = chosen.read_counts(), chosen.read_offsets[:-1]
     upto = np.cumsum(chosen.read_tokens)
     upto -= np.repeat((upto - chosen.read_tokens)[begins], counts)  # tokens of the request up to and with the read
-    base = np.repeat(truth.offsets[:-1][found], counts)
+    base = np.repeat(truth.offsets[:-1][index], counts)
     read_error = truth.since_sent(base + upto - 1, chosen.read_at)
     return Comparison(
         read_error=read_error,
         oldest=truth.since_sent(base + upto - chosen.read_tokens, chosen.read_at),
         slack=chosen.read_slack,
         request_ttft=chosen.read_at[begins] - chosen.sent_at,
-        request_true_ttft=truth.sent_at[truth.offsets[:-1][found]] - truth.received_at[found],
+        request_true_ttft=truth.sent_at[truth.offsets[:-1][index]] - truth.received_at[index],
         request_error=read_error[begins],
         unmatched=len(records) - len(chosen),
     )
@@ -161,21 +161,23 @@ class RunningMetronome:
         return f"http://127.0.0.1:{self.port}"
 
     def truth(self) -> Truth:
-        return Truth.together([Truth.read(answer) for answer in self._ask_each("GET")])
+        return Truth.together([Truth.read(answer) for answer in self._from_all("GET")])
 
     def forget(self) -> None:
         """Begin a new truth."""
-        self._ask_each("DELETE")
+        self._from_all("DELETE")
 
-    def _ask_each(self, method: str) -> list[bytes]:
-        return [_asked(port, method, "/truth") for port in self.own_ports]
+    def _from_all(self, method: str) -> list[bytes]:
+        return [_response(port, method, "/truth") for port in self.own_ports]
 
 
-def _asked(port: int, method: str, path: str) -> bytes:
+def _response(port: int, method: str, path: str) -> bytes:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     try:
         connection.request(method, path)
         return connection.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
+        raise TargetError(f"the metronome on port {port} no longer answers: {error}") from error
     finally:
         connection.close()
 
@@ -192,22 +194,22 @@ def running_metronome(
 ) -> Iterator[RunningMetronome]:
     """A metronome of our own on a free port; of so many processes, or as many as the machine has room for."""
     count = processes_for(service_s) if processes is None else processes
-    words = ["--first", f"{first_s!r}s", "--interval", f"{interval_s!r}s"]
-    words += [] if service_s is None else ["--service", f"{service_s!r}s"]
+    args = ["--first", f"{first_s!r}s", "--interval", f"{interval_s!r}s"]
+    args += [] if service_s is None else ["--service", f"{service_s!r}s"]
     with ExitStack() as stack:
         port, started = 0, []
         for number in range(count):
-            started.append(stack.enter_context(_process([*words, "--port", str(port), "--number", str(number)])))
+            started.append(stack.enter_context(_process([*args, "--port", str(port), "--number", str(number)])))
             port = started[0]["port"]
         yield RunningMetronome(
-            port, tuple(each["pid"] for each in started), tuple(each["own_port"] for each in started)
+            port, tuple(process["pid"] for process in started), tuple(process["own_port"] for process in started)
         )
 
 
 @contextmanager
-def _process(words: list[str]) -> Iterator[dict[str, int]]:
+def _process(args: list[str]) -> Iterator[dict[str, int]]:
     """One of them, and what it says of itself; it ends when nobody holds the other end of its stdin."""
-    command = python_command("inferometer.simulator.metronome", *words)
+    command = python_command("inferometer.simulator.metronome", *args)
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None and child.stdout is not None
     try:
@@ -238,7 +240,7 @@ def waits_at_most(t: float, rate: float, service_s: float) -> float:
     if load >= 1:
         return 0.0
     late = [t - k * service_s for k in range(int(t / service_s) + 1)]
-    terms = ((-rate * each) ** k / math.factorial(k) * math.exp(rate * each) for k, each in enumerate(late))
+    terms = ((-rate * span) ** k / math.factorial(k) * math.exp(rate * span) for k, span in enumerate(late))
     return (1 - load) * sum(terms)
 
 

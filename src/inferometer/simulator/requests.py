@@ -10,11 +10,11 @@ from inferometer.simulator.engine import Sequence
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.tokens import Tokens, answer_words, fingerprint, natural_length, tokens_of
 
-# -- asked -----------------------------------------------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Asked:
+class Generation:
     """The prompt in tokens and the bounds of the answer."""
 
     tokens: Tokens
@@ -23,33 +23,37 @@ class Asked:
     ignore_eos: bool = False
 
 
-def too_long(asked: Asked, settings: SimulatorSettings) -> str | None:
+def too_long(generation: Generation, settings: SimulatorSettings) -> str | None:
     """Why the model's context cannot hold it, and which parameter is to blame, as vLLM words it."""
-    room, prompt = settings.max_model_len, len(asked.tokens)
-    if asked.max_tokens is not None and asked.max_tokens > room:
+    room, prompt = settings.max_model_len, len(generation.tokens)
+    if generation.max_tokens is not None and generation.max_tokens > room:
         return (
-            f"max_tokens={asked.max_tokens} cannot be greater than max_model_len=max_total_tokens={room}. "
-            f"Please request fewer output tokens. (parameter=max_tokens, value={asked.max_tokens})"
+            f"max_tokens={generation.max_tokens} cannot be greater than max_model_len=max_total_tokens={room}. "
+            f"Please request fewer output tokens. (parameter=max_tokens, value={generation.max_tokens})"
         )
-    if prompt + (asked.max_tokens or 1) > room:
+    if prompt + (generation.max_tokens or 1) > room:
         return (
             f"This model's maximum context length is {room} tokens. However, you requested "
-            f"{asked.max_tokens or 1} output tokens and your prompt contains {prompt} input tokens, for a total of "
-            f"{prompt + (asked.max_tokens or 1)} tokens. Please reduce the length of the input prompt or the number "
-            f"of requested output tokens. (parameter=input_tokens, value={prompt})"
+            f"{generation.max_tokens or 1} output tokens and your prompt contains {prompt} input tokens, for a total "
+            f"of {prompt + (generation.max_tokens or 1)} tokens. Please reduce the length of the input prompt or the "
+            f"number of requested output tokens. (parameter=input_tokens, value={prompt})"
         )
     return None
 
 
-def sequence_for(asked: Asked, settings: SimulatorSettings) -> tuple[Sequence, str]:
+def sequence_for(generation: Generation, settings: SimulatorSettings) -> tuple[Sequence, str]:
     """The sequence, with all it will say, and the finish reason it will end with."""
-    print_ = fingerprint(asked.tokens, settings.seed)
-    room = settings.max_model_len - len(asked.tokens)
-    most = room if asked.max_tokens is None else min(asked.max_tokens, room)
-    natural = most if asked.ignore_eos else max(natural_length(print_, settings.mean_output_tokens), asked.min_tokens)
+    print_ = fingerprint(generation.tokens, settings.seed)
+    room = settings.max_model_len - len(generation.tokens)
+    most = room if generation.max_tokens is None else min(generation.max_tokens, room)
+    natural = (
+        most
+        if generation.ignore_eos
+        else max(natural_length(print_, settings.mean_output_tokens), generation.min_tokens)
+    )
     length = max(1, min(natural, most))
     reason = "stop" if natural < most else "length"
-    return Sequence(asked.tokens or ("<|start|>",), answer_words(print_, length)), reason
+    return Sequence(generation.tokens or ("<|start|>",), answer_words(print_, length)), reason
 
 
 # -- questions -------------------------------------------------------------------------------------------------------
@@ -76,12 +80,12 @@ class Question:
     stream: bool
     include_usage: bool
     continuous_usage: bool
-    asked: list[Asked]
+    generations: list[Generation]
     reasoning: int = 0  # how many of the first tokens are thoughts, at most
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(len(each.tokens) for each in self.asked)
+        return sum(len(generation.tokens) for generation in self.generations)
 
 
 def bad(message: str, param: str | None = None) -> RefusalError:
@@ -104,14 +108,14 @@ def read_question(body: bytes, chat: bool, settings: SimulatorSettings) -> Quest
     options = fields.get("stream_options") or {}
     if options and not fields.get("stream"):
         raise bad("Stream options can only be defined when `stream=True`.", "stream_options")
-    asked = [asked_for(tokens, fields, chat, settings) for tokens in _prompts(fields, chat)]
+    generations = [generation_for(tokens, fields, chat, settings) for tokens in _prompts(fields, chat)]
     include = bool(options.get("include_usage"))
     return Question(
         chat=chat,
         stream=bool(fields.get("stream")),
         include_usage=include,
         continuous_usage=include and bool(options.get("continuous_usage_stats")),
-        asked=asked * max(1, _whole(fields, "n") or 1),
+        generations=generations * max(1, _whole(fields, "n") or 1),
     )
 
 
@@ -121,37 +125,37 @@ def check_model(fields: dict[str, Any], settings: SimulatorSettings) -> None:
         raise RefusalError(404, f"The model `{model}` does not exist.", "NotFoundError", "model")
 
 
-def asked_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: SimulatorSettings) -> Asked:
+def generation_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: SimulatorSettings) -> Generation:
     """What the engine is asked for, in OpenAI's words; a refusal where the model cannot hold it."""
     most = _whole(fields, "max_completion_tokens") if chat else None
     most = most if most is not None else _whole(fields, "max_tokens")
-    asked = Asked(
+    generation = Generation(
         tokens=tokens_of(prompt),
         max_tokens=most if most is not None or chat else _DEFAULT_MAX_TOKENS,
         min_tokens=_whole(fields, "min_tokens") or 0,
         ignore_eos=bool(fields.get("ignore_eos")),
     )
-    if not asked.tokens:
+    if not generation.tokens:
         raise bad("The prompt must not be empty.", "messages" if chat else "prompt")
     if most is not None and most < 1:
         raise bad(f"max_tokens must be at least 1, got {most}. (parameter=max_tokens, value={most})", "max_tokens")
-    refusal = too_long(asked, settings)
+    refusal = too_long(generation, settings)
     if refusal is not None:
         raise bad(refusal, "max_tokens" if refusal.startswith("max_tokens") else "input_tokens")
-    return asked
+    return generation
 
 
 def _prompts(fields: dict[str, Any], chat: bool) -> list[Any]:
     """Each prompt of the body: a text, a list of token ids, or a list of either; or chat messages."""
     if chat:
         messages = fields.get("messages")
-        if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+        if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
             raise bad("messages must be a list of messages", "messages")
         return [messages]
     prompt = fields.get("prompt")
     if isinstance(prompt, str) or _are_ids(prompt):
         return [prompt]
-    if isinstance(prompt, list) and prompt and all(isinstance(each, str) or _are_ids(each) for each in prompt):
+    if isinstance(prompt, list) and prompt and all(isinstance(entry, str) or _are_ids(entry) for entry in prompt):
         return prompt
     raise bad("prompt must be a text, a list of token ids, or a list of these", "prompt")
 
@@ -172,13 +176,13 @@ def _whole(fields: dict[str, Any], name: str) -> int | None:
 TGI_TOKENS = 100  # that TGI makes where none are asked for
 
 
-def _question(prompts: list[Any], asked: dict[str, Any], settings: SimulatorSettings, **more: Any) -> Question:
-    wanted = {name: value for name, value in asked.items() if value is not None}
+def _question(prompts: list[Any], options: dict[str, Any], settings: SimulatorSettings, **more: Any) -> Question:
+    wanted = {name: value for name, value in options.items() if value is not None}
     return Question(
         chat=False,
         include_usage=True,
         continuous_usage=False,
-        asked=[asked_for(prompt, wanted, chat=True, settings=settings) for prompt in prompts],
+        generations=[generation_for(prompt, wanted, chat=True, settings=settings) for prompt in prompts],
         **{"stream": False} | more,
     )
 
@@ -190,8 +194,8 @@ def read_responses(body: bytes, settings: SimulatorSettings) -> Question:
     if not isinstance(given, str | list) or not given:
         raise bad("input must be a text or a list of items", "input")
     prompt = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    asked = {"max_tokens": fields.get("max_output_tokens"), "ignore_eos": fields.get("ignore_eos")}
-    question = _question([prompt], asked, settings, stream=bool(fields.get("stream")))
+    options = {"max_tokens": fields.get("max_output_tokens"), "ignore_eos": fields.get("ignore_eos")}
+    question = _question([prompt], options, settings, stream=bool(fields.get("stream")))
     if (fields.get("reasoning") or {}).get("effort"):
         question.reasoning = max(1, (fields.get("max_output_tokens") or 64) // 2)
     return question
@@ -201,13 +205,13 @@ def read_anthropic(body: bytes, settings: SimulatorSettings) -> Question:
     fields = read_json(body)
     check_model(fields, settings)
     messages = fields.get("messages")
-    if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise bad("messages must be a list of messages", "messages")
     if fields.get("max_tokens") is None:
         raise bad("max_tokens: Field required", "max_tokens")
     system = [{"role": "system", "content": fields["system"]}] if fields.get("system") else []
-    asked = {"max_tokens": fields["max_tokens"], "ignore_eos": fields.get("ignore_eos")}
-    question = _question([[*system, *messages]], asked, settings, stream=bool(fields.get("stream")))
+    options = {"max_tokens": fields["max_tokens"], "ignore_eos": fields.get("ignore_eos")}
+    question = _question([[*system, *messages]], options, settings, stream=bool(fields.get("stream")))
     thinking = fields.get("thinking") or {}
     question.reasoning = int(thinking.get("budget_tokens") or 0) if thinking.get("type") == "enabled" else 0
     return question
@@ -217,8 +221,43 @@ def read_tgi(body: bytes, settings: SimulatorSettings, stream: bool) -> Question
     fields = read_json(body)
     if not isinstance(fields.get("inputs"), str):
         raise bad("inputs must be a text", "inputs")
-    asked = {"max_tokens": (fields.get("parameters") or {}).get("max_new_tokens", TGI_TOKENS)}
-    return _question([fields["inputs"]], asked, settings, stream=stream)
+    options = {"max_tokens": (fields.get("parameters") or {}).get("max_new_tokens", TGI_TOKENS)}
+    return _question([fields["inputs"]], options, settings, stream=stream)
+
+
+def read_transcription(body: bytes, settings: SimulatorSettings) -> Question:
+    """A form with a sound file, which stands for one token in 640 bytes: 20 ms of speech at 16 kHz."""
+    fields, sound = _form(body)
+    if not sound:
+        raise bad("a file is needed", "file")
+    print_ = fingerprint([sound.hex()], settings.seed)
+    words = [f"sound{print_}-{at}" for at in range(max(1, len(sound) // 640))]
+    question: dict[str, Any] = {"model": fields.get("model", settings.model), "messages": [_said(words)]}
+    if fields.get("stream") == "true":
+        usage = fields.get("stream_include_usage") == "true"
+        continuous = usage and fields.get("stream_continuous_usage_stats") == "true"
+        question |= {"stream": True, "stream_options": {"include_usage": usage, "continuous_usage_stats": continuous}}
+    if (most := fields.get("max_completion_tokens")) is not None:
+        question["max_completion_tokens"] = int(most) if most.isdigit() else most
+    return read_question(orjson.dumps(question), True, settings)
+
+
+def _said(words: list[str]) -> dict[str, str]:
+    return {"role": "user", "content": " ".join(words)}
+
+
+def _form(body: bytes) -> tuple[dict[str, str], bytes]:
+    """The fields of a multipart form, and its file."""
+    boundary = body.partition(b"\r\n")[0]
+    fields, sound = {}, b""
+    for part in body.split(boundary)[1:-1] if boundary.startswith(b"--") else []:
+        head, _, data = part.removeprefix(b"\r\n").partition(b"\r\n\r\n")
+        name = head.partition(b'name="')[2].partition(b'"')[0].decode("utf-8", "replace")
+        if b"filename=" in head:
+            sound = data.removesuffix(b"\r\n")
+        else:
+            fields[name] = data.removesuffix(b"\r\n").decode("utf-8", "replace")
+    return fields, sound
 
 
 def read_embeddings(body: bytes, settings: SimulatorSettings) -> Question:
@@ -228,7 +267,7 @@ def read_embeddings(body: bytes, settings: SimulatorSettings) -> Question:
     given = fields.get("input")
     one = isinstance(given, str) or (isinstance(given, list) and bool(given) and isinstance(given[0], int))
     prompts = [given] if one else given
-    if not isinstance(prompts, list) or not prompts or not all(isinstance(each, str | list) for each in prompts):
+    if not isinstance(prompts, list) or not prompts or not all(isinstance(prompt, str | list) for prompt in prompts):
         raise bad("input must be a text, token ids, or a list of these", "input")
     return _question(prompts, {"max_tokens": 1}, settings)
 
@@ -240,5 +279,5 @@ def read_rerank(body: bytes, settings: SimulatorSettings) -> Question:
     query, documents = fields.get("query"), fields.get("documents")
     if not isinstance(query, str) or not isinstance(documents, list) or not documents:
         raise bad("a query and documents are needed", "documents")
-    texts = [each.get("text", "") if isinstance(each, dict) else str(each) for each in documents]
+    texts = [document.get("text", "") if isinstance(document, dict) else str(document) for document in documents]
     return _question([f"{query} {text}" for text in texts], {"max_tokens": 1}, settings)

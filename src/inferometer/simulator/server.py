@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from inferometer.errors import InferometerError
+from inferometer.errors import InferometerError, PlanError
 from inferometer.simulator import bodies, dialects
 from inferometer.simulator import requests as asks
 from inferometer.simulator.answers import Answer, FaultyAnswer, FaultyPart, Part, StepWriter
@@ -37,6 +37,8 @@ _DIALECTS: dict[str, tuple[Read, type[Answering]]] = {
     "/v1/messages": (asks.read_anthropic, dialects.AnthropicAnswering),
     "/generate": (lambda body, settings: asks.read_tgi(body, settings, stream=False), dialects.TgiAnswering),
     "/generate_stream": (lambda body, settings: asks.read_tgi(body, settings, stream=True), dialects.TgiAnswering),
+    "/v1/audio/transcriptions": (asks.read_transcription, dialects.TranscriptAnswering),
+    "/v1/audio/translations": (asks.read_transcription, dialects.TranscriptAnswering),
     "/v1/embeddings": (asks.read_embeddings, dialects.EmbeddingsAnswering),
     "/v1/rerank": (asks.read_rerank, dialects.RerankAnswering),
     "/rerank": (asks.read_rerank, dialects.RerankAnswering),
@@ -50,6 +52,11 @@ class SimulatorServer:
     """Listens at once; runs when its reactor does."""
 
     def __init__(self, reactor: Reactor, settings: SimulatorSettings, host: str = "127.0.0.1", port: int = 0) -> None:
+        if settings.pipeline is not None:
+            raise PlanError(
+                "server.args.pipeline: steps that are launched ahead are for virtual time",
+                "inferometer simulate and inferometer predict use them",
+            )
         self.reactor = reactor
         self.settings = settings
         self.truth = TruthLog(settings.truth_events)
@@ -88,6 +95,8 @@ class SimulatorServer:
             ("GET", "/version"): lambda _request, reply: reply.respond(200, bodies.dumps({"version": bodies.VERSION})),
             ("GET", "/metrics"): self._metrics,
             ("GET", "/truth"): self._truth,
+            ("POST", "/start_profile"): lambda _request, reply: reply.respond(200, b""),
+            ("POST", "/stop_profile"): lambda _request, reply: reply.respond(200, b""),
             ("POST", "/tokenize"): self._tokenize,
             ("POST", "/reset_prefix_cache"): self._reset_prefix_cache,
         }
@@ -152,8 +161,8 @@ class SimulatorServer:
             return self._fail(reply, faults)
         question = read(request.body, self.settings)
         answer = self._answer(kind, question, faults, request, reply)
-        for index, asked in enumerate(question.asked):
-            sequence, reason = sequence_for(asked, self.settings)
+        for index, generation in enumerate(question.generations):
+            sequence, reason = sequence_for(generation, self.settings)
             part = FaultyPart if isinstance(answer, FaultyAnswer) else Part
             sequence.waiter = part(answer, index, sequence, reason)  # type: ignore[arg-type]
         reply.on_close = lambda: answer.over("left")
@@ -163,11 +172,11 @@ class SimulatorServer:
 
     def _faults_of(self, request: HttpRequest) -> Faults:
         drawn = self._draw_faults()
-        asked = request.headers.get(HEADER)
-        if asked is None:
+        header = request.headers.get(HEADER)
+        if header is None:
             return drawn
         try:
-            return parse_faults(asked)
+            return parse_faults(header)
         except ValueError as error:
             raise bad(str(error), HEADER) from None
 
@@ -238,9 +247,9 @@ class SimulatorServer:
             for part in answer.parts:
                 self.loop.abort(part.sequence)
         elif isinstance(answer, FaultyAnswer):
-            self._close_as_asked(answer)
+            self._close_by_fault(answer)
 
-    def _close_as_asked(self, answer: FaultyAnswer) -> None:
+    def _close_by_fault(self, answer: FaultyAnswer) -> None:
         if answer.faults.close_after:
             answer.reply.close()
         elif answer.faults.close_next:
@@ -267,8 +276,8 @@ def run_server(
         on_ready(server)
         reactor.run()
     finally:
-        for each in undo:
-            each()
+        for restore in undo:
+            restore()
         if truth_path is not None:
             server.truth.write(truth_path)
         server.close()

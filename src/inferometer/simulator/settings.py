@@ -15,6 +15,7 @@ from inferometer.plan.fields import Count, Duration, Section
 from inferometer.plan.text import as_written
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.faults import FaultShares
+from inferometer.simulator.presets import with_preset
 
 # -- steptime --------------------------------------------------------------------------------------------------------
 
@@ -101,34 +102,60 @@ _FITTED = StepTime()
 class StepTimeSettings(Section):
     """Seconds of one step; the defaults are those of an 8B model on an H200 (simulator.steptime)."""
 
-    base: Duration = Field(_FITTED.base_s, ge=0, description="of any step")
-    prefill_token: Duration = Field(_FITTED.prefill_token_s, ge=0, description="more for each token of prefill")
-    decode_sequence: Duration = Field(_FITTED.decode_sequence_s, ge=0, description="more for each decoding sequence")
-    context_token: Duration = Field(_FITTED.context_token_s, ge=0, description="more for each cached token read")
+    base: Duration = Field(_FITTED.base_s, ge=0, description="fixed time of a step")
+    prefill_token: Duration = Field(_FITTED.prefill_token_s, ge=0, description="time per prefill token")
+    decode_sequence: Duration = Field(_FITTED.decode_sequence_s, ge=0, description="time per decoding sequence")
+    context_token: Duration = Field(_FITTED.context_token_s, ge=0, description="time per cached token read")
     jitter: float = Field(0.0, ge=0, le=2, description="sigma of lognormal noise on each step, mean 1")
+
+
+class PipelineSettings(Section):
+    """An engine that launches a step while the one before is computed (simulator.pipeline), as vLLM does. The weights
+    take `base` of `step_time` (reading them) or the time of the step's tokens (computing), whichever is longer."""
+
+    compute_token: Duration = Field(20.5e-6, ge=0, description="time per token where computing is the limit")
+    attention_tokens: float = Field(30_000, gt=0, description="context at which attention doubles the time of a token")
+    launch_decode: Duration = Field(1e-3, ge=0, description="time to launch a step of decodes alone")
+    launch_graph: Duration = Field(9e-3, ge=0, description="time to launch a step with prefill that CUDA graphs cover")
+    launch_eager: Duration = Field(25e-3, ge=0, description="time to launch a step of more tokens")
+    launch_jitter: float = Field(0.0, ge=0, le=2, description="sigma of lognormal noise on launches with prefill")
+    launch_sequence: Duration = Field(0.0, ge=0, description="time to launch per sequence of the step")
+    graph_tokens: Count = Field(512, ge=0, description="maximum tokens of a step that CUDA graphs cover")
+    frontend_request: Duration = Field(0.0, ge=0, description="work of the frontend per request, one after the other")
+    frontend_token: Duration = Field(0.0, ge=0, description="work of the frontend per prompt token")
+    frontend_output: Duration = Field(0.0, ge=0, description="work of the frontend per token sent")
+    tail: Duration = Field(2e-3, ge=0, description="shortest time from the launch to the end of a step")
 
 
 class SimulatorSettings(Section):
     """An engine, how fast it is, and how it misbehaves."""
 
+    preset: str | None = Field(
+        None,
+        description="settings by arithmetic, MODEL/ACCELERATOR such as qwen2.5-1.5b/l4; other settings change them",
+    )
     model: str = "simulated-8b"
-    adapters: list[str] = Field([], description="LoRA adapters that may be asked for in place of the model")
-    max_model_len: Count = Field(8192, ge=2, description="prompt and answer together, in tokens")
-    blocks: Count = Field(56_916, ge=1, description="of the key-value cache")
+    adapters: list[str] = Field([], description="LoRA adapters that can be requested instead of the model")
+    max_model_len: Count = Field(8192, ge=2, description="maximum tokens of prompt and answer together")
+    blocks: Count = Field(56_916, ge=1, description="blocks of the KV cache")
     block_size: Count = Field(16, ge=1, description="tokens in a block")
-    max_sequences: Count = Field(1024, ge=1, description="in one batch")
+    max_sequences: Count = Field(1024, ge=1, description="maximum sequences in one batch")
     max_batched_tokens: Count = Field(8192, ge=1, description="token budget of one step")
     prefix_caching: bool = True
-    mean_output_tokens: Count = Field(256, ge=1, description="of answers that end by themselves")
-    frontend: Duration = Field(0.008, ge=0, description="from the request's arrival to the engine")
+    mean_output_tokens: Count = Field(256, ge=1, description="length of answers without a requested length")
+    frontend: Duration = Field(0.008, ge=0, description="delay from arrival to the engine")
     step_time: StepTimeSettings = StepTimeSettings()
-    speed: float = Field(1.0, gt=0, description="how many times faster than these numbers")
+    pipeline: PipelineSettings | None = Field(None, description="steps are launched ahead; in virtual time only")
+    speed: float = Field(1.0, gt=0, description="speed-up factor over these times")
     seed: int = Field(0, ge=0)
-    prompt_tokens_details: bool = Field(True, description="say in the usage how many prompt tokens were cached")
-    truth_events: Count = Field(
-        20_000_000, ge=0, description="how many writes the truth log keeps; the oldest go first"
-    )
+    prompt_tokens_details: bool = Field(True, description="report cached prompt tokens in the usage")
+    truth_events: Count = Field(20_000_000, ge=0, description="maximum writes in the truth log; the oldest are dropped")
     faults: FaultShares = FaultShares()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _on_preset(cls, value: Any) -> Any:
+        return with_preset(value) if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -145,13 +172,13 @@ class SimulatorSettings(Section):
         return Engine(self.blocks, self.block_size, self.max_sequences, self.max_batched_tokens, self.prefix_caching)
 
     def build_step_time(self) -> StepTime:
-        each, speed = self.step_time, self.speed
+        times, speed = self.step_time, self.speed
         return StepTime(
-            base_s=each.base / speed,
-            prefill_token_s=each.prefill_token / speed,
-            decode_sequence_s=each.decode_sequence / speed,
-            context_token_s=each.context_token / speed,
-            jitter=each.jitter,
+            base_s=times.base / speed,
+            prefill_token_s=times.prefill_token / speed,
+            decode_sequence_s=times.decode_sequence / speed,
+            context_token_s=times.context_token / speed,
+            jitter=times.jitter,
             seed=self.seed,
         )
 
@@ -165,17 +192,17 @@ def settings_from(args: Mapping[str, Any], where: str = "server.args") -> Simula
     try:
         return SimulatorSettings.model_validate(dict(args))
     except ValidationError as error:
-        raise PlanError([_mistake(each, where) for each in error.errors()]) from None
+        raise PlanError([_mistake(detail, where) for detail in error.errors()]) from None
 
 
 def _mistake(error: ErrorDetails, above: str) -> str:
     where = ".".join(map(str, (above, *error["loc"])))
     if error["type"] == "extra_forbidden":
         return f"{where} is not a setting of the simulator"
-    said = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
-    if error["type"] == "value_error" and not said.startswith("must "):
-        return f"{where}: {said}"  # a sentence of its own, which says what it got
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
+    if error["type"] == "value_error" and not message.startswith("must "):
+        return f"{where}: {message}"  # a sentence of its own, which says what it got
     if error["type"] == "model_type":
         return f"{where} must be settings by name, got {as_written(error['input'])}"
     got = f", got {as_written(error['input'])}" if error["loc"] else ""
-    return f"{where} {'must ' if error['msg'].startswith('Input should ') else ''}{said}{got}"
+    return f"{where} {'must ' if error['msg'].startswith('Input should ') else ''}{message}{got}"

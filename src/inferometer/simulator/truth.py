@@ -64,14 +64,14 @@ class TruthLog:
     def to_json(self) -> bytes:
         requests = [
             {
-                "id": each.id,
-                "received_at": each.received_at,
-                "headers_at": each.headers_at or None,
-                "ending": each.ending or None,
-                "written_at": each.written_at.tolist(),
-                "written_tokens": each.tokens(),
+                "id": request.id,
+                "received_at": request.received_at,
+                "headers_at": request.headers_at or None,
+                "ending": request.ending or None,
+                "written_at": request.written_at.tolist(),
+                "written_tokens": request.tokens(),
             }
-            for each in self.requests
+            for request in self.requests
         ]
         return orjson.dumps({"clock": "monotonic_ns", "lateness": self.lateness(), "requests": requests})
 
@@ -79,15 +79,15 @@ class TruthLog:
         """Columns; the writes of request i are `written_at[offsets[i]:offsets[i + 1]]`."""
         buffer = io.BytesIO()
         requests = list(self.requests)
-        tokens = [np.array(each.tokens(), np.int64) for each in requests]
+        tokens = [np.array(request.tokens(), np.int64) for request in requests]
         np.savez(
             buffer,
-            id=np.array([each.id for each in requests], dtype=np.str_),
-            received_at=np.array([each.received_at for each in requests], np.int64),
-            headers_at=np.array([each.headers_at for each in requests], np.int64),
-            ending=np.array([each.ending for each in requests], dtype=np.str_),
+            id=np.array([request.id for request in requests], dtype=np.str_),
+            received_at=np.array([request.received_at for request in requests], np.int64),
+            headers_at=np.array([request.headers_at for request in requests], np.int64),
+            ending=np.array([request.ending for request in requests], dtype=np.str_),
             offsets=np.cumsum([0, *(len(part) for part in tokens)]).astype(np.int64),
-            written_at=_joined([np.array(each.written_at, np.int64) for each in requests]),
+            written_at=_joined([np.array(request.written_at, np.int64) for request in requests]),
             written_tokens=_joined(tokens),
             first_late_ns=np.array(self.first_late_ns, np.int64),
             last_late_ns=np.array(self.last_late_ns, np.int64),

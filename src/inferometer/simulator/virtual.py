@@ -13,24 +13,28 @@ from msgspec import structs
 from inferometer.errors import PlanError
 from inferometer.judge.limits import judge_plan
 from inferometer.load.answer import new_record
-from inferometer.load.clock import Clock, Done, Ended, Ticket, Timer, VirtualClock
+from inferometer.load.clock import Clock, Done, Ended, Ticket, Timer, Transport, VirtualClock
 from inferometer.load.drive import Drive, is_failure, why_give_up
 from inferometer.load.facts import facts_of
 from inferometer.load.pace import pace_of
 from inferometer.load.prime import Primer, primes_of
 from inferometer.measure.facts import Facts
+from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
+from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import redacted
 from inferometer.record.columns import Records
+from inferometer.record.environment import Environment
 from inferometer.record.log import Note
 from inferometer.record.record import Outcome, Record
 from inferometer.record.run import Run
+from inferometer.record.sample import Samples
 from inferometer.simulator.engine import Sequence
 from inferometer.simulator.faults import HEADER, NONE, Faults, not_virtual, parse_faults
-from inferometer.simulator.loop import EngineLoop
-from inferometer.simulator.requests import Asked, sequence_for, too_long
+from inferometer.simulator.pipeline import loop_of
+from inferometer.simulator.requests import Generation, sequence_for, too_long
 from inferometer.simulator.settings import Instants, SimulatorSettings, settings_from
 from inferometer.simulator.tokens import answer_text, tokens_of
 from inferometer.vocabulary import NANOSECONDS
@@ -89,16 +93,19 @@ class VirtualTransport:
         settings: SimulatorSettings | None = None,
         faults: Mapping[str, str] | None = None,
         time_limit_s: float | None = None,
+        name: str = "simulator",
+        on_sequence: Callable[[Sequence, Instants], None] | None = None,
     ) -> None:
         self.clock = clock
         self.settings = settings or SimulatorSettings()
-        self._asked_faults = {name: _asked_faults(text) for name, text in (faults or {}).items()}
+        self.name = name
+        self._on_sequence = on_sequence  # gets every finished sequence and when its tokens were made
+        self._requested_faults = {name: _requested_faults(text) for name, text in (faults or {}).items()}
         if mistakes := not_virtual(self.settings.faults.shares, "server.args.faults"):
             raise PlanError(mistakes, IN_REAL_TIME)
         self._draw_faults = self.settings.faults.drawer()
         self._time_limit_s = time_limit_s
-        self.loop = EngineLoop(clock, self.settings.build_engine(), self.settings.build_step_time(), self._finished)
-        self._frontend_ns = self.settings.frontend_ns
+        self.loop = loop_of(self.settings, clock, self._finished)
         self._number = 0
 
     def send(self, request: Request, ticket: Ticket, ended: Ended, done: Done) -> Callable[[Outcome], None]:
@@ -111,7 +118,7 @@ class VirtualTransport:
         """As the server has it: one is drawn for every request, and what a header asks for goes before it."""
         drawn = self._draw_faults()
         own = next((text for name, text in request.headers.items() if name.lower() == HEADER), None)
-        return self._asked_faults.get(traffic, drawn) if own is None else _asked_faults(own)
+        return self._requested_faults.get(traffic, drawn) if own is None else _requested_faults(own)
 
     def prepare(self, _request: Request, _traffic: str, _session: int) -> int:
         """Nothing: time stands still while requests are made."""
@@ -119,20 +126,23 @@ class VirtualTransport:
 
     def _finished(self, sequence: Sequence) -> None:
         if not sequence.aborted:
-            sequence.waiter.computed(self.loop.instants(sequence))
+            made = self.loop.instants(sequence)
+            if self._on_sequence is not None:
+                self._on_sequence(sequence, made)
+            sequence.waiter.computed(made)
 
 
-IN_REAL_TIME = "in real time they happen: inferometer run --server simulator with the same settings"
+IN_REAL_TIME = "use real time: inferometer run --server simulator with the same settings"
 
 
-def _asked_faults(text: str) -> Faults:
+def _requested_faults(text: str) -> Faults:
     try:
-        found = parse_faults(text)
+        faults = parse_faults(text)
     except ValueError as error:
         raise PlanError(f"the header {HEADER}: {error}") from None
     if mistakes := not_virtual([text], f"the header {HEADER}"):
         raise PlanError(mistakes, IN_REAL_TIME)
-    return found
+    return faults
 
 
 class _Flight:
@@ -176,27 +186,27 @@ class _Flight:
         self._limit: Timer | None = None
         self._made: Instants | None = None  # once all is computed
         self._over = False
-        self._record = _record(request, ticket, transport.clock.now())
+        self._record = _record(request, ticket, transport)
 
     def begin(self) -> None:
         """Take the time of the frontend, then join the engine's queue, or be refused."""
-        clock, settings = self._transport.clock, self._transport.settings
-        asked = asked_by(self._request)
-        self._sequence, self._reason = sequence_for(asked, settings)
+        settings = self._transport.settings
+        generation = generation_of(self._request)
+        self._sequence, self._reason = sequence_for(generation, settings)
         self._length = len(self._sequence.answer)
         if self._faults is not NONE and self._is_cut:
             self._sequence = Sequence(self._sequence.prompt, self._sequence.answer[: self._cut_after])
         self._sequence.waiter = self
-        refusal = too_long(asked, settings)
-        after_ns, action = self._transport._frontend_ns, self._arrive
+        refusal = too_long(generation, settings)
+        extra_ns, action = 0, self._arrive
         if self._faults.status is not None:
             action = partial(self._refuse, self._faults.status, "simulated fault")
         elif refusal is not None:
             action = partial(self._refuse, 400, refusal)
         elif self._faults.slow_headers_s or self._faults.stall_s:
-            after_ns += round(self._faults.slow_headers_s * NANOSECONDS)
+            extra_ns = round(self._faults.slow_headers_s * NANOSECONDS)
             self._limit_time()
-        clock.call_at(clock.now() + after_ns, action)
+        self._transport.loop.admit(len(generation.tokens), action, extra_ns)
 
     @property
     def _is_cut(self) -> bool:
@@ -326,10 +336,10 @@ class _Flight:
         record.cached_tokens = self._sequence.cached
 
 
-def asked_by(request: Request) -> Asked:
+def generation_of(request: Request) -> Generation:
     """An asked length is kept to, as with `ignore_eos`, unless the body says otherwise."""
     body, length = request.body, request.output_tokens
-    return Asked(
+    return Generation(
         tokens=tokens_of(request.prompt),
         max_tokens=length if length is not None else body.get("max_tokens"),
         min_tokens=int(body.get("min_tokens") or 0),
@@ -337,11 +347,11 @@ def asked_by(request: Request) -> Asked:
     )
 
 
-def _record(request: Request, ticket: Ticket, now: int) -> Record:
+def _record(request: Request, ticket: Ticket, transport: VirtualTransport) -> Record:
     record = new_record(ticket)
-    record.replica = "simulator"
-    record.sent_at = now
-    record.asked_input, record.asked_output = request.input_tokens, request.output_tokens
+    record.replica = transport.name
+    record.sent_at = transport.clock.now()
+    record.requested_input, record.requested_output = request.input_tokens, request.output_tokens
     return record
 
 
@@ -350,16 +360,32 @@ def _record(request: Request, ticket: Ticket, now: int) -> Record:
 START_AT = NANOSECONDS  # not 0, so that no instant can be mistaken for a missing one
 
 
+MakeTransport = Callable[[VirtualClock], Transport]
+
+
 def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run:
     """A run that was never sent: measured and judged like any other, not kept. A target's address is left out; `note`
     is told what a person should know of the workload."""
     started = datetime.now(UTC)
-    plan = plan.model_copy(update={"target": plan.target.model_copy(update={"url": [], "model": None})})
+    plan = without_address(plan)
     settings = settings_of(plan)
     if plan.target.timeout.idle is not None and settings.faults.shares:
-        note("target.timeout.idle is not watched in virtual time; target.timeout.request is, for faulty answers")
+        note("target.timeout.idle is ignored in virtual time; target.timeout.request applies to faulty answers")
     records, facts = rehearse(plan, settings, note)
+    return finished_run(plan, records, facts, settings.model, started)
+
+
+def without_address(plan: Plan) -> Plan:
+    return plan.model_copy(update={"target": plan.target.model_copy(update={"url": [], "model": None})})
+
+
+def finished_run(
+    plan: Plan, records: Records, facts: Facts, model: str, started: datetime, samples: Samples | None = None
+) -> Run:
+    """The run that these records are: measured, its limits judged, its verdict given."""
     summary = summarize(records, plan, facts)
+    if samples is not None:
+        summary = observed(samples, [], records, plan, summary, start_of(records, facts))
     summary = structs.replace(summary, limits=judge_plan(plan, summary))
     judged = verdict(summary, facts, plan)
     summary = structs.replace(summary, instrument=None)  # virtual time has none
@@ -367,25 +393,36 @@ def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run
         id="simulated",
         started_at=started.isoformat(timespec="milliseconds"),
         plan=redacted(plan).model_dump(mode="json"),
-        environment={"model": settings.model, "time": "virtual"},
+        environment=Environment(model=model, time="virtual"),
         summary=summary,
         verdict=judged,
         state="complete" if facts.gave_up is None else "failed",
         read_records=lambda: records,
+        read_samples=None if samples is None else lambda: samples,
     )
 
 
 def rehearse(
-    plan: Plan, settings: SimulatorSettings | None = None, note: Callable[[str], None] = NOWHERE.note
+    plan: Plan,
+    settings: SimulatorSettings | None = None,
+    note: Callable[[str], None] = NOWHERE.note,
+    *,
+    transport_of: MakeTransport | None = None,
+    nonce: str | None = None,
 ) -> tuple[Records, Facts]:
-    """Every record of the plan as the simulator would answer it, and what is known beside them."""
+    """Every record of the plan as the simulator would answer it, and what is known beside them. `transport_of` makes
+    what answers in place of one simulator, such as a fleet of them."""
     records: list[Record] = []
     settings = settings or settings_of(plan)
     clock = VirtualClock(START_AT)
-    transport = VirtualTransport(clock, settings, _planned_faults(plan), plan.target.timeout.request)
-    workloads = _workloads(plan, settings, note)
+    transport: Transport
+    if transport_of is not None:
+        transport = transport_of(clock)
+    else:
+        transport = VirtualTransport(clock, settings, planned_faults(plan), plan.target.timeout.request)
+    workloads = workloads_of(plan, settings, note, nonce or new_nonce())
     for traffic, workload in zip(plan.classes, workloads, strict=True):
-        _prime(traffic.name, workload, clock, transport)
+        prime(traffic.name, workload, clock, transport)
     start_at = clock.now()
     notes = [Note("start", start_at)]
     drives: list[Drive] = []
@@ -400,15 +437,15 @@ def rehearse(
     drives += _drives(plan, workloads, clock, transport, keep)
     for drive in drives:
         drive.start(start_at)
-    _run(clock, drives, max(each.stop.drain for each in plan.classes))
+    run_drives(clock, drives, max(traffic.stop.drain for traffic in plan.classes))
     made = Records.of(records)
     notes.append(Note("ended", clock.now(), {"stamps": "kernel"}))
     return made, facts_of(plan, made, notes)
 
 
-def _planned_faults(plan: Plan) -> dict[str, str]:
+def planned_faults(plan: Plan) -> dict[str, str]:
     """What the requests of each class ask to go wrong, by their headers."""
-    headers = {each.name: {**plan.target.headers, **each.headers} for each in plan.classes}
+    headers = {traffic.name: {**plan.target.headers, **traffic.headers} for traffic in plan.classes}
     return {name: text for name, own in headers.items() for header, text in own.items() if header.lower() == HEADER}
 
 
@@ -417,13 +454,13 @@ def settings_of(plan: Plan) -> SimulatorSettings:
     return settings_from(plan.server.args if plan.server and plan.server.type == "simulator" else {})
 
 
-def _workloads(plan: Plan, settings: SimulatorSettings, note: Callable[[str], None]) -> list[Workload]:
-    nonce, room = new_nonce(), settings.max_model_len
+def workloads_of(plan: Plan, settings: SimulatorSettings, note: Callable[[str], None], nonce: str) -> list[Workload]:
+    room = settings.max_model_len
     context = WorkloadContext(settings.model, api=plan.target.api, max_model_len=room, note=note, keep_words=True)
-    return [workload_of(each.workload, plan.seed, each.draw, nonce, context) for each in plan.classes]
+    return [workload_of(traffic.workload, plan.seed, traffic.draw, nonce, context) for traffic in plan.classes]
 
 
-def _prime(traffic: str, workload: Workload, clock: VirtualClock, transport: VirtualTransport) -> None:
+def prime(traffic: str, workload: Workload, clock: VirtualClock, transport: Transport) -> None:
     """What is sent before the load takes virtual time too."""
     primer = Primer(traffic, primes_of(workload, 1), clock, transport, clock.stop)
     primer.start()
@@ -435,14 +472,14 @@ def _drives(
     plan: Plan,
     workloads: list[Workload],
     clock: VirtualClock,
-    transport: VirtualTransport,
+    transport: Transport,
     keep: Callable[[Record], None],
 ) -> list[Drive]:
     return [
         Drive(
             traffic.name,
             workloads[number],
-            pace_of(plan, number),
+            pace_of(plan, number, workload=workloads[number]),
             clock,
             transport,
             keep,
@@ -451,7 +488,7 @@ def _drives(
     ]
 
 
-def _run(clock: VirtualClock, drives: list[Drive], drain_s: float) -> None:
+def run_drives(clock: VirtualClock, drives: list[Drive], drain_s: float) -> None:
     """Until all is answered, or the drain deadline after the last was sent."""
 
     def over() -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferometer.errors import StoreError
-from inferometer.record.files import told
+from inferometer.record.files import translated_errors
+from inferometer.vocabulary import size_text
 
 LARGEST_FILE = 512 * 2**20  # bytes of one JSON or YAML file: what is larger is none of ours
 
@@ -43,21 +44,21 @@ def damaged_by(error: BaseException, folder: Path) -> Damaged:
     hint = error.hint if isinstance(error, StoreError) else None
     denied = isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EACCES, errno.EPERM)
     if denied:
-        hint = f"you may not read it: chmod -R u+rX {shlex.quote(str(folder))}"
-    away = f"take it out of the store: mv {shlex.quote(str(folder))} /tmp/"
-    return Damaged(folder.name, folder, " ".join(cause.split())[:400], hint or f"put back a copy of it, or {away}")
+        hint = f"no permission to read it: chmod -R u+rX {shlex.quote(str(folder))}"
+    away = f"move it out of the store: mv {shlex.quote(str(folder))} /tmp/"
+    return Damaged(folder.name, folder, " ".join(cause.split())[:400], hint or f"restore it from a copy, or {away}")
 
 
 def file_bytes(file: Path) -> bytes:
     """Of a plain file; a pipe in its place would be waited for for ever."""
-    with told(file):
+    with translated_errors(file):
         opened = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
         try:
             about = os.fstat(opened)
             if not stat.S_ISREG(about.st_mode):
                 raise StoreError(f"{file}: not a plain file")
             if about.st_size > LARGEST_FILE:
-                raise StoreError(f"{file}: {about.st_size / 2**20:,.0f} MiB is too large for it")
+                raise StoreError(f"{file}: {size_text(about.st_size)} is too large for it")
             with os.fdopen(opened, "rb", closefd=False) as content:
                 return content.read()
         finally:
@@ -66,7 +67,7 @@ def file_bytes(file: Path) -> bytes:
 
 def is_there(file: Path) -> bool:
     """Whether anything has that name: a link that leads nowhere is not the same as nothing."""
-    with told(file):
+    with translated_errors(file):
         try:
             file.lstat()
         except (FileNotFoundError, NotADirectoryError):

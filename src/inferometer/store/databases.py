@@ -16,7 +16,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool, StaticPool
 
 from inferometer.errors import MissingExtra, StoreError
-from inferometer.record.files import told
+from inferometer.record.files import translated_errors
+from inferometer.store.query import regexp
 from inferometer.store.tables import SCHEMA, is_current, migrate
 
 INDEX = "index.sqlite"
@@ -78,13 +79,13 @@ class SqliteIndex:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with self._telling(), self._connected(writes=False) as db:
+        with self._translated_errors(), self._connected(writes=False) as db:
             yield db
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """Takes its turn among the writers at once, instead of failing half way."""
-        with self._telling(), self._connected(writes=True) as db, db.begin():
+        with self._translated_errors(), self._connected(writes=True) as db, db.begin():
             yield db
 
     def held(self, key: int) -> Any:
@@ -145,23 +146,23 @@ class SqliteIndex:
             return None
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:
             raise self._error(error) from error
         except UnicodeDecodeError as error:  # in the names of its tables, or in what it says of them
-            raise Broken(f"{self.file}: {error}", "make it anew from the runs: inferometer store reindex") from error
+            raise Broken(f"{self.file}: {error}", "rebuild it from the runs: inferometer store reindex") from error
 
     def _error(self, error: DBAPIError) -> StoreError:
         what = f"{self.file}: {error.orig}"
         if _code(error) in _BUSY:
-            hint = f"wait for it or end it; this names it: fuser {shlex.quote(str(self.file))}"
+            hint = f"wait for it or stop it; to find it: fuser {shlex.quote(str(self.file))}"
             return Unwritable(f"{self.file}: another process has not released the index for {LOCKED_S:.0f} s", hint)
         if _is_broken(error):
-            return Broken(what, "make it anew from the runs: inferometer store reindex")
+            return Broken(what, "rebuild it from the runs: inferometer store reindex")
         if _code(error) in _UNWRITABLE:
-            return Unwritable(what, "make room on its disk, or the right to write there")
+            return Unwritable(what, "free disk space, or get write permission")
         return StoreError(what)
 
 
@@ -207,18 +208,21 @@ class PostgresIndex:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with self._telling(), self._prepared().connect() as db:
+        with self._translated_errors(), self._prepared().connect() as db:
             yield db
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        with self._telling(), self._prepared().begin() as db:
+        with self._translated_errors(), self._prepared().begin() as db:
             yield db
 
     @contextmanager
     def held(self, key: int) -> Iterator[None]:
         """For the whole session and not for a transaction: what is kept inside has transactions of its own."""
-        with self._telling(), self._prepared().connect().execution_options(isolation_level="AUTOCOMMIT") as db:
+        with (
+            self._translated_errors(),
+            self._prepared().connect().execution_options(isolation_level="AUTOCOMMIT") as db,
+        ):
             db.execute(text("select pg_advisory_lock(:key)"), {"key": key})
             try:
                 yield
@@ -227,9 +231,7 @@ class PostgresIndex:
 
     def discard(self) -> None:
         """A team's index is not ours to throw away."""
-        raise StoreError(
-            f"{self.shown}: the index is not as it was written", "inferometer store reindex writes it anew"
-        )
+        raise StoreError(f"{self.shown}: the index is damaged", "rebuild it: inferometer store reindex")
 
     def close(self) -> None:
         self._engine.dispose()
@@ -241,7 +243,7 @@ class PostgresIndex:
         return self._engine
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except DBAPIError as error:
@@ -258,6 +260,7 @@ def sqlite_engine(url: str) -> Engine:
         connection.execute("pragma synchronous = normal")  # kill -9 safe; what a power cut loses is in the folders
         connection.execute("pragma cache_size = -65536")  # KiB, used when needed: 10,000 runs have 1.4 million numbers
         connection.execute("pragma wal_autocheckpoint = 8000")  # pages: every 30 MB instead of every dozen runs
+        connection.create_function("regexp", 2, regexp, deterministic=True)  # in linear time, unlike SQLAlchemy's own
 
     @event.listens_for(engine, "begin")
     def begun(db: Connection) -> None:
@@ -299,7 +302,7 @@ def _is_broken(error: DBAPIError) -> bool:
     text = str(error.orig).lower()
     return (
         _code(error) in _BROKEN
-        or any(words in text for words in _OTHER_TABLES)
+        or any(phrase in text for phrase in _OTHER_TABLES)
         or "could not decode" in text
         or (_code(error) == 0 and isinstance(error.orig, sqlite3.DatabaseError) and "not a database" in text)
     )
@@ -332,14 +335,10 @@ def _set_aside(file: Path) -> None:
     aside = file.with_name(f"{file.name}.broken")
     if aside.is_dir() or (file.is_dir() and os.path.lexists(aside)):  # neither can take the other's place
         aside = file.with_name(f"{file.name}.broken-{time.time_ns()}")
-    with told(file):
+    with translated_errors(file):
         file.replace(aside)
         for tail in ("-wal", "-shm"):
             file.with_name(file.name + tail).unlink(missing_ok=True)
-
-
-def is_postgres(where: str) -> bool:
-    return where.startswith(("postgresql:", "postgres:", "postgresql+psycopg:"))
 
 
 def _postgres_engine(url: str, shown: str) -> Engine:
@@ -352,7 +351,7 @@ def _postgres_engine(url: str, shown: str) -> Engine:
         engine = create_engine(parsed, pool_size=2, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_S})
     except (ArgumentError, NoSuchModuleError, ValueError):
         hint = "write postgresql://user@host:5432/database"
-        raise StoreError(f"{shown}: not the URL of a PostgreSQL database", hint) from None
+        raise StoreError(f"{shown}: not a PostgreSQL URL", hint) from None
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _record: object) -> None:
@@ -370,15 +369,15 @@ def _sentence(error: DBAPIError) -> str:
 
 
 def _postgres_hint(error: DBAPIError) -> str | None:
-    said = str(error.orig).lower()
-    if "password" in said or "authentication" in said or "role" in said:
+    message = str(error.orig).lower()
+    if "password" in message or "authentication" in message or "role" in message:
         return "give user and password in the URL, in PGUSER and PGPASSWORD, or in ~/.pgpass"
-    if "does not exist" in said and "database" in said:
-        return "make it first: createdb NAME; its tables are made by us"
-    if "permission denied" in said:
+    if "does not exist" in message and "database" in message:
+        return "create it first: createdb NAME; Inferometer creates the tables"
+    if "permission denied" in message:
         return f"the user must be allowed to create the schema {SCHEMA}, or to write in it"
-    if getattr(error, "connection_invalidated", False) or "connect" in said:
-        return "is it running, and may it be reached from here? A store that needs no server: --store FOLDER"
+    if getattr(error, "connection_invalidated", False) or "connect" in message:
+        return "is it running and reachable from here? A store without a server: --store FOLDER"
     return None
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import StoreError
-from inferometer.judge.identity import Identity, identity_of
-from inferometer.measure.values import Quantity, quantities
+from inferometer.judge.identity import Identity, identity
+from inferometer.measure.values import Quantity, indexed
 from inferometer.record.run import Run
 from inferometer.store.damage import Damaged, DamagedError, damaged_by
 from inferometer.store.folder import load_run
-from inferometer.store.marks import Marks, read_marks
+from inferometer.store.manifest import Marks, read_marks
 from inferometer.vocabulary import MEASURES, number, percent, seconds
 
 DAMAGED = "damaged"
@@ -72,11 +72,10 @@ def listing_of(run: Run, location: str) -> Listing:
     """Raises `StoreError` where the numbers of a run are not what they should be."""
     folder = run.folder or Path(run.id)
     try:
-        found = quantities(run.summary)
-        identity = identity_of(run.plan, run.environment, run.kind)
-        row = _row(run, identity, found) | {"location": location, "damage": None, "remedy": None}
+        values = indexed(run.summary)
+        row = _row(run, identity(run), values) | {"location": location, "damage": None, "remedy": None}
         marks = read_marks(run.folder) if run.folder else Marks()
-        return Listing(row, found, flat(run.plan), marks)
+        return Listing(row, values, flat(run.plan), marks)
     except StoreError as error:
         raise damaged_by(error, folder).error from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -114,7 +113,7 @@ def flat(plan: Any, path: tuple[str | int, ...] = ()) -> dict[str, str]:
     if isinstance(plan, Mapping):
         return {at: text for name, part in plan.items() for at, text in flat(part, (*path, str(name))).items()}
     if isinstance(plan, list | tuple):
-        return {at: text for each, part in enumerate(plan) for at, text in flat(part, (*path, each)).items()}
+        return {at: text for index, part in enumerate(plan) for at, text in flat(part, (*path, index)).items()}
     return {} if plan is None else {written(path): text_of(plan)}
 
 
@@ -152,8 +151,8 @@ _COLUMNS = (
 )
 
 
-def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[str, Any]:
-    outcomes = run.summary.outcomes
+def _row(run: Run, identified: Identity, values: Mapping[str, Quantity]) -> dict[str, Any]:
+    subject, outcomes, imported = run.subject, run.summary.outcomes, run.environment.imported
     return {
         "id": run.id,
         "started": utc_text(run.started_at),
@@ -162,19 +161,19 @@ def _row(run: Run, identity: Identity, found: Mapping[str, Quantity]) -> dict[st
         "kind": run.kind,
         "source": run.source,
         "verdict": run.status,
-        "name": _text(run.plan.get("name")),
-        "model": _text(identity.parts["stack"].get("model")),
+        "name": subject.name,
+        "model": subject.model,
         "target": _target(run.plan),
-        "engine": _text(identity.parts["stack"].get("engine")),
-        "engine_version": identity.axes["engine_version"],
-        "commit": identity.axes["commit"],
-        "hardware": _hardware(identity.parts["hardware"]),
+        "engine": subject.engine,
+        "engine_version": subject.engine_version,
+        "commit": subject.commit,
+        "hardware": _hardware(run),
         "requests": sum(outcomes.values()) if outcomes else None,
-        "workload_id": identity.workload,
-        "stack_id": identity.stack,
-        "hardware_id": identity.hardware,
-        "imported_from": _text(_section(run.environment, "imported").get("sha256")),
-        "headline": {key: each.value for key, each in found.items() if _is_headline(each)},
+        "workload_id": identified.workload,
+        "stack_id": identified.stack,
+        "hardware_id": identified.hardware,
+        "imported_from": imported.sha256 if imported else None,
+        "headline": {key: quantity.value for key, quantity in values.items() if _is_headline(quantity)},
     }
 
 
@@ -192,13 +191,13 @@ def _target(plan: Mapping[str, Any]) -> str | None:
     return _text(_section(plan, "server").get("type"))
 
 
-def _hardware(parts: Mapping[str, Any]) -> str | None:
-    """Accelerators, counted; else the machine, else the host."""
-    gpus = parts.get("gpus")
-    if isinstance(gpus, list):
-        return ", ".join(f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus))
-    said = gpus or parts.get("said") or parts.get("cpu") or ", ".join(map(str, parts.get("hosts", [])))
-    return _text(said) or None
+def _hardware(run: Run) -> str | None:
+    """Accelerators, counted; else what was told, else the machine where the target is on it, else its hosts."""
+    subject, machine = run.subject, run.environment.machine
+    if subject.accelerators:
+        return ", ".join(f"{count}x {name}" for name, count in sorted(subject.accelerator_counts.items()))
+    hosts = subject.hosts_elsewhere
+    return subject.hardware or (machine.cpu if machine and not hosts else None) or ", ".join(hosts) or None
 
 
 def _text(value: object) -> str | None:

@@ -4,24 +4,27 @@ what came of it. Its runs are runs like any other. Any prefix of the lines is va
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
+from msgspec import structs
 
 from inferometer.errors import UNREACHABLE, StoreError
 from inferometer.judge.ending import exit_code
-from inferometer.measure.values import Quantity, quantities
-from inferometer.record.files import replacing, told
+from inferometer.measure.values import Quantity, common_basis, quantities
+from inferometer.record.encoding import result_from
+from inferometer.record.files import replacing, translated_errors
 from inferometer.record.run import Run
 from inferometer.record.schema import schema_of
+from inferometer.record.summary import Basis
 from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
 from inferometer.store.folder import read_json, run_id
-from inferometer.store.shapes import checked
+from inferometer.store.shapes import ExperimentCase, ExperimentFile, Settings, decoded
 from inferometer.store.store import Store
 
 Kind = Literal["sweep", "search", "ab"]
@@ -31,22 +34,21 @@ ABOUT, CASES, RESULT, LOCK = "experiment.json", "cases.jsonl", "result.json", ".
 
 @dataclass(frozen=True)
 class KeptExperiment:
-    """What is known of an experiment. A case is a mapping with at least `name`, `parameters` and `run` (an id, or None
-    where it failed before there was one)."""
+    """What is known of an experiment. A case that failed before there was a run has none."""
 
     id: str
     kind: Kind
     name: str | None
     started_at: str
-    definition: dict[str, Any]
-    cases: list[dict[str, Any]] = field(default_factory=list)
-    result: dict[str, Any] | None = None  # None: it is not over
+    definition: Settings
+    cases: list[ExperimentCase] = field(default_factory=list)
+    result: Settings | None = None  # None: it is not over
     folder: Path | None = None
 
     @property
-    def latest(self) -> list[dict[str, Any]]:
+    def latest(self) -> list[ExperimentCase]:
         """The cases, each as it was done last: one that was interrupted may have been done again."""
-        return list({case["name"]: case for case in self.cases}.values())
+        return list({case.name: case for case in self.cases}.values())
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class CaseRow:
 
     name: str
     label: str  # without the number of the repeat
-    parameters: dict[str, Any]
+    parameters: Settings
     repeat: int
     state: str  # of its run; "failed" where there is none
     run: str | None = None
@@ -77,10 +79,10 @@ class ExperimentFolder:
     def id(self) -> str:
         return self.path.name
 
-    def add(self, case: Mapping[str, Any]) -> None:
+    def add(self, case: ExperimentCase) -> None:
         """A case that is done, in one piece and on disk before the next begins."""
-        line = orjson.dumps(dict(case), option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
-        with told(self.path), (self.path / CASES).open("ab", buffering=0) as file:
+        line = orjson.dumps(structs.asdict(case), option=orjson.OPT_SERIALIZE_NUMPY) + b"\n"
+        with translated_errors(self.path), (self.path / CASES).open("ab", buffering=0) as file:
             whole = _whole(self.path / CASES)
             file.truncate(whole)  # half a line of a writer that was killed
             try:
@@ -92,7 +94,7 @@ class ExperimentFolder:
                 file.truncate(whole)
                 raise
 
-    def redefine(self, definition: Mapping[str, Any]) -> None:
+    def redefine(self, definition: Settings) -> None:
         """The file of the experiment was edited, and it goes on with the new one; the old one is kept beside it."""
         about = read_json(self.path / ABOUT, "experiment")
         earlier = [*about.get("earlier", []), about.get("definition")]
@@ -101,32 +103,34 @@ class ExperimentFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """For one process alone: two that resume it would do the same cases."""
-        with told(self.path), (self.path / LOCK).open("ab") as file:
+        with translated_errors(self.path), (self.path / LOCK).open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StoreError(f"experiment {self.id} is being done by another process", "wait for its end") from None
+                raise StoreError(
+                    f"experiment {self.id} is being run by another process", "wait until it ends"
+                ) from None
             yield
 
-    def finish(self, result: Mapping[str, Any]) -> None:
+    def finish(self, result: Settings) -> None:
         _write(self.path / RESULT, result)
 
     def load(self) -> KeptExperiment:
         return load_experiment(self.path)
 
 
-def new_experiment(store: Path, kind: Kind, name: str | None, definition: Mapping[str, Any]) -> ExperimentFolder:
+def new_experiment(store: Path, kind: Kind, name: str | None, definition: Settings) -> ExperimentFolder:
     """A folder of its own for an experiment that starts now."""
     started = datetime.now(UTC)
     path = store / "experiments" / run_id(started)
     about = {"kind": kind, "name": name, "started": started.isoformat(timespec="milliseconds")}
-    with told(path):
+    with translated_errors(path):
         path.mkdir(parents=True)
     _write(path / ABOUT, {**about, "definition": dict(definition)})
     return ExperimentFolder(path)
 
 
-def _write(file: Path, content: Mapping[str, Any]) -> None:
+def _write(file: Path, content: Settings) -> None:
     with replacing(file) as draft:
         whole = {"schema": schema_of("experiment"), **content}
         draft.write_bytes(orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY))
@@ -144,18 +148,18 @@ def read_experiment(path: Path) -> KeptExperiment | Damaged:
     """From its folder; this is the one place where that is read."""
     try:
         if not is_there(path / ABOUT):
-            raise StoreError(f"{path}: not the folder of an experiment", "inferometer sweep makes one")
-        about = read_json(path / ABOUT, "experiment")
-        result = read_json(path / RESULT, "experiment") if is_there(path / RESULT) else None
+            raise StoreError(f"{path}: not an experiment folder", "create one with inferometer sweep")
+        about = decoded(read_json(path / ABOUT, "experiment"), ExperimentFile, path / ABOUT)
+        result = result_from(read_json(path / RESULT, "experiment")) if is_there(path / RESULT) else None
         cases = list(_cases(path / CASES))
     except StoreError as error:
         return damaged_by(error, path)
     return KeptExperiment(
         id=path.resolve().name,
-        kind=about.get("kind", "sweep"),
-        name=about.get("name"),
-        started_at=about.get("started", ""),
-        definition=about.get("definition", {}),
+        kind=about.kind,
+        name=about.name,
+        started_at=about.started,
+        definition=about.definition,
         cases=cases,
         result=result,
         folder=path,
@@ -178,60 +182,64 @@ def find_experiment(store: Path, wanted: str) -> KeptExperiment:
     """By its id, the beginning of its id, its name (the newest of that name) or `latest`."""
     damaged: list[Damaged] = []
     known = experiments_of(store, damaged.append)
-    if named := [each for each in damaged if wanted and each.id.startswith(wanted)]:
+    if named := [experiment for experiment in damaged if wanted and experiment.id.startswith(wanted)]:
         raise named[0].error
-    found = [each for each in known if wanted in ("latest", each.id, each.name)]
-    if found:
-        return found[0]
-    found = [each for each in known if each.id.startswith(wanted) or each.id.endswith(f"-{wanted}")]
-    if len(found) > 1:
-        some = ", ".join(each.id for each in found[:3])
-        raise StoreError(f"{wanted!r} means {len(found)} experiments", f"give more of its id: {some}, ...")
-    if not found:
-        hint = f"the latest is {known[0].id}" if known else "inferometer sweep makes one"
+    matches = [experiment for experiment in known if wanted in ("latest", experiment.id, experiment.name)]
+    if matches:
+        return matches[0]
+    matches = [
+        experiment for experiment in known if experiment.id.startswith(wanted) or experiment.id.endswith(f"-{wanted}")
+    ]
+    if len(matches) > 1:
+        some = ", ".join(experiment.id for experiment in matches[:3])
+        raise StoreError(f"{wanted!r} means {len(matches)} experiments", f"give more of its id: {some}, ...")
+    if not matches:
+        hint = f"the latest is {known[0].id}" if known else "create one with inferometer sweep"
         raise StoreError(f"no experiment {wanted!r}", hint)
-    return found[0]
+    return matches[0]
 
 
 _OF_ONE_SIZE = re.compile(r"latency_bs\d+(_in\d+_out\d+)?")
 
 
-def case_row(case: Mapping[str, Any], run: Run | None) -> CaseRow:
+def case_row(case: ExperimentCase, run: Run | None, basis: Basis | None = None) -> CaseRow:
     """A line of an experiment with the numbers of its run."""
     limits = run.summary.limits if run else []
     return CaseRow(
-        name=case["name"],
-        label=case.get("label") or case["name"],
-        parameters=dict(case.get("parameters") or {}),
-        repeat=case.get("repeat", 1),
-        state=case.get("state") or (run.state if run else "failed"),
-        run=case.get("run"),
+        name=case.name,
+        label=case.label or case.name,
+        parameters=dict(case.parameters or {}),
+        repeat=case.repeat,
+        state=case.state or (run.state if run else "failed"),
+        run=case.run,
         verdict=run.status if run else None,
-        error=case.get("error"),
-        wall_s=case.get("wall_s"),
-        limits_missed=tuple(each.limit for each in limits if each.met is False),
+        error=case.error,
+        wall_s=case.wall_s,
+        limits_missed=tuple(limit.limit for limit in limits if limit.met is False),
         exit_code=exit_code(run) if run else UNREACHABLE,
-        values=case_values(run) if run else {},
+        values=case_values(run, basis) if run else {},
     )
 
 
-def case_values(run: Run) -> dict[str, Quantity]:
+def case_values(run: Run, basis: Basis | None = None) -> dict[str, Quantity]:
     """As `quantities` names them; the batch size of a latency run is a parameter, so that it is `latency.p50` in all
     cases and they make one column."""
-    found = quantities(run.summary)
-    if run.kind != "latency" or len({each.name for each in found.values()}) != 1:
-        return found
-    return {_OF_ONE_SIZE.sub("latency", key, count=1): each for key, each in found.items()}
+    values = quantities(run.summary, basis)
+    if run.kind != "latency" or len({quantity.name for quantity in values.values()}) != 1:
+        return values
+    return {_OF_ONE_SIZE.sub("latency", key, count=1): quantity for key, quantity in values.items()}
 
 
 def rows_of(kept: KeptExperiment, store: Store) -> list[CaseRow]:
     """Every case as it was done last. A run that was deleted since leaves its parameters."""
-    return [case_row(case, _run_of(case, store)) for case in kept.latest]
+    runs = [_run_of(case, store) for case in kept.latest]
+    basis = common_basis(run.summary for run in runs if run is not None)
+    return [case_row(case, run, basis) for case, run in zip(kept.latest, runs, strict=True)]
 
 
-def _run_of(case: Mapping[str, Any], store: Store) -> Run | None:
+def _run_of(case: ExperimentCase, store: Store) -> Run | None:
     try:
-        return store.load(case["run"]) if case.get("run") else None
+        return store.load(case.run) if case.run else None
     except StoreError:
         return None
 
@@ -241,7 +249,7 @@ def _whole(file: Path) -> int:
     return file.read_bytes().rfind(b"\n") + 1
 
 
-def _cases(file: Path) -> Iterator[dict[str, Any]]:
+def _cases(file: Path) -> Iterator[ExperimentCase]:
     """Whole lines; the last of a killed writer may be half of one."""
     lines = file_bytes(file).splitlines(keepends=True) if is_there(file) else []
     for number, line in enumerate(lines, 1):
@@ -253,4 +261,4 @@ def _cases(file: Path) -> Iterator[dict[str, Any]]:
             raise StoreError(f"{file}: line {number}: not JSON: {error}") from error
         if not isinstance(case, dict) or not isinstance(case.get("name"), str):
             raise StoreError(f"{file}: line {number}: not a case: it has no name")
-        yield checked(case, "case", f"{file}: line {number}")
+        yield decoded(case, ExperimentCase, f"{file}: line {number}")

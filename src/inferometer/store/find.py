@@ -25,36 +25,36 @@ from inferometer.store.tables import baselines, runs, tags
 _LATEST = re.compile(r"latest(?:~([0-9]+))?")
 
 
-class Found(NamedTuple):
+class Match(NamedTuple):
     id: str
     location: str
 
 
-def found(db: Connection, wanted: str, store: str, home: Path) -> Found:
+def find_run(db: Connection, wanted: str, store: str, home: Path) -> Match:
     if db.execute(select(runs.c.id).limit(1)).first() is None:
-        raise StoreError(f"{store}: no runs in it yet", "make one: inferometer run")
+        raise StoreError(f"{store}: no runs in it yet", "create one: inferometer run")
     if latest := _LATEST.fullmatch(wanted):
         return _nth(db, int(latest[1] or 0), home)
     fitting = _exact(db, wanted) or _by_id(db, wanted) or _of_baseline(db, wanted) or _of_tag(db, wanted)
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        ids = [each.id for each in fitting]
-        raise StoreError(f"{wanted!r} fits {len(ids)} runs: {_listed(ids)}", "write more of the id")
+        ids = [match.id for match in fitting]
+        raise StoreError(f"{wanted!r} fits {len(ids)} runs: {_listed(ids)}", "give more of the id")
     raise StoreError(f"no run {wanted!r}; the nearest is {_nearest(db, wanted)}", "inferometer list shows them all")
 
 
-def _exact(db: Connection, wanted: str) -> list[Found]:
-    return [Found(*row) for row in db.execute(_SOUGHT.where(runs.c.id == wanted))]
+def _exact(db: Connection, wanted: str) -> list[Match]:
+    return [Match(*row) for row in db.execute(_SOUGHT.where(runs.c.id == wanted))]
 
 
-def _by_id(db: Connection, wanted: str) -> list[Found]:
-    starts = [Found(*row) for row in db.execute(_SOUGHT.where(runs.c.id.startswith(wanted, autoescape=True)))]
+def _by_id(db: Connection, wanted: str) -> list[Match]:
+    starts = [Match(*row) for row in db.execute(_SOUGHT.where(runs.c.id.startswith(wanted, autoescape=True)))]
     ends = _SOUGHT.where(runs.c.id.endswith(f"-{wanted}", autoescape=True))
-    return starts or [Found(*row) for row in db.execute(ends)]
+    return starts or [Match(*row) for row in db.execute(ends)]
 
 
-def _of_baseline(db: Connection, wanted: str) -> list[Found]:
+def _of_baseline(db: Connection, wanted: str) -> list[Match]:
     run, _ = baseline_of(db, wanted) or (None, "")
     if run is None:
         return []
@@ -64,12 +64,12 @@ def _of_baseline(db: Connection, wanted: str) -> list[Found]:
     return kept
 
 
-def _of_tag(db: Connection, wanted: str) -> list[Found]:
+def _of_tag(db: Connection, wanted: str) -> list[Match]:
     """The newest run that has it."""
-    return [Found(*row) for row in db.execute(_SOUGHT.where(tagged(wanted)).limit(1))]
+    return [Match(*row) for row in db.execute(_SOUGHT.where(tagged(wanted)).limit(1))]
 
 
-def _nth(db: Connection, back: int, home: Path) -> Found:
+def _nth(db: Connection, back: int, home: Path) -> Match:
     """Of those that can be shown, if there are any: a run that failed before anything was sent has no numbers."""
     shown = or_(runs.c.state != "failed", runs.c.requests.is_not(None))
     kept = db.execute(_SOUGHT.where(shown).limit(back + 1)).all()
@@ -79,14 +79,14 @@ def _nth(db: Connection, back: int, home: Path) -> Found:
     if back >= len(candidates):
         total = len(db.execute(_SOUGHT.where(shown)).all()) + len(logged) or len(failed)
         raise StoreError(f"latest~{back}: there are only {total} runs")
-    return Found(*candidates[back])
+    return Match(*candidates[back])
 
 
 def _nearest(db: Connection, wanted: str) -> str:
     ids = list(db.execute(select(runs.c.id)).scalars())
-    words = [*db.execute(select(tags.c.tag).distinct()).scalars(), *db.execute(select(baselines.c.name)).scalars()]
+    labels = [*db.execute(select(tags.c.tag).distinct()).scalars(), *db.execute(select(baselines.c.name)).scalars()]
     names = ["-".join(id_.split("-")[2:]) for id_ in ids]
-    return str(difflib.get_close_matches(wanted, [*ids, *names, *words], n=1, cutoff=0.0)[0])
+    return str(difflib.get_close_matches(wanted, [*ids, *names, *labels], n=1, cutoff=0.0)[0])
 
 
 def _listed(ids: list[str]) -> str:
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
 
 
-def whole_folder(store: "Store", place: Found) -> Path:
+def whole_folder(store: "Store", place: Match) -> Path:
     """With all its files."""
     objects = store.objects_of(place.location)
     if objects is None:
@@ -112,7 +112,7 @@ def whole_folder(store: "Store", place: Found) -> Path:
     return folder
 
 
-def lazy_run(store: "Store", place: Found) -> Run:
+def lazy_run(store: "Store", place: Match) -> Run:
     """Its large files come when they are asked for."""
     objects = store.objects_of(place.location)
     if objects is None:
@@ -126,7 +126,7 @@ def lazy_run(store: "Store", place: Found) -> Run:
 
 
 def _reading(
-    objects: Objects, place: Found, folder: Path, files: Files, name: str, ask: Callable[[Run], Any]
+    objects: Objects, place: Match, folder: Path, files: Files, name: str, ask: Callable[[Run], Any]
 ) -> Callable[[], Any] | None:
     """None where the run has no such file."""
 
@@ -137,10 +137,10 @@ def _reading(
     return read if name in files else None
 
 
-def _local(store: "Store", place: Found) -> Path:
+def _local(store: "Store", place: Match) -> Path:
     folder, here = folder_at(place.location, place.id, store.home), platform.node()
     host = place.location.removeprefix("file://").partition("/")[0] if "://" in place.location else here
     if host != here and not folder.is_dir():
-        hint = "look at it there, or keep runs where all can read them: --records s3://... or a shared folder"
+        hint = "open it there, or store runs where all machines can read them: --records s3://... or a shared folder"
         raise StoreError(f"{place.id}: its folder is on {host}, at {folder}", hint)
     return folder

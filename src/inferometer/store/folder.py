@@ -20,8 +20,9 @@ import yaml
 
 from inferometer.errors import StoreError, TargetError
 from inferometer.record.columns import Records
-from inferometer.record.encoding import summary_document, verdict_document
-from inferometer.record.files import replacing, told
+from inferometer.record.encoding import environment_document, summary_document, verdict_document
+from inferometer.record.environment import Environment
+from inferometer.record.files import replacing, translated_errors
 from inferometer.record.gather import Gathered, logs_to_parquet, read_logs
 from inferometer.record.log import LogReader
 from inferometer.record.parquet import read_parquet, read_samples, write_parquet, write_samples
@@ -34,7 +35,17 @@ from inferometer.record.summary import Summary
 from inferometer.record.verdict import Verdict
 from inferometer.store.damage import Damaged, damaged_by, file_bytes, is_there
 from inferometer.store.manifest import MANIFEST, check_whole, manifest_bytes, manifest_of
-from inferometer.store.shapes import checked, decoded_summary, decoded_verdict
+from inferometer.store.shapes import (
+    RunFile,
+    Settings,
+    ShardsFile,
+    checked,
+    decoded,
+    decoded_environment,
+    decoded_summary,
+    decoded_verdict,
+)
+from inferometer.vocabulary import size_text
 
 # -- names -----------------------------------------------------------------------------------------------------------
 
@@ -107,8 +118,8 @@ class RunFolder:
         """As a plan that can be run again; the schema version is a comment, for a plan has no field for it."""
         self._write_file(PLAN, plan_bytes(plan))
 
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        self._write("environment", environment)
+    def write_environment(self, environment: Environment) -> None:
+        self._write("environment", environment_document(environment))
 
     def write_summary(self, summary: Summary) -> None:
         self._write("summary", summary_document(summary))
@@ -126,7 +137,7 @@ class RunFolder:
         """Turn the shards' logs into columns: read once and written from memory, or streamed where they are large.
         They are removed once everything in them is kept elsewhere."""
         logs = logs_of(self.path)
-        with told(self.path):
+        with translated_errors(self.path):
             small = sum(log.stat().st_size for log in logs) <= LARGEST_IN_MEMORY
         records, gathered = read_logs(logs) if small else (None, Gathered())
         if records is not None and records.held:
@@ -137,7 +148,7 @@ class RunFolder:
         if gathered.samples:
             write_samples(Samples.of(gathered.samples), self.path / SAMPLES)
         self._write("shards", _shards(gathered))
-        with told(self.path):
+        with translated_errors(self.path):
             for log in logs:
                 log.unlink()
         return records, gathered
@@ -160,7 +171,7 @@ class RunFolder:
         self._write_file(f"{kind}.json", json_bytes(kind, content))
 
     def _write_file(self, name: str, content: bytes) -> None:
-        with told(self.path):
+        with translated_errors(self.path):
             (self.path / MANIFEST).unlink(missing_ok=True)  # it will be another run: the manifest is written at its end
         with replacing(self.path / name) as draft:
             draft.write_bytes(content)
@@ -195,15 +206,19 @@ def check_writable(store: Path) -> None:
     try:
         disk = _tried(store)
     except StoreError as error:
-        raise StoreError(error.message, error.hint or "keep runs where a folder can be made: --store FOLDER") from error
+        raise StoreError(
+            error.message, error.hint or "use a store in which folders can be created: --store FOLDER"
+        ) from error
     free = disk.f_bavail * disk.f_frsize
     if free < LEAST_FREE:
-        hint = "free some space, or keep runs elsewhere: --store FOLDER"
-        raise StoreError(f"{store}: only {free / 2**20:.1f} MiB of disk left, a run needs 16 and more", hint)
+        hint = "free some disk space, or use another store: --store FOLDER"
+        raise StoreError(
+            f"{store}: only {size_text(free)} of disk space left, a run needs at least {size_text(LEAST_FREE)}", hint
+        )
 
 
 def _tried(store: Path) -> os.statvfs_result:
-    with told(store):
+    with translated_errors(store):
         runs = store / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=runs) as probe:
@@ -222,9 +237,9 @@ def new_run(
     return folder
 
 
-def load_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run:
+def load_run(path: str | Path, files_elsewhere: Collection[str] = ()) -> Run:
     """A run from its folder; a `DamagedError` says what is wrong with one that cannot be read."""
-    read = read_run(path, files_elsewhere)
+    read = read_run(Path(path), files_elsewhere)
     if isinstance(read, Damaged):
         raise read.error
     return read
@@ -235,7 +250,7 @@ def read_run(path: Path, files_elsewhere: Collection[str] = ()) -> Run | Damaged
     folder's name is the id, so that a copy is a run of its own. Files that are kept elsewhere too may be missing here.
     This is the one place where a run folder is read: whatever comes out of it has the shape that all others rely on."""
     if not _is_run(path):
-        raise StoreError(f"{path}: not the folder of a run", "inferometer list shows the runs there are")
+        raise StoreError(f"{path}: not a run folder", "inferometer list shows the stored runs")
     try:
         run = _read_run(path, files_elsewhere)
     except StoreError as error:
@@ -254,24 +269,24 @@ def _is_run(path: Path) -> bool:
 
 def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
     check_whole(path, files_elsewhere)
-    about = _read(path, "run")
+    about = decoded(_read(path, "run"), RunFile, path / "run.json")
     summary, verdict = _read_summary(path), _read_verdict(path)
-    if summary is not None and not about:
+    if summary is not None and not is_there(path / "run.json"):
         raise StoreError(f"{path}: run.json is missing, although there is a summary")
     if summary is not None and verdict is None:
-        if about.get("state", "partial") != "partial":
+        if about.state != "partial":
             raise StoreError(f"{path}: verdict.json is missing, although there is a summary")
         summary = None  # killed between the two: it is as if neither was written
     return Run(
         id=_id_of(path),
-        started_at=about.get("started", ""),
+        started_at=about.started,
         plan=_read_plan(path / PLAN),
-        environment=_read(path, "environment"),
+        environment=decoded_environment(_read(path, "environment"), path / "environment.json"),
         summary=summary or Summary(),
         verdict=verdict,
-        state=about.get("state", "partial"),
-        kind=about.get("kind", "serving"),
-        source=about.get("source"),
+        state=about.state,
+        kind=about.kind,
+        source=about.source,
         folder=path,
         **readers(path),
     )
@@ -288,14 +303,14 @@ def load_partial(path: Path) -> Records:
     """The records of a run that was killed, as far as its logs go."""
     logs = logs_of(path)
     if not logs:
-        raise StoreError(f"{path}: no logs in it, so nothing of it was kept")
+        raise StoreError(f"{path}: it has no logs, so nothing can be recovered")
     return read_logs(logs)[0]
 
 
 def made_folder(store: Path, started: datetime) -> Path:
     while True:
         path = store / "runs" / run_id(started)
-        with told(path), suppress(FileExistsError):  # drawn by somebody else in this second: draw again
+        with translated_errors(path), suppress(FileExistsError):  # drawn by somebody else in this second: draw again
             path.mkdir()
             return path
 
@@ -351,6 +366,17 @@ def _has_entries(log: Path) -> bool:
         return True  # broken, so something was written
 
 
+def gathered_of(run: Run) -> Gathered:
+    """The notes and samples of a stored run, as its shards left them."""
+    found, samples = _read(run.folder, "shards") if run.folder else {}, run.samples
+    shards = decoded(found, ShardsFile, (run.folder or Path()) / "shards.json")
+    gathered = Gathered(stored_clocks=shards.clocks)
+    gathered.notes.extend(shards.notes)
+    if samples is not None:
+        gathered.samples.extend(samples.sample(number) for number in range(len(samples)))
+    return gathered
+
+
 def _shards(gathered: Gathered) -> dict[str, Any]:
     shards = [
         {"shard": log.shard, "clock": msgspec.to_builtins(log.clock)} for log in gathered.headers if log.shard >= 0
@@ -358,13 +384,14 @@ def _shards(gathered: Gathered) -> dict[str, Any]:
     broken = [log.name for log in gathered.truncated]
     return {
         "shards": shards,
+        "clocks": msgspec.to_builtins(gathered.clocks),
         "truncated": broken,
         "skipped": {log.name: entries for log, entries in gathered.skipped.items()},
         "notes": [msgspec.to_builtins(note) for note in gathered.notes],
     }
 
 
-def _read(path: Path, kind: str) -> dict[str, Any]:
+def _read(path: Path, kind: str) -> Settings:
     file = path / f"{kind}.json"
     return read_json(file, kind) if is_there(file) else {}
 
@@ -379,8 +406,8 @@ def _read_verdict(path: Path) -> Verdict | None:
     return decoded_verdict(read_json(file, "verdict"), file) if is_there(file) else None
 
 
-def read_json(file: Path, kind: str) -> dict[str, Any]:
-    """A file of ours, without its schema."""
+def read_json(file: Path, kind: str) -> Settings:
+    """A file of ours as plain data, without its schema."""
     try:
         content = orjson.loads(file_bytes(file))
     except orjson.JSONDecodeError as error:
@@ -388,10 +415,10 @@ def read_json(file: Path, kind: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise StoreError(f"{file}: expected a JSON object, got {type(content).__name__}")
     check_schema(file, kind, content.pop("schema", None))
-    return checked(content, kind, file)
+    return checked(content, file)
 
 
-def _read_plan(file: Path) -> dict[str, Any]:
+def _read_plan(file: Path) -> Settings:
     if not is_there(file):
         return {}
     try:
@@ -404,4 +431,4 @@ def _read_plan(file: Path) -> dict[str, Any]:
         check_schema(file, "plan", first_line.removeprefix("# schema: "))
     if not isinstance(plan, dict):
         raise StoreError(f"{file}: expected settings, got {type(plan).__name__}")
-    return checked(plan, "plan", file)
+    return checked(plan, file)

@@ -24,7 +24,7 @@ from inferometer.store.entry import (
     number_of,
 )
 from inferometer.store.folder import load_run
-from inferometer.store.marks import Marks
+from inferometer.store.manifest import Marks
 from inferometer.store.objects import Objects, folders_in, remove_leftovers
 from inferometer.store.query import Clause, Name
 from inferometer.store.shapes import LARGEST_INT, SMALLEST_INT
@@ -46,13 +46,13 @@ def enter(db: Connection, listings: Iterable[Listing]) -> None:
     """Enter runs, or what is new about them. Their tags stay, those in their folders are added."""
     one_writer(db)
     for part in _parts(listings):
-        forget(db, [each.row["id"] for each in part])
-        rows = [_storable_row(each.row) for each in part]
+        forget(db, [listing.row["id"] for listing in part])
+        rows = [_storable_row(listing.row) for listing in part]
         made = db.execute(insert(runs).returning(runs.c.id, runs.c.number), rows)
         numbers: dict[str, int] = dict(made.all())
-        _enter_details(db, [(numbers[each.row["id"]], each) for each in part])
-        for each in part:
-            enter_marks(db, each.row["id"], each.marks)
+        _enter_details(db, [(numbers[listing.row["id"]], listing) for listing in part])
+        for listing in part:
+            enter_marks(db, listing.row["id"], listing.marks)
 
 
 def _storable_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -73,18 +73,18 @@ def _storable(value: Any) -> Any:
 
 
 def _enter_details(db: Connection, numbered: Sequence[tuple[int, Listing]]) -> None:
-    found = [
-        (number, _storable(key), each.value, *map(_storable, each.interval or (None, None)))
+    values = [
+        (number, _storable(key), quantity.value, *map(_storable, quantity.interval or (None, None)))
         for number, listing in numbered
-        for key, each in listing.quantities.items()
-        if _storable(each.value) is not None
+        for key, quantity in listing.quantities.items()
+        if _storable(quantity.value) is not None
     ]
     settings = [
         (number, _storable(path), _storable(setting), number_of(setting))
         for number, listing in numbered
         for path, setting in listing.parameters.items()
     ]
-    _insert_many(db, quantities, found)
+    _insert_many(db, quantities, values)
     _insert_many(db, parameters, settings)
 
 
@@ -164,8 +164,8 @@ def set_followed(db: Connection, place: str, changed_at: int | None) -> None:
 
 def known_runs(db: Connection, changing_only: bool = False) -> dict[str, tuple[str, str]]:
     """Of each run, or each that is not done or could not be read, its state and its location."""
-    asked = select(runs.c.id, runs.c.state, runs.c.location)
-    rows = db.execute(asked.where(runs.c.state.in_(CHANGING)) if changing_only else asked)
+    question = select(runs.c.id, runs.c.state, runs.c.location)
+    rows = db.execute(question.where(runs.c.state.in_(CHANGING)) if changing_only else question)
     return {id_: (state, location) for id_, state, location in rows}
 
 
@@ -182,14 +182,14 @@ def entries(
     db: Connection, home: Path, clauses: Sequence[Clause], order: Sequence[Any], limit: int | None
 ) -> list[tuple[int, Entry]]:
     """With their numbers in the index."""
-    asked = select(runs.c.number, runs.c.headline, *(runs.c[name] for name in _PLAIN))
-    rows = db.execute(asked.where(*clauses).order_by(*order).limit(limit)).all()
+    question = select(runs.c.number, runs.c.headline, *(runs.c[name] for name in _PLAIN))
+    rows = db.execute(question.where(*clauses).order_by(*order).limit(limit)).all()
     names = [row.id for row in rows]
     known_tags, cases = _tags(db, names), _cases(db, names)
     try:
         return [(row[0], _entry(row[1], row[2:], home, known_tags, cases)) for row in rows]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Broken(f"the index has a row that is not as it was written: {error}") from error
+        raise Broken(f"the index has a damaged row: {error}") from error
 
 
 def _entry(
@@ -199,18 +199,18 @@ def _entry(
     known_tags: dict[str, list[str]],
     cases: dict[str, tuple[str, str | None]],
 ) -> Entry:
-    said = dict(zip(_FIELDS, plain, strict=True))
-    id_ = said["id"]
+    fields = dict(zip(_FIELDS, plain, strict=True))
+    id_ = fields["id"]
     experiment, case = cases.get(id_, (None, None))
     values = orjson.loads(headline)
-    _check_types(said, values)
+    _check_types(fields, values)
     return Entry(
-        **said,
+        **fields,
         values=values,
         tags=tuple(sorted(known_tags.get(id_, ()))),
         experiment=experiment,
         case=case,
-        folder=folder_at(said["location"], id_, home),
+        folder=folder_at(fields["location"], id_, home),
     )
 
 
@@ -236,25 +236,25 @@ def folder_at(location: str, id_: str, home: Path) -> Path:
 
 def values_of(db: Connection, names: Sequence[Name], numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Quantities and settings that were asked for beside the headline, by the number of the run."""
-    found: dict[int, dict[str, Any]] = {number: {} for number in numbers}
+    values: dict[int, dict[str, Any]] = {number: {} for number in numbers}
     keys = [name.name for name in names if name.kind == "quantity"]
     paths = [name.name for name in names if name.kind == "parameter"]
     chosen = select(quantities.c.run, quantities.c.key, quantities.c.value).where(quantities.c.key.in_(keys))
     settings = select(parameters.c.run, parameters.c.path, parameters.c.text).where(parameters.c.path.in_(paths))
-    for asked, question, run in ((keys, chosen, quantities.c.run), (paths, settings, parameters.c.run)):
+    for wanted, question, run in ((keys, chosen, quantities.c.run), (paths, settings, parameters.c.run)):
         few = question.where(run.in_(numbers)) if len(numbers) <= AT_ONCE else question
-        for number, name, value in db.execute(few) if asked else ():
-            if number in found:
-                found[number][name] = value
-    return found
+        for number, name, value in db.execute(few) if wanted else ():
+            if number in values:
+                values[number][name] = value
+    return values
 
 
 def _tags(db: Connection, ids: Sequence[str]) -> dict[str, list[str]]:
     question = select(tags.c.run, tags.c.tag)
-    found: dict[str, list[str]] = {}
+    by_run: dict[str, list[str]] = {}
     for run, tag in db.execute(question.where(tags.c.run.in_(ids)) if len(ids) <= AT_ONCE else question):
-        found.setdefault(run, []).append(tag)
-    return found
+        by_run.setdefault(run, []).append(tag)
+    return by_run
 
 
 def _cases(db: Connection, ids: Sequence[str]) -> dict[str, tuple[str, str | None]]:
@@ -288,7 +288,7 @@ def reindexed(store: "Store") -> Reindexed:
     remove_leftovers(store.home)
     folders = folders_in(store.home)
     listings = [entry for path in folders.values() if (entry := listing_at(path, store.location_of(path)))]
-    waiting = [each.row["id"] for each in listings if store.objects and each.row["state"] not in CHANGING]
+    waiting = [listing.row["id"] for listing in listings if store.objects and listing.row["state"] not in CHANGING]
     remote, half = store.objects.runs() if store.objects else ([], [])
     there = [_remote_listing(store, store.objects, id_) for id_ in remote if id_ not in folders and store.objects]
 
@@ -301,9 +301,9 @@ def reindexed(store: "Store") -> Reindexed:
     for id_ in waiting:
         store.add(load_run(folders[id_]))
     damaged = {
-        each.row["id"]: (each.row["damage"], each.row["remedy"])
-        for each in [*listings, *there]
-        if each.row["state"] == DAMAGED
+        listing.row["id"]: (listing.row["damage"], listing.row["remedy"])
+        for listing in [*listings, *there]
+        if listing.row["state"] == DAMAGED
     }
     return Reindexed(len(listings) + len(there), len(waiting), damaged, [id_ for id_ in half if id_ not in folders])
 

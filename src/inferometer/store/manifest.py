@@ -1,40 +1,116 @@
-"""The manifest of a finished run: each of its files with size and checksum, written last. What was copied half way or
-changed since is told by it; a run without one was killed, or is older than manifests."""
+"""What is written about a run in its folder: `marks.json`, the tags, baselines and experiment that people give it,
+which may change; and the manifest, every other file with size and checksum, written last. A run without one was
+killed."""
 
 import hashlib
+import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import msgspec
 import orjson
+from msgspec import structs
 
-from inferometer.errors import StoreError
-from inferometer.record.files import replacing, told
+from inferometer.errors import PlanError, StoreError
+from inferometer.record.files import replacing, translated_errors
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.store.damage import file_bytes, is_there
-from inferometer.store.marks import MARKS
-from inferometer.store.shapes import checked
+from inferometer.store.shapes import FileFacts, ManifestFile, MarksFile, decoded
+
+MARKS = "marks.json"
+
+
+_LABEL = re.compile(r"[A-Za-z0-9][\w.:/+@-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Marks:
+    tags: frozenset[str] = frozenset()
+    baselines: dict[str, str] = field(default_factory=dict)  # name to the instant at which it was set: the last counts
+    experiment: str | None = None
+    case: str | None = None
+
+    def tagged(self, *more: str) -> Self:
+        return replace(self, tags=self.tags | set(more))
+
+    def untagged(self, *less: str) -> Self:
+        return replace(self, tags=self.tags - set(less))
+
+    def as_baseline(self, name: str, set_at: str) -> Self:
+        return replace(self, baselines={**self.baselines, name: set_at})
+
+    def not_baseline(self, name: str) -> Self:
+        return replace(self, baselines={other: at for other, at in self.baselines.items() if other != name})
+
+    def as_case(self, experiment: str, case: str | None) -> Self:
+        return replace(self, experiment=experiment, case=case)
+
+
+def checked_label(text: str, what: str) -> str:
+    """A tag or a baseline's name as it can be written in commands and lists."""
+    if _LABEL.fullmatch(text):
+        return text
+    hint = "use letters, digits and . _ - : / + @, at most 100 characters, a letter or digit first"
+    raise PlanError(f"{what} {text!r} is not a valid name", hint)
+
+
+def read_marks(folder: Path) -> Marks:
+    file = folder / MARKS
+    if not is_there(file):
+        return Marks()
+    try:
+        return marks_of(orjson.loads(file_bytes(file)), file)
+    except orjson.JSONDecodeError as error:
+        raise StoreError(f"{file}: not JSON: {error}") from error
+
+
+def marks_of(content: Any, where: object) -> Marks:
+    if not isinstance(content, dict):
+        raise StoreError(f"{where}: expected a JSON object, got {type(content).__name__}")
+    check_schema(where, "marks", content.get("schema"))
+    marks = decoded(content, MarksFile, where)
+    return Marks(
+        tags=frozenset(marks.tags or ()),
+        baselines=dict(marks.baselines or {}),
+        experiment=marks.experiment,
+        case=marks.case,
+    )
+
+
+def marks_bytes(marks: Marks) -> bytes:
+    fields = {"tags": sorted(marks.tags), "baselines": marks.baselines}
+    case = {} if marks.experiment is None else {"experiment": marks.experiment, "case": marks.case}
+    return orjson.dumps({"schema": schema_of("marks"), **fields, **case}, option=orjson.OPT_INDENT_2)
+
+
+def write_marks(folder: Path, marks: Marks) -> None:
+    with replacing(folder / MARKS) as draft:
+        draft.write_bytes(marks_bytes(marks))
+
 
 MANIFEST = "manifest.json"
-LEFT_OUT = "left_out"
 
-Files = dict[str, dict[str, Any]]  # name to {"bytes", "sha256"}
+
+Files = dict[str, FileFacts]
 
 
 def manifest_of(folder: Path) -> Files:
     """Of all files that are there; marks may change and are no part of it."""
-    with told(folder):
+    with translated_errors(folder):
         names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
         return {name: _facts(folder / name) for name in names if name not in (MANIFEST, MARKS)}
 
 
-def facts_of(content: bytes) -> dict[str, Any]:
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def facts_of(content: bytes) -> FileFacts:
+    return FileFacts(len(content), hashlib.sha256(content).hexdigest())
 
 
-def manifest_bytes(files: Mapping[str, Any]) -> bytes:
-    return orjson.dumps({"schema": schema_of("manifest"), "files": files}, option=orjson.OPT_INDENT_2)
+def manifest_bytes(files: Mapping[str, FileFacts]) -> bytes:
+    content = {"schema": schema_of("manifest"), "files": msgspec.to_builtins(files)}
+    return orjson.dumps(content, option=orjson.OPT_INDENT_2)
 
 
 def write_manifest(folder: Path) -> None:
@@ -49,7 +125,7 @@ def read_manifest(folder: Path) -> Files | None:
 
 def files_in(content: bytes, where: object) -> Files:
     """Without those that were left out on purpose."""
-    return {name: facts for name, facts in _all_in(content, where).items() if not facts.get(LEFT_OUT)}
+    return {name: facts for name, facts in _all_in(content, where).items() if not facts.left_out}
 
 
 def _all_in(content: bytes, where: object) -> Files:
@@ -60,10 +136,10 @@ def _all_in(content: bytes, where: object) -> Files:
     if not isinstance(listed, dict):
         raise StoreError(f"{where}: expected a JSON object, got {type(listed).__name__}")
     check_schema(where, "manifest", listed.get("schema"))
-    files = checked(listed, "manifest", where)["files"]
+    files = decoded(listed, ManifestFile, where).files
     if strange := [name for name in files if "/" in name or "\0" in name or name in ("", ".", "..")]:
         raise StoreError(f"{where}: {strange[0]!r} is not the name of a file")
-    return dict(files)
+    return files
 
 
 def measured(folder: Path) -> str | None:
@@ -72,7 +148,7 @@ def measured(folder: Path) -> str | None:
     if not is_there(file):
         return None
     files = _all_in(file_bytes(file), file)
-    return " ".join(f"{name} {facts['sha256']}" for name, facts in sorted(files.items()))
+    return " ".join(f"{name} {facts.sha256}" for name, facts in sorted(files.items()))
 
 
 def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
@@ -86,12 +162,14 @@ def leave_out(folder: Path, is_heavy: Callable[[str], bool]) -> int:
     if not heavy:
         return 0
     with replacing(file) as draft:
-        marked = {name: facts | ({LEFT_OUT: True} if name in heavy else {}) for name, facts in files.items()}
+        marked = {
+            name: structs.replace(facts, left_out=True) if name in heavy else facts for name, facts in files.items()
+        }
         draft.write_bytes(manifest_bytes(marked))
-    with told(folder):
+    with translated_errors(folder):
         for name in heavy:
             (folder / name).unlink()
-    return sum(int(files[name]["bytes"]) for name in heavy)
+    return sum(files[name].bytes for name in heavy)
 
 
 def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:
@@ -100,11 +178,11 @@ def check_whole(folder: Path, files_elsewhere: Collection[str] = ()) -> None:
         if name in files_elsewhere:
             continue
         size = _size(folder / name)
-        if size is None or size < facts["bytes"]:
+        if size is None or size < facts.bytes:
             there = "missing" if size is None else f"{size} bytes long"
             raise StoreError(
-                f"{folder}: not whole: {name} is {there}, it had {facts['bytes']} bytes",
-                "copy the folder once more from where it came from",
+                f"{folder}: incomplete: {name} is {there}, it had {facts.bytes} bytes",
+                "copy the folder again from its source",
             )
 
 
@@ -118,15 +196,15 @@ def faults(folder: Path) -> Iterator[str]:
         size = _size(file)
         if size is None:
             yield f"{name} is missing"
-        elif size != facts["bytes"]:
-            yield f"{name} has {size} bytes, it had {facts['bytes']}"
-        elif sha256(file) != facts["sha256"]:
-            yield f"{name} was changed: its checksum is another one"
+        elif size != facts.bytes:
+            yield f"{name} has {size} bytes, it had {facts.bytes}"
+        elif sha256(file) != facts.sha256:
+            yield f"{name} was changed: its checksum differs"
 
 
 def _size(file: Path) -> int | None:
     """None where there is no such file, nor one that a link leads to."""
-    with told(file):
+    with translated_errors(file):
         try:
             about = file.stat()
         except FileNotFoundError:
@@ -137,9 +215,9 @@ def _size(file: Path) -> int | None:
 
 
 def sha256(file: Path) -> str:
-    with told(file), file.open("rb") as content:
+    with translated_errors(file), file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _facts(file: Path) -> dict[str, Any]:
-    return {"bytes": file.stat().st_size, "sha256": sha256(file)}
+def _facts(file: Path) -> FileFacts:
+    return FileFacts(file.stat().st_size, sha256(file))

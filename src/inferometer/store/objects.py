@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import MissingExtra, StoreError
-from inferometer.record.files import told
+from inferometer.record.files import translated_errors
 from inferometer.store.folder import is_run_id
-from inferometer.store.manifest import MANIFEST, Files, files_in, manifest_of, sha256, write_manifest
-from inferometer.store.marks import MARKS
+from inferometer.store.manifest import MANIFEST, MARKS, Files, files_in, manifest_of, sha256, write_manifest
 
 EXTRAS = {"s3": "s3", "gs": "gs", "gcs": "gs"}  # how addresses begin, to the extra that reads them
 LEFT_OVER_S = 86400.0
@@ -35,7 +34,7 @@ class Objects:
 
     def check_writable(self) -> None:
         """To be known before a run starts: a tiny object is written."""
-        with self._telling(self.url):
+        with self._translated_errors(self.url):
             self._fs.pipe_file(f"{self.url}/inferometer.txt", b"Inferometer keeps runs here, under runs/.\n")
 
     def upload(self, folder: Path) -> str:
@@ -43,7 +42,7 @@ class Objects:
         place = self.at(folder.name)
         if not (folder / MANIFEST).exists():
             write_manifest(folder)
-        with self._telling(place):
+        with self._translated_errors(place):
             for name in manifest_of(folder):
                 self._fs.put_file(str(folder / name), f"{place}/{name}")
             if (folder / MARKS).exists():
@@ -54,7 +53,7 @@ class Objects:
     def fetch(self, location: str, folder: Path, *, whole: bool) -> Files:
         """Bring a run into the cache: its small files, or all of them. What is there and fits is not fetched again."""
         files = self.manifest(location)
-        with told(folder):
+        with translated_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         for name in files:
             if whole or not name.endswith(LARGE):
@@ -64,50 +63,50 @@ class Objects:
 
     def fetch_file(self, location: str, folder: Path, name: str, files: Files) -> Path:
         file, facts = folder / name, files[name]
-        if file.exists() and file.stat().st_size == facts["bytes"]:
+        if file.exists() and file.stat().st_size == facts.bytes:
             return file
         draft = folder / f".{name}.{os.getpid()}.tmp"
-        with self._telling(f"{location}/{name}"):
+        with self._translated_errors(f"{location}/{name}"):
             self._fs.get_file(f"{location}/{name}", str(draft))
-        if sha256(draft) != facts["sha256"]:
+        if sha256(draft) != facts.sha256:
             size = draft.stat().st_size
             draft.unlink()
-            hint = "it was changed or cut after its upload: upload it again from where the run was made"
-            raise StoreError(f"{location}/{name}: not what its manifest says, it has {size} bytes", hint)
+            hint = "it was changed or truncated after its upload: upload it again from the machine that made the run"
+            raise StoreError(f"{location}/{name}: does not match its manifest, it has {size} bytes", hint)
         draft.replace(file)  # no fsync: what is cached can be fetched again
         return file
 
     def manifest(self, location: str) -> Files:
         """Raises where it is missing: the upload did not come to its end."""
-        with self._telling(location):
+        with self._translated_errors(location):
             try:
                 content = self._fs.cat_file(f"{location}/{MANIFEST}")
             except FileNotFoundError:
                 raise StoreError(
-                    f"{location}: {'half uploaded: it has no manifest' if self._is_there(location) else 'no such run'}",
-                    "upload it again from where it was made: inferometer store reindex",
+                    f"{location}: {'incomplete upload: no manifest' if self._is_there(location) else 'no such run'}",
+                    "upload it again from the machine that made it: inferometer store reindex",
                 ) from None
         return files_in(content, f"{location}/{MANIFEST}")
 
     def runs(self) -> tuple[list[str], list[str]]:
         """The ids of the runs that are there, and of those that are half uploaded."""
-        with self._telling(self.url):
+        with self._translated_errors(self.url):
             self._fs.invalidate_cache()
             try:
-                found = self._fs.find(f"{self.url}/runs")
+                paths = self._fs.find(f"{self.url}/runs")
             except FileNotFoundError:
-                found = []
-        ids = {path.rsplit("/", 2)[1] for path in found}
-        whole = {path.rsplit("/", 2)[1] for path in found if path.endswith(f"/{MANIFEST}")}
+                paths = []
+        ids = {path.rsplit("/", 2)[1] for path in paths}
+        whole = {path.rsplit("/", 2)[1] for path in paths if path.endswith(f"/{MANIFEST}")}
         return sorted(whole), sorted(ids - whole)
 
     def write_marks(self, location: str, content: bytes) -> None:
-        with self._telling(location):
+        with self._translated_errors(location):
             self._fs.pipe_file(f"{location}/{MARKS}", content)
 
     def delete(self, location: str) -> None:
         """The manifest first: what is deleted half way is no run any more."""
-        with self._telling(location):
+        with self._translated_errors(location):
             self._fs.invalidate_cache()
             names = sorted(self._fs.find(location), key=lambda path: not path.endswith(f"/{MANIFEST}"))
             for name in names:
@@ -118,14 +117,14 @@ class Objects:
         return bool(self._fs.find(location))
 
     def _fetch_marks(self, location: str, folder: Path) -> None:
-        with self._telling(location):
+        with self._translated_errors(location):
             try:
                 (folder / MARKS).write_bytes(self._fs.cat_file(f"{location}/{MARKS}"))
             except FileNotFoundError:
                 (folder / MARKS).unlink(missing_ok=True)
 
     @contextmanager
-    def _telling(self, where: str) -> Iterator[None]:
+    def _translated_errors(self, where: str) -> Iterator[None]:
         try:
             yield
         except StoreError:
@@ -161,13 +160,13 @@ def _sentence(error: Exception) -> str:
 
 
 def _hint(error: Exception) -> str | None:
-    said = f"{type(error).__name__} {error}".lower()
-    if isinstance(error, FileNotFoundError) or "nosuchbucket" in said or "bucket does not exist" in said:
-        return "make the bucket first, and check its name"
+    message = f"{type(error).__name__} {error}".lower()
+    if isinstance(error, FileNotFoundError) or "nosuchbucket" in message or "bucket does not exist" in message:
+        return "create the bucket first, and check its name"
     denied = ("credential", "forbidden", "access key", "denied", "signature", "unauthor", "anonymous", "403", "401")
-    if isinstance(error, PermissionError) or any(word in said for word in denied):
+    if isinstance(error, PermissionError) or any(cause in message for cause in denied):
         return "check the credentials and rights: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-    if "connect" in said or "resolve" in said or "timeout" in said:
+    if "connect" in message or "resolve" in message or "timeout" in message:
         return "can the object store be reached from here? AWS_ENDPOINT_URL names one of your own"
     return None
 
@@ -175,7 +174,7 @@ def _hint(error: Exception) -> str | None:
 def remove_folder(folder: Path) -> None:
     """Out of sight first, so that a deletion that ends half way leaves no half run."""
     aside = folder.with_name(f".gone-{folder.name}")
-    with told(folder):
+    with translated_errors(folder):
         if folder.exists():
             folder.replace(aside)
         shutil.rmtree(aside, ignore_errors=True)
@@ -205,8 +204,8 @@ def folders_in(place: Path, name: str = "runs") -> dict[str, Path]:
     runs = place / name
     if not runs.is_dir():
         return {}
-    with told(runs), os.scandir(runs) as found:
-        paths = [Path(entry.path) for entry in found if not entry.name.startswith(".")]
+    with translated_errors(runs), os.scandir(runs) as entries:
+        paths = [Path(entry.path) for entry in entries if not entry.name.startswith(".")]
     return {path.name: path for path in paths if is_folder_of_run(path)}
 
 

@@ -1,10 +1,12 @@
-"""Conditions as `list --where` has them, and questions to the index in SQL: which runs match, in which order."""
+"""Conditions as `list --where` has them, and queries of the index in SQL: which runs match, in which order. Regular
+expressions are matched by RE2, in time linear in the text; the command line falls back to Python's own engine."""
 
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, exists, func, not_, or_, select
@@ -16,11 +18,51 @@ from inferometer.store.entry import number_of, utc_text
 from inferometer.store.tables import baselines, experiments, parameters, quantities, runs, tags
 from inferometer.vocabulary import MEASURES
 
+Matches = Callable[[str], bool]
+
+
+def linear(pattern: str) -> Matches | None:
+    """A function that says whether a text has the pattern in it, in linear time; None where RE2 is not installed or
+    does not know the pattern (look-around, references to a group)."""
+    try:
+        import re2
+    except ImportError:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error:
+        return None
+    return lambda text: compiled.search(text) is not None
+
+
+@lru_cache(256)
+def matcher(pattern: str) -> Matches:
+    """In linear time where that is possible."""
+    own = linear(pattern)
+    if own is not None:
+        return own
+    compiled = re.compile(pattern)
+    return lambda text: compiled.search(text) is not None
+
+
+def regexp(pattern: str, text: object) -> bool:
+    """SQLite's operator REGEXP."""
+    return text is not None and matcher(pattern)(str(text))
+
+
 # -- where -----------------------------------------------------------------------------------------------------------
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "=~", "!~"]
+
+
 _CONDITION = re.compile(r"\s*(.+?)\s*(=~|!~|!=|==|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+
+
 _PER_SECOND = re.compile(r"\s*/\s*s$")
+
+
 EXAMPLES = "write NAME OPERATOR VALUE, such as model=~llama, 'ttft.p99 < 500ms' or plan.load.rate=10"
 
 
@@ -47,14 +89,14 @@ class Condition:
 def condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text)
     if match is None:
-        raise PlanError(f"--where: {text!r} is no condition", EXAMPLES)
+        raise PlanError(f"--where: {text!r} is not a condition", EXAMPLES)
     name, operator, value = match.groups()
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         value = value[1:-1]
-    found = Condition(name, "=" if operator == "==" else operator, value)  # type: ignore[arg-type]
+    parsed = Condition(name, "=" if operator == "==" else operator, value)  # type: ignore[arg-type]
     if operator in ("=~", "!~"):
-        _check_pattern(found)
-    return found
+        _check_pattern(parsed)
+    return parsed
 
 
 def instant(text: str) -> str:
@@ -65,19 +107,24 @@ def instant(text: str) -> str:
         raise PlanError(f"--where: not a date: {text!r}", "write 2026-11-15 or 2026-11-15T03:12") from None
 
 
-def _check_pattern(found: Condition) -> None:
+def _check_pattern(condition: Condition) -> None:
     try:
-        re.compile(found.value)
+        re.compile(condition.value)
     except re.error as error:
-        raise PlanError(f"--where: {found}: not a regular expression: {error}") from None
+        raise PlanError(f"--where: {condition}: not a regular expression: {error}") from None
 
 
 # -- versions --------------------------------------------------------------------------------------------------------
 
 Version = tuple[tuple[int, ...], int, int]  # the release without trailing zeros, its stage, the number of that
 
+
 _STAGES = {"dev": 0, "a": 1, "alpha": 1, "b": 2, "beta": 2, "rc": 3, "": 4, "post": 5}
+
+
 _STAGE = "|".join(sorted(filter(None, _STAGES), reverse=True))
+
+
 _VERSION = re.compile(rf"v?(\d+(?:\.\d+)*)(?:[._-]?({_STAGE})[._-]?(\d*))?(?:\.dev\d+)?(?:\+.*)?", re.IGNORECASE)
 
 
@@ -97,6 +144,7 @@ def version_of(text: str) -> Version | None:
 
 Clause = ColumnElement[bool]
 
+
 COLUMNS = {
     name: runs.c[name]
     for name in (
@@ -104,18 +152,24 @@ COLUMNS = {
         *("engine_version", "commit", "hardware", "requests", "workload_id", "stack_id", "hardware_id"),
     )
 }
+
+
 MARKS = {
     "tag": (tags.c.run, tags.c.tag),
     "baseline": (baselines.c.run, baselines.c.name),
     "experiment": (experiments.c.run, experiments.c.experiment),
     "case": (experiments.c.run, experiments.c.case),
 }
+
+
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operators.lt,
     "<=": operators.le,
     ">": operators.gt,
     ">=": operators.ge,
 }
+
+
 _NEAR = 1e-9  # relative: a number that was written and read again is the same one
 
 
@@ -127,20 +181,20 @@ class Name:
     name: str  # "model", "tag", "ttft.p99", "load.rate"
 
 
-def meaning(db: Connection, said: str) -> Name:
+def meaning(db: Connection, text: str) -> Name:
     """Columns and marks first, then quantities, then settings of the plan; `plan.` says that it is one of those."""
-    word = said.strip()
-    if word.startswith("plan."):
-        return _parameter(db, word.removeprefix("plan.")) or _unknown(db, word)
-    if word in COLUMNS:
-        return Name("column", word)
-    if word in MARKS or word == "tags":
-        return Name("mark", word.removesuffix("s") if word == "tags" else word)
-    return _quantity(db, word) or _parameter(db, word) or _unknown(db, word)
+    name = text.strip()
+    if name.startswith("plan."):
+        return _parameter(db, name.removeprefix("plan.")) or _unknown(db, name)
+    if name in COLUMNS:
+        return Name("column", name)
+    if name in MARKS or name == "tags":
+        return Name("mark", name.removesuffix("s") if name == "tags" else name)
+    return _quantity(db, name) or _parameter(db, name) or _unknown(db, name)
 
 
-def _quantity(db: Connection, word: str) -> Name | None:
-    key = canonical(word)
+def _quantity(db: Connection, text: str) -> Name | None:
+    key = canonical(text)
     if db.execute(select(quantities.c.key).where(quantities.c.key == key).limit(1)).first():
         return Name("quantity", key)
     name, _, statistic = key.partition(".")
@@ -148,8 +202,8 @@ def _quantity(db: Connection, word: str) -> Name | None:
     if measure is None:
         return None
     if not measure.scalar and not statistic:
-        kept = [each for each in _keys(db) if each.startswith(f"{name}.")]
-        raise PlanError(f"{word} has many values: say which one", f"write {' or '.join(kept[-3:] or [name + '.p99'])}")
+        kept = [candidate for candidate in _keys(db) if candidate.startswith(f"{name}.")]
+        raise PlanError(f"{text} has several values: name one", f"write {' or '.join(kept[-3:] or [name + '.p99'])}")
     from inferometer.plan.limit import Limit
 
     try:
@@ -168,17 +222,17 @@ def _parameter(db: Connection, path: str) -> Name | None:
     return Name("parameter", path) if known else None
 
 
-def _unknown(db: Connection, word: str) -> Any:
+def _unknown(db: Connection, name: str) -> Any:
     from inferometer.plan.paths import known_paths
 
     paths = {*db.execute(select(parameters.c.path).distinct()).scalars(), *known_paths()}
     known = [*COLUMNS, *MARKS, *_keys(db), *MEASURES, *paths, *(f"plan.{path}" for path in paths)]
-    near = difflib.get_close_matches(word if word.startswith("plan.") else canonical(word), known, n=4, cutoff=0.6)
+    near = difflib.get_close_matches(name if name.startswith("plan.") else canonical(name), known, n=4, cutoff=0.6)
     hint = (
         f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join([*COLUMNS, *MARKS])}, measures such as"
     )
     raise PlanError(
-        f"no column, measure or setting {word!r}", hint if near else f"{hint} ttft.p99, settings such as plan.load.rate"
+        f"no column, measure or setting {name!r}", hint if near else f"{hint} ttft.p99, settings such as plan.load.rate"
     )
 
 
@@ -221,11 +275,19 @@ def _in_unit(key: str, condition: Condition) -> float:
 
     try:
         stat = None if MEASURES[name].scalar else "p50"
-        return Limit.model_validate({"measure": name, "stat": stat, "value": condition.value}).value
+        plain = _plain(condition.value)  # a filter, not a decision: a bare number is in the measure's unit
+        return Limit.model_validate({"measure": name, "stat": stat, "value": plain}).value
     except ValueError as error:
-        said: list[dict[str, Any]] = getattr(error, "errors", list)()
-        why = str(said[0].get("msg", "")).removeprefix("Value error, ") if said else str(error)
+        errors: list[dict[str, Any]] = getattr(error, "errors", list)()
+        why = str(errors[0].get("msg", "")).removeprefix("Value error, ") if errors else str(error)
         raise PlanError(f"--where: {condition}: {why}") from None
+
+
+def _plain(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _number(condition: Condition) -> float:
@@ -244,7 +306,9 @@ def _compared(column: Any, condition: Condition, value: float) -> Clause:
             return equal
         case "!=":
             return not_(equal)
-    raise PlanError(f"--where: {condition}: a number has no pattern", "compare it with = != < <= > >=")
+    raise PlanError(
+        f"--where: {condition}: a number cannot be matched with a pattern", "compare it with = != < <= > >="
+    )
 
 
 def _ordered(column: Any, operator: str, value: object) -> Clause:
@@ -254,12 +318,12 @@ def _ordered(column: Any, operator: str, value: object) -> Clause:
 
 def _text(column: Any, condition: Condition) -> Clause:
     """What is missing is different from any text."""
-    said: Clause = column == condition.value if condition.value else column.is_(None)
+    equal: Clause = column == condition.value if condition.value else column.is_(None)
     match condition.operator:
         case "=":
-            return said
+            return equal
         case "!=":
-            return or_(column.is_(None), not_(said)) if condition.value else not_(said)
+            return or_(column.is_(None), not_(equal)) if condition.value else not_(equal)
         case "=~":
             return _matches(column, condition.value)
         case "!~":
@@ -280,7 +344,7 @@ def _newer_or_older(db: Connection, condition: Condition) -> Clause:
         return bool(compare(version, wanted))
 
     known = db.execute(select(column).where(column.is_not(None)).distinct()).scalars()
-    return column.in_([each for each in known if fits(each)])
+    return column.in_([version for version in known if fits(version)])
 
 
 def _matches(column: Any, pattern: str) -> Clause:
@@ -294,7 +358,7 @@ def _when(condition: Condition) -> Clause:
     if condition.operator in _OPERATORS:
         return and_(started != "", _ordered(started, condition.operator, wanted))
     if condition.operator in ("=~", "!~"):
-        raise PlanError(f"--where: {condition}: a time has no pattern", "write started>2026-11-01")
+        raise PlanError(f"--where: {condition}: a time cannot be matched with a pattern", "write started>2026-11-01")
     day = datetime.fromisoformat(condition.value) + timedelta(days=1)
     within = and_(started >= wanted, started < utc_text(day.isoformat()))
     same = within if len(condition.value) == len("2026-11-15") else started == wanted
@@ -302,11 +366,11 @@ def _when(condition: Condition) -> Clause:
 
 
 def _marked(mark: str, condition: Condition) -> Clause:
-    run, word = MARKS[mark]
+    run, mark_column = MARKS[mark]
     positive = {"!=": "=", "!~": "=~"}.get(condition.operator)
     wanted = Condition(condition.name, positive or condition.operator, condition.value)  # type: ignore[arg-type]
-    found = runs.c.id.in_(select(run).where(_text(word, wanted)))
-    return not_(found) if positive else found
+    matches = runs.c.id.in_(select(run).where(_text(mark_column, wanted)))
+    return not_(matches) if positive else matches
 
 
 def _set(path: str, condition: Condition) -> Clause:
@@ -314,8 +378,8 @@ def _set(path: str, condition: Condition) -> Clause:
     positive = {"!=": "=", "!~": "=~"}.get(condition.operator)
     wanted = Condition(condition.name, positive or condition.operator, condition.value)  # type: ignore[arg-type]
     there = or_(parameters.c.path == path, parameters.c.path.startswith(f"{path}[", autoescape=True))
-    found = runs.c.number.in_(select(parameters.c.run).where(there, _setting(wanted)))
-    return not_(found) if positive else found
+    matches = runs.c.number.in_(select(parameters.c.run).where(there, _setting(wanted)))
+    return not_(matches) if positive else matches
 
 
 def _setting(condition: Condition) -> Clause:
@@ -332,8 +396,8 @@ def ordering(db: Connection, sort: str | None) -> list[Any]:
     newest = runs.c.id.desc()
     if sort is None:
         return [newest]
-    word, falls = sort.removeprefix("-"), sort.startswith("-")
-    columns = _sorted_by(meaning(db, word))
+    name, falls = sort.removeprefix("-"), sort.startswith("-")
+    columns = _sorted_by(meaning(db, name))
     return [*((column.desc() if falls else column.asc()).nulls_last() for column in columns), newest]
 
 
@@ -347,9 +411,9 @@ def _sorted_by(name: Name) -> list[Any]:
             return [wanted.scalar_subquery()]
         case "parameter":
             there = (parameters.c.run == runs.c.number, parameters.c.path == name.name)
-            return [select(parameters.c[each]).where(*there).scalar_subquery() for each in ("number", "text")]
-    run, word = MARKS[name.name]
-    return [select(word).where(run == runs.c.id).order_by(word).limit(1).scalar_subquery()]
+            return [select(parameters.c[field]).where(*there).scalar_subquery() for field in ("number", "text")]
+    run, mark_column = MARKS[name.name]
+    return [select(mark_column).where(run == runs.c.id).order_by(mark_column).limit(1).scalar_subquery()]
 
 
 def tagged(tag: str) -> Clause:
@@ -365,5 +429,5 @@ def of_identity(identity: str) -> Clause:
     return and_(*(column == part for column, part in zip(columns, parts, strict=True)))
 
 
-def names_of(db: Connection, said: Sequence[str]) -> Iterator[Name]:
-    return (meaning(db, each) for each in said)
+def names_of(db: Connection, texts: Sequence[str]) -> Iterator[Name]:
+    return (meaning(db, text) for text in texts)

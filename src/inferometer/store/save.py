@@ -13,8 +13,9 @@ import orjson
 
 from inferometer.errors import StoreError
 from inferometer.record.columns import Records
-from inferometer.record.encoding import summary_document, verdict_document
-from inferometer.record.files import sync, told
+from inferometer.record.encoding import environment_document, summary_document, verdict_document
+from inferometer.record.environment import Environment
+from inferometer.record.files import sync, translated_errors
 from inferometer.record.parquet import write_parquet, write_samples
 from inferometer.record.run import Kind, Run, State
 from inferometer.record.sample import Samples
@@ -30,9 +31,8 @@ from inferometer.store.folder import (
     plan_bytes,
     readers,
 )
-from inferometer.store.manifest import MANIFEST, facts_of, manifest_bytes, manifest_of
-from inferometer.store.marks import MARKS
-from inferometer.store.shapes import checked, decoded_summary, decoded_verdict, unusable
+from inferometer.store.manifest import MANIFEST, MARKS, facts_of, manifest_bytes, manifest_of
+from inferometer.store.shapes import checked, decoded_environment, decoded_summary, decoded_verdict, unusable
 from inferometer.store.store import Place, open_store
 
 DRAFT = ".draft-"
@@ -43,7 +43,7 @@ def keep(
     *,
     kind: Kind,
     plan: Mapping[str, Any],
-    environment: Mapping[str, Any],
+    environment: Environment,
     summary: Summary,
     verdict: Verdict,
     started: datetime | None = None,
@@ -59,7 +59,7 @@ def keep(
     started = started or datetime.now(UTC)
     about = about_run(started.isoformat(timespec="milliseconds"), state, kind, source)
     parts = {
-        "environment": environment,
+        "environment": environment_document(environment),
         "summary": summary_document(summary),
         "verdict": verdict_document(verdict),
         "run": about,
@@ -86,16 +86,18 @@ def _contents(plan: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -
     """The files of a run, if they can be read again as that: what cannot is refused before anything is written."""
     contents = {}
     try:
-        checked(dict(plan), "plan", "plan")
+        checked(dict(plan), "plan")
         for name, part in parts.items():
             if wrong := unusable(part):
                 raise StoreError(f"{name}: {wrong}")
             contents[name] = json_bytes(name, part)
-            content = checked(orjson.loads(contents[name]), name, name)
+            content = checked(orjson.loads(contents[name]), name)
             if name == "summary":
                 decoded_summary(content, name)
             elif name == "verdict":
                 decoded_verdict(content, name)
+            elif name == "environment":
+                decoded_environment(content, name)
     except StoreError as error:
         raise Unkeepable(error.message) from error
     return contents
@@ -104,7 +106,7 @@ def _contents(plan: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]]) -
 @contextmanager
 def _draft(home: Path) -> Iterator[Path]:
     """A folder that nobody sees, gone if it was not placed."""
-    with told(home):
+    with translated_errors(home):
         (home / "runs").mkdir(parents=True, exist_ok=True)
         path = Path(tempfile.mkdtemp(prefix=DRAFT, dir=home / "runs"))
     try:
@@ -119,7 +121,7 @@ def _write(draft: Path, contents: Mapping[str, bytes], *, to_disk: bool) -> None
     and the manifest tells whether it has to be."""
     facts = manifest_of(draft) | {name: facts_of(content) for name, content in contents.items() if name != MARKS}
     for name, content in {**contents, MANIFEST: manifest_bytes(facts)}.items():
-        with told(draft / name):
+        with translated_errors(draft / name):
             (draft / name).write_bytes(content)
             if to_disk:
                 sync(draft / name)
@@ -127,7 +129,7 @@ def _write(draft: Path, contents: Mapping[str, bytes], *, to_disk: bool) -> None
 
 def _placed(draft: Path, home: Path, started: datetime) -> Path:
     """Under an id of its own: the empty folder of that name is ours alone."""
-    with told(draft):
+    with translated_errors(draft):
         draft.chmod(0o755 & ~_umask())
         path = made_folder(home, started)
         draft.replace(path)
@@ -144,7 +146,7 @@ def _run(folder: Path, plan: Mapping[str, Any], contents: Mapping[str, bytes]) -
         id=folder.name,
         started_at=about["started"],
         plan=dict(plan),
-        environment=parts["environment"],
+        environment=decoded_environment(parts["environment"], folder),
         summary=decoded_summary(parts["summary"], folder),
         verdict=decoded_verdict(parts["verdict"], folder),
         state=about["state"],

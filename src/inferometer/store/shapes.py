@@ -8,16 +8,18 @@ think of infinities; text is valid Unicode; nothing is nested without end.
 import math
 from collections.abc import Callable, Mapping
 from datetime import date
-from typing import Annotated, Any, TypedDict, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 
 from inferometer.errors import StoreError
-from inferometer.record.encoding import summary_from, verdict_from
+from inferometer.record.encoding import environment_from, summary_from, verdict_from
+from inferometer.record.environment import Environment
+from inferometer.record.log import Note
 from inferometer.record.run import Kind, State
-from inferometer.record.summary import Summary
+from inferometer.record.summary import Clocks, Summary
 from inferometer.record.verdict import Verdict
 
 T = TypeVar("T")
@@ -32,105 +34,104 @@ BOUNDED = (  # parts of a summary whose numbers are compared, drawn and kept in 
     *("attainment", "limits", "errors"),
 )
 Text = str | None
+Settings = dict[str, Any]  # of a plan or an experiment, as its user wrote them; and documents before they are decoded
 
 
-class About(TypedDict, total=False):
-    started: str
-    state: State
-    kind: Kind
-    source: Text
+class RunFile(msgspec.Struct, frozen=True):
+    """`run.json`."""
+
+    started: str = ""
+    state: State = "partial"
+    kind: Kind = "serving"
+    source: Text = None
 
 
-class Imported(TypedDict, total=False):
-    format: Text
-    file: Text
-    sha256: Text
-    part: Text
-    started_by: Text
+class FileFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of a finished run, as the manifest knows it."""
 
-
-class Environment(TypedDict, total=False):
-    target: dict[str, Any] | None
-    machine: dict[str, Any] | None
-    git: dict[str, Any] | None
-    stack: dict[str, Any] | None
-    imported: Imported | None
-    gpus: list[Any] | None
-    command: Text
-
-
-class FileFacts(TypedDict):
     bytes: Annotated[int, Meta(ge=0)]
     sha256: str
+    left_out: bool = False  # deleted on purpose since
 
 
-class Manifest(TypedDict):
+class ManifestFile(msgspec.Struct, frozen=True):
+    """`manifest.json`."""
+
     files: dict[str, FileFacts]
 
 
-class MarksFile(TypedDict, total=False):
-    tags: list[str] | None
-    baselines: dict[str, str] | None
-    experiment: Text
-    case: Text
+class MarksFile(msgspec.Struct, frozen=True):
+    """`marks.json`."""
+
+    tags: list[str] | None = None
+    baselines: dict[str, str] | None = None
+    experiment: Text = None
+    case: Text = None
 
 
-class ExperimentFile(TypedDict, total=False):
-    kind: str
-    name: Text
-    started: str
-    definition: dict[str, Any]
-    earlier: list[Any]
+class ExperimentFile(msgspec.Struct, frozen=True):
+    """`experiment.json`. The definition is an experiment's file as its user wrote it."""
+
+    kind: Literal["sweep", "search", "ab"] = "sweep"
+    name: Text = None
+    started: str = ""
+    definition: Settings = {}
 
 
-class ExperimentCase(TypedDict, total=False):
+class ExperimentCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of `cases.jsonl`: a case that was done, with its run where there is one."""
+
     name: str
-    label: Text
-    parameters: dict[str, Any] | None
-    repeat: int
-    state: Text
-    run: Text
-    error: Text
-    wall_s: Number | None
+    label: Text = None
+    repeat: int = 1
+    parameters: Settings | None = None
+    key: Text = None
+    run: Text = None
+    state: Text = None
+    error: Text = None
+    wall_s: Number | None = None
 
 
-SHAPES: dict[str, Any] = {
-    "run": About,
-    "plan": dict[str, Any],
-    "environment": Environment,
-    "summary": dict[str, Any],  # what is in them `decoded` checks, by their types
-    "verdict": dict[str, Any],
-    "manifest": Manifest,
-    "marks": MarksFile,
-    "experiment": ExperimentFile,
-    "case": ExperimentCase,
-}
+class ShardsFile(msgspec.Struct, frozen=True):
+    """`shards.json`, as far as it is read again."""
+
+    notes: list[Note] = []
+    clocks: Clocks | None = None
 
 
-def checked(content: Any, kind: str, where: object) -> dict[str, Any]:
-    """The content as it is, if it can be used as that; else a `StoreError` that names the field."""
+def checked(content: Any, where: object) -> Settings:
+    """The content as it is, if files, index and pages can hold it; else a `StoreError` that names the field."""
     if wrong := unusable(content):
         raise StoreError(f"{where}: {wrong}")
+    if not isinstance(content, dict):
+        raise StoreError(f"{where}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def decoded(content: Any, kind: type[T], where: object) -> T:
+    """A file of ours as its type; else a `StoreError` that names the field."""
     try:
-        msgspec.convert(content, SHAPES[kind])
+        return msgspec.convert(checked(content, where), kind)
     except msgspec.ValidationError as error:
         raise StoreError(f"{where}: {_sentence(error)}") from None
-    result: dict[str, Any] = content
-    return result
 
 
-def decoded_summary(content: Mapping[str, Any], where: object) -> Summary:
+def decoded_summary(content: Settings, where: object) -> Summary:
     summary = _decoded(summary_from, content, where)
     if large := large_number({name: content.get(name) for name in BOUNDED}):
         raise StoreError(f"{where}: {large} is out of range, numbers go from -1e18 to 1e18")
     return summary
 
 
-def decoded_verdict(content: Mapping[str, Any], where: object) -> Verdict:
+def decoded_verdict(content: Settings, where: object) -> Verdict:
     return _decoded(verdict_from, content, where)
 
 
-def _decoded(decode: Callable[[Mapping[str, Any]], T], content: Mapping[str, Any], where: object) -> T:
+def decoded_environment(content: Settings, where: object) -> Environment:
+    return _decoded(environment_from, content, where)
+
+
+def _decoded(decode: Callable[[Settings], T], content: Settings, where: object) -> T:
     """What the content says; else a `StoreError` that names the field."""
     try:
         return decode(content)
@@ -145,13 +146,13 @@ def unusable(value: Any, path: str = "", depth: int = 0) -> str | None:
         return f"{path.split('.')[0]}: nested more than {DEEPEST} levels deep"
     if isinstance(value, Mapping):
         parts = ((unusable(name, path, depth + 1), name, part) for name, part in value.items())
-        found = (
+        problems = (
             wrong or unusable(part, f"{path}.{name}" if path else str(name), depth + 1) for wrong, name, part in parts
         )
-        return next(filter(None, found), None)
+        return next(filter(None, problems), None)
     if isinstance(value, list | tuple):
-        found = (unusable(part, f"{path}[{at}]", depth + 1) for at, part in enumerate(value))
-        return next(filter(None, found), None)
+        problems = (unusable(part, f"{path}[{at}]", depth + 1) for at, part in enumerate(value))
+        return next(filter(None, problems), None)
     wrong = _wrong_scalar(value)
     return f"{path}: {wrong}" if wrong and path else wrong
 

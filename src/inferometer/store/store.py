@@ -1,6 +1,8 @@
 """`Store`: runs kept and found again, opened by what a person writes for `--store` and `--records`. The run folder is
 the truth; the index answers questions, and follows the folders of this machine by itself."""
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import os
@@ -9,36 +11,43 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
-
-from sqlalchemy import Connection, delete, select
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferometer.errors import PlanError, StoreError
 from inferometer.judge.identity import Identity
 from inferometer.record.run import Kind, Run
-from inferometer.store import index
 from inferometer.store.damage import Damaged, DamagedError
-from inferometer.store.databases import (
-    Broken,
-    Database,
-    MemoryIndex,
-    PostgresIndex,
-    SqliteIndex,
-    Unwritable,
-    is_postgres,
-    ping,
-)
 from inferometer.store.entry import CHANGING, DAMAGED, Entry, Listing, damaged_listing, listing_at, listing_of
-from inferometer.store.find import Found, found, lazy_run, whole_folder
 from inferometer.store.folder import RunFolder, check_writable, data_folder, load_run, new_run
-from inferometer.store.index import Reindexed, reindexed
-from inferometer.store.marks import Marks, checked_word, marks_bytes, read_marks, write_marks
+from inferometer.store.manifest import Marks, checked_label, marks_bytes, read_marks, write_marks
 from inferometer.store.objects import Objects, changed_of, folders_in, is_folder_of_run, is_object_store, remove_folder
-from inferometer.store.query import Clause, Condition, Name, clause, condition, names_of, of_identity, ordering, tagged
-from inferometer.store.tables import baselines, runs, tags
 
 # -- store -----------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    import sqlalchemy as sql
+    from sqlalchemy import Connection
+
+    from inferometer.store import databases, index, query, tables
+    from inferometer.store import find as finding
+else:
+
+    class _OnUse:
+        """A module that is imported when something of it is used. SQLAlchemy takes as long as all else that a short run
+        imports, and a run asks the index nothing."""
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module(self._name), name)
+
+    sql = _OnUse("sqlalchemy")
+    databases, finding, index, query, tables = (
+        _OnUse(f"inferometer.store.{name}") for name in ("databases", "find", "index", "query", "tables")
+    )
 
 Answer = TypeVar("Answer")
 
@@ -47,13 +56,13 @@ class Store:
     def __init__(
         self,
         home: Path,
-        database: Database,
+        open_database: Callable[[], databases.Database],
         objects: Objects | None = None,
         folder: Path | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         self.home = home  # run folders of this machine are in home/runs, those fetched in home/cache
-        self.database = database
+        self._open_database = open_database  # when it is asked for: a run on this disk never does
         self.objects = objects
         self.warnings = list(warnings)
         self._batch: list[Listing] | None = None
@@ -61,7 +70,12 @@ class Store:
 
     def close(self) -> None:
         """Let go of the index; the next question opens it again."""
-        self.database.close()
+        if "database" in vars(self):
+            self.database.close()
+
+    @functools.cached_property
+    def database(self) -> databases.Database:
+        return self._open_database()
 
     def __str__(self) -> str:
         return str(self.home) if self._moves_with_us else self.database.shown
@@ -80,12 +94,17 @@ class Store:
 
     def _check_servers(self) -> None:
         if not self._moves_with_us:
-            ping(self.database)
+            databases.ping(self.database)
         if self.objects is not None:
             self.objects.check_writable()
 
     def add(self, run: Run) -> Run:
-        """Enter a finished run in the index, after its upload where there is one. Says where it is now."""
+        """Enter a finished run in the index, after its upload where there is one. Says where it is now.
+
+        A run whose folder is beside the index is entered by the next question, which looks there in any case: until
+        then nobody can miss it, and who only measures does not wait for a database."""
+        if self.objects is None and self._moves_with_us and self._batch is None:
+            return run
         folder = run.folder or self.home / "runs" / run.id
         location = self.location_of(folder)
         if self.objects is not None and run.state != "partial":
@@ -157,7 +176,7 @@ class Store:
         self,
         limit: int | None = None,
         *,
-        where: Sequence[str | Condition] = (),
+        where: Sequence[str | query.Condition] = (),
         sort: str | None = None,
         columns: Sequence[str] = (),
         numbers: Sequence[str] = (),
@@ -169,16 +188,16 @@ class Store:
         """The newest first, or as `sort` says (`-output_rate`). `columns` are quantities and settings, as a person
         writes them, that the entries should have beside the headline; `numbers` are keys of quantities, which a run
         has or has not."""
-        conditions = [condition(each) if isinstance(each, str) else each for each in where]
-        conditions += [Condition("kind", "=", kind)] if kind else []
-        conditions += [Condition("experiment", "=", experiment)] if experiment else []
-        more = [tagged(tag)] if tag else []
+        conditions = [query.condition(given) if isinstance(given, str) else given for given in where]
+        conditions += [query.Condition("kind", "=", kind)] if kind else []
+        conditions += [query.Condition("experiment", "=", experiment)] if experiment else []
+        more = [query.tagged(tag)] if tag else []
         if identity is not None:
-            more.append(of_identity(identity if isinstance(identity, str) else identity.key))
+            more.append(query.of_identity(identity if isinstance(identity, str) else identity.key))
 
         def question(db: Connection) -> list[Entry]:
-            clauses = [*(clause(db, each) for each in conditions), *more]
-            return self._entries(db, clauses, ordering(db, sort), limit, columns, numbers)
+            clauses = [*(query.clause(db, wanted) for wanted in conditions), *more]
+            return self._entries(db, clauses, query.ordering(db, sort), limit, columns, numbers)
 
         return self.answer(question)
 
@@ -190,23 +209,23 @@ class Store:
         """The run that is meant by an id, the start or the name of one, `latest`, `latest~2`, a baseline or a tag."""
 
         def question(db: Connection) -> Entry:
-            id_ = found(db, wanted, str(self), self.home).id
-            return self._entries(db, [runs.c.id == id_], [runs.c.id], None)[0]
+            id_ = finding.find_run(db, wanted, str(self), self.home).id
+            return self._entries(db, [tables.runs.c.id == id_], [tables.runs.c.id], None)[0]
 
         return self.answer(question)
 
     def find(self, wanted: str) -> Path:
         """The folder of a run, whole; a path means itself."""
-        place = self._found(wanted)
-        return place if isinstance(place, Path) else whole_folder(self, place)
+        place = self._find(wanted)
+        return place if isinstance(place, Path) else finding.whole_folder(self, place)
 
     def load(self, wanted: str) -> Run:
         """A run, its records and samples fetched when they are asked for."""
-        place = self._found(wanted)
+        place = self._find(wanted)
         if isinstance(place, Path):
             return load_run(place)
         try:
-            return lazy_run(self, place)
+            return finding.lazy_run(self, place)
         except DamagedError as error:
             self._note_damage(error.damaged, place.location)
             raise
@@ -216,23 +235,23 @@ class Store:
         with suppress(StoreError):
             self._enter([damaged_listing(damaged, location)])
 
-    def _found(self, wanted: str) -> Found | Path:
+    def _find(self, wanted: str) -> finding.Match | Path:
         path = Path(wanted).expanduser()
         if "/" in wanted or (path / "run.json").exists():
             return path
-        return self.answer(lambda db: found(db, wanted, str(self), self.home))
+        return self.answer(lambda db: finding.find_run(db, wanted, str(self), self.home))
 
     def _entries(
         self,
         db: Connection,
-        clauses: Sequence[Clause],
+        clauses: Sequence[query.Clause],
         order: Sequence[Any],
         limit: int | None,
         columns: Sequence[str] = (),
         numbers: Sequence[str] = (),
     ) -> list[Entry]:
-        names = [name for name in names_of(db, columns) if name.kind in ("quantity", "parameter")]
-        names += [Name("quantity", key) for key in numbers]
+        names = [name for name in query.names_of(db, columns) if name.kind in ("quantity", "parameter")]
+        names += [query.Name("quantity", key) for key in numbers]
         numbered = index.entries(db, self.home, clauses, order, limit)
         if not names:
             return [entry for _, entry in numbered]
@@ -242,12 +261,12 @@ class Store:
 
     # -- what people say of runs --------------------------------------------------------------------------------
 
-    def tag(self, wanted: str, words: Sequence[str]) -> Entry:
-        checked = [checked_word(word, "tag") for word in words]
+    def tag(self, wanted: str, labels: Sequence[str]) -> Entry:
+        checked = [checked_label(label, "tag") for label in labels]
         return self._mark(wanted, lambda marks: marks.tagged(*checked))
 
-    def untag(self, wanted: str, words: Sequence[str]) -> Entry:
-        return self._mark(wanted, lambda marks: marks.untagged(*words))
+    def untag(self, wanted: str, labels: Sequence[str]) -> Entry:
+        return self._mark(wanted, lambda marks: marks.untagged(*labels))
 
     def set_case(self, wanted: str, experiment: str, case: str | None = None) -> Entry:
         """The run is a case of an experiment."""
@@ -255,11 +274,11 @@ class Store:
 
     def set_baseline(self, name: str, wanted: str) -> Entry:
         """The run becomes the baseline of that name, instead of the one before."""
-        word, now = checked_word(name, "baseline"), datetime.now(UTC).isoformat()
-        before = self.baselines().get(word)
-        entry = self._mark(wanted, lambda marks: marks.as_baseline(word, now))
+        baseline, now = checked_label(name, "baseline"), datetime.now(UTC).isoformat()
+        before = self.baselines().get(baseline)
+        entry = self._mark(wanted, lambda marks: marks.as_baseline(baseline, now))
         if before not in (None, entry.id):
-            self._unmark(str(before), word)
+            self._unmark(str(before), baseline)
         return entry
 
     def remove_baseline(self, name: str) -> None:
@@ -267,7 +286,7 @@ class Store:
         if run is None:
             raise self._no_baseline(name)
         self._unmark(run, name)
-        self.change(lambda db: db.execute(delete(baselines).where(baselines.c.name == name)))
+        self.change(lambda db: db.execute(sql.delete(tables.baselines).where(tables.baselines.c.name == name)))
 
     def _unmark(self, run: str, baseline: str) -> None:
         with suppress(StoreError):  # the run may be gone, its name goes nevertheless
@@ -278,7 +297,7 @@ class Store:
         run, set_at = self.answer(lambda db: index.baseline_of(db, name)) or (None, "")
         if run is None:
             raise self._no_baseline(name)
-        kept = self.answer(lambda db: self._entries(db, [runs.c.id == run], [runs.c.id], 1))
+        kept = self.answer(lambda db: self._entries(db, [tables.runs.c.id == run], [tables.runs.c.id], 1))
         if not kept:
             hint = f"choose another: inferometer store baseline {name} RUN"
             raise StoreError(f"baseline {name!r} was run {run} since {set_at[:10]}, which was deleted", hint)
@@ -286,7 +305,9 @@ class Store:
 
     def baselines(self) -> dict[str, str]:
         """Names to run ids, also of runs that are gone."""
-        return self.answer(lambda db: dict(db.execute(select(baselines.c.name, baselines.c.run)).all()))
+        return self.answer(
+            lambda db: dict(db.execute(sql.select(tables.baselines.c.name, tables.baselines.c.run)).all())
+        )
 
     def _no_baseline(self, name: str) -> StoreError:
         known = ", ".join(sorted(self.baselines()))
@@ -305,7 +326,7 @@ class Store:
 
         def enter(db: Connection) -> None:
             index.one_writer(db)
-            db.execute(delete(tags).where(tags.c.run == entry.id))
+            db.execute(sql.delete(tables.tags).where(tables.tags.c.run == entry.id))
             index.enter_marks(db, entry.id, marks)
 
         self.change(enter)
@@ -315,8 +336,8 @@ class Store:
         objects = self.objects_of(entry.location)
         if objects is not None:
             objects.fetch(entry.location, entry.folder, whole=False)
-        said = read_marks(entry.folder) if entry.folder.is_dir() else Marks()
-        all_known = said.tagged(*entry.tags)
+        marks = read_marks(entry.folder) if entry.folder.is_dir() else Marks()
+        all_known = marks.tagged(*entry.tags)
         return all_known.as_case(entry.experiment, entry.case) if entry.experiment else all_known
 
     # -- following the folders ----------------------------------------------------------------------------------
@@ -327,13 +348,13 @@ class Store:
         try:
             try:
                 return self._ask(self.database, question)
-            except Broken:
+            except databases.Broken:
                 self.database.discard()
                 return self._ask(self.database, question)
-        except (Broken, Unwritable):
-            return self._ask(MemoryIndex(), question)
+        except (databases.Broken, databases.Unwritable):
+            return self._ask(databases.MemoryIndex(), question)
 
-    def _ask(self, database: Database, question: Callable[[Connection], Answer]) -> Answer:
+    def _ask(self, database: databases.Database, question: Callable[[Connection], Answer]) -> Answer:
         self._follow(database)
         with database.reading() as db:
             return question(db)
@@ -344,13 +365,13 @@ class Store:
             with self.database.writing() as db:
                 what(db)
             return
-        except Broken:
+        except databases.Broken:
             self.database.discard()
         self._follow(self.database)
         with self.database.writing() as db:
             what(db)
 
-    def _follow(self, database: Database) -> None:
+    def _follow(self, database: databases.Database) -> None:
         """Enter runs that are not there yet or were not done, forget those whose folder is gone. Where no folder came
         or went since the last time, only runs that were not done are looked at."""
         runs_here = self.home / "runs"
@@ -374,9 +395,9 @@ class Store:
         """Whether a run that has no folder was one of this place: those of other machines are not ours to forget."""
         return location == self.location_of(self.home / "runs" / id_)
 
-    def reindex(self) -> Reindexed:
+    def reindex(self) -> index.Reindexed:
         """Make the index anew from the run folders, those in the object store included; upload what waited for it."""
-        return reindexed(self)
+        return index.reindexed(self)
 
     def remove(self, entry: Entry) -> None:
         """The folder, and what the index knows of it."""
@@ -400,8 +421,8 @@ _UNKNOWN = (DAMAGED, "")
 
 def _with(entry: Entry, more: dict[str, Any], settings: set[str]) -> Entry:
     values = {name: value for name, value in more.items() if name not in settings}
-    said = {name: value for name, value in more.items() if name in settings}
-    return replace(entry, values=entry.values | values, parameters=said)
+    parameters = {name: value for name, value in more.items() if name in settings}
+    return replace(entry, values=entry.values | values, parameters=parameters)
 
 
 # -- opening ---------------------------------------------------------------------------------------------------------
@@ -417,23 +438,27 @@ def open_store(where: Place = None, records: str | Path | None = None) -> Store:
     chosen = str(where or os.environ.get("INFEROMETER_STORE") or data_folder())
     kept_at = str(records or os.environ.get("INFEROMETER_RECORDS") or "").removeprefix("file://")
     if is_object_store(chosen):
-        hint = f"keep the index in a folder or in PostgreSQL: --store FOLDER --records {chosen}"
-        raise PlanError(f"--store {chosen}: run folders can be kept there, the index cannot", hint)
-    for name, said in (("--store", chosen), ("--records", kept_at)):
-        if "://" in said and not (is_postgres(said) if name == "--store" else is_object_store(said)):
+        hint = f"put the index into a folder or PostgreSQL: --store FOLDER --records {chosen}"
+        raise PlanError(f"--store {chosen}: run folders can be stored there, the index cannot", hint)
+    for name, place in (("--store", chosen), ("--records", kept_at)):
+        if "://" in place and not (_is_postgres(place) if name == "--store" else is_object_store(place)):
             takes = "a folder or postgresql://..." if name == "--store" else "a folder, s3://... or gs://..."
-            raise PlanError(f"{name}: takes {takes}, not {said.partition('://')[0]}://")
+            raise PlanError(f"{name}: takes {takes}, not {place.partition('://')[0]}://")
     return _opened(chosen, kept_at)
 
 
 @functools.lru_cache(maxsize=16)
 def _opened(where: str, records: str) -> Store:
     objects = Objects(records) if is_object_store(records) else None
-    if is_postgres(where):
+    if _is_postgres(where):
         return _of_team(where, records, objects)
     folder = Path(where).expanduser()
     home = Path(records).expanduser() if records and objects is None else folder
-    return Store(home=home, database=SqliteIndex(folder, home), objects=objects, folder=folder)
+    return Store(home, lambda: databases.SqliteIndex(folder, home), objects, folder)
+
+
+def _is_postgres(where: str) -> bool:
+    return where.startswith(("postgresql:", "postgres:", "postgresql+psycopg:"))
 
 
 def _of_team(url: str, records: str, objects: Objects | None) -> Store:
@@ -447,4 +472,5 @@ def _of_team(url: str, records: str, objects: Objects | None) -> Store:
         warnings.append(
             f"run folders stay on this machine, in {home}: --records s3://... or a shared folder for a team"
         )
-    return Store(home=home, database=PostgresIndex(url), objects=objects, warnings=warnings)
+    database = databases.PostgresIndex(url)
+    return Store(home, lambda: database, objects, warnings=warnings)

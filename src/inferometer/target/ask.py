@@ -1,12 +1,13 @@
-"""Questions to a server outside the load: a GET or POST with a deadline; and emptying its prefix cache between runs,
-where the engine offers it."""
+"""Requests to a server outside the load: a GET or POST with a deadline, emptying the prefix cache between runs, and
+vLLM's sleep and wake-up, timed by our own clock."""
 
 import http.client
 import os
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from inferometer.errors import TargetError
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Target
 from inferometer.plan.secrets import key_of, redacted_url, resolve_headers
+from inferometer.record.summary import MeasuredSleep
 from inferometer.target.launch import Launch
 from inferometer.vocabulary import duration_text
 from inferometer.wire.api import api_of
@@ -25,9 +27,15 @@ from inferometer.wire.origin import Origin, trusted_origin
 # -- ask -------------------------------------------------------------------------------------------------------------
 
 ANSWER_S = 30.0  # a list of models takes milliseconds; a server that is starting may take some seconds
+
+
 LARGEST_ANSWER = 8 << 20
+
+
 REACH_S = 5.0  # to open a connection after the load, where it seems that the server is gone
-START_ONE = "start a server, or let us start one: inferometer run --server simulator"
+
+
+START_ONE = "start a server, or let Inferometer start one: inferometer run --server simulator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +94,7 @@ class Asker:
         self, result: list[Reply | BaseException], connection: http.client.HTTPConnection, method: str, path: str
     ) -> None:
         try:
-            with self._told():
+            with self._translated_errors():
                 result.append(self._exchange(connection, method, path))
         except BaseException as error:
             result.append(error)
@@ -95,7 +103,7 @@ class Asker:
 
     def connect(self) -> None:
         """Whether a connection is taken at all; a `TargetError` where it is not."""
-        with self._told():
+        with self._translated_errors():
             connection = self._origin.connection(min(self._connect_s, REACH_S))
             try:
                 self._connect(connection)
@@ -119,7 +127,7 @@ class Asker:
         body = response.read(LARGEST_ANSWER + 1)
         if len(body) > LARGEST_ANSWER:
             raise TargetError(
-                f"{self.where} answered with more than {LARGEST_ANSWER >> 20} MiB where a few lines of JSON belong",
+                f"{self.where} answered with more than {LARGEST_ANSWER >> 20} MiB instead of a few lines of JSON",
                 "is it an LLM server? Check host, port and path",
             )
         if response.length:  # bytes that are still to come
@@ -137,7 +145,10 @@ class Asker:
                 what, hint = "got no TLS answer through the proxy", "does the proxy reach the server? (target.proxy)"
             else:
                 plain = self.where.replace("https://", "http://", 1)
-                what, hint = "took the connection, but gave no TLS answer", f"is it a plain HTTP server? write {plain}"
+                what, hint = (
+                    "accepted the connection, but sent no TLS answer",
+                    f"is it a plain HTTP server? write {plain}",
+                )
             raise TargetError(f"{self.where} {what} within {duration_text(self._connect_s)}", hint) from None
 
     @contextmanager
@@ -149,12 +160,12 @@ class Asker:
 
     def _too_slow(self, limit_s: float) -> TargetError:
         return TargetError(
-            f"{self.where} took the connection but did not answer within {duration_text(limit_s)}",
+            f"{self.where} accepted the connection but did not answer within {duration_text(limit_s)}",
             "is the server still starting, or is something else behind this address?",
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except ssl.SSLError as error:
@@ -178,8 +189,8 @@ class Asker:
                 return TargetError(f"{where} refused the connection", hint)
             case TimeoutError():
                 return TargetError(
-                    f"{where} did not take the connection within {duration_text(self._connect_s)}",
-                    "is the address right, and does a firewall let us through? (target.timeout.connect)",
+                    f"{where} did not accept the connection within {duration_text(self._connect_s)}",
+                    "check the address and firewalls (target.timeout.connect)",
                 )
             case ConnectionResetError() | BrokenPipeError():
                 return self._closed()
@@ -208,7 +219,7 @@ class Asker:
         """Closed without a word: often an http:// address of a server that speaks TLS, so we find out."""
         if self._origin.tls is None and self._origin.proxy is None and _speaks_tls(self._origin, self._connect_s):
             return TargetError(
-                f"{self.where} speaks TLS, the address says http",
+                f"{self.where} uses TLS, but the URL has http",
                 f"write {self.where.replace('http://', 'https://', 1)}",
             )
         return TargetError(
@@ -219,11 +230,11 @@ class Asker:
         if isinstance(error, ssl.SSLCertVerificationError):
             return TargetError(
                 f"{self.where}: its certificate is not trusted: {error.verify_message}",
-                "name the authority in target.tls.ca, or do without the check: target.tls.verify=false",
+                "set target.tls.ca, or disable verification: target.tls.verify=false",
             )
         if error.reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNEXPECTED_MESSAGE"}:
             return TargetError(
-                f"{self.where} does not speak TLS, the address says https",
+                f"{self.where} does not use TLS, but the URL has https",
                 f"write {self.where.replace('https://', 'http://', 1)}",
             )
         reason = (error.reason or str(error)).lower().replace("_", " ")
@@ -238,7 +249,7 @@ def request_headers(target: Target) -> dict[str, str]:
     if key := key_of(target, os.environ):
         names = {name.lower() for name in own}
         credentials = api_of(target.api).credentials(key)
-        headers |= {name: word for name, word in credentials.items() if name.lower() not in names}
+        headers |= {name: value for name, value in credentials.items() if name.lower() not in names}
     return headers | own
 
 
@@ -292,6 +303,23 @@ def reset_prefix_cache(launch: Launch, target: Target) -> Reset:
     return Reset(False, f"the prefix cache was not reset: {', '.join(refusals)}{hint}")
 
 
+@contextmanager
+def profiling(target: Target, urls: Sequence[str], notify: Callable[[str], None]) -> Iterator[None]:
+    """The profiler of every server around the load, by vLLM's and SGLang's requests for it."""
+    _profile(target, urls, "/start_profile", notify)
+    try:
+        yield
+    finally:
+        _profile(target, urls, "/stop_profile", notify)
+
+
+def _profile(target: Target, urls: Sequence[str], path: str, notify: Callable[[str], None]) -> None:
+    for url in urls:
+        refusal = _ask(Asker(target, url), urlsplit(url).path.rstrip("/").removesuffix("/v1") + path)
+        if refusal is not None:
+            notify(f"POST {path} {refusal}: start the server with its profiler enabled")
+
+
 def _ask(asker: Asker, path: str) -> str | None:
     """None where it did it, else what came back."""
     try:
@@ -299,3 +327,61 @@ def _ask(asker: Asker, path: str) -> str | None:
     except TargetError as error:
         return error.message
     return None if 200 <= status < 300 else f"answered {status}"
+
+
+PATIENCE_S = 15 * 60.0
+
+
+LOOK_S = 0.1
+
+
+_HINT = (
+    "sleep needs --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1: inferometer startup --server vllm --sleep sets both"
+)
+
+
+def sleep_and_wake(target: Target, url: str, level: int = 1, patience_s: float = PATIENCE_S) -> MeasuredSleep:
+    """As whoever asked for it sees it; the log of the server says how long it took itself. A `TargetError` where the
+    server cannot, or does not come back."""
+    asker = Asker(target, url)
+    began = time.monotonic()
+    _post(target, url, f"/sleep?level={level}", patience_s)
+    _await(asker, True, began + patience_s)
+    asleep = time.monotonic()
+    _post(target, url, "/wake_up", patience_s)
+    _await(asker, False, asleep + patience_s)
+    return MeasuredSleep(level=level, sleep_s=asleep - began, wake_s=time.monotonic() - asleep)
+
+
+def _post(target: Target, url: str, path: str, patience_s: float) -> None:
+    """The answer comes when it is done, which for a large model is later than an `Asker` waits."""
+    where = urlsplit(url)
+    connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=patience_s)
+    try:
+        connection.request("POST", where.path.rstrip("/") + path, headers=request_headers(target))
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
+        raise TargetError(f"{url} did not answer POST {path}: {error}", "look at the server's log") from None
+    finally:
+        connection.close()
+    if status >= 400:
+        raise TargetError(f"{url} answered POST {path} with status {status}", _HINT)
+
+
+def _await(asker: Asker, sleeping: bool, until: float) -> None:
+    while (state := _is_sleeping(asker)) is not sleeping:
+        if time.monotonic() > until:
+            what = "asleep" if sleeping else "awake"
+            raise TargetError(
+                f"{asker.where} is not {what} yet, it says is_sleeping={state}", "look at the server's log"
+            )
+        time.sleep(LOOK_S)
+
+
+def _is_sleeping(asker: Asker) -> bool | None:
+    reply = asker.get("/is_sleeping")
+    if reply.status >= 400:
+        raise TargetError(f"{asker.where} answered GET /is_sleeping with status {reply.status}", _HINT)
+    document = reply.json()
+    state = document.get("is_sleeping") if isinstance(document, dict) else None
+    return state if isinstance(state, bool) else None

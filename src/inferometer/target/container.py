@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from inferometer.errors import TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import is_secret, resolve
+from inferometer.record.environment import ServerStart, field_names
 from inferometer.target.launch import Engine, Image, Launch, Place, engines, flags_of, served_names, variables_of
 from inferometer.target.process import Process
+from inferometer.vocabulary import duration_text
 
 # -- engine ----------------------------------------------------------------------------------------------------------
 
@@ -49,11 +52,12 @@ class ContainerEngine:
         """`Running`, `ExitCode`, `OOMKilled`, `Error`; empty where there is no such container."""
         return _document(self._ask("inspect", "--format", "{{json .State}}", container))
 
-    def image(self, image: str) -> dict[str, Any]:
+    def image(self, image: str) -> ServerStart:
         """The image as it is here: its name, id and digest, so that `latest` can be told from `latest`."""
-        found = _document(self._ask("image", "inspect", image))
-        digests = [digest.partition("@")[2] for digest in found.get("RepoDigests") or []]
-        return {"image": image, "image_id": found.get("Id"), "digest": digests[0] if digests else None}
+        facts = _document(self._ask("image", "inspect", image))
+        digests = [digest.partition("@")[2] for digest in facts.get("RepoDigests") or []]
+        digest = digests[0] if digests else None
+        return ServerStart(names=field_names(ServerStart), image=image, image_id=facts.get("Id"), digest=digest)
 
     def remove(self, container: str, grace_s: float) -> bool:
         """Stop a container, then make it go; whether there was one."""
@@ -62,9 +66,9 @@ class ContainerEngine:
         self._ask("rm", "--force", container)
         return there
 
-    def _ask(self, *words: str, within_s: float = ANSWER_S) -> str:
+    def _ask(self, *args: str, within_s: float = ANSWER_S) -> str:
         try:
-            done = self._call([self.program, *words], within_s)
+            done = self._call([self.program, *args], within_s)
         except TargetError:
             return ""
         return "" if done.returncode else done.stdout
@@ -85,18 +89,18 @@ class ContainerEngine:
                 start_new_session=True,  # Ctrl-C is ours: it must not leave half a container
             )
         except subprocess.TimeoutExpired:
-            raise TargetError(f"{self.program} {command[1]} gave no answer within {within_s:g} s") from None
+            raise TargetError(f"{self.program} {command[1]} did not answer within {duration_text(within_s)}") from None
         except OSError as error:
-            raise TargetError(f"{self.program} could not be called: {(error.strerror or str(error)).lower()}") from None
+            raise TargetError(f"{self.program} could not be run: {(error.strerror or str(error)).lower()}") from None
 
 
-def found_engine(wanted: str | None) -> str:
+def container_program(wanted: str | None) -> str:
     """Docker or podman, whichever is here."""
     names = [wanted] if wanted else list(KNOWN)
     program = next((path for name in names if (path := shutil.which(name))), None)
     if program is None:
         raise TargetError(
-            f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not here: a container needs one of them",
+            f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not installed: a container needs one of them",
             "install docker or podman, or start the engine without a container: server.type=vllm",
         )
     return program
@@ -104,10 +108,10 @@ def found_engine(wanted: str | None) -> str:
 
 def _document(text: str) -> dict[str, Any]:
     try:
-        found = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError:
         return {}
-    first = found[0] if isinstance(found, list) and found else found
+    first = document[0] if isinstance(document, list) and document else document
     return first if isinstance(first, dict) else {}
 
 
@@ -136,9 +140,9 @@ def launch(server: Server, place: Place) -> Launch:
     image = image_named(str(server.image))
     port = server.container_port or image.port
     inside = Place("0.0.0.0", port, place.model)
-    program = found_engine(server.engine)
-    words = _words_inside(server, image, inside)
-    argv = [program, "run", "--detach", *_options(server, program, place, port), str(server.image), *words]
+    program = container_program(server.engine)
+    args = _args_inside(server, image, inside)
+    argv = [program, "run", "--detach", *_options(server, program, place, port), str(server.image), *args]
     resets = server.keep == "shared" and server.reset_cache is not False
     return Launch(
         f"the container {server.image}",
@@ -161,7 +165,7 @@ def with_variables(argv: list[str], variables: Iterable[str]) -> list[str]:
     """The command with more for the environment inside: `NAME=value`, or a name whose value the engine finds in its
     own."""
     program, run, detach, *rest = argv
-    return [program, run, detach, *(word for each in variables for word in ("--env", each)), *rest]
+    return [program, run, detach, *(arg for variable in variables for arg in ("--env", variable)), *rest]
 
 
 def _options(server: Server, program: str, place: Place, port: int) -> list[str]:
@@ -173,8 +177,8 @@ def _options(server: Server, program: str, place: Place, port: int) -> list[str]
         *(["--pull", server.pull] if server.pull != "missing" else []),
         *(["--entrypoint", server.entrypoint] if server.entrypoint else []),
         *(["--workdir", server.folder] if server.folder else []),
-        *(word for volume in _volumes(server) for word in ("--volume", volume)),
-        *(word for name in _variables(server, place) for word in ("--env", name)),
+        *(arg for volume in _volumes(server) for arg in ("--volume", volume)),
+        *(arg for name in _variables(server, place) for arg in ("--env", name)),
         *("--publish", f"{address}{place.port}:{port}"),
     ]
 
@@ -184,7 +188,7 @@ def _gpu_options(gpus: str, program: str) -> list[str]:
     if gpus == "none":
         return []
     if Path(program).name == "podman":
-        return [word for each in gpus.split(",") for word in ("--device", f"nvidia.com/gpu={each.strip()}")]
+        return [arg for gpu in gpus.split(",") for arg in ("--device", f"nvidia.com/gpu={gpu.strip()}")]
     return ["--gpus", "all" if gpus == "all" else f'"device={gpus}"']
 
 
@@ -208,21 +212,21 @@ def _variable(name: str, text: str) -> str:
 
 def _hidden(server: Server, place: Place) -> dict[str, str]:
     """What the engine's own program must find in its environment, and nothing else: its PATH is not the server's."""
-    found = variables_of(server, place)
-    return {name: value for name, value in found.items() if _is_hidden(name, place.filled(server.env[name]))}
+    variables = variables_of(server, place)
+    return {name: value for name, value in variables.items() if _is_hidden(name, place.filled(server.env[name]))}
 
 
 def _is_hidden(name: str, text: str) -> bool:
     return is_secret(name) or resolve(text, os.environ, f"server.env.{name}") != text
 
 
-def _words_inside(server: Server, image: Image, inside: Place) -> list[str]:
+def _args_inside(server: Server, image: Image, inside: Place) -> list[str]:
     before = server.command or list(image.before)
     given = flags_of(server.args, image.spelling)
     named = image.model_flag is not None and inside.model and image.model_flag not in [*before, *given, *server.flags]
     model = [str(image.model_flag), str(inside.model)] if named else []
     listen = [] if server.command or "--port" in given else list(image.listen)
-    return [inside.filled(word) for word in [*before, *model, *listen, *given, *server.flags]]
+    return [inside.filled(arg) for arg in [*before, *model, *listen, *given, *server.flags]]
 
 
 class Container:
@@ -260,8 +264,9 @@ class Container:
             self._logs.end(1.0)
         return []
 
-    def facts(self, image: str) -> dict[str, Any]:
-        return {"container": self.id, "engine": Path(self._engine.program).name, **self._engine.image(image)}
+    def facts(self, image: str) -> ServerStart:
+        engine = Path(self._engine.program).name
+        return structs.replace(self._engine.image(image), container=self.id, engine=engine)
 
     def _remove_all(self, grace_s: float) -> None:
         """By its label too: a start that was interrupted told no id."""

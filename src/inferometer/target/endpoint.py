@@ -3,21 +3,24 @@
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from inferometer.errors import TargetError
 from inferometer.plan.model import Plan
-from inferometer.record.encoding import document_of
-from inferometer.record.files import told
+from inferometer.record.environment import Environment
+from inferometer.record.files import translated_errors
+from inferometer.record.summary import Startup
 from inferometer.target.ask import Asker
 from inferometer.target.lock import endpoint_claims, held
+from inferometer.target.probe import TargetFacts, base_url, probe
 from inferometer.target.server import LOG, StartedServer, running
-from inferometer.target.startup import startup_of
 from inferometer.vocabulary import duration_text
 
-Notes = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,19 @@ class Aim:
     plan: Plan
     server: StartedServer | None = None
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """For a run's environment: the server, and of one that we started how its start went."""
+    def known_in(self, environment: Environment) -> Environment:
+        """With the server, and of one that we started how its start went."""
         if self.server is None:
-            return {}
-        return {"server": self.server.facts} | _startup(self.server)
+            return environment
+        return structs.replace(environment, server=self.server.facts, startup=_startup(self.server))
+
+    def probed(self) -> TargetFacts:
+        """What the target is. Of a fleet a replica says that: a router may list no model, or name itself."""
+        target = self.plan.target
+        if self.server is None or self.server.engine_url == self.server.url:
+            return probe(target)
+        facts = probe(target.model_copy(update={"url": [self.server.engine_url]}))
+        return replace(facts, urls=[base_url(url) for url in target.url])
 
     def death(self) -> str | None:
         """What to say when the server did not outlive the load."""
@@ -52,17 +62,19 @@ class Aim:
         return None
 
 
-def _startup(server: StartedServer) -> dict[str, Any]:
+def _startup(server: StartedServer) -> Startup | None:
     """Of engines that say in their log what they do while they start."""
-    if server.ready_s is None or server.server.type == "simulator":
-        return {}
+    if server.ready_s is None or server.server.type in ("simulator", "fleet"):
+        return None
+    from inferometer.target.startup import startup_of  # only for servers that we start
+
     startup = startup_of(server.log, server.ready_s).startup
-    return {"startup": document_of(startup)} if startup.phases else {}
+    return startup if startup.phases else None
 
 
 @contextmanager
 def aiming(
-    plan: Plan, folder: Path, say: Notes, server: StartedServer | None = None, wait_s: float = 0.0
+    plan: Plan, folder: Path, notify: Notify, server: StartedServer | None = None, wait_s: float = 0.0
 ) -> Iterator[Aim]:
     """The plan's target, for as long as one run lasts. A server that is handed in stays when the run is over."""
     holder = f"run {folder.name}"
@@ -71,14 +83,14 @@ def aiming(
             stack.enter_context(_log_of_run(server, folder))
         elif plan.server is not None:
             server = stack.enter_context(
-                running(plan.server, folder, target=plan.target, say=say, holder=holder, wait_s=wait_s)
+                running(plan.server, folder, target=plan.target, notify=notify, holder=holder, wait_s=wait_s)
             )
-            say(_announced(server))
+            notify(_announced(server))
         aimed = plan if server is None else _aimed(plan, server)
         if plan.target.exclusive:
-            stack.enter_context(held(endpoint_claims(aimed.target.url), holder, wait_s, say))
+            stack.enter_context(held(endpoint_claims(aimed.target.url), holder, wait_s, notify))
         for note in server.serve_run() if server else ():
-            say(note)
+            notify(note)
         yield Aim(aimed, server)
 
 
@@ -90,22 +102,27 @@ def _announced(server: StartedServer) -> str:
 
 def _aimed(plan: Plan, server: StartedServer) -> Plan:
     changes: dict[str, Any] = {"url": [server.url]}
-    if plan.target.model is not None and server.model is not None:
+    if server.model is not None and (plan.target.model is not None or server.engine_url != server.url):
         changes["model"] = server.model  # as it is served: a file may be served under another name
-    return plan.model_copy(update={"target": plan.target.model_copy(update=changes)})
+    aimed = plan.model_copy(update={"target": plan.target.model_copy(update=changes)})
+    if server.metrics_urls and plan.observe.metrics == "auto":
+        observe = plan.observe.model_copy(update={"metrics": server.metrics_urls})
+        aimed = aimed.model_copy(update={"observe": observe})
+    return aimed
 
 
 @contextmanager
 def _log_of_run(server: StartedServer, folder: Path) -> Iterator[None]:
-    """Of a server that serves many runs, what it printed during this one; its whole log is elsewhere."""
-    own = folder / LOG
-    if server.log == own or not server.log.exists():
-        yield
-        return
-    before = server.log.stat().st_size
+    """Of a server that serves many runs, what it printed during this one; its whole log is elsewhere. Of a fleet that
+    is the log of its router and one for each replica."""
+    whole = [log for log in server.logs if log.exists() and log.parent != folder]
+    before = [log.stat().st_size for log in whole]
+    names = [LOG, *(f"replica-{number}.log" for number in range(1, len(server.logs)))]
+    own = [folder / name for log, name in zip(server.logs, names, strict=True) if log in whole]
     try:
         yield
     finally:
-        with told(own), server.log.open("rb") as whole, own.open("wb") as part:
-            whole.seek(before)
-            shutil.copyfileobj(whole, part)
+        for log, size, part in zip(whole, before, own, strict=True):
+            with translated_errors(part), log.open("rb") as source, part.open("wb") as kept:
+                source.seek(size)
+                shutil.copyfileobj(source, kept)

@@ -29,6 +29,7 @@ class Place:
     host: str
     port: int
     model: str | None = None
+    replica: int = 0  # of a fleet: which, from 0 on
 
     @property
     def url(self) -> str:
@@ -36,12 +37,13 @@ class Place:
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host and "[" not in host else f"http://{host}:{self.port}"
 
-    def filled(self, word: str) -> str:
+    def filled(self, text: str) -> str:
         """A word with our placeholders replaced; other braces, as of JSON, stay."""
         places = {"{port}": str(self.port), "{host}": self.host, "{url}": self.url, "{model}": self.model or ""}
+        places["{replica}"] = str(self.replica)
         for placeholder, value in places.items():
-            word = word.replace(placeholder, value)
-        return word
+            text = text.replace(placeholder, value)
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def folder_of(server: Server) -> Path | None:
         return None
     folder = Path(server.folder).expanduser()
     if not folder.is_dir():
-        raise PlanError(f"server.folder must be a folder that is there, got {server.folder}")
+        raise PlanError(f"server.folder must be an existing folder, got {server.folder}")
     return folder.resolve()
 
 
@@ -102,13 +104,13 @@ def model_of(server: Server, target: Target) -> str | None:
 def served_names(argv: list[str], place: Place, flag: str = "--served-model-name") -> list[str]:
     """What the model will be called: a flag may name it anew, with one name or several."""
     names: list[str] = []
-    for at, word in enumerate(argv):
-        if word == flag:
+    for at, arg in enumerate(argv):
+        if arg == flag:
             following = argv[at + 1 :]
-            end = next((each for each, name in enumerate(following) if name.startswith("-")), len(following))
+            end = next((index for index, name in enumerate(following) if name.startswith("-")), len(following))
             names += following[:end]
-        elif word.startswith(f"{flag}="):
-            names.append(word.partition("=")[2])
+        elif arg.startswith(f"{flag}="):
+            names.append(arg.partition("=")[2])
     return names or ([place.model] if place.model else [])
 
 
@@ -116,8 +118,8 @@ def check_port(host: str, port: int) -> None:
     """A `TargetError` where somebody listens already: what answered there would not be what we started."""
     if not port_is_free(host, port):
         raise TargetError(
-            f"port {port} of {host} is taken already",
-            "end what listens there, or leave out server.port and a free one is found",
+            f"port {port} of {host} is already in use",
+            "stop the process that uses it, or omit server.port to use a free port",
         )
 
 
@@ -153,7 +155,7 @@ def flags_of(args: Mapping[str, Any], spelling: Spelling = AS_WRITTEN) -> list[s
 
     True and nothing at all are the flag alone, a list is several values, a mapping is JSON.
     """
-    return [word for name, value in args.items() for word in _flag(str(name), value, spelling)]
+    return [arg for name, value in args.items() for arg in _flag(str(name), value, spelling)]
 
 
 def _flag(name: str, value: Any, spelling: Spelling) -> Iterator[str]:
@@ -163,7 +165,7 @@ def _flag(name: str, value: Any, spelling: Spelling) -> Iterator[str]:
     elif value is None or value is True:
         yield flag
     elif isinstance(value, list):
-        yield from _several(flag, [_text(each) for each in value], spelling)
+        yield from _several(flag, [_text(part) for part in value], spelling)
     else:
         yield from (flag, _text(value))
 

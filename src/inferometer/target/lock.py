@@ -22,6 +22,7 @@ from inferometer.errors import InferometerError, TargetError
 from inferometer.observe.environment import gpu_facts
 from inferometer.observe.gpu import visible_gpus
 from inferometer.plan.model import Server
+from inferometer.record.environment import GpuDriver
 from inferometer.target.launch import check_port, port_is_free
 from inferometer.target.process import birth
 from inferometer.vocabulary import duration_text
@@ -61,8 +62,8 @@ def locks_folder() -> Path:
 
 
 def cannot_lock(path: Path, error: OSError) -> InferometerError:
-    hint = "say where locks go, the same for all who share the machine: INFEROMETER_LOCKS=FOLDER"
-    return InferometerError(f"{path}: {error.strerror}, so that nothing can be locked", hint)
+    hint = "set a lock folder that all users of the machine share: INFEROMETER_LOCKS=FOLDER"
+    return InferometerError(f"{path}: {error.strerror}, so locking is not possible", hint)
 
 
 # -- lock ------------------------------------------------------------------------------------------------------------
@@ -84,9 +85,9 @@ def numbered(names: Sequence[str]) -> list[str]:
     """GPUs by their numbers, where they were named by their UUID or its beginning: one GPU has one lock."""
     if all(name.isdigit() for name in names):
         return list(names)
-    known = {str(each.get("uuid")): str(each["index"]) for each in (gpu_facts() or {}).get("gpus", ())}
-    found = ([number for uuid, number in known.items() if uuid.startswith(name)] for name in names)
-    return [numbers[0] if len(numbers) == 1 else name for name, numbers in zip(names, found, strict=True)]
+    known = {str(gpu.uuid): str(gpu.index) for gpu in (gpu_facts() or GpuDriver()).gpus}
+    matches = ([number for uuid, number in known.items() if uuid.startswith(name)] for name in names)
+    return [numbers[0] if len(numbers) == 1 else name for name, numbers in zip(names, matches, strict=True)]
 
 
 def endpoint_claims(urls: Sequence[str]) -> list[Claim]:
@@ -99,37 +100,39 @@ def gpu_claims(server: Server, environ: Mapping[str, str]) -> list[Claim]:
 
     All of them exclude each of them: whoever takes one holds `gpus` together with the others.
     """
-    asked = visible_gpus(server, environ)
-    if asked is None:
+    visible = visible_gpus(server, environ)
+    if visible is None:
         return [Claim(ALL_GPUS, "all GPUs of this host")]
-    each = {Claim(f"gpu-{_safe(number)}", f"GPU {number}") for number in numbered(asked)}
-    return [Claim(ALL_GPUS, "all GPUs of this host", shared=True), *sorted(each)] if each else []
+    claims = {Claim(f"gpu-{_safe(number)}", f"GPU {number}") for number in numbered(visible)}
+    return [Claim(ALL_GPUS, "all GPUs of this host", shared=True), *sorted(claims)] if claims else []
 
 
 @contextmanager
 def held(
-    claims: Sequence[Claim], holder: str, wait_s: float = 0.0, say: Callable[[str], None] = lambda _text: None
+    claims: Sequence[Claim], holder: str, wait_s: float = 0.0, notify: Callable[[str], None] = lambda _text: None
 ) -> Iterator[None]:
     """Hold all claims; a `TargetError` names who has one of them, at once or after the wait."""
     deadline = time.monotonic() + wait_s
     with ExitStack() as stack:
         for claim in claims:
-            stack.enter_context(_held_one(claim, holder, deadline, wait_s, say))
+            stack.enter_context(_held_one(claim, holder, deadline, wait_s, notify))
         yield
 
 
 @contextmanager
-def _held_one(claim: Claim, holder: str, deadline: float, wait_s: float, say: Callable[[str], None]) -> Iterator[None]:
+def _held_one(
+    claim: Claim, holder: str, deadline: float, wait_s: float, notify: Callable[[str], None]
+) -> Iterator[None]:
     path = locks_folder() / f"{claim.name}.lock"
     file = _opened(path)
-    told = False
+    notified = False
     try:
         while not _taken(file, claim.shared):
             if time.monotonic() >= deadline:
                 raise _refusal(claim, path, wait_s)
-            if not told:
-                say(f"waiting for {claim.what}: it is in use by {_who(path)}")
-                told = True
+            if not notified:
+                notify(f"waiting for {claim.what}: it is in use by {_who(path)}")
+                notified = True
             time.sleep(LOOK_AGAIN_S)
         if not claim.shared:
             _write(file, holder)
@@ -164,7 +167,7 @@ def _taken(file: int, shared: bool) -> bool:
 
 
 def _refusal(claim: Claim, path: Path, wait_s: float) -> TargetError:
-    waited = f", also after {duration_text(wait_s)}" if wait_s else ""
+    waited = f", still after {duration_text(wait_s)}" if wait_s else ""
     return TargetError(
         f"{claim.what}: in use by {_who(path)}{waited}",
         "wait for it with --wait-for-target 30min; share it on purpose with "
@@ -175,26 +178,26 @@ def _refusal(claim: Claim, path: Path, wait_s: float) -> TargetError:
 def _who(path: Path) -> str:
     """Who holds a lock, as they wrote into it; holders of single GPUs wrote into those."""
     several = path.name == f"{ALL_GPUS}.lock"
-    for each in [path, *(sorted(path.parent.glob("gpu-*.lock")) if several else [])]:
-        if (said := _said(each)) and birth(int(said["pid"])) == said["birth"]:
-            since = datetime.fromisoformat(said["since"]).strftime("%Y-%m-%d %H:%M:%S")
-            return f"{said['holder']} (pid {said['pid']}, since {since})"
+    for lock in [path, *(sorted(path.parent.glob("gpu-*.lock")) if several else [])]:
+        if (entry := _read_entry(lock)) and birth(int(entry["pid"])) == entry["birth"]:
+            since = datetime.fromisoformat(entry["since"]).strftime("%Y-%m-%d %H:%M:%S")
+            return f"{entry['holder']} (pid {entry['pid']}, since {since})"
     return "another process"
 
 
-def _said(path: Path) -> dict[str, Any] | None:
+def _read_entry(path: Path) -> dict[str, Any] | None:
     try:
-        said: dict[str, Any] = orjson.loads(path.read_bytes())
+        entry: dict[str, Any] = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError):
         return None
-    return said
+    return entry
 
 
 def _write(file: int, holder: str) -> None:
     since = datetime.now().astimezone().isoformat(timespec="seconds")
-    said = {"holder": holder, "pid": os.getpid(), "birth": birth(os.getpid()), "since": since}
+    entry = {"holder": holder, "pid": os.getpid(), "birth": birth(os.getpid()), "since": since}
     os.ftruncate(file, 0)
-    os.pwrite(file, orjson.dumps(said), 0)
+    os.pwrite(file, orjson.dumps(entry), 0)
 
 
 def _endpoint(url: str) -> str:
@@ -216,11 +219,11 @@ _LOWEST = 10_000
 
 
 @contextmanager
-def reserved_port(host: str, asked: int | None, holder: str) -> Iterator[int]:
+def reserved_port(host: str, requested: int | None, holder: str) -> Iterator[int]:
     """The port that was asked for, or a free one; no other server of ours is given it meanwhile."""
-    if asked is not None:
-        check_port(host, asked)
-        yield asked
+    if requested is not None:
+        check_port(host, requested)
+        yield requested
         return
     with ExitStack() as stack:
         yield _free_port(host, holder, stack)

@@ -75,7 +75,7 @@ def registered(token: str, name: str, command: str, engine: str | None = None) -
         registration.over()
 
 
-def end_orphans(say: Callable[[str], None]) -> None:
+def end_orphans(notify: Callable[[str], None]) -> None:
     """End every server whose owner was killed, and say so."""
     for path in sorted(_folder().glob("*.json")):
         entry = _read(path)
@@ -84,16 +84,16 @@ def end_orphans(say: Callable[[str], None]) -> None:
         ended = [*_end_processes(entry), *_end_container(entry)]
         path.unlink(missing_ok=True)
         if ended:
-            say(f"ended {entry.name}, left behind since {entry.since} by a run that was killed ({', '.join(ended)})")
+            notify(f"stopped {entry.name}, left running since {entry.since} by a killed run ({', '.join(ended)})")
 
 
 def _end_processes(entry: Entry) -> list[str]:
     """The leader's session counts only while the leader itself is there: its number may be another's by now."""
     leader = entry.pid if entry.pid and entry.birth and birth(entry.pid) == entry.birth else None
-    found = belonging(entry.token, leader)
-    if found:
+    processes = belonging(entry.token, leader)
+    if processes:
         end_all(lambda: belonging(entry.token, leader), GRACE_S)
-    return [f"pid {seen.pid}" for seen in found]
+    return [f"pid {seen.pid}" for seen in processes]
 
 
 def _end_container(entry: Entry) -> list[str]:
@@ -102,8 +102,8 @@ def _end_container(entry: Entry) -> list[str]:
     from inferometer.target.container import ContainerEngine
 
     engine = ContainerEngine(entry.engine)
-    found = engine.labelled(entry.token) or ([entry.container] if entry.container else [])
-    return [f"container {each[:12]}" for each in found if engine.remove(each, GRACE_S)]
+    containers = engine.labelled(entry.token) or ([entry.container] if entry.container else [])
+    return [f"container {container[:12]}" for container in containers if engine.remove(container, GRACE_S)]
 
 
 def _folder() -> Path:

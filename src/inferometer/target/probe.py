@@ -1,17 +1,27 @@
-"""What answers at a target's URLs, found out before the load: its model, its engine, or why it cannot be measured."""
+"""What answers at a target's URLs before the load: its model, its engine, or why it cannot be measured; whether a
+started server is ready; and what the end of its log means if it is not."""
 
-from dataclasses import dataclass, field
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 from inferometer.errors import TargetError
-from inferometer.plan.model import Target
+from inferometer.plan.model import Target, Timeouts
+from inferometer.plan.secrets import redacted_url
+from inferometer.record.environment import MeasuredTarget
 from inferometer.target.ask import START_ONE, Asker, Reply
-from inferometer.target.launch import engines
+from inferometer.target.launch import Launch, engines
 from inferometer.wire.api import MOST_TOKENS, api_of, message_in
 
 LONGEST_NAME = 1000  # characters; of a model, an engine, a version
+
+
 _NO_SUCH_PATH = {404, 405, 501}
+
+
 _LOOK_S = 5.0  # longest wait for the refusal of an empty request, which takes milliseconds
 
 
@@ -27,18 +37,24 @@ class TargetFacts:
     max_model_len: int | None = None
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def measured(self) -> MeasuredTarget:
+        """For a run's environment."""
+        facts = asdict(self)
+        return MeasuredTarget(names=tuple(facts), **facts)
+
 
 def probe(target: Target) -> TargetFacts:
     """Ask every URL; the facts are those of the first. A `TargetError` says what is in the way."""
     if not target.url:
-        raise TargetError("target.url: there is no address to measure", START_ONE)
-    found = [_probe_one(target, url) for url in target.url]
-    first = found[0]
+        raise TargetError("target.url: is missing", START_ONE)
+    replicas = [_probe_one(target, url) for url in target.url]
+    first = replicas[0]
     _refuse_chat_only(target)
-    notes = list(dict.fromkeys(note for facts in found for note in facts.notes))
-    notes += _differences(found)
+    notes = list(dict.fromkeys(note for facts in replicas for note in facts.notes))
+    notes += _differences(replicas)
     return TargetFacts(
-        urls=[url for facts in found for url in facts.urls],
+        urls=[url for facts in replicas for url in facts.urls],
         model=first.model,
         models=first.models,
         server=first.server,
@@ -100,13 +116,13 @@ def _chosen(target: Target, models: list[str], asker: Asker) -> str | None:
     if target.model is not None:
         if models and target.model not in models and api_of(target.api).needs_model:
             raise TargetError(
-                f"{asker.where} does not serve the model {target.model!r}, it serves {_listed(models)}",
-                f"--model {models[0]}, or leave it out and it is found",
+                f"{asker.where} does not serve the model {target.model!r}; it serves {_listed(models)}",
+                f"--model {models[0]}, or omit it to use the served model",
             )
         return target.model
     if not models and api_of(target.api).needs_model:
         raise TargetError(
-            f"{asker.where} serves no model", "is it still loading one? An entry of /v1/models needs an id"
+            f"{asker.where} serves no model", "is it still loading a model? An entry of /v1/models needs an id"
         )
     return models[0] if models else None
 
@@ -121,14 +137,14 @@ def _without_models(target: Target, url: str, asker: Asker, reply: Reply) -> Tar
     missing_path = reply.status in _NO_SUCH_PATH and target.model is not None
     if not missing_path and api_of(target.api).needs_model:
         raise _not_usable(target, asker, reply)
-    note = f"{asker.where} has no list of models, it answered {reply.status}; the model is not checked"
+    note = f"{asker.where} has no list of models (status {reply.status}); the model is not checked"
     return TargetFacts([base_url(url)], target.model, server=_by_header(reply), notes=[note])
 
 
 def _not_usable(target: Target, asker: Asker, reply: Reply) -> TargetError:
-    said = f": {asker.hide(_message(reply))}" if _message(reply) else ""
+    message = f": {asker.hide(_message(reply))}" if _message(reply) else ""
     if reply.status in {401, 403}:
-        return _not_allowed(target, asker, reply.status, said)
+        return _not_allowed(target, asker, reply.status, message)
     if reply.status in _NO_SUCH_PATH:
         return TargetError(
             f"{asker.where} has no /v1/models, it answered {reply.status}",
@@ -138,22 +154,22 @@ def _not_usable(target: Target, asker: Asker, reply: Reply) -> TargetError:
         hint = "is it still loading the model?" if reply.status == 503 else "look at the server's log"
         if "HTTPS" in reply.body[:500].decode("latin-1").upper() and asker.where.startswith("http:"):
             hint = f"write {asker.where.replace('http://', 'https://', 1)}"
-        return TargetError(f"{asker.where} answered /v1/models with status {reply.status}{said}", hint)
+        return TargetError(f"{asker.where} answered /v1/models with status {reply.status}{message}", hint)
     kind = reply.headers.get("content-type", "no content type").partition(";")[0]
     got = "JSON of another shape" if reply.json() is not None else kind
     return TargetError(
-        f"{asker.where} is not a server of an OpenAI-compatible API: /v1/models gave {reply.status} with {got}",
+        f"{asker.where} is not an OpenAI-compatible server: /v1/models gave {reply.status} with {got}",
         "check host, port and path; for a server of another kind see target.api: template",
     )
 
 
-def _not_allowed(target: Target, asker: Asker, status: int, said: str) -> TargetError:
+def _not_allowed(target: Target, asker: Asker, status: int, message: str) -> TargetError:
     if asker.has_key:
         return TargetError(
-            f"{asker.where} did not accept our key ({status}){said}", f"check the key in {target.key_env}"
+            f"{asker.where} rejected the API key ({status}){message}", f"check the key in {target.key_env}"
         )
     return TargetError(
-        f"{asker.where} wants a key ({status}){said}",
+        f"{asker.where} needs an API key ({status}){message}",
         f"put it in the environment variable {target.key_env}, or name another in target.key_env",
     )
 
@@ -177,8 +193,8 @@ def _engine(asker: Asker, reply: Reply, card: dict[str, Any], url: str) -> tuple
 
 
 def _by_header(reply: Reply) -> str | None:
-    said = reply.headers.get("server", "")
-    return _title_of(said.partition("/")[0]) or _name(said)
+    header = reply.headers.get("server", "")
+    return _title_of(header.partition("/")[0]) or _name(header)
 
 
 def _title_of(owner: str) -> str | None:
@@ -193,12 +209,205 @@ def _whole(value: object) -> int | None:
     return value if type(value) is int and 0 < value <= MOST_TOKENS else None
 
 
-def _differences(found: list[TargetFacts]) -> list[str]:
+def _differences(replicas: list[TargetFacts]) -> list[str]:
     """Replicas that are not alike are worth a word: their numbers will be mixed."""
     names = {"model": "models", "server": "servers", "version": "versions", "max_model_len": "context lengths"}
     notes = []
     for attribute, plural in names.items():
-        values = dict.fromkeys(getattr(facts, attribute) for facts in found)
+        values = dict.fromkeys(getattr(facts, attribute) for facts in replicas)
         if len(values) > 1:
             notes.append(f"the URLs have different {plural}: {', '.join(map(str, values))}")
     return notes
+
+
+# -- ready -----------------------------------------------------------------------------------------------------------
+
+CONNECT_S, ANSWER_S = 2.0, 10.0
+
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.02, 0.5
+
+
+Question = Callable[[str], Reply]  # from a path to what it answers
+
+
+class NotReadyError(Exception):
+    """What is in the way, to be told with the end of the server's log."""
+
+    def __init__(self, what: str, hint: str | None = None, *, in_time: bool = True) -> None:
+        super().__init__(what)
+        self.what, self.hint = what, hint
+        self.in_time = in_time  # found before the deadline: no waiting would help
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look at the server showed: ready with these models, or why not yet."""
+
+    waits_for: str = ""
+    served: list[str] | None = None
+
+
+def await_ready(
+    launch: Launch, target: Target, own_paths: list[str], ended: Callable[[], str | None], deadline: float
+) -> list[str] | None:
+    """The names of the models it serves, None where it has no list of them."""
+    ask = _question(launch, target)
+    pause, seen = FIRST_PAUSE_S, Look("nothing answered")
+    while True:
+        if how := ended():
+            raise NotReadyError(f"ended {how} before it was ready")
+        seen = look(ask, launch, own_paths)
+        if not seen.waits_for and not ended():
+            check_model(launch, seen.served)
+            return seen.served
+        if time.monotonic() + pause >= deadline:
+            raise NotReadyError(seen.waits_for, _path_hint(launch, own_paths, seen), in_time=False)
+        time.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_PAUSE_S)
+
+
+def look(ask: Question, launch: Launch, own_paths: list[str]) -> Look:
+    """Ask once. Paths that the plan names must answer; the engine's own stand in for them."""
+    answered = False
+    for path in own_paths or launch.health:
+        reply, why = _ask(ask, path)
+        if not why:
+            answered = True
+        elif own_paths or not (launch.lenient and reply is not None and reply.status in _NO_SUCH_PATH):
+            return Look(why)
+    if launch.models is None:
+        return Look() if answered else Look(f"no {' or '.join(launch.health)}")
+    return _look_at_models(ask, launch, answered, bool(own_paths))
+
+
+def _look_at_models(ask: Question, launch: Launch, answered: bool, own_paths: bool) -> Look:
+    path = str(launch.models)
+    reply, why = _ask(ask, path)
+    if reply is not None and reply.status in (401, 403):
+        raise NotReadyError(
+            f"answers {path} with {reply.status}: it needs an API key",
+            "set the key in the environment variable named in target.key_env",
+        )
+    if reply is not None and reply.status == 200 and (served := served_models(reply)) is not None:
+        return Look(served=served)
+    missing = reply is not None and reply.status in _NO_SUCH_PATH
+    if answered and (own_paths or launch.lenient) and (missing or own_paths):
+        return Look()
+    if missing and launch.lenient:
+        return Look(f"neither {' nor '.join(launch.health)} nor {path} exists")
+    return Look(why or f"{path} gave no list of models")
+
+
+def _ask(ask: Question, path: str) -> tuple[Reply | None, str]:
+    """The answer, or what is in the way of one; and what to say of it where it is not good."""
+    try:
+        reply = ask(path)
+    except TargetError as error:
+        return None, error.message
+    return reply, "" if 200 <= reply.status < 300 else f"{path} answered with status {reply.status}"
+
+
+def served_models(reply: Reply) -> list[str] | None:
+    """From a list of models, or from TGI's /info; None where it is neither."""
+    document = reply.json()
+    if not isinstance(document, dict):
+        return None
+    if isinstance(document.get("data"), list):
+        cards = [card for card in document["data"] if isinstance(card, dict)]
+        return [card["id"] for card in cards if isinstance(card.get("id"), str)]
+    own = document.get("model_id")
+    return [own] if isinstance(own, str) else None
+
+
+def check_model(launch: Launch, served: list[str] | None) -> None:
+    """Somebody else's server may sit on the port, or the arguments may name another model."""
+    if launch.names and served is not None and not matching(launch.names, served):
+        raise NotReadyError(
+            f"answers at {redacted_url(launch.url)}, but serves {_several(served)} and not {_several(launch.names)}",
+            "does another server listen there, or do its arguments name another model? (server.model, target.model)",
+        )
+
+
+def matching(names: list[str], served: list[str]) -> str | None:
+    """The served model that is one of the names; a file may be served under its last part."""
+    for name in names:
+        for model in served:
+            if model == name or model.rpartition("/")[2].removesuffix(".gguf") == _last_part(name):
+                return model
+    return None
+
+
+def _last_part(name: str) -> str | None:
+    """Of a file or folder; a repository's name is taken whole."""
+    if not (name.endswith(".gguf") or name.startswith(("/", ".", "~"))):
+        return None
+    return name.rstrip("/").rpartition("/")[2].removesuffix(".gguf")
+
+
+def _several(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (" and more" if len(names) > 5 else "") if names else "no model"
+
+
+def _path_hint(launch: Launch, own_paths: list[str], seen: Look) -> str | None:
+    if launch.lenient and not own_paths and seen.waits_for.startswith("neither"):
+        return "set the path that answers when it is ready: server.ready.path"
+    return None
+
+
+def _question(launch: Launch, target: Target) -> Question:
+    """How it is asked: with short patience, for it is asked again."""
+    patience = min(ANSWER_S, launch.ready_s)
+    timeout = Timeouts(connect=min(CONNECT_S, target.timeout.connect, patience), request=patience)
+    changes: dict[str, Any] = {"url": [launch.url], "timeout": timeout}
+    asker = Asker(target.model_copy(update=changes), launch.url)
+    below = urlsplit(launch.url).path.rstrip("/")
+    return lambda path: asker.get(below + path)
+
+
+# -- diagnosis -------------------------------------------------------------------------------------------------------
+
+_RUNTIME = (
+    "the container sees no GPU: make nvidia the default runtime in /etc/docker/daemon.json "
+    '("default-runtime": "nvidia") and restart docker, or set server.runtime=nvidia'
+)
+
+
+_FAILURES = (  # in the order of how much they say
+    (r"platform (is )?not detected|failed to infer device type|unspecified platform", _RUNTIME),
+    (
+        r"could not select device driver|unresolvable CDI devices|nvidia-container-cli",
+        "docker has no GPU access: install the nvidia container toolkit, or use no GPUs: server.gpus=none",
+    ),
+    (r"unknown or invalid runtime name", "this engine has no such runtime: install it, or leave out server.runtime"),
+    (
+        r"permission denied.*docker(\.sock| daemon)|cannot connect to the docker daemon",
+        "is the docker daemon running, and may you use it?",
+    ),
+    (
+        r"no available memory for the cache blocks|larger than the maximum number of tokens that can be stored|"
+        r"estimated maximum model length",
+        "too little memory for the KV cache: a smaller server.args.max-model-len, or more gpu-memory-utilization",
+    ),
+    (
+        r"out of memory|less than desired gpu memory|free memory on device",
+        "too little GPU memory: does something else use the GPU (nvidia-smi)? Else a smaller gpu-memory-utilization",
+    ),
+    (r"address already in use", "another process uses this port: omit server.port to use a free port"),
+    (r"no space left on device", "the disk is full"),
+    (
+        r"gated repo|401 client error|access to model .* is restricted",
+        "the model needs a token: export HF_TOKEN=..., and accept its licence",
+    ),
+    (r"unrecognized arguments|unexpected argument|invalid argument: -", "server.args has a flag it does not know"),
+    (r"no module named", "is the engine installed in the Python that server.command names?"),
+)
+
+
+def meaning(lines: Iterable[str]) -> str | None:
+    """The remedy for the first known failure in a log's end."""
+    text = "\n".join(lines)
+    for pattern, remedy in _FAILURES:
+        if re.search(pattern, text, re.IGNORECASE):
+            return remedy
+    return None

@@ -14,7 +14,7 @@ from typing import IO
 
 from inferometer.errors import TargetError
 from inferometer.plan.redactor import Redactor, environment_redactor
-from inferometer.record.files import told
+from inferometer.record.files import translated_errors
 from inferometer.target import logkeeper
 
 # -- processes -------------------------------------------------------------------------------------------------------
@@ -64,13 +64,13 @@ def machine() -> str:
 
 def belonging(token: str, leader: int | None) -> list[Seen]:
     """The living processes of a server: of its leader's session or group, where that is safe to say, and all marked."""
-    found = {}
+    processes = {}
     for seen in living():
         if seen.pid == os.getpid():
             continue
         if (leader is not None and leader in (seen.session, seen.group)) or _is_marked(seen.pid, token):
-            found[seen.pid] = seen
-    return list(found.values())
+            processes[seen.pid] = seen
+    return list(processes.values())
 
 
 def send(number: signal.Signals, to: Collection[Seen]) -> None:
@@ -230,10 +230,10 @@ class Process:
     def _code(self) -> int | None:
         if self._popen.returncode is not None or not hasattr(os, "waitid"):
             return self._popen.poll()
-        found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if found is None:
+        exit_info = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if exit_info is None:
             return None
-        return found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        return exit_info.si_status if exit_info.si_code == os.CLD_EXITED else -exit_info.si_status
 
     def _end_log(self) -> None:
         """It ends by itself when the last writer has; a child that nobody found may write on."""
@@ -247,7 +247,7 @@ class Process:
 def _log_keeper(log: Path, limit: int, echo: bool, redactor: Redactor) -> tuple[subprocess.Popen[bytes], int]:
     """The process that writes the log, and the pipe to it."""
     command = [sys.executable, "-I", "-S", logkeeper.__file__, str(log), str(limit), *(["echo"] if echo else [])]
-    with told(log):
+    with translated_errors(log):
         log.touch()
     errors = None if echo else subprocess.DEVNULL
     hidden = " ".join(form.encode("utf-8", "surrogateescape").hex() for form in redactor.forms)
@@ -268,7 +268,7 @@ def _log_keeper(log: Path, limit: int, echo: bool, redactor: Redactor) -> tuple[
 
 def not_started(name: str, argv: Sequence[str], error: OSError, hint: str) -> TargetError:
     """Why a command could not even be called."""
-    why = "is not here" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
+    why = "was not found" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
     return TargetError(f"{name} could not be started: {argv[0]} {why}", hint or None)
 
 

@@ -17,26 +17,30 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from inferometer.errors import TargetError
 from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Server, Target
 from inferometer.plan.redactor import Redactor
 from inferometer.plan.secrets import (
     is_secret,
+    redacted_argv,
     redacted_fields,
     redacted_line,
     redacted_text,
     redacted_url,
-    redacted_words,
 )
 from inferometer.plan.server import Prepare
+from inferometer.record.encoding import with_texts
+from inferometer.record.environment import ServerStart
 from inferometer.target.ask import Asker, Reset, reset_prefix_cache
 from inferometer.target.container import Container, with_variables
 from inferometer.target.launch import Launch, Place, launch_of, model_of, variables_of
-from inferometer.target.lock import gpu_claims, held, reserved_port
+from inferometer.target.lock import Claim, gpu_claims, held, reserved_port
 from inferometer.target.orphans import Registration, end_orphans, registered
+from inferometer.target.probe import NotReadyError, await_ready, matching, meaning
 from inferometer.target.process import Process, not_started, tail
-from inferometer.target.ready import NotReadyError, await_ready, matching, meaning
 from inferometer.vocabulary import duration_text
 
 # -- prepare ---------------------------------------------------------------------------------------------------------
@@ -51,7 +55,7 @@ def prepare(
     token: str,
     env: Mapping[str, str],
     working: Path | None,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     echo: bool = False,
     redactor: Redactor | None = None,
 ) -> dict[str, str]:
@@ -59,14 +63,14 @@ def prepare(
     handed: dict[str, str] = {}
     for number, step in enumerate(steps, 1):
         log = folder / f"prepare-{number}.log"
-        say(f"prepare {number}/{len(steps)}: {title(step)}")
+        notify(f"prepare {number}/{len(steps)}: {title(step)}")
         handed |= _run(step, log, token, {**env, **handed}, working, echo, redactor)
     return handed
 
 
 def title(step: Prepare) -> str:
     """What people call it; else the command itself, in short."""
-    text = redacted_line(step.run) if isinstance(step.run, str) else shlex.join(redacted_words(step.run))
+    text = redacted_line(step.run) if isinstance(step.run, str) else shlex.join(redacted_argv(step.run))
     return step.name or (text if len(text) <= 60 else f"{text[:57]}...")
 
 
@@ -92,7 +96,7 @@ def _run(
         finally:
             process.end(GRACE_S)
         if not in_time or failed:
-            what = f"ended {how}" if in_time else f"took longer than {duration_text(step.timeout)} and was ended"
+            what = f"ended {how}" if in_time else f"took longer than {duration_text(step.timeout)} and was stopped"
             raise _failure(step, log, what)
         return dict(re.findall(r"^([A-Za-z_]\w*)=(.*)$", handed.read(), re.MULTILINE))
 
@@ -104,14 +108,14 @@ def _argv(step: Prepare) -> list[str]:
 
 def _failure(step: Prepare, log: Path, what: str) -> TargetError:
     end = "".join(f"\n  {redacted_text(line)}" for line in tail(log))
-    said = f", the end of its log:{end}" if end else ", its log is empty"
-    return TargetError(f"prepare: {title(step)} {what}{said}", f"the whole log: {log}")
+    log_text = f", the end of its log:{end}" if end else ", its log is empty"
+    return TargetError(f"prepare: {title(step)} {what}{log_text}", f"the whole log: {log}")
 
 
 # -- server ----------------------------------------------------------------------------------------------------------
 
 LOG = "server.log"
-Notes = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class Body(Protocol):
@@ -134,7 +138,7 @@ class StartedServer:
         self.ready_s: float | None = None
         self.runs = 0  # that it has served so far
         self.version: str | None = None
-        self.image: dict[str, Any] = {}
+        self.image = ServerStart()  # of a container: what is known of it and its image
         self.reset: Reset | None = None
         self._body = body
         self._began = began  # on the monotonic clock
@@ -142,33 +146,46 @@ class StartedServer:
         self._over: str | None = None
 
     @property
+    def engine_url(self) -> str:
+        """Where an engine itself is asked what it is, if something else is in front of it."""
+        return self.url
+
+    @property
+    def metrics_urls(self) -> list[str]:
+        """Where it reports its metrics, if not at its own address."""
+        return []
+
+    @property
+    def logs(self) -> list[Path]:
+        return [self.log]
+
+    @property
     def pid(self) -> int | None:
         return self._body.pid if isinstance(self._body, Process) else None
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ServerStart:
         """For a run's environment; without secrets."""
         server = self.server
-        facts = {
-            "type": server.type,
-            "name": self.name,
-            "url": redacted_url(self.url),
-            "model": self.model,
-            "argv": redacted_words(self.launch.argv),
-            "args": redacted_fields(server.args),
-            "env": redacted_fields(server.env),
-            "version": self.version,
-            **self.image,
-            "pid": self.pid,
-            "started": self._started_at.isoformat(timespec="milliseconds"),
-            "ready_s": self.ready_s,
-            "log": str(self.log) if self._body else None,
-            "run_number": self.runs or None,  # of those it served
-            "prefix_cache_reset": self.reset.done if self.reset else None,
-            "ended": self.ended(),
-        }
-        plain: dict[str, Any] = self.redactor.hide_within(facts)
-        return plain
+        facts = structs.replace(
+            self.image,
+            type=server.type,
+            name=self.name,
+            url=redacted_url(self.url),
+            model=self.model,
+            argv=redacted_argv(self.launch.argv),
+            args=redacted_fields(server.args),
+            env=redacted_fields(server.env),
+            version=self.version,
+            pid=self.pid,
+            started=self._started_at.isoformat(timespec="milliseconds"),
+            ready_s=self.ready_s,
+            log=str(self.log) if self._body else None,
+            run_number=self.runs or None,
+            prefix_cache_reset=self.reset.done if self.reset else None,
+            ended=self.ended(),
+        )
+        return with_texts(facts, self.redactor.hide_within)
 
     def await_ready(self) -> None:
         """Wait until it can be asked; a `TargetError` with the end of its log when that does not come."""
@@ -197,9 +214,16 @@ class StartedServer:
         self.check()
         wanted = self.server.reset_cache
         if wanted or (wanted is None and self.runs and self._body):
-            self.reset = reset_prefix_cache(self.launch, self.target)
+            self.reset = self._reset_cache()
             yield self.reset.note
         self.runs += 1
+
+    def _reset_cache(self) -> Reset:
+        return reset_prefix_cache(self.launch, self.target)
+
+    def since(self, began: float) -> None:
+        """Its start began earlier than that of its process, on the monotonic clock."""
+        self._began = began
 
     def end(self) -> list[Any]:
         """End it and all its children; returns who could not be ended."""
@@ -235,7 +259,7 @@ def running(
     folder: Path,
     *,
     target: Target | None = None,
-    say: Notes = lambda _text: None,
+    notify: Notify = lambda _text: None,
     holder: str = "inferometer",
     wait_s: float = 0.0,
     echo: bool = False,
@@ -253,39 +277,62 @@ def running(
         stack.enter_context(hiding(redactor_of(target=target, server=server)))
         stack.enter_context(_ended_by_signals())
         if server.type != "external":
-            end_orphans(say)
+            end_orphans(notify)
         if server.exclusive:
-            claims = gpu_claims(server, {**os.environ, **variables_of(server, Place(server.host, server.port or 0))})
-            stack.enter_context(held(claims, holder, wait_s, say))
+            stack.enter_context(held(_claims(server), holder, wait_s, notify))
+        if server.type == "fleet":
+            from inferometer.target.fleet import running_fleet  # which starts its parts by this module
+
+            whole = running_fleet(server, folder, log or folder / LOG, target, holder, notify, echo)
+            yield stack.enter_context(whole)
+            return
         port = 0 if server.type == "external" else stack.enter_context(reserved_port(server.host, server.port, holder))
         place = Place(server.host, port, model_of(server, target))
-        started = stack.enter_context(_started(server, place, target, folder, log or folder / LOG, say, echo))
-        started.await_ready()
-        yield started
+        launch = launch_of(server, place)
+        made = started(server, launch, target, folder, log or folder / LOG, notify, echo, StartedServer, place)
+        ready = stack.enter_context(made)
+        ready.await_ready()
+        yield ready
+
+
+def _claims(server: Server) -> list[Claim]:
+    if server.type == "fleet":
+        from inferometer.target.fleet import fleet_claims
+
+        return fleet_claims(server, os.environ)
+    return gpu_claims(server, {**os.environ, **variables_of(server, Place(server.host, server.port or 0))})
 
 
 @contextmanager
-def _started(
-    server: Server, place: Place, target: Target, folder: Path, log: Path, say: Notes, echo: bool
+def started(
+    server: Server,
+    launch: Launch,
+    target: Target,
+    folder: Path,
+    log: Path,
+    notify: Notify,
+    echo: bool,
+    kind: type[StartedServer],
+    place: Place | None = None,
 ) -> Iterator[StartedServer]:
-    """Prepared, started and written down; not ready yet."""
-    launch = launch_of(server, place)
+    """Prepared (for its place), started and written down; not ready yet."""
     if not launch.argv:
-        yield StartedServer(server, launch, log, None, target, time.monotonic())
+        yield kind(server, launch, log, None, target, time.monotonic())
         return
     token = secrets.token_hex(8)
-    command = shlex.join(redacted_words(launch.argv))
+    command = shlex.join(redacted_argv(launch.argv))
     with registered(token, launch.name, command, launch.argv[0] if launch.is_container else None) as registration:
-        launch = _prepared(server, launch, place, target, folder, token, say, echo)
+        if place is not None:
+            launch = _prepared(server, launch, place, target, folder, token, notify, echo)
         called = time.monotonic()
         body = _body(server, launch, log, token, registration, echo, _redactor(server, launch, target))
         began = time.monotonic() if launch.is_container else called  # its image may have had to be fetched
-        started = StartedServer(server, launch, log, body, target, began)
+        made = kind(server, launch, log, body, target, began)
         try:
-            yield started
+            yield made
         finally:
-            for left in started.end():
-                say(f"process {left.pid} of {launch.name} could not be ended")
+            for left in made.end():
+                notify(f"process {left.pid} of {launch.name} could not be stopped")
 
 
 def _redactor(server: Server, launch: Launch, target: Target) -> Redactor:
@@ -295,13 +342,13 @@ def _redactor(server: Server, launch: Launch, target: Target) -> Redactor:
 
 
 def _prepared(
-    server: Server, launch: Launch, place: Place, target: Target, folder: Path, token: str, say: Notes, echo: bool
+    server: Server, launch: Launch, place: Place, target: Target, folder: Path, token: str, notify: Notify, echo: bool
 ) -> Launch:
     if not server.prepare:
         return launch
     env = {**launch.env, **variables_of(server, place)}
     hidden = _redactor(server, launch, target)
-    handed = prepare(server.prepare, folder, token, env, launch.folder, say, echo, hidden)
+    handed = prepare(server.prepare, folder, token, env, launch.folder, notify, echo, hidden)
     argv = with_variables(launch.argv, handed) if launch.is_container else launch.argv
     return replace(launch, argv=argv, env={**launch.env, **handed})
 
@@ -351,8 +398,8 @@ def _version(launch: Launch, target: Target) -> str | None:
     path, field = launch.version
     with suppress(TargetError):
         document = Asker(target, launch.url).get(path).json()
-        found = document.get(field) if isinstance(document, Mapping) else None
-        return found if isinstance(found, str) else None
+        version = document.get(field) if isinstance(document, Mapping) else None
+        return version if isinstance(version, str) else None
     return None
 
 
@@ -366,7 +413,7 @@ def _ended_by_signals() -> Iterator[None]:
     def leave(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)
 
-    taken = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     for number in taken:
         signal.signal(number, leave)
     try:

@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 5 /* as in wire/compiled.py */
+#define VERSION 7 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define ON_EDGES (EPOLLIN | EPOLLRDHUP | EPOLLET) /* told once of what arrives: the kernel looks half as often */
@@ -39,22 +39,31 @@
 #define MOST_HEAD (64 * 1024) /* as in wire/http1.py */
 #define MOST_SIZE_DIGITS 15   /* likewise */
 #define KEPT_ROOM (1024 * 1024) /* bytes of a buffer that are kept for the next answer on the connection */
+#define QUIET_PARTS 32     /* as in wire/reactor.py */
+#define MOST_QUIET 1000000 /* milliseconds that are counted */
 #define DELAY_ONCE 1 /* as in wire/sockets.py */
 #define DELAY_ALWAYS 2
 #define DELAY_AT 2     /* which read: behind the headers, which often come long before the first token */
 #define DELAY_EVERY 64 /* reads: the kernel gives the delay up after each pause of 40 ms */
 #define SEEN_AT 9      /* which read: a server that waits for acknowledgements has waited by then */
 #define MOST_DIGITS 15 /* of a count: with more it is parsed, as a number that cannot be */
+#define MOST_SHAPES 16 /* of events, in one poller */
+#define MOST_PARTS 4   /* of a shape before its text, or behind it */
+#define MOST_NAME 200  /* characters of an id; as in wire/skeleton.py */
 
 #ifndef SO_TIMESTAMPNS
 #define SO_TIMESTAMPNS 35
 #endif
 #define SCM_STAMP SO_TIMESTAMPNS
 
+#define UNPROVEN 0 /* as in wire/sockets.py */
+#define LEFT (-1)
+
 typedef struct {
     int64_t end;   /* bytes of the stream up to and including this read */
     int64_t stamp; /* nanoseconds of the real-time clock */
     int64_t own;   /* 1 where the kernel gave no stamp and this is our own, taken after the read */
+    int64_t since; /* its bytes came after this instant of the monotonic clock; UNPROVEN, or LEFT by the read before */
 } Mark;
 
 /* Where in its chunks an answer is: `left` is the size of a chunk as far as it was read, then what is missing of it. */
@@ -65,12 +74,50 @@ typedef struct {
 } Framing;
 
 typedef struct {
+    const char *text;
+    Py_ssize_t size;
+} Bytes;
+
+/* What an event has before its text, or behind it: fixed parts, and between them holes, an id ('s') or a number ('n'), that
+ * are filled differently in each answer and alike in all events of one. */
+typedef struct {
+    int count;
+    Bytes parts[MOST_PARTS];
+    char holes[MOST_PARTS];
+} Pattern;
+
+/* The shape that the events of many answers have: wire/skeleton.py says what it is. */
+typedef struct {
+    PyObject *kept; /* what the parts are cut from */
+    Pattern prefix, suffix;
+    int running, completion_first;
+    Bytes between, after;
+} Shape;
+
+typedef struct {
+    int64_t start, stop; /* its data */
+    int64_t end;         /* where it was complete */
+    int64_t total;       /* its running total */
+    int bears;           /* whether it has text; -1: it does not fit the shape, and Python parses it */
+} Event;
+
+typedef struct {
     int attached;
     enum { READING, TO_TELL, TOLD } state; /* nothing is read between the read that Python must hear of and `take` */
     int fresh; /* the answer's headers are still to come, or incomplete */
     unsigned int unread; /* events that are not dealt with: then it is in the poller's queue */
+    int unproven;  /* polls prove nothing about the next read: Python may have left something unread */
+    int64_t since; /* of what waits on it: see Mark */
     size_t most;         /* bytes that the answer may have */
     size_t followed;     /* bytes whose framing was followed */
+    size_t head;         /* bytes of its headers */
+    size_t chunk_at;     /* where the data of the chunk begin that is followed */
+    int complete;        /* the last chunk was seen */
+    const Shape *shape;  /* that its events are expected to have; NULL: what they have is Python's to see */
+    Event *events;       /* one for each chunk so far */
+    size_t event_count, event_space;
+    size_t first, prefix, suffix_at, suffix; /* the first event with text that fits (0: none yet): where its data begin, how
+                                                long its prefix is, where its suffix is and how long that is */
     Framing framing;
     int delay; /* of acknowledgements: DELAY_ONCE, DELAY_ALWAYS or 0 */
     int apart; /* 1 where the server was seen to send without waiting for one */
@@ -85,6 +132,9 @@ typedef struct {
     int epoll;
     Stream *streams; /* by descriptor */
     int size;
+    int64_t called_at; /* when the last poll was called */
+    int64_t since; /* when the last whole one before it was: what is ready now came after, unless it was left unread */
+    int whole; /* the last poll was neither full nor interrupted: what it did not name was empty when it was called */
     int taken; /* how many descriptors were ready at the last poll, those read here included; MOST_EVENTS: more than that */
     struct {
         int fd, what;
@@ -94,8 +144,16 @@ typedef struct {
     int queued, queue_room;
     Py_ssize_t most_at_once; /* bytes that a poll may read */
     Py_ssize_t held;         /* bytes of memory that all streams fill */
+    Shape shapes[MOST_SHAPES];
+    int shape_count;
     int polling;             /* a thread is in `poll` without the interpreter's lock: nothing else may be changed */
 } Poller;
+
+static int64_t monotonic(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+}
 
 static PyObject *failed(void) { return PyErr_SetFromErrno(PyExc_OSError); }
 
@@ -114,16 +172,25 @@ static Stream *stream_of(Poller *self, int fd) {
     return fd >= 0 && fd < self->size && self->streams[fd].attached ? &self->streams[fd] : NULL;
 }
 
+/* Bytes of memory that a stream fills. */
+static size_t filled(const Stream *stream) {
+    return stream->used + stream->count * sizeof(Mark) + stream->event_count * sizeof(Event);
+}
+
 /* What was collected is no longer held; buffers of usual size are kept for the next answer. */
 static void empty(Poller *self, Stream *stream) {
-    self->held -= (Py_ssize_t)(stream->used + stream->count * sizeof(Mark));
-    stream->used = stream->count = stream->followed = 0;
-    if (stream->room > KEPT_ROOM || stream->space * sizeof(Mark) > KEPT_ROOM) {
+    self->held -= (Py_ssize_t)filled(stream);
+    stream->used = stream->count = stream->followed = stream->event_count = stream->first = 0;
+    stream->complete = 0;
+    if (stream->room > KEPT_ROOM || stream->space * sizeof(Mark) > KEPT_ROOM ||
+        stream->event_space * sizeof(Event) > KEPT_ROOM) {
         PyMem_RawFree(stream->data);
         PyMem_RawFree(stream->marks);
+        PyMem_RawFree(stream->events);
         stream->data = NULL;
         stream->marks = NULL;
-        stream->room = stream->space = 0;
+        stream->events = NULL;
+        stream->room = stream->space = stream->event_space = 0;
     }
 }
 
@@ -149,6 +216,7 @@ static void forget(Poller *self, int fd) {
     empty(self, &self->streams[fd]);
     PyMem_RawFree(self->streams[fd].data);
     PyMem_RawFree(self->streams[fd].marks);
+    PyMem_RawFree(self->streams[fd].events);
     memset(&self->streams[fd], 0, sizeof(Stream));
 }
 
@@ -177,14 +245,15 @@ static PyObject *Poller_unregister(Poller *self, PyObject *number) {
     Py_RETURN_NONE;
 }
 
-/* attach(fd, left, delay, most): `left` is -1 for an answer from its headers on; else these were read, and it says how many
- * bytes of a chunk and of its end are still to come, 0 where the next one's size is. */
+/* attach(fd, left, delay, most, shape): `left` is -1 for an answer from its headers on; else these were read, and it says
+ * how many bytes of a chunk and of its end are still to come, 0 where the next one's size is. `shape` is what `expect`
+ * returned, -1 for none. */
 static PyObject *Poller_attach(Poller *self, PyObject *args) {
-    int fd, delay;
+    int fd, delay, shape = -1;
     long long left;
     Py_ssize_t most;
-    if (!PyArg_ParseTuple(args, "iLin", &fd, &left, &delay, &most) || !is_free(self)) return NULL;
-    if (fd < 0 || left < -1 || left == 1 || most < 0) {
+    if (!PyArg_ParseTuple(args, "iLin|i", &fd, &left, &delay, &most, &shape) || !is_free(self)) return NULL;
+    if (fd < 0 || left < -1 || left == 1 || most < 0 || shape >= self->shape_count) {
         PyErr_SetString(PyExc_ValueError, "a descriptor and a size are not negative, and a chunk's end has two bytes");
         return NULL;
     }
@@ -202,39 +271,14 @@ static PyObject *Poller_attach(Poller *self, PyObject *args) {
     stream->attached = 1;
     stream->state = READING;
     stream->fresh = left < 0;
+    stream->shape = shape < 0 || left >= 0 ? NULL : &self->shapes[shape];
     stream->framing = (Framing){left > 2 ? DATA : left == 2 ? DATA_END : SIZE, 0, left > 2 ? left - 2 : 0};
     stream->most = (size_t)most;
+    stream->unproven = left >= 0;
+    stream->since = UNPROVEN;
     stream->delay = delay;
     stream->apart = 0;
     Py_RETURN_NONE;
-}
-
-/* take(fd, before) -> (data, marks, own, apart): `before` and all that was read since `attach`, which ends; marks are Mark
- * as int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel, `apart`
- * whether the server was seen to send without waiting for acknowledgements. */
-static PyObject *Poller_take(Poller *self, PyObject *args) {
-    int fd;
-    const char *before;
-    Py_ssize_t size;
-    if (!PyArg_ParseTuple(args, "iy#", &fd, &before, &size) || !is_free(self)) return NULL;
-    Stream *stream = stream_of(self, fd);
-    Stream nothing = {0};
-    if (stream == NULL) stream = &nothing;
-    else if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed(); /* tells again of what is unread */
-    if (stream->unread) leave_queue(self, fd);
-    if (stream->state == TO_TELL) leave_heard(self, fd);
-    stream->state = READING;
-    stream->attached = 0;
-    PyObject *data = PyBytes_FromStringAndSize(NULL, size + (Py_ssize_t)stream->used);
-    if (data == NULL) return NULL;
-    memcpy(PyBytes_AS_STRING(data), before, size);
-    if (stream->used) memcpy(PyBytes_AS_STRING(data) + size, stream->data, stream->used);
-    Py_ssize_t own = 0;
-    for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
-    PyObject *taken = Py_BuildValue("Ny#ni", data, stream->marks ? (char *)stream->marks : "",
-                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart);
-    empty(self, stream);
-    return taken;
 }
 
 /* heard(fd) -> how many reads there were since `attach`, and how many bytes. */
@@ -250,6 +294,149 @@ static int append_new(PyObject *list, PyObject *item) {
     int result = PyList_Append(list, item);
     Py_DECREF(item);
     return result;
+}
+
+static int read_pattern(Pattern *pattern, PyObject *parts, const char *holes) {
+    pattern->count = (int)PyTuple_GET_SIZE(parts);
+    if (pattern->count < 1 || pattern->count > MOST_PARTS || (int)strlen(holes) != pattern->count - 1) return -1;
+    memcpy(pattern->holes, holes, strlen(holes));
+    for (int i = 0; i < pattern->count; i++) {
+        PyObject *part = PyTuple_GET_ITEM(parts, i);
+        if (!PyBytes_Check(part)) return -1;
+        pattern->parts[i] = (Bytes){PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part)};
+    }
+    return 0;
+}
+
+/* expect(prefix, holes, suffix, holes, running, between, after, completion_first) -> its number, for `attach`; -1 where
+ * there are too many. */
+static PyObject *Poller_expect(Poller *self, PyObject *args) {
+    PyObject *prefix, *suffix;
+    const char *prefix_holes, *suffix_holes;
+    Shape shape = {0};
+    if (!PyArg_ParseTuple(args, "O!sO!spy#y#p", &PyTuple_Type, &prefix, &prefix_holes, &PyTuple_Type, &suffix,
+                          &suffix_holes, &shape.running, &shape.between.text, &shape.between.size, &shape.after.text,
+                          &shape.after.size, &shape.completion_first) ||
+        !is_free(self))
+        return NULL;
+    if (self->shape_count == MOST_SHAPES) return PyLong_FromLong(-1);
+    if (read_pattern(&shape.prefix, prefix, prefix_holes) < 0 || read_pattern(&shape.suffix, suffix, suffix_holes) < 0) {
+        PyErr_SetString(PyExc_ValueError, "a pattern has one to four parts of bytes and a hole between two of them");
+        return NULL;
+    }
+    shape.kept = Py_NewRef(args);
+    self->shapes[self->shape_count] = shape;
+    return PyLong_FromLong(self->shape_count++);
+}
+
+/* What Python parses of the events, as (number, start, stop) in the bytes that it is given; and the events between them
+ * that were recognised, as (first, behind the last, first total, last total). */
+static int list_events(const Stream *stream, Py_ssize_t at, char *kept, PyObject *odd, PyObject *runs) {
+    size_t begun = 0;
+    for (size_t i = 0; i < stream->event_count; i++) {
+        const Event *event = &stream->events[i];
+        if (event->bears < 0) {
+            Py_ssize_t size = (Py_ssize_t)(event->stop - event->start);
+            memcpy(kept + at, stream->data + event->start, size);
+            if (append_new(odd, Py_BuildValue("nnn", (Py_ssize_t)i, at, at + size)) < 0) return -1;
+            at += size;
+            begun = i + 1;
+        } else if (i + 1 == stream->event_count || event[1].bears < 0) {
+            long long first = stream->events[begun].total, last = event->total;
+            if (append_new(runs, Py_BuildValue("nnLL", (Py_ssize_t)begun, (Py_ssize_t)i + 1, first, last)) < 0) return -1;
+        }
+    }
+    return 0;
+}
+
+/* (bears, gains, ends) of the events, packed; gains are 0 where Python has to find them: in events that it parses, and in
+ * those behind them. */
+static PyObject *packed_events(const Stream *stream) {
+    Py_ssize_t count = (Py_ssize_t)stream->event_count, size = count * (Py_ssize_t)sizeof(int64_t);
+    PyObject *bears = PyByteArray_FromStringAndSize(NULL, size), *gains = PyByteArray_FromStringAndSize(NULL, size);
+    PyObject *ends = PyBytes_FromStringAndSize(NULL, size);
+    if (bears == NULL || gains == NULL || ends == NULL) {
+        Py_XDECREF(bears);
+        Py_XDECREF(gains);
+        Py_XDECREF(ends);
+        return NULL;
+    }
+    int64_t *bearing = (int64_t *)PyByteArray_AS_STRING(bears), *gained = (int64_t *)PyByteArray_AS_STRING(gains);
+    int64_t *ended = (int64_t *)PyBytes_AS_STRING(ends);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        const Event *event = &stream->events[i];
+        int known = stream->shape->running && i > 0 && event->bears >= 0 && event[-1].bears >= 0;
+        bearing[i] = event->bears > 0;
+        gained[i] = known && event->total > event[-1].total ? event->total - event[-1].total : 0;
+        ended[i] = event->end;
+    }
+    return Py_BuildValue("NNN", bears, gains, ends);
+}
+
+/* The headers and the events that Python parses, and in *recognised what is known of the others: (odd, runs, bears, gains,
+ * ends, size of the whole answer, whether the events state a running total). */
+static PyObject *recognised_answer(const Stream *stream, PyObject **recognised) {
+    Py_ssize_t head = (Py_ssize_t)stream->head, size = head;
+    for (size_t i = 0; i < stream->event_count; i++)
+        if (stream->events[i].bears < 0) size += (Py_ssize_t)(stream->events[i].stop - stream->events[i].start);
+    PyObject *kept = PyBytes_FromStringAndSize(NULL, size), *odd = PyList_New(0), *runs = PyList_New(0), *packed = NULL;
+    if (kept != NULL && odd != NULL && runs != NULL) {
+        memcpy(PyBytes_AS_STRING(kept), stream->data, head);
+        if (list_events(stream, head, PyBytes_AS_STRING(kept), odd, runs) == 0) packed = packed_events(stream);
+    }
+    if (packed != NULL)
+        *recognised = Py_BuildValue("OOOni", odd, runs, packed, (Py_ssize_t)stream->used, stream->shape->running);
+    else
+        Py_CLEAR(kept);
+    Py_XDECREF(odd);
+    Py_XDECREF(runs);
+    Py_XDECREF(packed);
+    return kept;
+}
+
+static PyObject *whole_answer(const Stream *stream, const char *before, Py_ssize_t size) {
+    PyObject *data = PyBytes_FromStringAndSize(NULL, size + (Py_ssize_t)stream->used);
+    if (data == NULL) return NULL;
+    memcpy(PyBytes_AS_STRING(data), before, size);
+    if (stream->used) memcpy(PyBytes_AS_STRING(data) + size, stream->data, stream->used);
+    return data;
+}
+
+/* take(fd, before) -> (data, marks, own, apart, recognised): `before` and all that was read since `attach`, which ends;
+ * marks are Mark as int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel,
+ * `apart` whether the server was seen to send without waiting for acknowledgements. `recognised` is None, or what is known
+ * of events that fit the shape: then `data` has only the headers and the other events. */
+static PyObject *Poller_take(Poller *self, PyObject *args) {
+    int fd;
+    const char *before;
+    Py_ssize_t size;
+    if (!PyArg_ParseTuple(args, "iy#", &fd, &before, &size) || !is_free(self)) return NULL;
+    Stream *stream = stream_of(self, fd);
+    Stream nothing = {0};
+    if (stream == NULL) stream = &nothing;
+    else if (control(self, EPOLL_CTL_MOD, fd, EPOLLIN) < 0) return failed(); /* tells again of what is unread */
+    if (stream->unread) leave_queue(self, fd);
+    if (stream->state == TO_TELL) leave_heard(self, fd);
+    stream->state = READING;
+    stream->attached = 0;
+    PyObject *recognised = Py_NewRef(Py_None), *data;
+    if (stream->complete && stream->shape && stream->first && size == 0) {
+        Py_DECREF(recognised);
+        recognised = NULL;
+        data = recognised_answer(stream, &recognised);
+    } else
+        data = whole_answer(stream, before, size);
+    if (data == NULL || recognised == NULL) {
+        Py_XDECREF(data);
+        Py_XDECREF(recognised);
+        return NULL;
+    }
+    Py_ssize_t own = 0;
+    for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
+    PyObject *taken = Py_BuildValue("Ny#niN", data, stream->marks ? (char *)stream->marks : "",
+                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart, recognised);
+    empty(self, stream);
+    return taken;
 }
 
 /* Room for one more read; -1 where there is no memory. */
@@ -281,7 +468,7 @@ static void mark_read(Stream *stream, struct msghdr *message) {
     else
         memcpy(&at, CMSG_DATA(head), sizeof at);
     int64_t stamp = (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
-    stream->marks[stream->count++] = (Mark){(int64_t)stream->used, stamp, own};
+    stream->marks[stream->count++] = (Mark){(int64_t)stream->used, stamp, own, stream->since};
 }
 
 /* One read: how many bytes, 0 at the end, -1 with errno for an error. */
@@ -299,6 +486,7 @@ static ssize_t read_once(Stream *stream, int fd) {
     if (got > 0) {
         stream->used += (size_t)got;
         mark_read(stream, &message);
+        stream->since = got == READ_SIZE ? LEFT : UNPROVEN;
     }
     return got;
 }
@@ -361,6 +549,157 @@ static int step(Framing *framing, char c) {
     }
 }
 
+static int begins(Bytes whole, Bytes part) {
+    return whole.size >= part.size && memcmp(whole.text, part.text, part.size) == 0;
+}
+
+static Bytes from(Bytes whole, Py_ssize_t start) {
+    return (Bytes){whole.text + start, whole.size - start};
+}
+
+/* The digits that a text begins with, as a number, and what follows them; -1 where there are none. */
+static int64_t number(Bytes *text) {
+    int64_t value = 0;
+    Py_ssize_t i = 0;
+    for (; i < text->size && i < MOST_DIGITS && text->text[i] >= '0' && text->text[i] <= '9'; i++)
+        value = value * 10 + (text->text[i] - '0');
+    *text = from(*text, i);
+    return i > 0 ? value : -1;
+}
+
+/* How many bytes a character beyond ASCII has; 0 where it is no UTF-8. */
+static Py_ssize_t character(const unsigned char *at, Py_ssize_t size) {
+    Py_ssize_t length = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
+    if (at[0] < 0xc2 || at[0] > 0xf4 || size < length) return 0;
+    for (Py_ssize_t i = 1; i < length; i++)
+        if ((at[i] & 0xc0) != 0x80) return 0;
+    if (at[0] == 0xe0 && at[1] < 0xa0) return 0;
+    if (at[0] == 0xed && at[1] > 0x9f) return 0; /* surrogates */
+    if (at[0] == 0xf0 && at[1] < 0x90) return 0;
+    if (at[0] == 0xf4 && at[1] > 0x8f) return 0;
+    return length;
+}
+
+/* The size of a JSON text, whose closing quote follows; -1 where only a parser can tell whether it is one. */
+static Py_ssize_t text_size(Bytes rest) {
+    const unsigned char *text = (const unsigned char *)rest.text;
+    for (Py_ssize_t i = 0; i < rest.size;) {
+        if (text[i] == '"') return i;
+        if (text[i] < 0x20) return -1;
+        if (text[i] == '\\') {
+            if (i + 1 == rest.size || text[i + 1] == 0 || strchr("\"\\/bfnrt", text[i + 1]) == NULL) return -1;
+            i += 2;
+        } else if (text[i] < 0x80)
+            i++;
+        else {
+            Py_ssize_t length = character(text + i, rest.size - i);
+            if (length == 0) return -1;
+            i += length;
+        }
+    }
+    return -1;
+}
+
+/* Whether the event's text is empty (0) or not (1), and its running total; -1 where it does not fit the shape. */
+static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes between, Bytes after, int completion_first,
+                int64_t *total) {
+    if (!begins(event, prefix)) return -1;
+    Bytes rest = from(event, prefix.size);
+    Py_ssize_t text = text_size(rest);
+    if (text < 0) return -1;
+    rest = from(rest, text);
+    if (!running) return rest.size == suffix.size && begins(rest, suffix) ? text > 0 : -1;
+    if (!begins(rest, suffix)) return -1;
+    rest = from(rest, suffix.size);
+    int64_t one = number(&rest);
+    if (one < 0 || !begins(rest, between)) return -1;
+    rest = from(rest, between.size);
+    int64_t two = number(&rest);
+    if (two < 0 || rest.size != after.size || !begins(rest, after)) return -1;
+    *total = completion_first ? one : two;
+    return text > 0;
+}
+
+static int is_name(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || strchr("._:-", c ? c : ' ') != NULL;
+}
+
+/* How many bytes of a text fill a hole: an id, or a number as JSON writes it; 0 for none. */
+static Py_ssize_t filling(Bytes text, char hole) {
+    Py_ssize_t i = 0;
+    if (hole == 's')
+        while (i < text.size && i <= MOST_NAME && is_name(text.text[i])) i++;
+    else
+        while (i < text.size && i <= MOST_DIGITS && text.text[i] >= '0' && text.text[i] <= '9') i++;
+    if (hole == 's' ? i > MOST_NAME : i > MOST_DIGITS || (i > 1 && text.text[0] == '0')) return 0;
+    return i;
+}
+
+/* How many bytes of a text a pattern takes, -1 where it does not begin with it. */
+static Py_ssize_t taken_by(const Pattern *pattern, Bytes text) {
+    Py_ssize_t at = 0;
+    for (int i = 0; i < pattern->count; i++) {
+        if (!begins(from(text, at), pattern->parts[i])) return -1;
+        at += pattern->parts[i].size;
+        if (i + 1 == pattern->count) break;
+        Py_ssize_t size = filling(from(text, at), pattern->holes[i]);
+        if (size == 0) return -1;
+        at += size;
+    }
+    return at;
+}
+
+/* An event of an answer of which none with text has fitted so far: whether it does. */
+static int begin_shape(Stream *stream, const Shape *shape, Bytes event, int64_t *total) {
+    Py_ssize_t prefix = taken_by(&shape->prefix, event);
+    if (prefix < 0) return -1;
+    Py_ssize_t text = text_size(from(event, prefix));
+    if (text < 1) return -1;
+    Bytes rest = from(event, prefix + text);
+    Py_ssize_t suffix = taken_by(&shape->suffix, rest);
+    if (suffix < 0) return -1;
+    if (fits(event, (Bytes){event.text, prefix}, (Bytes){rest.text, suffix}, shape->running, shape->between, shape->after,
+             shape->completion_first, total) < 1)
+        return -1;
+    stream->first = (size_t)(event.text - stream->data);
+    stream->prefix = (size_t)prefix;
+    stream->suffix_at = stream->first + (size_t)(prefix + text);
+    stream->suffix = (size_t)suffix;
+    return 1;
+}
+
+/* A chunk has come: note its event. An answer whose chunks are not one event each has no shape. */
+static void note_event(Stream *stream) {
+    const Shape *shape = stream->shape;
+    const char *data = stream->data + stream->chunk_at;
+    Py_ssize_t size = (Py_ssize_t)(stream->followed - stream->chunk_at), room = size - 8;
+    if (stream->event_count == stream->event_space) {
+        size_t space = stream->event_space * 2 + 64;
+        Event *events = PyMem_RawRealloc(stream->events, space * sizeof(Event));
+        if (events != NULL) {
+            stream->events = events;
+            stream->event_space = space;
+        }
+    }
+    if (room < 0 || memcmp(data, "data: ", 6) != 0 || memcmp(data + 6 + room, "\n\n", 2) != 0 ||
+        memchr(data + 6, '\n', room) != NULL || memchr(data + 6, '\r', room) != NULL ||
+        stream->event_count == stream->event_space) {
+        stream->shape = NULL;
+        return;
+    }
+    Bytes text = {data + 6, room};
+    Event event = {.start = (int64_t)stream->chunk_at + 6, .end = (int64_t)stream->followed, .bears = -1};
+    event.stop = event.start + room;
+    if (stream->first) {
+        Bytes prefix = {stream->data + stream->first, (Py_ssize_t)stream->prefix};
+        Bytes suffix = {stream->data + stream->suffix_at, (Py_ssize_t)stream->suffix};
+        event.bears = fits(text, prefix, suffix, shape->running, shape->between, shape->after, shape->completion_first,
+                           &event.total);
+    } else
+        begin_shape(stream, shape, text, &event.total); /* this one Python parses, for what is the same in all of them */
+    stream->events[stream->event_count++] = event;
+}
+
 /* Follow the chunks through what has come: COMPLETE behind the last one, LOOK where they are not plain, else 0. */
 static int follow(Stream *stream) {
     Framing *framing = &stream->framing;
@@ -370,7 +709,10 @@ static int follow(Stream *stream) {
             if ((uint64_t)framing->left < here) here = (size_t)framing->left;
             stream->followed += here;
             framing->left -= (int64_t)here;
-            if (framing->left == 0) framing->phase = DATA_END;
+            if (framing->left == 0) {
+                framing->phase = DATA_END;
+                if (stream->shape != NULL) note_event(stream);
+            }
             continue;
         }
         char c = stream->data[stream->followed++];
@@ -378,6 +720,7 @@ static int follow(Stream *stream) {
         int phase = step(framing, c);
         if (phase < 0) return LOOK;
         framing->phase = phase;
+        if (phase == DATA) stream->chunk_at = stream->followed;
     }
     return 0;
 }
@@ -398,11 +741,14 @@ static int judged(Stream *stream) {
         if (end == NULL) return memcmp(stream->data, "HTTP/", known) != 0 || stream->used > MOST_HEAD ? LOOK : 0;
         size_t size = (size_t)(end - stream->data) + 4;
         if (size > MOST_HEAD || !is_event_stream(stream->data, size)) return LOOK;
+        if (has(stream->data, size, "\r\ncontent-type: text/event-stream") != 1 || has(stream->data, size, "content-type") != 1)
+            stream->shape = NULL; /* Python may not take it for an event stream */
         stream->fresh = 0;
-        stream->followed = size;
+        stream->head = stream->followed = size;
     }
     int what = follow(stream);
-    if (what == COMPLETE) what = without_surplus(stream);
+    stream->complete = what == COMPLETE;
+    if (stream->complete) what = without_surplus(stream);
     return what != LOOK && stream->used > stream->most ? TOO_LARGE : what;
 }
 
@@ -421,7 +767,10 @@ static int read_stream(Stream *stream, int fd, ssize_t most, unsigned int *unrea
         if (make_room(stream) < 0) return TOO_LARGE;
         got = read_once(stream, fd);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && errno == EAGAIN) break;
+        if (got < 0 && errno == EAGAIN) {
+            stream->since = UNPROVEN; /* nothing is left, however much the read before took */
+            break;
+        }
         if (got <= 0) return (int)events; /* the end, or an error: Python reads it again and decides */
         if (stream->delay) delay_acks(stream, fd);
         most -= got;
@@ -450,12 +799,15 @@ static int will_hear(Poller *self, int fd, int what) {
     return 0;
 }
 
-/* A stream has something to read, when its turn comes. */
+/* A stream has something to read, when its turn comes. One that was not in the queue had nothing unread, and was empty when
+ * the last whole poll before this one was called, or was read after that. */
 static int enqueue(Poller *self, int fd, unsigned int events) {
     Stream *stream = &self->streams[fd];
     if (!stream->unread) {
         if (grow((void **)&self->queue, self->queued, &self->queue_room, sizeof *self->queue) < 0) return -1;
         self->queue[self->queued++] = fd;
+        if (stream->since != LEFT) stream->since = stream->unproven ? UNPROVEN : self->since;
+        stream->unproven = 0;
     }
     stream->unread |= events;
     return 0;
@@ -470,10 +822,10 @@ static int read_queue(Poller *self) {
         int fd = self->queue[turn];
         Stream *stream = &self->streams[fd];
         unsigned int unread = stream->unread;
-        size_t before = stream->used + stream->count * sizeof(Mark);
+        size_t before = filled(stream);
         stream->unread = 0;
         int what = read_stream(stream, fd, most < AT_ONE_STREAM ? most : AT_ONE_STREAM, &unread);
-        Py_ssize_t more = (Py_ssize_t)(stream->used + stream->count * sizeof(Mark)) - (Py_ssize_t)before;
+        Py_ssize_t more = (Py_ssize_t)filled(stream) - (Py_ssize_t)before;
         self->held += more;
         most -= more;
         if (what) result = will_hear(self, fd, what);
@@ -509,10 +861,29 @@ static int hear(Poller *self, PyObject *ready) {
     return 0;
 }
 
+/* Wait for events, and look again every `step` milliseconds (-1: only once), or a part of the time it has been quiet, so that
+ * what comes is known to have come after a recent look. The instant that counts is when a poll was called: when one that
+ * waited looked for the last time, nobody knows. */
+static int wait_for(Poller *self, struct epoll_event *events, int most, int milliseconds, int step) {
+    int count, waited = 0;
+    do {
+        int look = waited / QUIET_PARTS > step ? waited / QUIET_PARTS : step;
+        int wait = step >= 0 && (milliseconds < 0 || look < milliseconds) ? look : milliseconds;
+        if (self->whole) self->since = self->called_at;
+        self->called_at = monotonic();
+        count = epoll_wait(self->epoll, events, most, wait);
+        self->whole = count >= 0 && count < most;
+        if (milliseconds > 0) milliseconds -= wait;
+        if (waited < MOST_QUIET) waited += wait;
+    } while (count == 0 && milliseconds != 0);
+    return count;
+}
+
+/* poll(timeout, most, step=-1): the descriptors that are ready, after at most `timeout` seconds; -1 is for ever. */
 static PyObject *Poller_poll(Poller *self, PyObject *args) {
     double timeout;
-    int most;
-    if (!PyArg_ParseTuple(args, "di", &timeout, &most) || !is_free(self)) return NULL;
+    int most, step = -1;
+    if (!PyArg_ParseTuple(args, "di|i", &timeout, &most, &step) || !is_free(self)) return NULL;
     if (most > MOST_EVENTS) most = MOST_EVENTS;
     int at_once = self->waiting || self->queued;
     int milliseconds = at_once ? 0 : timeout < 0 ? -1 : (int)fmin(ceil(timeout * 1e3), 1e9);
@@ -520,7 +891,7 @@ static PyObject *Poller_poll(Poller *self, PyObject *args) {
     int count, others, error;
     self->polling = 1;
     Py_BEGIN_ALLOW_THREADS;
-    count = epoll_wait(self->epoll, events, most, milliseconds);
+    count = wait_for(self, events, most, milliseconds, step);
     error = errno;
     others = count < 0 ? 0 : read_ready(self, events, count);
     Py_END_ALLOW_THREADS;
@@ -577,6 +948,7 @@ static void Poller_dealloc(Poller *self) {
     PyMem_RawFree(self->streams);
     PyMem_RawFree(self->heard);
     PyMem_RawFree(self->queue);
+    for (int i = 0; i < self->shape_count; i++) Py_DECREF(self->shapes[i].kept);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -648,52 +1020,6 @@ static PyObject *split_events(PyObject *module, PyObject *args) {
     Py_RETURN_NONE;
 }
 
-/* read_run(raw, spans, start, prefix, suffix, running, between, after, completion_first) -> (bears, totals): events from
- * `start` on as long as they fit the shape; wire/skeleton.py says what that means. */
-typedef struct {
-    const char *text;
-    Py_ssize_t size;
-} Bytes;
-
-static int begins(Bytes whole, Bytes part) {
-    return whole.size >= part.size && memcmp(whole.text, part.text, part.size) == 0;
-}
-
-static Bytes from(Bytes whole, Py_ssize_t start) {
-    return (Bytes){whole.text + start, whole.size - start};
-}
-
-/* The digits that a text begins with, as a number, and what follows them; -1 where there are none. */
-static int64_t number(Bytes *text) {
-    int64_t value = 0;
-    Py_ssize_t i = 0;
-    for (; i < text->size && i < MOST_DIGITS && text->text[i] >= '0' && text->text[i] <= '9'; i++)
-        value = value * 10 + (text->text[i] - '0');
-    *text = from(*text, i);
-    return i > 0 ? value : -1;
-}
-
-/* Whether the event's text is empty (0) or not (1), and its running total; -1 where it does not fit the shape. */
-static int fits(Bytes event, Bytes prefix, Bytes suffix, int running, Bytes between, Bytes after, int completion_first,
-                int64_t *total) {
-    if (!begins(event, prefix)) return -1;
-    Bytes rest = from(event, prefix.size);
-    const char *quote = memchr(rest.text, '"', rest.size);
-    if (quote == NULL) return -1;
-    Py_ssize_t text = quote - rest.text;
-    rest = from(rest, text);
-    if (!running) return rest.size == suffix.size && begins(rest, suffix) ? text > 0 : -1;
-    if (!begins(rest, suffix)) return -1;
-    rest = from(rest, suffix.size);
-    int64_t one = number(&rest);
-    if (one < 0 || !begins(rest, between)) return -1;
-    rest = from(rest, between.size);
-    int64_t two = number(&rest);
-    if (two < 0 || rest.size != after.size || !begins(rest, after)) return -1;
-    *total = completion_first ? one : two;
-    return text > 0;
-}
-
 /* read_run(raw, spans, start, before, *shape) -> ((bears, gains), total): of each event from `start` on that fits the shape
  * whether it bears text and by how much its running total is more than the one before, packed; and the last total. */
 static PyObject *read_run(PyObject *module, PyObject *args) {
@@ -724,45 +1050,53 @@ static PyObject *read_run(PyObject *module, PyObject *args) {
     return Py_BuildValue("NL", packed_pair(&bears, &gains), before);
 }
 
-/* place_tokens(reads, stamps, marks, offset, ends, tokens, sent_at, framing, visible) -> (read_at, read_tokens, read_slack,
- * visible_at): of the reads that bear tokens, packed, and the instant of the event with that number (None for -1).
- * load/answer.py says what they mean. All reads have the kernel's stamp. */
+/* place_tokens(reads, stamps, since, marks, offset, ends, tokens, sent_at, framing, visible) -> (read_at, read_tokens,
+ * read_slack, visible_at): of the reads that bear tokens, packed, and the instant of the event with that number (None for
+ * -1). load/answer.py says what they mean. All reads have the kernel's stamp. */
 typedef struct {
     int64_t at, until;                 /* its instant, and how many bytes there were with it */
+    int64_t since;                     /* see Mark */
+    int64_t after;                     /* its bytes came after this instant */
     int64_t tokens, bearing, last_end; /* bearing: events with tokens; last_end: where the last of them ends */
 } Read;
 
-static int64_t slack_of(const Read *reads, Py_ssize_t read, int64_t sent_at) {
-    int64_t slack = reads[read].at - (read > 0 ? reads[read - 1].at : sent_at);
-    return slack > 0 ? slack : 0;
-}
-
 /* The reads one by one, without their tokens; -1 where the lists are not what they should be. */
-static int list_reads(Read *listed, PyObject *reads, PyObject *stamps, Bytes marks, int64_t offset) {
+static int list_reads(Read *listed, PyObject *reads, PyObject *stamps, PyObject *since, Bytes marks, int64_t offset) {
     int64_t until = 0;
     Py_ssize_t first = PyList_GET_SIZE(reads);
     for (Py_ssize_t i = 0; i < first; i++) {
         PyObject *read = PyList_GET_ITEM(reads, i), *stamp = PyList_GET_ITEM(stamps, i);
-        int64_t at[2];
+        int64_t at[2], proof = PyLong_AsLongLong(PyList_GET_ITEM(since, i));
+        if (proof == -1 && PyErr_Occurred()) return -1;
         if (!PyBytes_Check(read) || !PyBytes_Check(stamp) || PyBytes_GET_SIZE(stamp) != sizeof at) return -1;
         memcpy(at, PyBytes_AS_STRING(stamp), sizeof at);
         until += PyBytes_GET_SIZE(read);
-        listed[i] = (Read){at[0] * 1000000000 + at[1] - offset, until, 0, 0, 0};
+        listed[i] = (Read){.at = at[0] * 1000000000 + at[1] - offset, .until = until, .since = proof};
     }
     for (Py_ssize_t i = 0; i < marks.size / (Py_ssize_t)sizeof(Mark); i++) {
         Mark mark;
         memcpy(&mark, marks.text + i * sizeof mark, sizeof mark);
-        listed[first + i] = (Read){mark.stamp - offset, until + mark.end, 0, 0, 0};
+        listed[first + i] = (Read){.at = mark.stamp - offset, .until = until + mark.end, .since = mark.since};
     }
     return 0;
 }
 
+/* After which instant the bytes of each read came: the stamp of the read before, or a later poll that proves it. What a read
+ * left came when its own bytes may have. */
+static void bound_reads(Read *reads, Py_ssize_t count, int64_t sent_at) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Read *read = &reads[i];
+        read->after = i == 0 ? sent_at : read->since == LEFT ? reads[i - 1].after : reads[i - 1].at;
+        if (read->since > 0 && read->since > read->after && read->since <= read->at) read->after = read->since;
+    }
+}
+
 /* Tokens of the events, each to the read that completed it; *visible becomes the read of that event. */
-static int give_tokens(Read *reads, Py_ssize_t count, const int64_t *ends, PyObject *tokens, Py_ssize_t *visible) {
+static int give_tokens(Read *reads, Py_ssize_t count, const int64_t *ends, const int64_t *tokens, Py_ssize_t events,
+                       Py_ssize_t *visible) {
     Py_ssize_t read = 0, wanted = *visible;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(tokens); i++) {
-        int64_t amount = PyLong_AsLongLong(PyList_GET_ITEM(tokens, i));
-        if (amount == -1 && PyErr_Occurred()) return -1;
+    for (Py_ssize_t i = 0; i < events; i++) {
+        int64_t amount = tokens[i];
         while (read < count && reads[read].until < ends[i]) read++;
         if (read == count) {
             PyErr_SetString(PyExc_ValueError, "an event ends behind the last read");
@@ -777,16 +1111,18 @@ static int give_tokens(Read *reads, Py_ssize_t count, const int64_t *ends, PyObj
     return 0;
 }
 
-static PyObject *placed_tokens(const Read *reads, Py_ssize_t count, int64_t sent_at, Py_ssize_t framing, Py_ssize_t visible) {
+static PyObject *placed_tokens(const Read *reads, Py_ssize_t count, Py_ssize_t framing, Py_ssize_t visible) {
     int64_t *packed = PyMem_Malloc((3 * count + 1) * sizeof(int64_t));
     if (packed == NULL) return PyErr_NoMemory();
     Py_ssize_t bearing = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         if (reads[i].tokens == 0) continue;
-        int exact = reads[i].bearing == 1 && reads[i].until - reads[i].last_end <= framing;
+        int all = i + 1 == count || reads[i + 1].since != LEFT; /* else its stamp may be that of what it left */
+        int exact = all && reads[i].bearing == 1 && reads[i].until - reads[i].last_end <= framing;
+        int64_t slack = exact ? 0 : reads[i].at - reads[i].after;
         packed[bearing] = reads[i].at;
         packed[count + bearing] = reads[i].tokens;
-        packed[2 * count + bearing] = exact ? 0 : slack_of(reads, i, sent_at);
+        packed[2 * count + bearing] = slack > 0 ? slack : 0;
         bearing++;
     }
     Py_ssize_t size = bearing * (Py_ssize_t)sizeof(int64_t);
@@ -797,38 +1133,35 @@ static PyObject *placed_tokens(const Read *reads, Py_ssize_t count, int64_t sent
 }
 
 static PyObject *place_tokens(PyObject *module, PyObject *args) {
-    PyObject *reads, *stamps, *tokens, *placed = NULL;
+    PyObject *reads, *stamps, *since, *placed = NULL;
     Bytes marks;
-    Py_buffer ends;
+    Py_buffer ends, tokens;
     long long offset, sent_at;
     Py_ssize_t framing, visible;
-    if (!PyArg_ParseTuple(args, "O!O!y#Ly*O!Lnn", &PyList_Type, &reads, &PyList_Type, &stamps, &marks.text, &marks.size,
-                          &offset, &ends, &PyList_Type, &tokens, &sent_at, &framing, &visible))
+    if (!PyArg_ParseTuple(args, "O!O!O!y#Ly*y*Lnn", &PyList_Type, &reads, &PyList_Type, &stamps, &PyList_Type, &since,
+                          &marks.text, &marks.size, &offset, &ends, &tokens, &sent_at, &framing, &visible))
         return NULL;
     Py_ssize_t count = PyList_GET_SIZE(reads) + marks.size / (Py_ssize_t)sizeof(Mark);
     Read *listed = PyMem_Calloc(count + 1, sizeof(Read));
-    int fit = PyList_GET_SIZE(reads) == PyList_GET_SIZE(stamps) && ends.len == PyList_GET_SIZE(tokens) * 8 &&
-              visible < PyList_GET_SIZE(tokens);
+    int fit = PyList_GET_SIZE(reads) == PyList_GET_SIZE(stamps) && PyList_GET_SIZE(reads) == PyList_GET_SIZE(since) &&
+              ends.len == tokens.len && tokens.len % 8 == 0 && visible < tokens.len / 8;
     if (listed == NULL)
         PyErr_NoMemory();
-    else if (!fit || list_reads(listed, reads, stamps, marks, offset) < 0)
+    else if (!fit || list_reads(listed, reads, stamps, since, marks, offset) < 0)
         PyErr_SetString(PyExc_ValueError, "reads and stamps, or ends and tokens, do not fit");
-    else if (give_tokens(listed, count, ends.buf, tokens, &visible) == 0)
-        placed = placed_tokens(listed, count, sent_at, framing, visible);
+    else if (give_tokens(listed, count, ends.buf, tokens.buf, tokens.len / 8, &visible) == 0) {
+        bound_reads(listed, count, sent_at);
+        placed = placed_tokens(listed, count, framing, visible);
+    }
     PyMem_Free(listed);
     PyBuffer_Release(&ends);
+    PyBuffer_Release(&tokens);
     return placed;
 }
 
 /* send_each(fds, payloads) -> (stamps, sizes): one payload to each socket. `stamps` are the monotonic clock before each
  * send and after the last, packed; `sizes` how many bytes each socket took, packed: 0 where it is full or gone. Empty: all
  * of them. Keeps the interpreter's lock: sends do not wait. */
-static int64_t monotonic(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
-}
-
 static PyObject *send_each(PyObject *module, PyObject *args) {
     Py_buffer fds;
     PyObject *payloads, *sent = NULL;
@@ -863,16 +1196,19 @@ static PyMethodDef methods[] = {
     {"register", (PyCFunction)Poller_register, METH_VARARGS, "register(fd, events)"},
     {"modify", (PyCFunction)Poller_modify, METH_VARARGS, "modify(fd, events)"},
     {"unregister", (PyCFunction)Poller_unregister, METH_O, "unregister(fd): what was collected is lost"},
-    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, left, delay, most): collect what arrives on it"},
-    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own, apart): what was collected; ends it"},
+    {"expect", (PyCFunction)Poller_expect, METH_VARARGS, "expect(prefix, holes, ...) -> the number of a shape of events"},
+    {"attach", (PyCFunction)Poller_attach, METH_VARARGS, "attach(fd, left, delay, most, shape): collect what arrives on it"},
+    {"take", (PyCFunction)Poller_take, METH_VARARGS, "take(fd, before) -> (data, marks, own, ...): what was collected; ends it"},
     {"heard", (PyCFunction)Poller_heard, METH_O, "heard(fd) -> (reads, bytes) collected so far"},
-    {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most) -> [(fd, events), ...]"},
+    {"poll", (PyCFunction)Poller_poll, METH_VARARGS, "poll(timeout, most, step=-1) -> [(fd, events), ...]"},
     {"close", (PyCFunction)Poller_close, METH_NOARGS, "close()"},
     {NULL, NULL, 0, NULL},
 };
 
 static PyMemberDef members[] = {
     {"taken", T_INT, offsetof(Poller, taken), READONLY, "descriptors that were ready at the last poll"},
+    {"since", T_LONGLONG, offsetof(Poller, since), READONLY, "when the last whole poll before the last one was called"},
+    {"whole", T_INT, offsetof(Poller, whole), READONLY, "whether the last poll was neither full nor interrupted"},
     {"held", T_PYSSIZET, offsetof(Poller, held), READONLY, "bytes of memory that the collected answers fill"},
     {NULL, 0, 0, 0, NULL},
 };

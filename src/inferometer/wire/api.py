@@ -7,26 +7,29 @@ instead is the answer's error. Documents nested up to 1024 deep are parsed (orjs
 down a document, prints or encodes it without a limit of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from inferometer.vocabulary import attribute_at
 from inferometer.wire.skeleton import Skeleton, learn
-from inferometer.wire.sse import BOM
+from inferometer.wire.sse import BOM, Recognised, parse_json
 
 Json = dict[str, Any]
 Prompt = str | list[int] | list[Json]
+T = TypeVar("T")
+Piecewise = Generator[None, None, T]  # reading that pauses so that other work gets its turn; returns its result
 
 MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
 LARGEST_TOTAL = 2**53  # of a running usage: whole in JSON, in a float and in C
 LONGEST_ERROR = 4096  # characters; secrets are hidden later, and only then is it cut to the length of a line
-LONGEST_WORD = 1000  # characters of a finish reason or an id
+LONGEST_LABEL = 1000  # characters of a finish reason or an id
 END_MARK = b"[DONE]"
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
+EVENTS_AT_ONCE = 4096  # are read before other work gets its turn: some 40 ms of the slowest dialect
 WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner than their shape is proven
 CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
 
@@ -35,9 +38,12 @@ APIS = {
     "chat": "inferometer.wire.apis.openai:CHAT",
     "responses": "inferometer.wire.apis.responses:API",
     "embeddings": "inferometer.wire.apis.embeddings:API",
+    "embeddings_chat": "inferometer.wire.apis.embeddings:CHAT",
     "rerank": "inferometer.wire.apis.rerank:API",
     "anthropic": "inferometer.wire.apis.anthropic:API",
     "tgi": "inferometer.wire.apis.tgi:API",
+    "transcriptions": "inferometer.wire.apis.transcriptions:TRANSCRIPTIONS",
+    "translations": "inferometer.wire.apis.transcriptions:TRANSLATIONS",
     "template": "inferometer.wire.apis.template:API",
 }
 
@@ -46,7 +52,7 @@ APIS = {
 class Answer:
     """What the events of an answer amount to. `tokens` has an entry per event, 0 for events that carry none."""
 
-    tokens: list[int] = field(default_factory=list)
+    tokens: Sequence[int] = field(default_factory=list)
     counted: int = 0  # token-bearing events, or tokens by running usage
     running_usage: bool = False
     by_length: bool = False  # nothing but the text's length says how many tokens there are
@@ -58,6 +64,7 @@ class Answer:
     error: str | None = None
     failed: bool = False  # the error is what the server says of its own failure
     text: list[str] = field(default_factory=list)
+    learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape that was learned of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +73,14 @@ class Manner:
 
     stream: bool = True
     continuous_usage: bool = False
-    length_asked: bool = False
+    with_length: bool = False
     ignore_eos: bool | None = None  # None: on where a length is asked
     sampling: Json = field(default_factory=dict)  # min_tokens, temperature, top_p, stop: those that are given
     extra: Json = field(default_factory=dict)
 
     @property
     def to_full_length(self) -> bool:
-        return self.length_asked if self.ignore_eos is None else self.ignore_eos
+        return self.with_length if self.ignore_eos is None else self.ignore_eos
 
 
 def openai_fields(manner: Manner) -> Json:
@@ -124,7 +131,8 @@ class Api:
     ask_length: Callable[[Json, int | None], None] = ask_max_tokens
     credentials: Callable[[str], dict[str, str]] = bearer
     headers: dict[str, str] = field(default_factory=dict)  # that the API wants in every request
-    parse: Callable[[bytes], Any] = orjson.loads
+    encode: Callable[[Json], bytes] = orjson.dumps  # the bytes of a body
+    parse: Callable[[bytes], Any] = parse_json
     text_key: bytes | None = None  # what stands before the text in an event's bytes
     whole_path: str | None = None  # of answers in one piece, where it is another
     key_env: str = "OPENAI_API_KEY"  # where its key is usually kept
@@ -132,7 +140,7 @@ class Api:
     takes_ids: bool = False  # whether a prompt may be token ids
     takes_messages: bool = False  # whether a conversation goes as messages, which the server puts into a template
     takes_tools: bool = False  # whether the body is given the tools of a conversation
-    takes_images: bool = False  # whether messages hold images
+    takes_images: bool = False  # whether messages hold images, sound or videos
     prompt_once: bool = True  # whether the server counts a prompt as it was sent, not a part of it several times
     needs_model: bool = True
     in_pieces: bool = False  # whether answers may come as lines of JSON, or as bare text
@@ -171,62 +179,136 @@ def as_messages(prompt: Prompt) -> list[Any]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
+def whole(reading: Piecewise[T]) -> T:
+    """The result of reading without pauses."""
+    while True:
+        try:
+            next(reading)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 def read_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> Answer:
+    """The meaning of a stream's events, all at once."""
+    return whole(reading_events(api, events, keep_text))
+
+
+def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> Piecewise[Answer]:
     """The meaning of a stream's events, in order. A running usage counts each event's tokens; without one, an event
-    that carries anything counts as one token, and the sum is scaled to the final usage."""
-    answer = Answer()
-    bears: list[int] = []  # 1 for an event with text, reasoning or a tool call
-    gains: list[int] = []  # what each event adds to the running usage: 0 for those that do not state it
-    stated, total = 0, 0  # how many do, and the last one's
+    that carries anything counts as one token, and the sum is scaled to the final usage. Pauses now and then: half a
+    million events of a hostile server take seconds, and time limits act meanwhile."""
+    reading = _Reading(api, [], [], keep_text)
+    bears, gains = reading.bears, reading.gains
     skeleton: Skeleton | None = None
-    unnoted = False  # the last running total is newer than the usage that was noted
     unlearned = 0 if keep_text or api.text_key is None else LEARNING_TRIES
-    parse, deltas, note = api.parse, api.deltas, api.note
-    number, count = -1, len(events)
+    number, count, pause_at = -1, len(events), EVENTS_AT_ONCE
     while (number := number + 1) < count:
+        if number >= pause_at:
+            pause_at = number + EVENTS_AT_ONCE
+            yield
         if skeleton is not None:
-            run, run_gains, total = skeleton.read_run(events, number, total)
+            run, run_gains, total = skeleton.read_run(events, number, reading.total)
             bears += run
             gains += run_gains or [0] * len(run)
-            stated += len(run_gains)
-            unnoted = unnoted or bool(run_gains)
+            reading.skip(len(run_gains), total)
             number += len(run)
             if number == count:
                 break
         data = events[number]
         bears.append(0)
         gains.append(0)
-        if data == END_MARK:
-            answer.done = True
-            continue
-        try:
-            event = parse(data)
-            if event.get("error"):  # routers send it in any dialect, with choices beside it too
-                raise ServerError
-            text, other = deltas(event)
-            if type(text) is not str:
-                raise OddEvent(f"a text is {kind_of(text)}")
-            so_far = note(answer, event)
-        except Exception as problem:  # a dialect takes an event for what it should be
-            _note_odd_event(answer, data, problem)
-            continue
-        if text or other:
-            bears[number] = 1
-        if so_far is not None:
-            stated += 1
-            gains[number], total = max(so_far - total, 0), so_far
-        if text and answer.visible_event is None:
-            answer.visible_event = number
-        if keep_text:
-            answer.text.append(text)
-        unnoted = unnoted and not event.get("usage")
+        text = reading.parse(number, data)
         if skeleton is None and unlearned and text and count - number > WORTH_LEARNING:
             unlearned -= 1
-            skeleton = learn(data, api.text_key or b"", deltas)
-    if unnoted and answer.usage is not None:
-        answer.usage = answer.usage | {"completion_tokens": total}
-    _count_tokens(answer, bears, gains, stated)
-    return answer
+            skeleton = learn(data, api.text_key or b"", api.deltas)
+            if skeleton is not None:
+                reading.answer.learned = data, skeleton
+    return reading.answered()
+
+
+def reading_recognised(api: Api, events: Recognised) -> Piecewise[Answer]:
+    """The same of events most of which were recognised as they came."""
+    reading = _Reading(api, events.bears, events.gains, False)
+    runs = iter(events.runs)
+    run = next(runs, None)
+    for place, (number, start, stop) in enumerate(events.odd):
+        while run is not None and run[0] < number:
+            _read_known_run(reading, run, events.running)
+            run = next(runs, None)
+        reading.parse(number, events.data[start:stop])
+        if not (place + 1) % EVENTS_AT_ONCE:
+            yield
+    if run is not None:
+        _read_known_run(reading, run, events.running)
+    return reading.answered()
+
+
+def _read_known_run(reading: "_Reading", run: tuple[int, int, int, int], running: bool) -> None:
+    """Of events that follow each other the first gains against what was before them, which only now is known."""
+    first, behind, first_total, last_total = run
+    if running:
+        reading.gains[first] = max(first_total - reading.total, 0)
+        reading.skip(behind - first, last_total)
+
+
+class _Reading:
+    """What the events of a stream amount to so far."""
+
+    __slots__ = ("_api", "_keep_text", "_stated", "_unnoted", "answer", "bears", "gains", "total")
+
+    def __init__(self, api: Api, bears: Any, gains: Any, keep_text: bool) -> None:
+        self._api = api
+        self._keep_text = keep_text
+        self.answer = Answer()
+        self.bears = bears  # 1 for an event with text, reasoning or a tool call
+        self.gains = gains  # what each event adds to the running usage: 0 for those that do not state it
+        self._stated = 0  # how many do
+        self.total = 0  # the last one's
+        self._unnoted = False  # it is newer than the usage that was noted
+
+    def skip(self, stated: int, total: int) -> None:
+        """Events that need no parser: how many of them state a running total, and the last one."""
+        if stated:
+            self._stated += stated
+            self.total = total
+            self._unnoted = True
+
+    def parse(self, number: int, data: bytes) -> str:
+        """An event; returns its text."""
+        answer, api = self.answer, self._api
+        if data == END_MARK:
+            answer.done = True
+            return ""
+        try:
+            event = api.parse(data)
+            if event.get("error"):  # routers send it in any dialect, with choices beside it too
+                raise ServerError
+            text, other = api.deltas(event)
+            if type(text) is not str:
+                raise OddEvent(f"a text is {kind_of(text)}")
+            so_far = api.note(answer, event)
+        except Exception as problem:  # a dialect takes an event for what it should be
+            _note_odd_event(answer, data, problem)
+            return ""
+        if text or other:
+            self.bears[number] = 1
+        if so_far is not None:
+            self._stated += 1
+            self.gains[number], self.total = max(so_far - self.total, 0), so_far
+        if text and answer.visible_event is None:
+            answer.visible_event = number
+        if self._keep_text:
+            answer.text.append(text)
+        self._unnoted = self._unnoted and not event.get("usage")
+        return text
+
+    def answered(self) -> Answer:
+        answer = self.answer
+        if self._unnoted and answer.usage is not None:
+            answer.usage = answer.usage | {"completion_tokens": self.total}
+        _count_tokens(answer, self.bears, self.gains, self._stated)
+        return answer
 
 
 class OddEvent(ValueError):
@@ -255,7 +337,7 @@ def as_text(value: Any) -> str | None:
         return None
     if isinstance(value, dict | list):
         raise OddEvent(f"a finish reason or an id is {kind_of(value)}")
-    return str(value)[:LONGEST_WORD]
+    return str(value)[:LONGEST_LABEL]
 
 
 def kind_of(value: Any) -> str:
@@ -273,12 +355,14 @@ def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
     answer.failed = failed
     try:
         text = error_text(data)
-    except ValueError:
+    except orjson.JSONDecodeError:
         text = f"an event is not JSON: {data[:LONGEST_ERROR].decode('utf-8', 'replace')}"
+    except ValueError as error:
+        text = str(error)
     answer.error = f"{problem}: {text}" if isinstance(problem, OddEvent) else text
 
 
-def _count_tokens(answer: Answer, bears: list[int], gains: list[int], stated: int) -> None:
+def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], stated: int) -> None:
     answer.counted = sum(bears)
     if stated > 1 or (stated and answer.counted <= 1):
         answer.running_usage = True
@@ -291,7 +375,7 @@ def _count_tokens(answer: Answer, bears: list[int], gains: list[int], stated: in
     answer.tokens = bears if reported in {None, 0, answer.counted} else _scaled(bears, answer.counted, reported)
 
 
-def _scaled(bears: list[int], counted: int, reported: int) -> list[int]:
+def _scaled(bears: Sequence[int], counted: int, reported: int) -> list[int]:
     """As many tokens as the usage says, spread evenly over the events that bear any."""
     tokens, seen = [], 0
     for bearing in bears:
@@ -332,7 +416,7 @@ def tokens_by_length(text: str) -> int:
 
 def error_text(body: bytes) -> str:
     """The message of an error body, whatever its shape; ValueError where it is not JSON."""
-    return message_in(orjson.loads(body))
+    return message_in(parse_json(body))
 
 
 def message_in(document: Any) -> str:

@@ -7,9 +7,11 @@ from inferometer.wire.connection import Connection
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.origin import Origin
 from inferometer.wire.reactor import Reactor, Timer, now
+from inferometer.wire.skeleton import Shape, shape_of
 from inferometer.wire.sockets import Acknowledging
 
 SWEEPS_PER_IDLE_LIMIT = 8  # how often silence is looked for within the time it is allowed
+MOST_SHAPES = 8  # of events: a server whose answers differ more is read one event after the other
 MOST_ANSWER = 64 * 1024 * 1024  # bytes
 
 
@@ -34,6 +36,8 @@ class Client:
         self.most_answer = most_answer
         self.kernel_stamps = kernel_stamps
         self.acks = Acknowledging()
+        self.shape = -1  # what the compiled reader expects of the events of answers that begin now
+        self._shapes: dict[Shape, int] = {}
         self.opened = 0  # connections opened, for the record
         self._request_timeout_ns = int(request_timeout_s * 1e9) if request_timeout_s else None
         self._idle_timeout_ns = int(idle_timeout_s * 1e9) if idle_timeout_s else None
@@ -48,10 +52,13 @@ class Client:
         for _ in range(count):
             Connection(self, None, on_open)
 
-    def fetch(self, request: bytes, on_end: Callable[[Exchange], None]) -> Exchange:
-        """Send the bytes of a request; `on_end` is called once, when its answer is over."""
+    def fetch(self, request: bytes, on_end: Callable[[Exchange], None], recognise: bool = False) -> Exchange:
+        """Send the bytes of a request; `on_end` is called once, when its answer is over. `recognise`: events may be
+        recognised as they come, for nobody wants their text."""
         exchange = Exchange(self, request, on_end)
+        exchange.recognise = recognise
         self._in_flight[exchange] = None
+        self.reactor.awaited += 1
         self._arm()
         while self._idle:
             connection = self._idle.pop()
@@ -73,7 +80,9 @@ class Client:
         exchange.connection = None
         if outcome == "oversized":  # nobody reads it, and others want the memory
             exchange.keep_beginning()
-        self._in_flight.pop(exchange, None)
+        if exchange in self._in_flight:
+            del self._in_flight[exchange]
+            self.reactor.awaited -= 1
         exchange.on_end(exchange)
 
     def retry(self, exchange: Exchange) -> None:
@@ -82,6 +91,16 @@ class Client:
         exchange.sent_at = None
         exchange.forget_answer()
         Connection(self, exchange)
+
+    def learn_shape(self, exchange: Exchange) -> None:
+        """An answer was read one event after the other: the next ones are expected to look alike."""
+        if exchange.learned is None or not exchange.recognise or exchange.shape != self.shape:
+            return  # nothing was learned, or another answer was faster
+        if self.reactor.attach is not None and len(self._shapes) < MOST_SHAPES:
+            shape = shape_of(*exchange.learned)
+            if shape is not None and shape not in self._shapes:
+                self._shapes[shape] = self.reactor.expect(shape)
+                self.shape = self._shapes[shape]
 
     def delay_acks(self) -> int:
         """How a stream that begins now is acknowledged."""

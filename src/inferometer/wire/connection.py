@@ -20,8 +20,21 @@ from inferometer.wire.exchange import Exchange, Owner
 from inferometer.wire.http1 import Chunks, parse_head
 from inferometer.wire.origin import READ_SIZE, Address, Tls
 from inferometer.wire.reactor import BROKEN, COMPLETE, READ, SURPLUS, TOO_LARGE, WRITE, Reactor, Timer, now
-from inferometer.wire.sockets import ANCILLARY_SIZE, MARK, STAMP, Acknowledging, ask_for_stamps, send_at_once
+from inferometer.wire.sockets import (
+    ANCILLARY_SIZE,
+    LEFT,
+    MARK,
+    STAMP,
+    UNPROVEN,
+    Acknowledging,
+    ask_for_stamps,
+    send_at_once,
+)
+from inferometer.wire.sse import Recognised, Taken
 
+OURS = frozenset(  # what a call fails with where this machine, and not the server, has no more to give
+    {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
+)
 READ_COST = 128  # bytes that a read takes beside its data: two objects and their places in the lists
 
 
@@ -35,6 +48,7 @@ class Pool(Owner, Protocol):
     kernel_stamps: bool
     opened: int
     acks: Acknowledging
+    shape: int
 
     def delay_acks(self) -> int: ...
     def retry(self, exchange: Exchange) -> None: ...
@@ -51,7 +65,6 @@ class Connection:
         "_chunks",
         "_client",
         "_delay",
-        "_drained",
         "_exchange",
         "_fd",
         "_got",
@@ -62,13 +75,14 @@ class Connection:
         "_outbox",
         "_reactor",
         "_recvmsg",
+        "_refused",
         "_reused",
-        "_since",
         "_socket",
         "_step",
         "_tls",
         "_tried",
         "_tunnel",
+        "_unproven",
     )
 
     def __init__(self, client: Pool, exchange: Exchange | None, on_open: Callable[[], None] | None = None) -> None:
@@ -83,9 +97,12 @@ class Connection:
         self._reused = False
         self._chunks: Chunks | None = None  # of the answer that is read here, where it has any
         self._got = 0  # bytes of the answer that were read here
-        self._drained = True  # the last read took all there was, so that what comes was not there at the poll before
-        self._since = 0  # otherwise: since when it may have been there
+        self._unproven: int | None = (
+            None  # the last read took all there was, so that a poll can prove that nothing came
+        )
+        # since; else what is known of the next one: LEFT or UNPROVEN
         self._tried = 0
+        self._refused = 0  # the error of an address that took no connection
         self._opened_at = now()
         self._fd = -1
         if exchange is not None:
@@ -105,7 +122,7 @@ class Connection:
         try:
             self._socket = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            self._fail_soon(_why(error))
+            self._fail_soon(_why(error), _is_ours(error))
             return
         self._fd = self._socket.fileno()
         self._socket.setblocking(False)
@@ -136,10 +153,12 @@ class Connection:
             self._reactor.unwatch(self._fd)
             self._socket.close()
             self._fd = -1
+        if self._refused == 0 or self._refused in OURS:  # what a server did tells more than a lack of our own
+            self._refused = error_number
         if self._tried < len(self._client.addresses):
             self._connect()
         else:
-            self._fail_soon(os.strerror(error_number))
+            self._fail_soon(os.strerror(self._refused), self._refused in OURS)
 
     def _ask_for_tunnel(self) -> None:
         origin = self._client.origin
@@ -169,7 +188,7 @@ class Connection:
 
     def _secure(self) -> None:
         if self._client.origin.tls is None:
-            self._stand()
+            self._opened()
             return
         self._tls = Tls(self._client.origin)
         self._step = now()
@@ -184,7 +203,7 @@ class Connection:
                 if not data:
                     self._fail_to_open("the server closed the connection during the TLS handshake")
                     return
-                self._tls.incoming.write(data)
+                self._tls.feed(data)
             finished = self._tls.handshake()
             self._push(self._tls.outgoing.read())
         except BlockingIOError:
@@ -195,9 +214,9 @@ class Connection:
         if finished:
             if self._exchange is not None:
                 self._exchange.tls_ns += now() - self._step
-            self._stand()
+            self._opened()
 
-    def _stand(self) -> None:
+    def _opened(self) -> None:
         """Open: send what waits for it, or rest."""
         if self._opening is not None:
             self._opening.cancel()
@@ -208,24 +227,24 @@ class Connection:
             self.take(exchange, reused=False)
         else:
             self._client.rest(self)
-        self._tell_open()
+        self._notify_open()
 
     def _too_slow(self) -> None:
         self._fail_to_open(f"no connection within {self._client.connect_timeout_s:g} s")
 
-    def _fail_soon(self, error: str) -> None:
+    def _fail_soon(self, error: str, ours: bool) -> None:
         """Fail from the loop: whoever asked for the connection must not hear of it before it has it."""
-        self._reactor.call_at(now(), lambda: self._fail_to_open(error))
+        self._reactor.call_at(now(), lambda: self._fail_to_open(error, ours))
 
-    def _fail_to_open(self, error: str) -> None:
+    def _fail_to_open(self, error: str, ours: bool = False) -> None:
         exchange, self._exchange = self._exchange, None
         self.drop()
         if exchange is not None:
             exchange.connect_ns = now() - self._opened_at
-            self._client.finish(exchange, "connect", error)
-        self._tell_open()
+            self._client.finish(exchange, "client" if ours else "connect", error)
+        self._notify_open()
 
-    def _tell_open(self) -> None:
+    def _notify_open(self) -> None:
         on_open, self._on_open = self._on_open, None
         if on_open is not None:
             on_open()
@@ -249,7 +268,7 @@ class Connection:
         self._exchange = exchange
         self._reused = reused
         self._chunks = None
-        self._drained = True
+        self._unproven = None if self._tls is None or self._tls.whole else UNPROVEN
         exchange.connection = self
         exchange.kernel = self._kernel
         request = exchange.request
@@ -260,7 +279,7 @@ class Connection:
             self._push(request)
             self._attach(exchange, -1)
         except OSError as error:
-            self._broken(_why(error))
+            self._broken(_why(error), _is_ours(error))
 
     def _push(self, data: bytes) -> None:
         """Hand bytes to the socket; the rest follows when it has room."""
@@ -306,15 +325,13 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._broken(_why(error))
+            self._broken(_why(error), _is_ours(error))
             return
         exchange = self._exchange
         if not data or exchange is None:
             self._closed_by_peer()
             return
-        stamp = ancillary[0][2] if ancillary else self._own_stamp(exchange)
-        self._drained = len(data) < READ_SIZE
-        self._keep(exchange, data, stamp)
+        self._keep(exchange, data, ancillary[0][2] if ancillary else _own_stamp(exchange), len(data))
 
     def _collected_all(self, events: int) -> bool:
         """Hear the compiled reader out: whether there is nothing left to read here. A complete stream is taken as it
@@ -336,41 +353,45 @@ class Connection:
     def _take_whole(self, exchange: Exchange, surplus: bool) -> None:
         """Take a complete event stream, in one piece."""
         before = b"".join(exchange.reads)
-        data, marks, own = self._take(before)
+        data, marks, own, recognised = self._take(before)
         head = exchange.head or parse_head(data)
         if head is None or not head.chunked:
             raise ValueError("not an HTTP answer: its headers contradict each other")
         if head.sse:
             exchange.head, exchange.bulk = head, (data, marks, own)
+            exchange.recognised = None if recognised is None else Recognised(data, recognised)
         else:  # some other header names an event stream
             self._unpack(exchange, data[len(before) :], marks)
             exchange.find_head()
         self._complete(exchange, surplus)
 
-    def _take(self, before: bytes) -> tuple[bytes, bytes, int]:
+    def _take(self, before: bytes) -> tuple[bytes, bytes, int, Taken | None]:
         """What the compiled reader collected, behind what came before; it is no longer attached."""
-        data, marks, own, apart = self._reactor.take(self._fd, before)
+        data, marks, own, apart, recognised = self._reactor.take(self._fd, before)
         self._attached = False
         self._client.acks.learn(self._delay, bool(apart))
-        return data, marks, own
+        return data, marks, own, recognised
 
     def _give_back(self, exchange: Exchange) -> bytes:
         """What the compiled reader collected, as reads and stamps; and in one piece."""
         if not self._attached:
             return b""
-        data, marks, _own = self._take(b"")
+        data, marks, _own, _none = self._take(b"")
         self._unpack(exchange, data, marks)
         return data
 
     def _unpack(self, exchange: Exchange, data: bytes, marks: bytes) -> None:
         """What the compiled reader collected, read by read."""
-        start = 0
-        for end, stamp, own in MARK.iter_unpack(marks):
-            exchange.reads.append(data[start:end])
+        start = size = 0
+        for end, stamp, own, since in MARK.iter_unpack(marks):
             if own:
-                _note_own_stamp(exchange, exchange.sent_at or 0)
+                _note_own_stamp(exchange)
+            exchange.reads.append(data[start:end])
             exchange.stamps.append(STAMP.pack(*divmod(stamp, 1_000_000_000)))
-            start = end
+            exchange.since.append(since)
+            start, size = end, end - start
+        # what came until we took it over was not ours to read, so that polls prove nothing about it
+        self._unproven = LEFT if size == READ_SIZE else UNPROVEN
         self._got += len(data)
         self._reactor.held += len(data) + len(marks) // MARK.size * READ_COST
 
@@ -390,40 +411,44 @@ class Connection:
         except BlockingIOError:
             return
         except OSError as error:
-            self._broken(_why(error))
+            self._broken(_why(error), _is_ours(error))
             return
         exchange = self._exchange
         if not data or exchange is None:
             self._closed_by_peer()
             return
-        stamp = self._own_stamp(exchange)
-        self._drained = len(data) < READ_SIZE
-        self._keep(exchange, data, stamp)
+        self._keep(exchange, data, _own_stamp(exchange), len(data))
 
     def _read_tls(self, _events: int) -> None:
         assert self._tls is not None
         try:
             sealed, ancillary, _flags, _address = self._recvmsg(READ_SIZE, ANCILLARY_SIZE)
+            own = b"" if ancillary else _stamp_now()  # before the bytes are opened, which takes its time
             data = self._tls.open(sealed)
         except BlockingIOError:
             return
         except (OSError, ssl.SSLError) as error:
-            self._broken(_why(error))
+            self._broken(_why(error), _is_ours(error))
             return
         exchange = self._exchange
         if not sealed or (data and exchange is None):
             self._closed_by_peer()
             return
-        stamp = b"" if exchange is None else ancillary[0][2] if ancillary else self._own_stamp(exchange)
-        self._drained = len(sealed) < READ_SIZE
         if data and exchange is not None:
-            self._keep(exchange, data, stamp)
+            if own:
+                _note_own_stamp(exchange)
+            self._keep(exchange, data, own or ancillary[0][2], len(sealed))
+        elif sealed:
+            self._took(len(sealed), kept=False)
         if self._tls.ended and self._fd >= 0:
             self._closed_by_peer()
 
-    def _keep(self, exchange: Exchange, data: bytes, stamp: bytes) -> None:
+    def _keep(self, exchange: Exchange, data: bytes, stamp: bytes, taken: int) -> None:
+        """A read that took so many bytes from the socket, and what it brought."""
         exchange.reads.append(data)
         exchange.stamps.append(stamp)
+        exchange.since.append(self._reactor.polled_at if self._unproven is None else self._unproven)
+        self._took(taken)
         size = len(data)
         self._got += size
         self._reactor.held += size + READ_COST
@@ -443,15 +468,18 @@ class Connection:
         wrong once it is over is ours."""
         if exchange.outcome is not None:
             raise error
+        if _is_ours(error):
+            exchange.end("client", _why(error))
+            return
         exchange.end("bad", str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
-    def _own_stamp(self, exchange: Exchange) -> bytes:
-        """A stamp of our own, in the kernel's form, and since when the bytes may have been there: since the poll
-        before, if the read before left none."""
-        if self._drained:
-            self._since = self._reactor.polled_at
-        _note_own_stamp(exchange, self._since)
-        return STAMP.pack(*divmod(time.time_ns(), 1_000_000_000))
+    def _took(self, size: int, kept: bool = True) -> None:
+        """A read took so many bytes from the socket: what a poll can prove of the next one. One of which nothing is
+        kept, as it was part of a TLS record, is one with the next."""
+        if size == READ_SIZE or (not kept and self._unproven == LEFT):
+            self._unproven = LEFT
+        else:
+            self._unproven = None if self._tls is None or self._tls.whole else UNPROVEN
 
     def _heed(self, exchange: Exchange, data: bytes) -> None:
         """A read of headers or of a body, and whether it ends the answer."""
@@ -491,7 +519,8 @@ class Connection:
             return
         if exchange.outcome is None and self._exchange is exchange:
             self._delay = self._client.delay_acks()
-            attach(self._fd, left, self._delay, max(self._client.most_answer - self._got, 0))
+            exchange.shape = self._client.shape if exchange.recognise else -1
+            attach(self._fd, left, self._delay, max(self._client.most_answer - self._got, 0), exchange.shape)
             self._attached = True
 
     def _end_oversized(self, exchange: Exchange) -> None:
@@ -523,14 +552,16 @@ class Connection:
             return
         self._broken("the server closed the connection")
 
-    def _broken(self, error: str) -> None:
+    def _broken(self, error: str, ours: bool = False) -> None:
         """The connection is gone: what it carried fails, is cut, or gets a second one."""
         exchange = self._exchange
         self.drop()
         if exchange is None:
             return
         exchange.connection = None
-        if exchange.reads:
+        if ours:
+            self._client.finish(exchange, "client", error)
+        elif exchange.reads:
             outcome = "connect" if exchange.head is None else "cut"
             self._client.finish(exchange, outcome, error)
         elif self._reused and not exchange.retry_ns:
@@ -561,15 +592,31 @@ class Connection:
             self._fd = -1
 
 
-def _note_own_stamp(exchange: Exchange, since: int) -> None:
-    """The next read has no stamp of the kernel, and may have been there since this instant."""
+def _own_stamp(exchange: Exchange) -> bytes:
+    """For the next read, which has none of the kernel."""
+    stamp = _stamp_now()
+    _note_own_stamp(exchange)
+    return stamp
+
+
+def _stamp_now() -> bytes:
+    """In the kernel's form."""
+    return STAMP.pack(*divmod(time.time_ns(), 1_000_000_000))
+
+
+def _note_own_stamp(exchange: Exchange) -> None:
+    """The next read has no stamp of the kernel."""
     exchange.kernel = False
-    while len(exchange.since) < len(exchange.stamps):  # not `reads`, which may have this read already
-        exchange.since.append(0)
-    exchange.since.append(since)
+    exchange.own.add(len(exchange.reads))
+
+
+def _is_ours(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in OURS)
 
 
 def _why(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return os.strerror(errno.ENOMEM)
     if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError):
         return os.strerror(error.errno)
     return str(error)

@@ -12,10 +12,10 @@ def as_text(messages: list[dict[str, Any]]) -> str:
 
 def line_of(message: dict[str, Any]) -> str:
     """A message with the name of its role before it."""
-    return f"{_NAMES.get(message.get('role', ''), 'User')}: {said_in(message)}\n"
+    return f"{_NAMES.get(message.get('role', ''), 'User')}: {message_text(message)}\n"
 
 
-def said_in(message: dict[str, Any]) -> str:
+def message_text(message: dict[str, Any]) -> str:
     """The text of a message: of its parts where it has several, of its tool calls where it has no text."""
     content = message.get("content")
     if isinstance(content, list):

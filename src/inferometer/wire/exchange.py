@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 from inferometer.wire.http1 import Head, parse_head
 from inferometer.wire.origin import Origin
 from inferometer.wire.reactor import now
+from inferometer.wire.skeleton import Skeleton
+from inferometer.wire.sse import Recognised
 
 if TYPE_CHECKING:
     from inferometer.wire.connection import Connection
@@ -18,6 +20,7 @@ class Owner(Protocol):
     origin: Origin
 
     def finish(self, exchange: "Exchange", outcome: str, error: str | None = None) -> None: ...
+    def learn_shape(self, exchange: "Exchange") -> None: ...
 
 
 class Exchange:
@@ -35,14 +38,19 @@ class Exchange:
         "head_read",
         "heard",
         "kernel",
+        "learned",
         "left",
         "on_end",
         "outcome",
+        "own",
         "quiet_since",
         "reads",
+        "recognise",
+        "recognised",
         "request",
         "retry_ns",
         "sent_at",
+        "shape",
         "since",
         "stamps",
         "started_at",
@@ -65,19 +73,31 @@ class Exchange:
         self.error: str | None = None
         self.heard = 0  # reads at the last look for silence
         self.quiet_since = 0
+        self.recognise = False  # events may be recognised as they come: nobody wants their text
+        self.learned: tuple[bytes, Skeleton] | None = None  # an event, and the shape that was learned when it was read
 
     def forget_answer(self) -> None:
         """As before the first byte came: at the start, and when a dead connection is replaced."""
         self.reads: list[bytes] = []
         self.stamps: list[bytes] = []  # kernel: struct timespec; otherwise packed by us in the same form
-        self.since: list[int] = []  # without kernel stamps: what was read cannot have come before this instant
+        self.since: list[int] = []  # of each read: it came after this instant; or UNPROVEN, or LEFT by the one before
+        self.own: set[int] = set()  # the reads without a stamp of the kernel
         self.bulk: tuple[bytes, bytes, int] | None = None  # all bytes, what the compiled reader says of its reads, and
         # how many of them it had to stamp itself
+        self.recognised: Recognised | None = None  # then the bytes are only those of the headers and of odd events
+        self.shape = -1  # that the compiled reader expects of its events
         self.kernel = False
         self.head: Head | None = None
         self.head_read = -1  # index of the read that completed the headers
         self.left = 0  # bytes of a body of known length still to come
         self.dropped = 0  # bytes at the end of what was read that are not kept
+
+    @property
+    def received(self) -> int:
+        """Bytes of the answer that came and were kept, or recognised."""
+        if self.recognised is not None:
+            return self.recognised.size
+        return len(self.bulk[0]) if self.bulk else sum(map(len, self.reads))
 
     @property
     def raw(self) -> bytes:
@@ -107,7 +127,8 @@ class Exchange:
         if self.bulk is None:
             kept = max(self.head_read, 0) + 1
             self.dropped += sum(map(len, self.reads[kept:]))
-            del self.reads[kept:], self.stamps[kept:], self.since[kept:]
+            del self.reads[kept:]
+            self._drop_behind_reads()
 
     def drop_end(self, surplus: int) -> None:
         """Do not keep the last bytes that were read."""
@@ -118,8 +139,12 @@ class Exchange:
                 break
             surplus -= len(last)
             self.reads.pop()
-            self.stamps.pop()
-        del self.since[len(self.stamps) :]
+        self._drop_behind_reads()
+
+    def _drop_behind_reads(self) -> None:
+        kept = len(self.reads)
+        del self.stamps[kept:], self.since[kept:]
+        self.own = {read for read in self.own if read < kept}
 
     def end(self, outcome: str, error: str | None = None) -> None:
         """Give it up: cancel, time out, or report a failure. Nothing happens when it is over already."""

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+ROUTED_TO = "x-inferometer-replica"  # header by which our router names the replica that a response came from
 MAX_HEAD = 64 * 1024  # bytes of the headers, those of interim answers included; as in _reader.c
 MOST_FIELDS = 1000  # header fields
 MOST_INTERIM = 32  # answers 1xx before the answer

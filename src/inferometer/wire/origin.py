@@ -64,13 +64,13 @@ class Origin:
         """The socket addresses to try, in order; a proxy's where there is one."""
         peer = self.proxy or self
         try:
-            found = socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM)
+            resolved = socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise TargetError(
-                f"{peer.url}: the host name {peer.host!r} is not known ({error})",
+                f"{peer.url}: unknown host name {peer.host!r} ({error})",
                 "check the spelling, or the name server of this machine",
             ) from None
-        return [(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in found]
+        return [(family, (str(address[0]), int(address[1]))) for family, _, _, _, address in resolved]
 
 
 def origin_of(url: str, tls: ssl.SSLContext | None = None, proxy: str | None = None) -> Origin:
@@ -121,6 +121,9 @@ def tls_context(verify: bool, ca: str | None, cert: str | None, key: str | None)
 READ_SIZE = 16 * 1024  # a streamed event has some 300 bytes; a larger buffer costs more to allocate than to refill
 
 
+RECORD_HEADER = 5  # bytes: kind, version, and in the last two the size of what follows
+
+
 class Tls:
     """One session: sealed bytes in and out, plain bytes in and out."""
 
@@ -130,6 +133,8 @@ class Tls:
         self.outgoing = ssl.MemoryBIO()
         self.session = origin.tls.wrap_bio(self.incoming, self.outgoing, server_hostname=origin.host)
         self.started = False
+        self.whole = True  # no part of a record waits for its rest
+        self._header, self._left = b"", 0  # of the record that it is in: its header so far, and what is missing of it
         self.ended = False  # the server said that nothing more comes
 
     def handshake(self) -> bool:
@@ -150,7 +155,7 @@ class Tls:
 
     def open(self, sealed: bytes) -> bytes:
         """The plain bytes that these sealed ones complete."""
-        self.incoming.write(sealed)
+        self.feed(sealed)
         plain = []
         try:
             while data := self.session.read(READ_SIZE):
@@ -159,3 +164,18 @@ class Tls:
         except ssl.SSLWantReadError:
             pass
         return b"".join(plain)
+
+    def feed(self, sealed: bytes) -> None:
+        """Bytes that came. We follow the records: OpenSSL takes a part of one and does not say that it has it."""
+        self.incoming.write(sealed)
+        at, size = self._left, len(sealed)
+        while at < size:
+            header = self._header + sealed[at : at + RECORD_HEADER - len(self._header)]
+            at += len(header) - len(self._header)
+            if len(header) < RECORD_HEADER:
+                self._header = header
+                break
+            self._header = b""
+            at += int.from_bytes(header[-2:])
+        self._left = at - size
+        self.whole = not self._left and not self._header

@@ -6,14 +6,16 @@ from itertools import accumulate, pairwise
 
 import orjson
 
-from inferometer.wire.api import Answer, Api, read_events, read_texts, read_whole
+from inferometer.wire.api import Answer, Api, Piecewise, read_texts, read_whole, reading_events
 from inferometer.wire.http1 import Head, body_of
-from inferometer.wire.sse import BOM, check_lines
+from inferometer.wire.sse import BOM, check_lines, parse_json
 
 Pieces = tuple[Answer, list[int]]  # what they amount to, and the offset behind each one's last byte
 
 
-def read_pieces(api: Api, reads: list[bytes], head: Head, complete: bool, keep_text: bool = False) -> Pieces:
+def reading_pieces(
+    api: Api, reads: list[bytes], head: Head, complete: bool, keep_text: bool = False
+) -> Piecewise[Pieces]:
     """One document, lines of JSON, or text: what it is shows in the bytes, servers name it as they like."""
     raw = b"".join(reads)
     body, starts, ahead = body_of(raw, head)
@@ -22,14 +24,15 @@ def read_pieces(api: Api, reads: list[bytes], head: Head, complete: bool, keep_t
     lines, ends = _lines(body, complete)
     lines[:1] = [line.removeprefix(BOM) for line in lines[:1]]
     if lines and _is_object(lines[0]):
-        return read_events(api, lines, keep_text), [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
+        answer = yield from reading_events(api, lines, keep_text)
+        return answer, [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
     return _texts(reads, body, starts, ahead, keep_text)
 
 
 def _is_json(data: bytes) -> bool:
     """A number alone is text: so may be a streamed answer's first word."""
     try:
-        return not isinstance(orjson.loads(data), int | float)
+        return not isinstance(parse_json(data), int | float)
     except orjson.JSONDecodeError:
         return False
 

@@ -21,6 +21,8 @@ from types import FrameType
 from typing import Any, Protocol
 
 from inferometer.wire.compiled import compiled
+from inferometer.wire.skeleton import Shape
+from inferometer.wire.sse import Taken
 
 READ = 1  # the values of EPOLLIN and EPOLLOUT, used on every platform
 WRITE = 4
@@ -39,6 +41,8 @@ FAR_NS = 1 << 62
 MANY = 12  # descriptors ready at once: a longer nap costs them no exactness and saves polls
 BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
 MOST_AT_ONCE = 4 * 1024 * 1024  # bytes that the compiled reader reads before timers have their turn: a millisecond
+LOOK_AGAIN_S = 0.001  # while answers are awaited no poll waits longer: what comes then is no older than that,
+QUIET_PARTS = 32  # or than this part of the time for which nothing came (as in _reader.c)
 MOST_HELD = 4 * 1024**3  # bytes of answers under way
 
 OnReady = Callable[[int], None]
@@ -62,7 +66,7 @@ class Reactor:
     """Runs callbacks when sockets are ready or instants have come. `nap_s` lets readiness collect between polls:
     with kernel stamps a read may wait without becoming less exact, and fewer polls cost less. Timers have their turn
     after every `turn` ready sockets and at least every `most_at_once` bytes. When answers under way hold more than
-    `most_held` bytes, `on_full` is called in every round."""
+    `most_held` bytes, `on_full` is called in every round. `poller` is an epoll of the caller's own kind."""
 
     def __init__(
         self,
@@ -71,8 +75,9 @@ class Reactor:
         turn: int = TURN,
         most_at_once: int = MOST_AT_ONCE,
         most_held: int = MOST_HELD,
+        poller: "Poller | None" = None,
     ) -> None:
-        self._poller = _poller(allow_compiled, most_at_once)
+        self._poller = poller or _poller(allow_compiled, most_at_once)
         self.most_held = most_held
         self.held = 0  # bytes of memory that answers under way fill, but for those in the compiled reader
         self._held = 0  # as of the last poll, those in the compiled reader included
@@ -84,9 +89,11 @@ class Reactor:
         self._alarm = _alarm()
         self.nap_s = nap_s
         self._turn = turn
-        self.polled_at = now()  # by the poll before this one: what is readable now came after it
-        self._returned_at = self.polled_at
-        self.stamps_itself = False  # True where a connection has no kernel stamps, and `polled_at` has to be exact
+        self.polled_at = self._called_at = now()  # `polled_at`: what is readable now came after this instant, unless a
+        # read left it; it is when the last poll before this one was called that was neither full nor interrupted
+        self._whole = False  # the last poll was such a one
+        self.awaited = 0  # answers under way, whose instants depend on how long ago the last poll was
+        self.stamps_itself = False  # True where a connection has no kernel stamps, and all depends on `polled_at`
         self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
         self._piece_ns = 0.0  # what a piece of it took of late
         if self._alarm is not None:
@@ -115,19 +122,27 @@ class Reactor:
             self._poller.unregister(fd)
 
     @functools.cached_property
-    def attach(self) -> Callable[[int, int, int, int], None] | None:
+    def attach(self) -> Callable[[int, int, int, int, int], None] | None:
         """Where the compiled reader is there: have it collect the answer that arrives on a descriptor. From its headers
         on (-1), or the chunks of an event stream behind them, where so many bytes of one are still to come;
-        acknowledged in one of the ways of `wire.sockets`; and of at most so many bytes. The descriptor's callback then
-        hears `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take` hands over what was collected."""
+        acknowledged in one of the ways of `wire.sockets`; of at most so many bytes; and with events of the shape with
+        that number, if any (-1). The descriptor's callback then hears `COMPLETE`, `LOOK` or `TOO_LARGE`, and `take`
+        hands over what was collected."""
         return getattr(self._poller, "attach", None)
 
-    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int]:
+    def expect(self, shape: Shape) -> int:
+        """Have the compiled reader recognise events of this shape; its number for `attach`, -1 if it has too many."""
+        poller: Any = self._poller
+        holes = shape.prefix, shape.prefix_holes, shape.suffix, shape.suffix_holes
+        number: int = poller.expect(*holes, shape.running, shape.between, shape.after, shape.completion_first)
+        return number
+
+    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int, Taken | None]:
         """What was collected on an attached descriptor: the bytes behind those that came before; for each read three
         int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; how
-        many are; and whether the server was seen to send without waiting for acknowledgements. The callback reads
-        again."""
-        taken: tuple[bytes, bytes, int, int] = self._poller.take(fd, before)  # type: ignore[attr-defined]
+        many are; whether the server was seen to send without waiting for acknowledgements; and what is known of events
+        that were recognised, whose bytes are then left out. The callback reads again."""
+        taken: tuple[bytes, bytes, int, int, Taken | None] = self._poller.take(fd, before)  # type: ignore[attr-defined]
         return taken
 
     def heard(self, fd: int) -> tuple[int, int]:
@@ -176,14 +191,11 @@ class Reactor:
         """Serve sockets and timers until `stop`."""
         self._running = True
         ready, turn = self._ready, self._turn
-        returned_at = self._returned_at = now()
         self._taken = 0
         while self._running:
-            whole = self._taken < BATCH  # else that poll left something behind, which came before it
             events = self._wait()
             if self.stamps_itself:
-                events = self._asked_again(events)
-            self.polled_at, returned_at = returned_at if whole else self.polled_at, self._returned_at
+                events = self._polled_again(events)
             for number, (fd, what) in enumerate(events, 1):
                 on_ready = ready.get(fd)
                 if on_ready is not None:
@@ -196,13 +208,13 @@ class Reactor:
             if self.nap_s and self._taken < BUSY_BATCH:
                 self._rest()
 
-    def _asked_again(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    def _polled_again(self, events: list[tuple[int, int]]) -> list[tuple[int, int]]:
         """What is ready, asked once more at a known instant: what is not among it came after that. A poll that waited
         looked at some instant before it returned, and a process that lost its core in between does not know when. What
         the compiled reader tells, it tells once: that stays."""
-        asked_at = now()
+        polled_at = self.polled_at
         again = self._poll(0)
-        self._returned_at = asked_at
+        self.polled_at = polled_at  # what the first poll named was there before the second
         named = {fd for fd, _ in again}
         return again + [event for event in events if event[0] not in named]
 
@@ -211,7 +223,7 @@ class Reactor:
         left = self._time_left()
         if self._room_for_quiet_work(left):
             events = self._poll(0)
-            if self._taken or self._work_quietly():
+            if events or self._taken or self._work_quietly():
                 return events
             left = self._time_left()  # the quiet work may have set a timer
         if not self._running:
@@ -219,14 +231,34 @@ class Reactor:
         return self._poll(self._patience(left))
 
     def _poll(self, timeout: float) -> list[tuple[int, int]]:
-        events = self._poller.poll(timeout, BATCH)
-        self._returned_at = now()  # before any quiet work: what comes during it is not older than this
         if self.attach is None:
+            events = self._poll_again(timeout)
             self._taken, self._held = len(events), self.held
         else:
-            self._taken = self._poller.taken  # type: ignore[attr-defined]
-            self._held = self.held + self._poller.held  # type: ignore[attr-defined]
+            poller: Any = self._poller
+            events = poller.poll(timeout, BATCH, int(LOOK_AGAIN_S * 1e3) if self.awaited else -1)
+            self.polled_at = poller.since
+            self._taken = poller.taken
+            self._held = self.held + poller.held
         return events
+
+    def _poll_again(self, timeout: float) -> list[tuple[int, int]]:
+        """As the compiled reader polls: again and again while answers are awaited. Python itself repeats a poll that a
+        signal interrupts."""
+        waited = 0.0
+        while True:
+            look = max(LOOK_AGAIN_S, waited / QUIET_PARTS)
+            wait = look if self.awaited and not 0 <= timeout <= look else timeout
+            if self._whole:
+                self.polled_at = self._called_at
+            self._called_at = now()
+            events = self._poller.poll(wait, BATCH)
+            self._whole = len(events) < BATCH
+            waited += wait
+            if timeout >= 0:
+                timeout = max(timeout - wait, 0)
+            if events or timeout == 0:
+                return events
 
     def _time_left(self) -> int:
         """Nanoseconds until the next timer."""
@@ -277,7 +309,7 @@ class Reactor:
             time.sleep(nap_s)
 
 
-class _Poller(Protocol):
+class Poller(Protocol):
     """The part of `select.epoll` that we use."""
 
     def register(self, fd: int, events: int, /) -> None: ...
@@ -287,10 +319,10 @@ class _Poller(Protocol):
     def close(self) -> None: ...
 
 
-def _poller(allow_compiled: bool, most_at_once: int = MOST_AT_ONCE) -> _Poller:
+def _poller(allow_compiled: bool, most_at_once: int = MOST_AT_ONCE) -> Poller:
     reader = compiled() if allow_compiled else None
     if reader is not None:
-        made: _Poller = reader.Poller(most_at_once)
+        made: Poller = reader.Poller(most_at_once)
         return made
     return select.epoll() if hasattr(select, "epoll") else _Selector()
 

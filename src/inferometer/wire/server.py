@@ -26,6 +26,7 @@ class HttpRequest:
     headers: dict[str, str]
     body: bytes
     received_at: int  # when its last byte arrived; by the kernel's stamp where the server asks for it
+    head: bytes = b""  # request line and headers as they came, without the empty line behind them
 
 
 Handler = Callable[[HttpRequest, "Reply"], None]
@@ -34,27 +35,28 @@ Handler = Callable[[HttpRequest, "Reply"], None]
 class Reply:
     """The answer to one request. Either `respond`, or `start`, `write`..., `end`."""
 
-    __slots__ = ("_chunked", "_connection", "_keep_alive", "closed", "done", "on_close")
+    __slots__ = ("_chunked", "_connection", "closed", "done", "keep_alive", "on_close", "on_drain")
 
     def __init__(self, connection: "_Connection", keep_alive: bool) -> None:
         self._connection = connection
-        self._keep_alive = keep_alive
+        self.keep_alive = keep_alive
         self._chunked = False
         self.done = False  # nothing more may be written
         self.closed = False  # the client is gone
         self.on_close: Callable[[], None] | None = None  # called when the client leaves before the end
+        self.on_drain: Callable[[], None] | None = None  # called when the socket took all that waited
 
     def respond(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         """The whole answer at once."""
         fields = {"content-type": "application/json"} | (headers or {}) | {"content-length": str(len(body))}
-        self.raw(head(status, fields, self._keep_alive) + body)
+        self.raw(head(status, fields, self.keep_alive) + body)
         self._finish()
 
     def start(self, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Begin a chunked stream."""
         self._chunked = True
         fields = {"content-type": "text/event-stream; charset=utf-8"} | (headers or {})
-        self.raw(head(status, fields | {"transfer-encoding": "chunked"}, self._keep_alive))
+        self.raw(head(status, fields | {"transfer-encoding": "chunked"}, self.keep_alive))
 
     def write(self, data: bytes) -> None:
         """One chunk of the stream."""
@@ -72,6 +74,16 @@ class Reply:
     def fileno(self) -> int:
         """The socket's descriptor, for who must be quicker still; -1 when it is closed, or while something waits."""
         return self._connection.fileno()
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return self._connection.waiting
+
+    @property
+    def peer(self) -> str:
+        """The client's address; empty when it is gone."""
+        return self._connection.peer()
 
     def end(self, data: bytes = b"") -> None:
         """Bytes as they are, and the last chunk."""
@@ -91,7 +103,7 @@ class Reply:
 
     def _finish(self) -> None:
         self.done = True
-        if self._keep_alive:
+        if self.keep_alive:
             self._connection.next_request()
         else:
             self._connection.close_when_sent()
@@ -111,7 +123,7 @@ def head(status: int, headers: dict[str, str], keep_alive: bool = True) -> bytes
 class Server:
     """Listens on a port and calls the handler for each request; port 0 takes a free one. With `stamps` a request's
     arrival is the kernel's, not the moment the server got round to reading it. A `shared` port is one that several
-    processes listen on: the kernel deals their clients out."""
+    processes listen on: the kernel deals their clients out. A body of more than `most_body` bytes is refused."""
 
     def __init__(
         self,
@@ -121,8 +133,10 @@ class Server:
         port: int = 0,
         stamps: bool = False,
         shared: bool = False,
+        most_body: int | None = None,
     ) -> None:
         self.reactor = reactor
+        self.most_body = most_body
         self.handler = handler
         self.clocks = ClockPair() if stamps and kernel_stamps() else None
         self.connections: set[_Connection] = set()
@@ -143,10 +157,17 @@ class Server:
             client.setblocking(False)
             self.connections.add(_Connection(self, client))
 
+    def stop_listening(self) -> None:
+        """Take no more clients, and drop those that wait for no answer; the others are served on."""
+        if self._socket.fileno() >= 0:
+            self.reactor.unwatch(self._socket.fileno())
+            self._socket.close()
+        for connection in list(self.connections):
+            connection.drop_idle()
+
     def close(self) -> None:
         """Stop listening and drop every connection."""
-        self.reactor.unwatch(self._socket.fileno())
-        self._socket.close()
+        self.stop_listening()
         for connection in list(self.connections):
             connection.drop()
 
@@ -192,6 +213,16 @@ class _Connection:
     def fileno(self) -> int:
         return -1 if self._outbox else self._fd
 
+    @property
+    def waiting(self) -> int:
+        return len(self._outbox)
+
+    def peer(self) -> str:
+        try:
+            return str(self._socket.getpeername()[0])
+        except OSError:
+            return ""
+
     def next_request(self) -> None:
         """The answer is complete: take up what the client may have sent meanwhile."""
         self._reply = None
@@ -207,6 +238,10 @@ class _Connection:
         if self._fd >= 0:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
         self.drop()
+
+    def drop_idle(self) -> None:
+        if self._reply is None and not self._inbox:
+            self.close_when_sent()
 
     def drop(self) -> None:
         """Close at once and tell an unfinished answer that its client is gone."""
@@ -241,6 +276,8 @@ class _Connection:
             self._server.reactor.watch(self._fd, self._ready, READ)
             if self._closing:
                 self.drop()
+            elif self._reply is not None and self._reply.on_drain is not None:
+                self._reply.on_drain()
 
     def _read(self) -> None:
         try:
@@ -284,13 +321,17 @@ class _Connection:
         if "transfer-encoding" in headers or not length.isdigit():
             self._refuse(411)
             return
+        if self._server.most_body is not None and int(length) > self._server.most_body:
+            self._refuse(413)
+            return
         if headers.get("expect", "").lower() == "100-continue" and len(self._inbox) == end + 4:
             self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         stop = end + 4 + int(length)
         if len(self._inbox) < stop:
             return
         path, _, query = target.partition("?")
-        request = HttpRequest(method, path, query, headers, self._inbox[end + 4 : stop], received_at)
+        head_bytes, body = self._inbox[:end], self._inbox[end + 4 : stop]
+        request = HttpRequest(method, path, query, headers, body, received_at, head_bytes)
         self._inbox = self._inbox[stop:]
         wish = headers.get("connection", "").lower()
         keep_alive = wish != "close" and (version != "HTTP/1.0" or wish == "keep-alive")
@@ -304,8 +345,8 @@ class _Connection:
 
 def _parse_head(data: bytes) -> tuple[str, str, str, dict[str, str]] | None:
     first, _, rest = data.decode("latin-1").partition("\r\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
         return None
     headers = {}
     for line in rest.split("\r\n") if rest else []:
@@ -313,4 +354,4 @@ def _parse_head(data: bytes) -> tuple[str, str, str, dict[str, str]] | None:
         if not colon:
             return None
         headers[name.strip().lower()] = value.strip()
-    return words[0], words[1], words[2], headers
+    return parts[0], parts[1], parts[2], headers

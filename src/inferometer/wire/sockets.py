@@ -12,8 +12,14 @@ from contextlib import suppress
 
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; `socket` does not name it
 STAMP = struct.Struct("=qq")  # struct timespec on 64-bit Linux
-MARK = struct.Struct("=qqq")  # of a read by the compiled reader: bytes so far, stamp, whether that is our own
+MARK = struct.Struct(
+    "=qqqq"
+)  # of a read by the compiled reader: bytes so far, stamp, whether that is our own, since when
 PATIENCE_S = 0.2  # for the first stamp; it takes the kernel some milliseconds
+
+# Since when the bytes of a read may have been there, where no poll proves that the stream was empty (as in _reader.c):
+UNPROVEN = 0  # since the read before
+LEFT = -1  # the read before filled its buffer and may have left them: as long as its own bytes
 ANCILLARY_SIZE = socket.CMSG_SPACE(STAMP.size) if hasattr(socket, "CMSG_SPACE") else 0
 
 

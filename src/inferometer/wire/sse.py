@@ -25,11 +25,16 @@ _LF_LINES = methodcaller("split", b"\n")
 _ERROR_LINE = re.compile(rb"event: ?error\Z|error:")  # the latter of llama.cpp's server: `error: {...}`
 BOM = b"\xef\xbb\xbf"
 
-# A server that sends nonsense without end must not keep us busy when its time is up, so only the beginning of an
-# incomplete answer is read: so many events, more than a model writes; or, where they are not one to a chunk, bytes.
+# A server that sends nonsense without end must not keep us busy when its time is up, nor fill the memory, so only the
+# beginning of an incomplete answer is read: so many events, more than a model writes, or so many bytes; fewer where
+# events are not one to a chunk, and every line has to be looked at.
 MOST_EVENTS = 1 << 17
-MOST_OF_INCOMPLETE = 4 * 1024 * 1024
+MOST_OF_INCOMPLETE = 32 * 1024 * 1024
+MOST_OF_INCOMPLETE_LINES = 1024 * 1024
 MOST_LINES = 1 << 20  # eight for each token of the longest answers there are
+
+LARGE_DOCUMENT = 1 << 20  # bytes; smaller ones are parsed in milliseconds whatever is in them
+MOST_CONTAINERS = 1 << 20  # lists and objects of one document: parsing takes up to half a microsecond for each
 
 Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset behind its last byte
 
@@ -53,8 +58,34 @@ class Spans(Sequence[bytes]):
     def __getitem__(self, number: slice) -> list[bytes]: ...
     def __getitem__(self, number: int | slice) -> bytes | list[bytes]:
         if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
+            return [self[index] for index in range(*number.indices(len(self)))]
         return self.raw[self._at[2 * number] : self._at[2 * number + 1]]
+
+
+class Recognised:
+    """The events of an answer of which the compiled reader saw as they came that most have the shape of their kind. The
+    others are parsed; the bytes of those are all that is left."""
+
+    __slots__ = ("bears", "data", "ends", "gains", "odd", "running", "runs", "size")
+
+    def __init__(self, data: bytes, taken: "Taken") -> None:
+        self.data = data  # the headers and the events to be parsed
+        self.odd, self.runs, (bears, gains, ends), self.size, self.running = taken
+        self.bears = memoryview(bears).cast("q")  # of each event whether it has text,
+        self.gains = memoryview(gains).cast("q")  # what it adds to the running total
+        self.ends = memoryview(ends).cast("q")  # and the offset behind its last byte
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+Taken = tuple[
+    list[tuple[int, int, int]],  # events to be parsed: number, and where they begin and end in the data
+    list[tuple[int, int, int, int]],  # those between: first, behind the last, first and last running total
+    tuple[bytearray, bytearray, bytes],
+    int,
+    bool,
+]
 
 
 def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
@@ -62,12 +93,12 @@ def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
     split and checked chunk by chunk; any other is read line by line."""
     if head.chunked:
         reader = compiled()
-        whole = raw if complete else _closed(raw)
+        whole = raw if complete else _closed(raw[: head.end + MOST_OF_INCOMPLETE])
         plain = _one_event_per_chunk(whole, head.end) if reader is None else spans_of_chunks(reader, whole, head.end)
         if plain is not None:
             return plain if complete else _first(plain)
     if not complete:
-        raw = raw[: head.end + MOST_OF_INCOMPLETE]
+        raw = raw[: head.end + MOST_OF_INCOMPLETE_LINES]
     body, starts, ahead = body_of(raw, head)
     data, ends = _read_body(body, complete)
     return data, [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
@@ -112,8 +143,8 @@ def _one_event_per_chunk(raw: bytes, start: int) -> Events | None:
 
 def spans_of_chunks(reader: Any, raw: bytes, start: int) -> Events | None:
     """The same by the compiled reader."""
-    found = reader.split_events(raw, start)
-    return None if found is None else (Spans(raw, found[0]), memoryview(found[1]).cast("q"))
+    split = reader.split_events(raw, start)
+    return None if split is None else (Spans(raw, split[0]), memoryview(split[1]).cast("q"))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -123,6 +154,13 @@ def _chunk_size(between: bytes) -> int:
     if match is None:
         raise ValueError(between)
     return int(match[1], 16)
+
+
+def parse_json(data: bytes) -> Any:
+    """A document of a server; ValueError where it is no JSON, or so much of it that everything else would wait."""
+    if len(data) > LARGE_DOCUMENT and data.count(b"[") + data.count(b"{") > MOST_CONTAINERS:
+        raise ValueError(f"a document has more than {MOST_CONTAINERS:,} lists and objects")
+    return orjson.loads(data)
 
 
 def check_lines(body: bytes) -> None:
@@ -161,8 +199,8 @@ def _as_error(payload: bytes) -> bytes:
     """The data of an event whose name is `error`, as an object with that key: most servers write only the one or the
     other."""
     try:
-        document = orjson.loads(payload)
-    except orjson.JSONDecodeError:
+        document = parse_json(payload)
+    except ValueError:
         document = payload.decode("utf-8", "replace")
     if isinstance(document, dict) and document.get("error"):
         return payload

@@ -27,26 +27,26 @@ def random_batches(
 
 def requests_of(workload: Workload, first: int, wanted: int) -> list[Request]:
     """So many requests from a session on. Of a session that needs live answers only the first turn is taken."""
-    found: list[Request] = []
+    requests: list[Request] = []
     session = first
-    while len(found) < wanted:
+    while len(requests) < wanted:
         made = workload(session)
-        found += made.turns[:1] if made.live else made.turns
+        requests += made.turns[:1] if made.live else made.turns
         session += 1
-    if any(request.output_tokens is None for request in found[:wanted]):
-        text = "workload: does not say how long answers are to be, which an engine without a server has to be told"
+    if any(request.output_tokens is None for request in requests[:wanted]):
+        text = "workload: output lengths are missing; an engine without a server needs them"
         raise PlanError(text, "give --output-len")
-    return found[:wanted]
+    return requests[:wanted]
 
 
 def as_batch(requests: list[Request]) -> tuple[list[list[int] | str], list[int]]:
     """Prompts as text or token ids, messages written as text, and the length of each answer."""
-    return [_plain(each) for each in requests], [each.output_tokens or 1 for each in requests]
+    return [_plain(request) for request in requests], [request.output_tokens or 1 for request in requests]
 
 
 def _plain(request: Request) -> list[int] | str:
     prompt = request.prompt
     if isinstance(prompt, str):
         return prompt
-    messages = [each for each in prompt if isinstance(each, dict)]
-    return as_text(messages) if messages else [each for each in prompt if isinstance(each, int)]
+    messages = [part for part in prompt if isinstance(part, dict)]
+    return as_text(messages) if messages else [part for part in prompt if isinstance(part, int)]

@@ -45,7 +45,7 @@ def kept_arrays(path: Path) -> dict[str, NDArray[Any]] | None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """One process at a time makes what will be at `path`; the others wait and find it made."""
-    with _told(path):
+    with _translated_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.with_name(f".{path.name}.lock").open("wb")
     with file:
@@ -56,7 +56,7 @@ def locked(path: Path) -> Iterator[None]:
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that is at `path` once it is complete, and not before."""
-    with _told(path):
+    with _translated_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = NamedTemporaryFile(dir=path.parent, prefix=".making-", delete=False)  # noqa: SIM115
     try:
@@ -70,11 +70,11 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _translated_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise DataError(
-            f"{path.parent}: cannot keep {path.name} there: {error.strerror}",
+            f"{path.parent}: cannot store {path.name} there: {error.strerror}",
             "INFEROMETER_CACHE names another folder for the cache",
         ) from None

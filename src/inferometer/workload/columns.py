@@ -48,11 +48,11 @@ class LeftOut:
     def __len__(self) -> int:
         return sum(count for count, _ in self.reasons.values())
 
-    def told(self, name: str, rows: int) -> Iterator[str]:
+    def lines(self, name: str, rows: int) -> Iterator[str]:
         """A line for people, for each reason."""
         for count, first in self.reasons.values():
             like = "" if count == 1 else f" and {count - 1:,} like it"
-            yield f"{name}: {count:,} of {rows:,} rows are left out: {first.removeprefix(f'{name}: ')}{like}"
+            yield f"{name}: {count:,} of {rows:,} rows are skipped: {first.removeprefix(f'{name}: ')}{like}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Columns:
 def read_columns(rows: Rows, wanted: Iterable[Column], left_out: LeftOut) -> Columns:
     """Rows that cannot be read are left out and counted; where none can be, that is an error."""
     columns = list(wanted)
-    found = [array("q") for _ in columns]
+    arrays = [array("q") for _ in columns]
     kept = array("q")
     for number in range(len(rows)):
         try:
@@ -76,11 +76,11 @@ def read_columns(rows: Rows, wanted: Iterable[Column], left_out: LeftOut) -> Col
             left_out.add(rows.where(number), str(error))
             continue
         kept.append(number)
-        for place, value in zip(found, values, strict=True):
+        for place, value in zip(arrays, values, strict=True):
             place.append(value)
     if not kept:
         raise _nothing(rows, columns, left_out)
-    return Columns(_ints(kept), {column.use: _ints(place) for column, place in zip(columns, found, strict=True)})
+    return Columns(_ints(kept), {column.use: _ints(place) for column, place in zip(columns, arrays, strict=True)})
 
 
 def _ints(values: "array[int]") -> Ints:
@@ -103,14 +103,14 @@ def _value(row: Any, column: Column) -> int:
 
 def _nothing(rows: Rows, columns: list[Column], left_out: LeftOut) -> DataError:
     if not len(rows):
-        return DataError(f"{rows.name}: has no rows", "was it fetched or written to its end?")
+        return DataError(f"{rows.name}: has no rows", "is the file complete?")
     names = _names(rows)
     missing = [column.name for column in columns if column.needed and column.name not in names]
     if names and missing:
         text = f"{rows.name}: has no column {', '.join(missing)}, it has {', '.join(names)}"
         return DataError(text, "is workload.type right? A file of another kind: type: trace, with workload.columns")
     first = next(iter(left_out.reasons.values()))[1]
-    return DataError(f"{first}; no row can be used", "is workload.type right, and the file complete?")
+    return DataError(f"{first}; no usable row", "is workload.type right, and the file complete?")
 
 
 def _names(rows: Rows) -> list[str]:
@@ -196,7 +196,7 @@ class Lists:
 
     def read(self, value: Any) -> int:
         numbers = _parsed(value) if isinstance(value, str) else value
-        if not isinstance(numbers, list) or not all(type(each) is int and abs(each) < _MOST for each in numbers):
+        if not isinstance(numbers, list) or not all(type(number) is int and abs(number) < _MOST for number in numbers):
             raise ValueError("must be a list of whole numbers")
         self.flat.extend(numbers)
         self.ends.append(len(self.flat))

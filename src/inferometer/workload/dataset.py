@@ -1,25 +1,157 @@
-"""The workload that a plan's dataset is: its file or hub name opened, its rows surveyed, their order drawn from the
-seed; and what it holds, in numbers."""
+"""The workload that a plan's dataset is: its file or hub name opened, its rows surveyed, and sessions made of them.
+Which row is which session is a pure function of (seed, index)."""
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from inferometer.errors import DataError, MissingExtra
-from inferometer.plan.workloads.dataset import Conversations, Dataset, HuggingFace, Oasst
+from inferometer.errors import DataError, MissingExtra, PlanError
+from inferometer.plan.workloads.dataset import MEDIA, Conversations, Dataset, HuggingFace, Oasst
+from inferometer.vocabulary import number_text
 from inferometer.wire.api import api_of
-from inferometer.workload.draws import Draws, Purpose, longest_of
+from inferometer.wire.dialogue import as_text
+from inferometer.workload.draws import Draws, Purpose, longest_of, pause_quantile, picker, quantile_of
 from inferometer.workload.files import open_rows
-from inferometer.workload.formats import looks_like, reader_of
-from inferometer.workload.recorded import RecordedSessions, is_live
-from inferometer.workload.rows import Ints, Rows
-from inferometer.workload.session import NOWHERE, WorkloadContext
-from inferometer.workload.survey import NONE, Wanted, surveyed
+from inferometer.workload.formats import TEMPLATE, Conversation, Json, looks_like, reader_of
+from inferometer.workload.rows import Ints, RowError, Rows
+from inferometer.workload.session import NOWHERE, Prompt, Request, Session, WorkloadContext
+from inferometer.workload.survey import NONE, Survey, Wanted, is_alone, parts_of, prefix_number, surveyed
 from inferometer.workload.writer import token_count
+
+_MODEL = 1  # which of a session's draws chooses its model; 0 are its pauses
+
+
+def is_live(spec: Dataset, kind: str) -> bool:
+    """Whether answers that came back are put into later turns; MT-Bench has no others."""
+    return kind == "mt_bench" or getattr(spec, "answers", None) == "live"
+
+
+@dataclass(slots=True)
+class RecordedSessions:
+    """A function from an index to a session; after the last session the first comes again, which is said once."""
+
+    spec: Dataset
+    rows: Rows
+    wanted: Wanted
+    survey: Survey
+    order: Ints
+    draws: Draws
+    context: WorkloadContext
+    counted_by: str
+    exact: bool
+    _noted_repeat: bool = False
+
+    def __len__(self) -> int:
+        """Sessions before they repeat."""
+        return len(self.order)
+
+    def __call__(self, index: int) -> Session:
+        if index >= len(self.order):
+            self._note_repeat()
+        chosen = int(self.order[index % len(self.order)])
+        conversation, ends = self._part(int(self.survey.row[chosen]), int(self.survey.part[chosen]))
+        inputs, _recorded = self.survey.turns(chosen)
+        outputs = [None if tokens == NONE else tokens for tokens in self.outputs(index)]
+        pauses = self._pauses(index, len(ends))
+        body = self._model_of(index)
+        turns = [
+            self._request(conversation, conversation.messages[:end], tokens, output, pause, body)
+            for end, tokens, output, pause in zip(ends, inputs, outputs, pauses, strict=True)
+        ]
+        return Session(turns, live=is_live(self.spec, self.wanted.kind) and len(turns) > 1)
+
+    def _part(self, row: int, part: int) -> tuple[Conversation, list[int]]:
+        for conversation in reader_of(self.wanted.kind)(self._row(row), self.wanted.columns):
+            if len(conversation.messages) < self.wanted.min_messages:
+                continue
+            parts = parts_of(conversation, self.wanted.turns)
+            if part < len(parts):
+                return conversation, parts[part]
+            part -= len(parts)
+        raise DataError(f"{self.rows.where(row)} has changed since it was read", "run again: the file is read again")
+
+    def _row(self, row: int) -> object:
+        try:
+            return self.rows[row]
+        except RowError as error:
+            raise DataError(f"{self.rows.where(row)} {error}", "the file has changed while it was used") from None
+
+    def outputs(self, index: int) -> list[int]:
+        """Tokens asked of each answer of a session: what the plan asks wins over what was recorded."""
+        recorded = self.survey.turns(int(self.order[index % len(self.order)]))[1]
+        if self.spec.output_tokens is None:
+            return recorded
+        drawn = quantile_of(self.spec.output_tokens)
+        return [drawn(u) for u in self.draws.uniforms(Purpose.ANSWER, index, 0, len(recorded))]
+
+    def _model_of(self, index: int) -> Json:
+        """The model (or adapter) of a session, drawn by weight."""
+        models = self.spec.models
+        if not models:
+            return {}
+        (u,) = self.draws.uniforms(Purpose.CHOICES, index, _MODEL, 1)
+        return {"model": list(models)[picker(list(models.values()))(u)]}
+
+    def _pauses(self, index: int, turns: int) -> list[float]:
+        if turns == 1 or not isinstance(self.spec, Conversations):
+            return [0.0] * turns
+        drawn = pause_quantile(self.spec.think)
+        return [0.0, *map(drawn, self.draws.uniforms(Purpose.CHOICES, index, 0, turns - 1))]
+
+    def _request(
+        self,
+        conversation: Conversation,
+        messages: list[Json],
+        tokens: int,
+        output: int | None,
+        pause: float,
+        model: Json,
+    ) -> Request:
+        """The messages of a session's turns are the same objects: a live answer put into one turn is in all later."""
+        prompt = self._prompt(conversation, messages)
+        return Request(
+            prompt=prompt,
+            output_tokens=output,
+            input_tokens=tokens if self.exact and isinstance(prompt, str) and not self._templated else None,
+            think_s=pause,
+            body=model | ({"tools": conversation.tools} if conversation.tools and self.wanted.tools else {}),
+            headers=self._headers(messages),
+        )
+
+    @property
+    def _templated(self) -> bool:
+        """Whether the server puts a template around prompts that only it can count."""
+        return api_of(self.context.api).takes_messages and self.spec.tokenizer != "server"
+
+    def _prompt(self, conversation: Conversation, messages: list[Json]) -> Prompt:
+        """A question that is alone goes as text, which every API takes. A conversation does so where only text goes,
+        but not before its live answers are in it; all its pieces then begin alike."""
+        alone = len(messages) == 1 and isinstance(messages[0]["content"], str)
+        if alone and (not self.wanted.named or is_alone(conversation, self.wanted.turns)):
+            return str(messages[0]["content"])
+        return as_text(messages) if self.wanted.named else messages
+
+    def _headers(self, messages: list[Json]) -> dict[str, str]:
+        name = getattr(self.spec, "prefix_header", None)
+        return {name: f"{prefix_number(as_text(messages), self.wanted.prefix_chars):016x}"} if name else {}
+
+    def _note_repeat(self) -> None:
+        if not self._noted_repeat:
+            self._noted_repeat = True
+            self.context.note(again_note(self.rows.name, len(self)))
+
+
+def again_note(name: str, sessions: int) -> str:
+    return (
+        f"{name}: after {sessions:,} sessions they repeat, and a prefix cache may contain them; "
+        "for more sessions, relax the workload's filters or use a larger dataset"
+    )
+
 
 # -- statistics ------------------------------------------------------------------------------------------------------
 
@@ -29,7 +161,7 @@ Statistics = dict[str, Any]
 def statistics_of(sessions: RecordedSessions) -> Statistics:
     """The numbers of the sessions before they repeat. What is not known is `None`."""
     survey, order = sessions.survey, sessions.order
-    turns = np.concatenate([np.arange(survey.first[each], survey.first[each + 1]) for each in order])
+    turns = np.concatenate([np.arange(survey.first[session], survey.first[session + 1]) for session in order])
     inputs = survey.inputs[turns]
     prefixes = len(np.unique(survey.prefix[order]))
     return {
@@ -55,14 +187,16 @@ def statistics_of(sessions: RecordedSessions) -> Statistics:
 
 def _outputs(sessions: RecordedSessions, recorded: Any) -> Statistics:
     """Asked of answers: drawn for one pass over the sessions, or recorded; `None` where the server decides."""
-    asked = recorded
+    requested = recorded
     if sessions.spec.output_tokens is not None:
-        asked = np.fromiter((tokens for index in range(len(sessions)) for tokens in sessions.outputs(index)), np.int64)
-    known = asked[asked != NONE]
+        requested = np.fromiter(
+            (tokens for index in range(len(sessions)) for tokens in sessions.outputs(index)), np.int64
+        )
+    known = requested[requested != NONE]
     return {
         "output_tokens": int(known.sum()) if len(known) else None,
         "mean_output": float(known.mean()) if len(known) else None,
-        "without_output": int((asked == NONE).sum()),
+        "without_output": int((requested == NONE).sum()),
     }
 
 
@@ -74,22 +208,22 @@ def statistics_text(numbers: Statistics) -> list[str]:
 def _lines(numbers: Statistics) -> Iterator[str]:
     yield f"{numbers['name']}: {numbers['prompts']:,} prompts in {numbers['sessions']:,} sessions"
     yield (
-        f"  input tokens {numbers['input_tokens']:,}, mean {numbers['mean_input']:.1f}, "
+        f"  input tokens {numbers['input_tokens']:,}, mean {number_text(numbers['mean_input'])}, "
         f"longest {numbers['longest_input']:,} ({numbers['tokens']})"
     )
     if numbers["output_tokens"] is None:
         yield "  output tokens: the server decides"
     else:
-        also = f", {numbers['without_output']:,} left to the server" if numbers["without_output"] else ""
-        yield f"  output tokens {numbers['output_tokens']:,}, mean {numbers['mean_output']:.1f}{also}"
-    yield f"  unique prefixes {numbers['prefixes']:,}, prompts per prefix {numbers['prompts_per_prefix']:.2f}"
+        also = f", {numbers['without_output']:,} set by the server" if numbers["without_output"] else ""
+        yield f"  output tokens {numbers['output_tokens']:,}, mean {number_text(numbers['mean_output'])}{also}"
+    yield f"  unique prefixes {numbers['prefixes']:,}, prompts per prefix {number_text(numbers['prompts_per_prefix'])}"
     if numbers["without_tools"]:
         yield (
             f"  tools of {numbers['without_tools']:,} sessions are neither sent nor counted: api {numbers['api']} "
-            "has no place for them here, api chat has"
+            "does not support tools here, api chat does"
         )
     yield from _left_out(numbers)
-    yield f"  beyond {numbers['sessions']:,} sessions they come again, and a prefix cache may know them"
+    yield f"  beyond {numbers['sessions']:,} sessions they repeat, and a prefix cache may contain them"
 
 
 def _left_out(numbers: Statistics) -> Iterator[str]:
@@ -97,7 +231,7 @@ def _left_out(numbers: Statistics) -> Iterator[str]:
     left_out = numbers["left_out"]
     if left_out:
         why = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
-        yield f"  left out {sum(left_out.values()):,}: {why}"
+        yield f"  skipped {sum(left_out.values()):,}: {why}"
     yield from (f"    {example}" for example in islice(numbers["examples"], 3))
 
 
@@ -108,34 +242,44 @@ def dataset(spec: Dataset, seed: int, traffic: int, nonce: str, context: Workloa
     """The sessions that a plan asks of a dataset. Prompts are as they were recorded: no nonce is put before them."""
     rows = rows_of(spec, context.note)
     if not len(rows):
-        raise DataError(f"{rows.name}: has no rows", "was it written to its end?")
+        raise DataError(f"{rows.name}: has no rows", "is the file complete?")
     kind = _kind(spec, rows)
+    _check_media(spec, context)
     wanted = wanted_of(spec, kind, context)
     draws = Draws(seed, traffic)
     order = shuffled(draws, 0, len(rows)) if spec.shuffle else np.arange(len(rows))
     key = (seed, traffic) if spec.shuffle else ("as in the file",)
     count = token_count(spec.tokenizer, context)
-    found = surveyed(rows, reader_of(kind), wanted, order, count, key, context.note)
-    chosen = shuffled(draws, 1, len(found)) if spec.shuffle else np.arange(len(found))
-    made = RecordedSessions(spec, rows, wanted, found, chosen[: spec.limit], draws, context, count.by, count.exact)
+    survey = surveyed(rows, reader_of(kind), wanted, order, count, key, context.note)
+    chosen = shuffled(draws, 1, len(survey)) if spec.shuffle else np.arange(len(survey))
+    made = RecordedSessions(spec, rows, wanted, survey, chosen[: spec.limit], draws, context, count.by, count.exact)
     if context.note is not NOWHERE.note:
         context.note("\n".join(statistics_text(statistics_of(made))))
     return made
 
 
-def rows_of(spec: Dataset, say: Callable[[str], None]) -> Rows:
+def _check_media(spec: Dataset, context: WorkloadContext) -> None:
+    """Media go into messages: an API that takes only text would lose them."""
+    media = [name for name in MEDIA if name in getattr(spec, "columns", {})]
+    if media and not api_of(context.api).takes_images:
+        raise PlanError(f"workload.columns.{media[0]}: api {context.api} takes no {media[0]}", "target.api: chat")
+
+
+def rows_of(spec: Dataset, notify: Callable[[str], None]) -> Rows:
     if isinstance(spec, HuggingFace):
         return hub_rows(spec)
-    return open_rows(spec.path or spec.url or "", as_lines=spec.type == "prompts", sha256=spec.sha256, say=say)
+    return open_rows(spec.path or spec.url or "", as_lines=spec.type == "prompts", sha256=spec.sha256, notify=notify)
 
 
 def wanted_of(spec: Dataset, kind: str, context: WorkloadContext) -> Wanted:
     """What of a plan decides about sessions."""
     several = spec if isinstance(spec, Conversations) else None
+    template = getattr(spec, "template", None)
     return Wanted(
         kind=kind,
         turns="single" if several is None else several.turns,
-        columns=dict(getattr(spec, "columns", {})),
+        columns=dict(getattr(spec, "columns", {})) | ({TEMPLATE: template} if template else {}),
+        where={name: [value] if isinstance(value, str) else value for name, value in spec.where.items()},
         conversations=None if several is None else several.conversations,
         sessions=spec.limit,
         min_messages=(several and several.min_messages) or 1,
@@ -152,21 +296,23 @@ def wanted_of(spec: Dataset, kind: str, context: WorkloadContext) -> Wanted:
 
 def _kind(spec: Dataset, rows: Rows) -> str:
     if isinstance(spec, HuggingFace):
-        return _told_kind(spec, rows)
+        return _detected_kind(spec, rows)
     return "oasst all" if isinstance(spec, Oasst) and spec.paths == "all" else spec.type
 
 
-def _told_kind(spec: HuggingFace, rows: Rows) -> str:
+def _detected_kind(spec: HuggingFace, rows: Rows) -> str:
     """The schema of a dataset of the hub: by the columns that the plan names, or by its first row."""
     named = set(spec.columns)
+    if spec.template is not None or named & {"prompt", *MEDIA}:
+        return "table"
     for kind, name in (("table", "prompt"), ("messages", "messages"), ("sharegpt", "conversations")):
         if name in named:
             return kind
-    told = looks_like(rows[0])
-    if told is None:
+    detected = looks_like(rows[0])
+    if detected is None:
         have = ", ".join(map(str, rows[0]))
-        raise DataError(f"{rows.name}: has no column that we know, it has {have}", "workload.columns: {prompt: COLUMN}")
-    return told
+        raise DataError(f"{rows.name}: has no known column, it has {have}", "workload.columns: {prompt: COLUMN}")
+    return detected
 
 
 def shuffled(draws: Draws, purpose: int, count: int) -> Ints:
@@ -198,6 +344,15 @@ class HubRows:
         return f"{self.name}: row {number + 1}"
 
 
+def _undecoded(datasets: Any, rows: Any, spec: HuggingFace) -> Any:
+    """Images and sound as the bytes of their files: they are sent, not looked at."""
+    for name, feature in (("image", "Image"), ("audio", "Audio")):
+        column = spec.columns.get(name, "").partition(".")[0]
+        if column and isinstance(rows.features.get(column), getattr(datasets, feature)):
+            rows = rows.cast_column(column, getattr(datasets, feature)(decode=False))
+    return rows
+
+
 def hub_rows(spec: HuggingFace) -> HubRows:
     """The rows of one split."""
     name = spec.repo or spec.path or ""
@@ -214,8 +369,12 @@ def hub_rows(spec: HuggingFace) -> HubRows:
 
 
 def _loaded(datasets: Any, spec: HuggingFace) -> Any:
+    if spec.repo is not None and spec.files:
+        return datasets.load_dataset(
+            "json", data_files=[f"hf://datasets/{spec.repo}/{file}" for file in spec.files], split="train"
+        )
     if spec.repo is not None:
-        return datasets.load_dataset(spec.repo, spec.subset, split=spec.split)
+        return _undecoded(datasets, datasets.load_dataset(spec.repo, spec.subset, split=spec.split), spec)
     saved = datasets.load_from_disk(spec.path)
     if isinstance(saved, dict) and spec.split not in saved:
         raise ValueError(f"there is no split {spec.split!r}, there are {', '.join(saved)}")

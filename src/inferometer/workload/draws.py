@@ -55,7 +55,7 @@ class Draws:
     def uniforms(self, purpose: Purpose, index: int, turn: int, count: int) -> list[float]:
         """Numbers in (0, 1), 53 bits each."""
         random = hashlib.shake_128(self.key(purpose, index) + turn.to_bytes(4, "little")).digest(8 * count)
-        return [((each >> 11) + 0.5) * _FRACTION for each in struct.unpack(f"<{count}Q", random)]
+        return [((number >> 11) + 0.5) * _FRACTION for number in struct.unpack(f"<{count}Q", random)]
 
 
 def numbers(key: bytes, count: int) -> Numbers:
@@ -180,8 +180,8 @@ def recorded_lengths(file: str) -> tuple[int, ...]:
     try:
         rows = text_in(file_bytes(Path(file).expanduser())).splitlines()
     except (OSError, RuntimeError, ValueError) as error:
-        told = error.sentence if isinstance(error, RefusedError) else str(error)
-        raise PlanError(f"{file}: cannot be read: {told}", "give a text file with a length on each line") from None
+        reason = error.sentence if isinstance(error, RefusedError) else str(error)
+        raise PlanError(f"{file}: cannot be read: {reason}", "give a text file with a length on each line") from None
     values = [_recorded_length(file, number, row) for number, row in enumerate(rows, 1) if row.strip()]
     if not values:
         raise PlanError(f"{file}: has no lengths in it", "give a text file with a length on each line")

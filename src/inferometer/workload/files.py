@@ -22,17 +22,18 @@ import orjson
 
 from inferometer.errors import DataError
 from inferometer.plan.secrets import redacted_url
+from inferometer.vocabulary import size_text
 from inferometer.workload.cache import cached_path, fingerprint, locked, replacing
 from inferometer.workload.rows import FileRows, RowError, Rows, json_row, text_row
 
 # -- fetch -----------------------------------------------------------------------------------------------------------
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 TRIES = 3  # connections without a single new byte before it is given up
 TIMEOUT_S = 30.0
 PIECE = 1 << 20
-SAY_EVERY_S = 5.0  # a fetch of minutes should not look like a hang, nor fill the screen
+NOTIFY_EVERY_S = 5.0  # a fetch of minutes should not look like a hang, nor fill the screen
 
 
 class _CutError(Exception):
@@ -43,7 +44,7 @@ def is_url(place: str) -> bool:
     return place.startswith(("http://", "https://"))
 
 
-def fetch(url: str, sha256: str | None = None, say: Say = lambda _text: None) -> Path:
+def fetch(url: str, sha256: str | None = None, notify: Notify = lambda _text: None) -> Path:
     """The file at a URL, from the cache where it is there already. With `sha256` it is what was asked for, or an error.
 
     The checksum is part of the cache's key: a file in the cache was checked when it came.
@@ -54,43 +55,43 @@ def fetch(url: str, sha256: str | None = None, say: Say = lambda _text: None) ->
         return place
     with locked(place):
         if not place.exists():
-            _fetch_new(url, place, sha256, say)
+            _fetch_new(url, place, sha256, notify)
     return place
 
 
-def _fetch_new(url: str, place: Path, sha256: str | None, say: Say) -> None:
+def _fetch_new(url: str, place: Path, sha256: str | None, notify: Notify) -> None:
     part = place.with_name(f"{place.name}.part")
-    _download(url, part, say)
-    found = _sha256(part)
-    if sha256 is not None and found != sha256.lower():
+    _download(url, part, notify)
+    digest = _sha256(part)
+    if sha256 is not None and digest != sha256.lower():
         part.unlink()
         raise DataError(
-            f"{redacted_url(url)}: has the SHA-256 {found}, expected {sha256.lower()}",
-            "the file was changed or damaged: correct workload.checksum, or fetch it from another place",
+            f"{redacted_url(url)}: has the SHA-256 {digest}, expected {sha256.lower()}",
+            "the file was changed or damaged: correct workload.checksum, or download it from another source",
         )
     part.replace(place)
     _etag_file(part).unlink(missing_ok=True)
-    say(f"fetched {place.name}: {_megabytes(place.stat().st_size)}, SHA-256 {found}, kept in {place.parent}")
+    notify(f"fetched {place.name}: {size_text(place.stat().st_size)}, SHA-256 {digest}, stored in {place.parent}")
 
 
-def _download(url: str, part: Path, say: Say) -> None:
+def _download(url: str, part: Path, notify: Notify) -> None:
     """Try until the file is whole; a try that brought something new does not count."""
     tries = 0
     while True:
         before = _size(part)
         try:
-            _continue(url, part, say)
+            _continue(url, part, notify)
             return
         except (_CutError, ConnectionError, TimeoutError, http.client.HTTPException, urllib.error.URLError) as error:
             _refuse_final(url, error)
             tries = 0 if _size(part) > before else tries + 1
             if tries >= TRIES:
                 raise _gave_up(url, part, error) from None
-            say(f"the connection broke after {_megabytes(_size(part))}, going on from there: {_reason(error)}")
+            notify(f"the connection broke after {size_text(_size(part))}, resuming: {_reason(error)}")
             time.sleep(0.0 if _size(part) > before else 0.2 * 2**tries)
 
 
-def _continue(url: str, part: Path, say: Say) -> None:
+def _continue(url: str, part: Path, notify: Notify) -> None:
     """Ask for what is missing and append it. A server that ignores the range, or has another file by now, sends all."""
     have = _size(part)
     request = urllib.request.Request(url, headers=_headers(part, have))
@@ -98,14 +99,14 @@ def _continue(url: str, part: Path, say: Say) -> None:
         resumed = answer.status == 206 and _starts_at(answer.headers.get("Content-Range"), have)
         if answer.status == 206 and not resumed:
             part.unlink()
-            raise _CutError("the server sent another part than was asked for")
+            raise _CutError("the server sent a different range than requested")
         if not resumed:
             _etag_file(part).write_text(answer.headers.get("ETag") or "")
         length = answer.headers.get("Content-Length")
         start = have if resumed else 0
         whole = None if length is None else start + int(length)
         with part.open("ab" if resumed else "wb") as file:
-            _copy_answer(answer, file, start, whole, say)
+            _copy_answer(answer, file, start, whole, notify)
 
 
 def _headers(part: Path, have: int) -> dict[str, str]:
@@ -127,14 +128,14 @@ def _open(request: urllib.request.Request) -> Any:
         return urllib.request.urlopen(request, timeout=TIMEOUT_S)
 
 
-def _copy_answer(answer: IO[bytes], file: IO[bytes], done: int, whole: int | None, say: Say) -> None:
-    said_at = time.monotonic()
+def _copy_answer(answer: IO[bytes], file: IO[bytes], done: int, whole: int | None, notify: Notify) -> None:
+    notified_at = time.monotonic()
     while piece := answer.read(PIECE):
         file.write(piece)
         done += len(piece)
-        if time.monotonic() - said_at > SAY_EVERY_S:
-            said_at = time.monotonic()
-            say(f"fetching: {_megabytes(done)}" + (f" of {_megabytes(whole)}" if whole else ""))
+        if time.monotonic() - notified_at > NOTIFY_EVERY_S:
+            notified_at = time.monotonic()
+            notify(f"fetching: {size_text(done)}" + (f" of {size_text(whole)}" if whole else ""))
     if whole is not None and done < whole:
         raise _CutError(f"{whole - done} bytes are missing")
 
@@ -148,15 +149,15 @@ def _refuse_final(url: str, error: Exception) -> None:
     if isinstance(error, urllib.error.HTTPError) and error.code < 500 and error.code != 429:
         hint = "is the address right?"
         if error.code in {401, 403}:
-            hint = "it needs a login: fetch it by hand and name the file in workload.path"
+            hint = "it needs a login: download it manually and set workload.path"
         raise DataError(f"{redacted_url(url)}: the server answered {error.code} {error.reason}", hint) from None
 
 
 def _gave_up(url: str, part: Path, error: Exception) -> DataError:
-    have = f"; {_megabytes(_size(part))} are kept and the next try goes on from there" if _size(part) else ""
+    have = f"; {size_text(_size(part))} are stored and the next attempt resumes" if _size(part) else ""
     return DataError(
-        f"{redacted_url(url)}: could not be fetched: {_reason(error)}{have}",
-        "without a network, fetch it elsewhere and name the file in workload.path",
+        f"{redacted_url(url)}: download failed: {_reason(error)}{have}",
+        "without a network, download it elsewhere and set workload.path",
     )
 
 
@@ -185,10 +186,6 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"
-
-
 # -- files -----------------------------------------------------------------------------------------------------------
 
 _UNPACK: dict[str, Callable[[Path], AbstractContextManager[Any]]] = {
@@ -203,20 +200,20 @@ MOST_GROWTH = 200  # times its own size, beyond that: text shrinks to a tenth or
 _BATCH = 4096  # rows of a Parquet file that are in memory at once
 
 
-def local_file(place: str, sha256: str | None, say: Say) -> Path:
+def local_file(place: str, sha256: str | None, notify: Notify) -> Path:
     """The file that a plan names, fetched where it is a URL, unpacked where it is packed."""
-    path = fetch(place, sha256, say) if is_url(place) else Path(place).expanduser()
+    path = fetch(place, sha256, notify) if is_url(place) else Path(place).expanduser()
     if not path.exists():
-        raise DataError(f"{path}: there is no such file", "workload.path is taken from the folder you are in")
+        raise DataError(f"{path}: file not found", "workload.path is relative to the current directory")
     if path.is_dir():
         raise DataError(f"{path}: is a folder", f"name a file in it: {_some_files(path)}")
     if path.stat().st_size == 0:
-        raise DataError(f"{path}: is empty", "was it fetched or written to its end?")
+        raise DataError(f"{path}: is empty", "is the file complete?")
     return _unpacked(path) if path.suffix in _UNPACK else path
 
 
 def _some_files(folder: Path) -> str:
-    names = sorted(each.name for each in folder.iterdir() if each.is_file())
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
     return ", ".join(names[:5]) or "it has none"
 
 
@@ -240,20 +237,22 @@ def _copy(packed: Any, file: Any, path: Path) -> None:
         size += len(piece)
         if size > most:
             text = f"{path}: cannot be unpacked: it grows to more than {MOST_GROWTH} times its size"
-            raise DataError(text, "is it what it should be? unpack it by hand and name the unpacked file")
+            raise DataError(text, "if it is the right file, unpack it manually and name the unpacked file")
         file.write(piece)
 
 
-def open_rows(place: str, *, as_lines: bool = False, sha256: str | None = None, say: Say = lambda _text: None) -> Rows:
+def open_rows(
+    place: str, *, as_lines: bool = False, sha256: str | None = None, notify: Notify = lambda _text: None
+) -> Rows:
     """The rows of a file by what it is: `as_lines` for text, else CSV, TSV, Parquet, a JSON array or a row per line."""
-    path = local_file(place, sha256, say)
+    path = local_file(place, sha256, notify)
     name = place if is_url(place) else str(Path(place))
     if as_lines:
         return FileRows(path, "lines", text_row, name)
     if path.suffix in _SEPARATORS:
         return _csv_rows(path, name)
     if path.suffix == ".parquet":
-        return FileRows(_parquet_as_lines(path, say), "lines", json_row, name)
+        return FileRows(_parquet_as_lines(path, notify), "lines", json_row, name)
     return FileRows(path, "array" if _starts_with(path, b"[") else "lines", json_row, name)
 
 
@@ -291,12 +290,12 @@ def _fields(data: bytes, separator: str) -> list[str]:
         raise RowError(f"is not a row of CSV: {error}") from None
 
 
-def _parquet_as_lines(path: Path, say: Say) -> Path:
+def _parquet_as_lines(path: Path, notify: Notify) -> Path:
     """The file as JSON lines in the cache. A row of Parquet can only be had with the thousands around it."""
     place = cached_path("lines", f"{path.name}.jsonl", *fingerprint(path))
     with locked(place):
         if not place.exists():
-            say(f"reading {path.name} into the cache, once")
+            notify(f"reading {path.name} into the cache, once")
             _write_lines(path, place)
     return place
 

@@ -1,28 +1,124 @@
-"""The schemas of datasets by the type that a plan names: rows of chat messages, ShareGPT's and OpenAssistant's
-conversations, questions and tables, as conversations."""
+"""`Conversation`, which every row of a dataset becomes, and the schemas of datasets by the type that a plan names: chat
+messages, ShareGPT's and OpenAssistant's conversations, questions and tables."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
+from inferometer.plan.workloads.dataset import MEDIA
 from inferometer.vocabulary import attribute_at
-from inferometer.workload.conversation import (
-    Columns,
-    Conversation,
-    Json,
-    Reader,
-    at,
-    exchange,
-    joined,
-    list_at,
-    mapping,
-    text_at,
-    user,
-)
-from inferometer.workload.rows import RowError
+from inferometer.workload.media import media_parts
+from inferometer.workload.rows import MISSING, RowError, reached
+
+Json = dict[str, Any]
+
+
+Columns = dict[str, str]  # our name of a field -> the file's
+
+
+Reader = Callable[[Any, Columns], Iterable["Conversation"]]  # `RowError` where a row is not of the schema
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Chat messages as recorded, answers included. `output_tokens` is asked of the answers where the file says so."""
+
+    messages: list[Json]
+    tools: list[Json] = field(default_factory=list)
+    output_tokens: int | None = None
+    unanswered: bool = False  # its answers are blanks, to be filled by live ones
+
+    def turn_ends(self) -> list[int]:
+        """How many messages are sent when the model is asked: all up to one that an answer follows, or to the last."""
+        roles = [message["role"] for message in self.messages] + ["assistant"]
+        return [at + 1 for at in range(len(self.messages)) if roles[at] in _ASKING and roles[at + 1] == "assistant"]
+
+
+_ASKING = ("user", "tool")
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def exchange(prompt: str, answer: str | None = None, system: str | None = None) -> Conversation:
+    """A conversation of a single question, with its answer where one is recorded."""
+    before = [{"role": "system", "content": system}] if system else []
+    after = [{"role": "assistant", "content": answer}] if answer else []
+    return Conversation([*before, user(prompt), *after])
+
+
+def joined(messages: list[Json]) -> list[Json]:
+    """As chat templates want them: no answer before the first question, texts of one role in a row joined."""
+    kept: list[Json] = []
+    for message in messages:
+        if message["role"] == "assistant" and not any(earlier["role"] in _ASKING for earlier in kept):
+            continue
+        if kept and _is_text(message) and _is_text(kept[-1]) and kept[-1]["role"] == message["role"]:
+            kept[-1] = {**kept[-1], "content": f"{kept[-1]['content']}\n\n{message['content']}"}
+        else:
+            kept.append(message)
+    return kept
+
+
+def _is_text(message: Json) -> bool:
+    return isinstance(message.get("content"), str) and message["role"] != "tool" and "tool_calls" not in message
+
+
+# -- looking into rows ---------------------------------------------------------------------------------------
+
+
+def mapping(row: Any) -> Json:
+    if not isinstance(row, dict):
+        raise RowError(f"is {_kind(row)}, not a mapping")
+    return row
+
+
+def at(row: Any, columns: Columns, name: str) -> Any:
+    """The value of a field by our name for it."""
+    own = columns.get(name, name)
+    value = reached(mapping(row), own)
+    if value is MISSING:
+        raise RowError(f"has no {own!r}, it has {_listed(row)}")
+    return value
+
+
+def text_at(row: Any, columns: Columns, name: str) -> str:
+    value = at(row, columns, name)
+    if not isinstance(value, str):
+        raise RowError(f"has {_kind(value)} as {columns.get(name, name)!r}, not a text")
+    if not value.strip():
+        raise RowError(f"has an empty {columns.get(name, name)!r}")
+    return value
+
+
+def list_at(row: Any, columns: Columns, name: str) -> list[Any]:
+    value = at(row, columns, name)
+    if not isinstance(value, list):
+        raise RowError(f"has {_kind(value)} as {columns.get(name, name)!r}, not a list")
+    if not value:
+        raise RowError(f"has an empty list of {columns.get(name, name)!r}")
+    return value
+
+
+def _listed(row: Json) -> str:
+    return ", ".join(map(str, list(row)[:8])) or "nothing"
+
+
+_KINDS = {str: "a text", list: "a list", dict: "a mapping", bool: "true or false", type(None): "null"}
+
+
+def _kind(value: Any) -> str:
+    return _KINDS.get(type(value), "a number")
+
 
 # -- formats ---------------------------------------------------------------------------------------------------------
+
+TEMPLATE = "template"  # beside the columns: a prompt of several of them
+_FIELD = re.compile(r"\{([^{}]+)\}")
 
 READERS = {
     "sharegpt": "inferometer.workload.formats:read_sharegpt",
@@ -69,9 +165,9 @@ def as_tools(value: Any) -> list[Json]:
         value = _parsed(value)
     if not value:
         return []
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+    if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
         raise RowError("has 'tools' that are not a list of functions")
-    return [each if each.get("type") == "function" else {"type": "function", "function": each} for each in value]
+    return [tool if tool.get("type") == "function" else {"type": "function", "function": tool} for tool in value]
 
 
 def _parsed(text: str) -> Any:
@@ -91,10 +187,11 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 def read_messages(row: Any, columns: Columns) -> Iterator[Conversation]:
     """One list per row, sent as it is; the row may be the bare list."""
     whole = {columns.get("messages", "messages"): row} if isinstance(row, list) else mapping(row)
-    messages = [_message(each, columns) for each in list_at(whole, columns, "messages")]
+    messages = [_message(message, columns) for message in list_at(whole, columns, "messages")]
     if not any(message["role"] == "user" for message in messages):
         raise RowError("has no message of a user")
-    yield Conversation(messages, as_tools(whole.get(columns.get("tools", "tools"))))
+    tools = reached(whole, columns.get("tools", "tools"))
+    yield Conversation(messages, as_tools(None if tools is MISSING else tools))
 
 
 def _message(message: Any, columns: Columns) -> Json:
@@ -117,6 +214,8 @@ def _message(message: Any, columns: Columns) -> Json:
 # -- oasst -----------------------------------------------------------------------------------------------------------
 
 _OASST_ROLES = {"prompter": "user", "assistant": "assistant"}
+
+
 _UNRANKED = 1_000_000
 
 
@@ -145,10 +244,10 @@ def _paths(node: Json, above: list[Json], columns: Columns) -> Iterator[Conversa
     below = at(node, columns, "replies") or []
     if not isinstance(below, list):
         raise RowError("has replies that are not a list")
-    replies = [each for each in below if not mapping(each).get("deleted")]
+    replies = [reply for reply in below if not mapping(reply).get("deleted")]
     if not replies:
         yield Conversation(path)
-    for reply in sorted(replies, key=lambda each: _rank(each, columns)):
+    for reply in sorted(replies, key=lambda reply: _rank(reply, columns)):
         yield from _paths(reply, path, columns)
 
 
@@ -162,14 +261,14 @@ def _rank(reply: Json, columns: Columns) -> int:
 
 def mt_bench(row: Any, columns: Columns) -> Iterator[Conversation]:
     """Questions that follow each other; no answers are recorded, so that a later one needs a live answer before it."""
-    told: list[Json] = []
+    messages: list[Json] = []
     for question in list_at(row, columns, "turns"):
         if not isinstance(question, str):
             raise RowError("has a turn that is not a text")
-        if told:
-            told.append({"role": "assistant", "content": ""})
-        told.append(user(question))
-    yield Conversation(told, unanswered=len(told) > 1)
+        if messages:
+            messages.append({"role": "assistant", "content": ""})
+        messages.append(user(question))
+    yield Conversation(messages, unanswered=len(messages) > 1)
 
 
 def humaneval(row: Any, columns: Columns) -> Iterator[Conversation]:
@@ -186,23 +285,38 @@ def line(row: Any, _columns: Columns) -> Iterator[Conversation]:
 
 
 def table(row: Any, columns: Columns) -> Iterator[Conversation]:
-    """A prompt, or a list of messages, in a column; what else is known of it in others."""
+    """A prompt, or a list of messages, in a column; what else is known of it in others. A column with an image, sound
+    or a video makes the prompt a message of several parts."""
     if "messages" in columns:
         (made,) = read_messages(row, columns)
     else:
         system, answer = _optional(row, columns, "system"), _optional(row, columns, "answer")
-        made = exchange(text_at(row, columns, "prompt"), answer, system)
+        made = exchange(_prompt(row, columns), answer, system)
+        if media := media_parts(row, columns):
+            asked = made.messages[1 if system else 0]
+            asked["content"] = [*media, *([{"type": "text", "text": asked["content"]}] if asked["content"] else [])]
         made.tools = as_tools(_optional_value(row, columns, "tools"))
     made.output_tokens = _length(_optional_value(row, columns, "output_tokens"), columns)
     yield made
 
 
+def _prompt(row: Any, columns: Columns) -> str:
+    """A column, or a text made of several; none where a medium is all that is sent."""
+    template = columns.get(TEMPLATE)
+    if template is not None:
+        return _FIELD.sub(lambda match: text_at(row, {match[1]: match[1]}, match[1]), template)
+    if "prompt" not in columns and any(name in columns for name in MEDIA):
+        return ""
+    return text_at(row, columns, "prompt")
+
+
 def _optional_value(row: Any, columns: Columns, name: str) -> Any:
     """The value of a column that was named must be there; of one that was not, may be."""
     own = columns.get(name)
-    if own is not None and own not in mapping(row):
+    value = reached(mapping(row), own or name)
+    if own is not None and value is MISSING:
         raise RowError(f"has no {own!r}, it has {', '.join(map(str, list(row)[:8]))}")
-    return mapping(row).get(own or name)
+    return None if value is MISSING else value
 
 
 def _optional(row: Any, columns: Columns, name: str) -> str | None:
@@ -227,8 +341,14 @@ def _length(value: Any, columns: Columns) -> int | None:
 # -- sharegpt --------------------------------------------------------------------------------------------------------
 
 _SHAREGPT_ROLES = dict.fromkeys(("human", "user"), "user")
+
+
 _SHAREGPT_ROLES |= dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "assistant", "model"), "assistant")
+
+
 _SHAREGPT_ROLES |= dict.fromkeys(("observation", "tool", "function_response"), "tool")
+
+
 _SHAREGPT_ROLES |= {"system": "system", "function_call": "function_call"}
 
 
@@ -236,24 +356,24 @@ def read_sharegpt(row: Any, columns: Columns) -> Iterator[Conversation]:
     """One conversation per row; `items` stands for `conversations` in the oldest files."""
     old = "items" in mapping(row) and "conversations" not in columns
     names = {**columns, "conversations": "items"} if old else columns
-    told: list[Json] = []
+    turns: list[Json] = []
     if system := row.get(columns.get("system", "system")):
-        told.append({"role": "system", "content": str(system)})
+        turns.append({"role": "system", "content": str(system)})
     for message in list_at(row, names, "conversations"):
-        told.append(_sharegpt_message(message, columns, told))
-    messages = joined(told)
+        turns.append(_sharegpt_message(message, columns, turns))
+    messages = joined(turns)
     if not any(message["role"] == "user" for message in messages):
         raise RowError("has no message of a user")
     yield Conversation(messages, as_tools(row.get(columns.get("tools", "tools"))))
 
 
 def _sharegpt_message(message: Any, columns: Columns, before: list[Json]) -> Json:
-    said, value = at(message, columns, "from"), at(message, columns, "value")
-    role = _SHAREGPT_ROLES.get(said) if isinstance(said, str) else None
+    sender, value = at(message, columns, "from"), at(message, columns, "value")
+    role = _SHAREGPT_ROLES.get(sender) if isinstance(sender, str) else None
     if role is None:
-        raise RowError(f"has a message from {said!r}; known are {', '.join(_SHAREGPT_ROLES)}")
+        raise RowError(f"has a message from {sender!r}; known are {', '.join(_SHAREGPT_ROLES)}")
     if not isinstance(value, str):
-        raise RowError(f"has a message from {said} that is not a text")
+        raise RowError(f"has a message from {sender} that is not a text")
     if role == "user":
         return user(value)
     if role == "function_call":

@@ -4,11 +4,10 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from inferometer.plan.workloads.synthetic import Images
 
 Bytes = NDArray[np.uint8]
 
@@ -16,17 +15,29 @@ _FILTER_NONE = 0
 _FAST = 1  # zlib level: noise does not compress, a gradient does at any level
 
 
-def image_url(spec: Images, key: bytes) -> str:
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What is drawn."""
+
+    width: int
+    height: int
+    format: str
+    content: str
+
+
+def image_url(spec: Picture, key: bytes) -> str:
     """An image of the asked size that no other key gives, as a chat message holds it."""
     data = png(spec, key) if spec.format == "png" else jpeg(spec, key)
     return f"data:image/{spec.format};base64,{base64.b64encode(data).decode()}"
 
 
-def pixels(spec: Images, key: bytes) -> Bytes:
+def pixels(spec: Picture, key: bytes) -> Bytes:
     """Rows of RGB. A gradient has a few pixels of noise, so that no two are equal and no encoder cache helps."""
     draw = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16].ljust(16), "little")))
     if spec.content == "noise":
         return draw.integers(0, 256, (spec.height, spec.width, 3), np.uint8)
+    if spec.content == "blank":
+        return np.full((spec.height, spec.width, 3), 255, np.uint8)
     across = np.linspace(0, 255, spec.width, dtype=np.float32)
     down = np.linspace(0, 255, spec.height, dtype=np.float32)
     tints = draw.random((3, 2), np.float32)
@@ -39,7 +50,7 @@ def pixels(spec: Images, key: bytes) -> Bytes:
 # -- PNG -----------------------------------------------------------------------------------------------------
 
 
-def png(spec: Images, key: bytes) -> bytes:
+def png(spec: Picture, key: bytes) -> bytes:
     """Eight bits of RGB, no filter."""
     rows = np.empty((spec.height, 1 + 3 * spec.width), np.uint8)
     rows[:, 0] = _FILTER_NONE
@@ -66,7 +77,7 @@ _AC_LENGTHS = bytes([1] + [0] * 15)  # a single code: the end of a block
 _END_OF_BLOCK = (0b0, 1)
 
 
-def jpeg(spec: Images, key: bytes) -> bytes:
+def jpeg(spec: Picture, key: bytes) -> bytes:
     """A mosaic: decoders see an image of the asked size; the file is small."""
     squares = pixels(spec, key)[::8, ::8].mean(axis=2).astype(int).ravel().tolist()
     frame = struct.pack(">BHHB", 8, spec.height, spec.width, 1) + bytes([1, 0x11, 0])

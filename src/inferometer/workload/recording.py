@@ -9,6 +9,7 @@ import numpy as np
 
 from inferometer.errors import DataError, PlanError
 from inferometer.plan.workloads.trace import Trace, TraceFile
+from inferometer.vocabulary import duration_text
 from inferometer.workload.cache import cached_path, fingerprint, locked, replacing
 from inferometer.workload.columns import (
     MISSING,
@@ -30,7 +31,7 @@ NANOSECONDS = 10**9
 KEPT_FROM = 50_000  # rows: reading so many takes a second
 LAYOUT = 1  # of what is kept of a recording
 _ARRAYS = ("row", "at", "input_tokens", "output_tokens", "elapsed", "sessions", "hash_ids", "hash_ends")
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 # the columns of well-known files, by their use; those behind a `?` need not be there
 FORMATS = {
@@ -84,23 +85,23 @@ class Recording:
         return self.rows.where(int(self.row[request]))
 
 
-def recording_of(spec: TraceFile, say: Say = lambda _text: None) -> Recording:
+def recording_of(spec: TraceFile, notify: Notify = lambda _text: None) -> Recording:
     """The recording that a plan names, read once in a process."""
     place = spec.path or spec.url
     if place is None:
         raise PlanError("workload.path is missing: give the file, or the url to fetch it from")
-    path = local_file(place, spec.sha256, say)
+    path = local_file(place, spec.sha256, notify)
     return _recording(type(spec), spec.model_dump_json(), place, fingerprint(path))
 
 
 @lru_cache(4)
-def _recording(kind: type[TraceFile], said: str, place: str, state: tuple[str, int, int]) -> Recording:
+def _recording(kind: type[TraceFile], settings: str, place: str, state: tuple[str, int, int]) -> Recording:
     """Read from the file or, where that is long, from what an earlier reading kept: other workers want it too."""
-    spec = kind.model_validate_json(said)
+    spec = kind.model_validate_json(settings)
     rows = open_rows(place, sha256=spec.sha256)
     if len(rows) < KEPT_FROM:
         return _read(spec, rows)
-    kept = cached_path("recording", Path(place).name, LAYOUT, said, *state).with_suffix(".npz")
+    kept = cached_path("recording", Path(place).name, LAYOUT, settings, *state).with_suffix(".npz")
     with locked(kept):
         if not kept.exists():
             _keep(_read(spec, rows), kept)
@@ -124,7 +125,7 @@ def _read(spec: TraceFile, rows: Rows) -> Recording:
     columns = read_columns(rows, _wanted(spec, lists), left_out)
     columns = _in_order(_usable(columns, rows, left_out), rows, spec.sort)
     columns = _cut(columns, rows, spec, left_out)
-    return _by_session(columns, rows, lists, names_of(spec).get("prompt"), tuple(left_out.told(rows.name, len(rows))))
+    return _by_session(columns, rows, lists, names_of(spec).get("prompt"), tuple(left_out.lines(rows.name, len(rows))))
 
 
 def names_of(spec: TraceFile) -> dict[str, str]:
@@ -159,15 +160,15 @@ def _usable(columns: Columns, rows: Rows, left_out: LeftOut) -> Columns:
         if use in columns.values:
             nothing |= columns.values[use] == 0
     for number in columns.rows[nothing]:
-        left_out.add(rows.where(int(number)), "has 0 tokens: it had failed when it was recorded")
+        left_out.add(rows.where(int(number)), "has 0 tokens: it failed when it was recorded")
     return _kept(columns, ~nothing, rows, "have any tokens")
 
 
 def _kept(columns: Columns, which: Ints | np.ndarray[tuple[int], np.dtype[np.bool_]], rows: Rows, what: str) -> Columns:
-    found = columns.rows[which]
-    if not len(found):
+    chosen = columns.rows[which]
+    if not len(chosen):
         raise DataError(f"{rows.name}: none of its {len(rows):,} rows {what}", "look at workload.window and max_tokens")
-    return Columns(found, {use: values[which] for use, values in columns.values.items()})
+    return Columns(chosen, {use: values[which] for use, values in columns.values.items()})
 
 
 def _in_order(columns: Columns, rows: Rows, sort: bool) -> Columns:
@@ -182,8 +183,8 @@ def _in_order(columns: Columns, rows: Rows, sort: bool) -> Columns:
     step = (int(at[first - 1]) - int(at[first])) / NANOSECONDS
     more = f" (and {len(back) - 1:,} more)" if len(back) > 1 else ""
     raise DataError(
-        f"{rows.where(int(columns.rows[first]))} goes back in time, by {step:g} s{more}",
-        "sort the file by its time, or have it sorted: --set workload.sort=true",
+        f"{rows.where(int(columns.rows[first]))} goes back in time, by {duration_text(step)}{more}",
+        "sort the file by time, or use --set workload.sort=true",
     )
 
 
@@ -193,7 +194,7 @@ def _cut(columns: Columns, rows: Rows, spec: TraceFile, left_out: LeftOut) -> Co
     start, end = round(spec.window.start * NANOSECONDS), spec.window.end
     until = int(at[-1]) + 1 if end is None else round(end * NANOSECONDS)
     inside = (at >= start) & (at < until)
-    lasts = f"lie in workload.window: the recording lasts {at[-1] / NANOSECONDS:g} s"
+    lasts = f"lie in workload.window: the recording lasts {duration_text(at[-1] / NANOSECONDS)}"
     columns = _kept(Columns(columns.rows, columns.values | {"time": at - start}), inside, rows, lasts)
     if spec.max_tokens is not None and "input_tokens" in columns.values:
         columns = _short_enough(columns, rows, spec.max_tokens, left_out)
@@ -215,7 +216,7 @@ def _by_session(
     missing = np.full(count, MISSING, np.int64)
     session = _numbered(columns.values.get("session", missing))
     order = np.argsort(session, kind="stable")
-    values = {use: each[order] for use, each in columns.values.items()}
+    values = {use: column[order] for use, column in columns.values.items()}
     hash_ids, hash_ends = _hash_ids(values.get("hash_ids"), lists, count)
     return Recording(
         rows=rows,

@@ -11,6 +11,7 @@ from inferometer.workload.session import NOWHERE, Workload, WorkloadContext
 
 WORKLOADS = {
     "synthetic": "inferometer.workload.synthetic:synthetic",
+    "conversation_pieces": "inferometer.workload.pieces:conversation_pieces",
     "azure": "inferometer.workload.traces:trace",
     "mooncake": "inferometer.workload.traces:trace",
     "burstgpt": "inferometer.workload.traces:trace",
@@ -23,6 +24,8 @@ WORKLOADS = {
     "prompts": "inferometer.workload.dataset:dataset",
     "table": "inferometer.workload.dataset:dataset",
     "huggingface": "inferometer.workload.dataset:dataset",
+    "otel": "inferometer.workload.otel:otel",
+    "text": "inferometer.workload.synthetic:fixed_text",
     "sonnet": "inferometer.workload.sonnet:sonnet",
 }
 

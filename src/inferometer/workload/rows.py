@@ -21,11 +21,11 @@ Bytes = NDArray[np.uint8]
 Scan = Callable[[IO[bytes]], tuple[Ints, Ints]]  # the first byte of each row, and the one after its last
 
 PIECE = 4 << 20
-_NEWLINE, _QUOTE, _BACKSLASH, _COMMA = (ord(each) for each in '\n"\\,')
+_NEWLINE, _QUOTE, _BACKSLASH, _COMMA = (ord(character) for character in '\n"\\,')
 _TURNS = np.zeros(256, np.int8)  # what a byte does to the depth of JSON, outside a text
 _TURNS[[ord("["), ord("{")]] = 1
 _TURNS[[ord("]"), ord("}")]] = -1
-_TELLING = (_TURNS != 0) | np.isin(np.arange(256), [_QUOTE, _BACKSLASH, _COMMA])
+_STRUCTURAL = (_TURNS != 0) | np.isin(np.arange(256), [_QUOTE, _BACKSLASH, _COMMA])
 
 
 class NotAnArrayError(ValueError):
@@ -53,11 +53,11 @@ def csv_rows(file: IO[bytes]) -> tuple[Ints, Ints]:
 
 
 def _spans(file: IO[bytes], ends_in: Callable[[Bytes], Ints]) -> tuple[Ints, Ints]:
-    found, at = [], 0
+    parts, at = [], 0
     while piece := file.read(PIECE):
-        found.append(ends_in(np.frombuffer(piece, np.uint8)) + at)
+        parts.append(ends_in(np.frombuffer(piece, np.uint8)) + at)
         at += len(piece)
-    ends = np.concatenate([*found, np.zeros(0, np.int64)])
+    ends = np.concatenate([*parts, np.zeros(0, np.int64)])
     starts = np.concatenate([np.zeros(1, np.int64), ends + 1])
     ends = np.append(ends, at)
     return (starts, ends) if starts[-1] < at else (starts[:-1], ends[:-1])
@@ -92,7 +92,7 @@ def _whole_escapes(file: IO[bytes]) -> Iterator[Bytes]:
 
 def _outside_text(piece: Bytes, inside: bool) -> tuple[Ints, bool]:
     """Where brackets and commas stand that are not part of a text, and whether the piece ends inside one."""
-    marks = np.flatnonzero(_TELLING[piece])
+    marks = np.flatnonzero(_STRUCTURAL[piece])
     kinds = piece[marks]
     quotes = kinds == _QUOTE
     quotes[quotes] = ~np.isin(marks[quotes], _escaped(marks[kinds == _BACKSLASH]))
@@ -130,6 +130,31 @@ class RowError(ValueError):
     """What is wrong with one row: it goes on where `file: row 17` stopped."""
 
 
+MISSING = object()
+
+
+def reached(row: dict[str, Any], name: str) -> Any:
+    """The value of a column; `a|b` is the first that there is, `a.0.b` a value inside another."""
+    for option in name.split("|"):
+        value: Any = row.get(option, MISSING)
+        if value is MISSING and "." in option:
+            value = _inside(row, option.split("."))
+        if value is not MISSING and not (value is None and "|" in name):
+            return value
+    return MISSING
+
+
+def _inside(value: Any, steps: list[str]) -> Any:
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return MISSING
+    return value
+
+
 class Rows(Protocol):
     """Rows by their number, from 0. `facts` change when the rows do; `name` is what people call the file."""
 
@@ -159,7 +184,7 @@ class FileRows:
     def __init__(self, path: Path, kind: str, decode: Callable[[bytes], Any], name: str, first: int = 0) -> None:
         self.name = name
         self.facts = (*fingerprint(path), kind)
-        self._word = "line" if kind == "lines" else "row"
+        self._unit = "line" if kind == "lines" else "row"
         self._offsets = offsets_of(path, kind)
         self._decode = decode
         self._first = first  # rows that are a heading
@@ -178,7 +203,7 @@ class FileRows:
         return data.removeprefix(_BOM) if start == 0 else data
 
     def where(self, number: int) -> str:
-        return f"{self.name}: {self._word} {number + self._first + 1}"
+        return f"{self.name}: {self._unit} {number + self._first + 1}"
 
 
 def offsets_of(path: Path, kind: str) -> Offsets:
@@ -218,7 +243,7 @@ def text_row(data: bytes) -> str:
         raise RowError(f"is not text in UTF-8 (byte {error.start + 1})") from None
 
 
-def each(rows: Rows, numbers: Iterator[int]) -> Iterator[tuple[int, Any]]:
+def numbered_rows(rows: Rows, numbers: Iterator[int]) -> Iterator[tuple[int, Any]]:
     """Rows with their numbers; a bad one comes as its `RowError`."""
     for number in numbers:
         try:

@@ -15,16 +15,16 @@ TASK = "Pick as many lines as you can from these poem lines:\n"  # vLLM's words
 
 def sonnet(spec: Sonnet, seed: int, traffic: int, nonce: str, context: WorkloadContext = NOWHERE) -> "Verses":
     """Sessions of one turn, each a new selection of lines."""
-    rows = open_rows(spec.path or spec.url or "", as_lines=True, sha256=spec.sha256, say=context.note)
+    rows = open_rows(spec.path or spec.url or "", as_lines=True, sha256=spec.sha256, notify=context.note)
     try:
         lines = [line for line in (rows[number] for number in range(len(rows))) if line.strip()]
     except RowError as error:
-        raise DataError(f"{rows.name}: a line {error}", "sonnet wants a text file, such as vLLM's sonnet.txt") from None
+        raise DataError(f"{rows.name}: a line {error}", "sonnet needs a text file, such as vLLM's sonnet.txt") from None
     if not lines:
-        raise DataError(f"{rows.name}: has no lines", "sonnet wants a text file, such as vLLM's sonnet.txt")
+        raise DataError(f"{rows.name}: has no lines", "sonnet needs a text file, such as vLLM's sonnet.txt")
     verses = Verses(spec, rows.name, lines, token_count(spec.tokenizer, context), Draws(seed, traffic))
     verses.check(context.max_model_len)
-    context.note(f"{rows.name}: {len(lines):,} lines, prompts share a beginning of {verses.shared_tokens} tokens")
+    context.note(f"{rows.name}: {len(lines):,} lines, prompts share a prefix of {verses.shared_tokens} tokens")
     return verses
 
 
@@ -44,7 +44,7 @@ class Verses:
         least = self._input(1e-12)
         if least < self.shared_tokens or least < self.spec.prefix_tokens:
             raise DataError(
-                f"{self.name}: prompts of {least} tokens are shorter than the beginning that all share",
+                f"{self.name}: prompts of {least} tokens are shorter than the shared prefix",
                 "workload.prefix_tokens must be less than workload.input_tokens",
             )
         most = longest_of(self.spec.input_tokens)
@@ -76,18 +76,18 @@ class Verses:
         output = None if self._output is None else self._output(lengths[1])
         return Session([Request(prompt, output, tokens if self.count.exact else None)])
 
-    def _prompt(self, index: int, asked: int) -> tuple[str, int]:
+    def _prompt(self, index: int, requested: int) -> tuple[str, int]:
         """Lines as long as they fit. Tokens add up line by line, but for what a tokenizer does at a seam."""
         text, tokens = self._shared
         chosen = []
         least = max(min(self._tokens), 1)
-        for number in numbers(self._draws.key(Purpose.VERSES, index), (asked - tokens) // least + 1).tolist():
+        for number in numbers(self._draws.key(Purpose.VERSES, index), (requested - tokens) // least + 1).tolist():
             line = number % len(self.lines)
-            if tokens + self._tokens[line] > asked:
+            if tokens + self._tokens[line] > requested:
                 break
             tokens += self._tokens[line]
             chosen.append(self.lines[line])
-        while self.count.exact and (tokens := self._exact(text, chosen)) > asked and chosen:
+        while self.count.exact and (tokens := self._exact(text, chosen)) > requested and chosen:
             chosen.pop()
         return text + _joined(chosen), tokens
 

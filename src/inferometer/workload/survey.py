@@ -15,19 +15,18 @@ import numpy as np
 import orjson
 
 from inferometer.errors import DataError
-from inferometer.wire.dialogue import as_text, line_of, said_in
+from inferometer.wire.dialogue import as_text, line_of, message_text
 from inferometer.workload.cache import cached_path, kept_arrays, replacing
-from inferometer.workload.conversation import Columns, Conversation, Reader
-from inferometer.workload.formats import looks_like
-from inferometer.workload.rows import Ints, RowError, Rows, each
+from inferometer.workload.formats import Columns, Conversation, Reader, looks_like
+from inferometer.workload.rows import Ints, RowError, Rows, numbered_rows, reached
 from inferometer.workload.writer import TokenCount
 
 VERSION = 2  # of what a survey means; a new one makes old ones in caches unused
 EXAMPLES = 3  # rows left out that are named
-SAY_EVERY_S = 5.0
+NOTIFY_EVERY_S = 5.0
 NONE = -1  # no length is asked
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,7 @@ class Wanted:
     prefix_chars: int = 100
     refuse: bool = False
     tools: bool = True  # whether the API has a place for them
+    where: dict[str, list[str]] = field(default_factory=dict)  # rows that are used, by the values of columns
     named: bool = False  # where only text goes, messages have the names of their roles before them
 
 
@@ -77,30 +77,30 @@ class Survey:
 
 def parts_of(conversation: Conversation, turns: str) -> list[list[int]]:
     """The sessions that a conversation gives, each as the numbers of messages that its turns send."""
-    asks = conversation.asks()
-    if not asks:
+    ends = conversation.turn_ends()
+    if not ends:
         return []
     if turns == "conversation":
-        return [asks]
-    chosen = {"single": asks[:1], "whole": asks[-1:], "pieces": asks}[turns]
+        return [ends]
+    chosen = {"single": ends[:1], "whole": ends[-1:], "pieces": ends}[turns]
     return [[messages] for messages in chosen]
 
 
 def is_alone(conversation: Conversation, turns: str) -> bool:
     """Whether a conversation is sent as one question, and never more of it."""
-    asks = conversation.asks()
-    return (turns == "single" and asks[:1] == [1]) or (turns == "whole" and asks[-1:] == [1])
+    ends = conversation.turn_ends()
+    return (turns == "single" and ends[:1] == [1]) or (turns == "whole" and ends[-1:] == [1])
 
 
 def surveyed(
-    rows: Rows, reader: Reader, wanted: Wanted, order: Ints, count: TokenCount, key: tuple[Any, ...], say: Say
+    rows: Rows, reader: Reader, wanted: Wanted, order: Ints, count: TokenCount, key: tuple[Any, ...], notify: Notify
 ) -> Survey:
     """The survey of rows in an order, from the cache where it was made before; `key` stands for the order."""
     facts = orjson.dumps(wanted).decode()
     place = cached_path("survey", f"{Path(rows.name).name}.npz", VERSION, rows.facts, facts, key, count.by)
     if (kept := _kept(place)) is not None:
         return kept
-    made = _Surveyor(rows, reader, wanted, count, say).survey(order)
+    made = _Surveyor(rows, reader, wanted, count, notify).survey(order)
     with replacing(place) as file:
         np.savez(file, **_arrays(made))
     return made
@@ -122,11 +122,15 @@ def _kept(place: Path) -> Survey | None:
     return Survey(*columns.values(), *orjson.loads(kept["notes"].tobytes()))
 
 
+def _is_wanted(row: Any, where: dict[str, list[str]]) -> bool:
+    return isinstance(row, dict) and all(str(reached(row, name)) in values for name, values in where.items())
+
+
 class _Surveyor:
     """Goes through rows and takes down what can be used."""
 
-    def __init__(self, rows: Rows, reader: Reader, wanted: Wanted, count: TokenCount, say: Say) -> None:
-        self._rows, self._reader, self._wanted, self._count, self._say = rows, reader, wanted, count, say
+    def __init__(self, rows: Rows, reader: Reader, wanted: Wanted, count: TokenCount, notify: Notify) -> None:
+        self._rows, self._reader, self._wanted, self._count, self._notify = rows, reader, wanted, count, notify
         self._sessions: list[tuple[int, int, int]] = []  # row, part, prefix
         self._turns: list[tuple[int, int]] = []
         self._first = [0]
@@ -138,13 +142,13 @@ class _Surveyor:
 
     def survey(self, order: Ints) -> Survey:
         read = 0
-        for number, row in self._told(each(self._rows, iter(order.tolist())), len(order)):
+        for number, row in self._with_progress(numbered_rows(self._rows, iter(order.tolist())), len(order)):
             read += 1
             self._take(number, row)
             if self._enough():
                 break
         if self._wanted.refuse and self._examples:
-            hint = "correct the row, or leave such rows out: workload.unusable: skip"
+            hint = "correct the row, or skip such rows: workload.unusable: skip"
             raise DataError(self._examples[0][1], hint)
         if not self._sessions:
             raise self._nothing(read)
@@ -155,12 +159,12 @@ class _Surveyor:
         examples = [text for _, text in self._examples]
         return Survey(*columns, read, dict(self._left_out), examples, self._without_tools)
 
-    def _told(self, rows: Iterable[tuple[int, Any]], total: int) -> Iterator[tuple[int, Any]]:
-        said_at = time.monotonic()
+    def _with_progress(self, rows: Iterable[tuple[int, Any]], total: int) -> Iterator[tuple[int, Any]]:
+        notified_at = time.monotonic()
         for read, row in enumerate(rows):
-            if read % 256 == 0 and time.monotonic() - said_at > SAY_EVERY_S:
-                said_at = time.monotonic()
-                self._say(f"reading {self._rows.name}, once: {read:,} of {total:,} rows")
+            if read % 256 == 0 and time.monotonic() - notified_at > NOTIFY_EVERY_S:
+                notified_at = time.monotonic()
+                self._notify(f"reading {self._rows.name}, once: {read:,} of {total:,} rows")
             yield row
 
     def _enough(self) -> bool:
@@ -174,6 +178,9 @@ class _Surveyor:
         try:
             if isinstance(row, RowError):
                 raise row
+            if self._wanted.where and not _is_wanted(row, self._wanted.where):
+                self._left_out["not selected by where"] += 1
+                return
             conversations = list(self._reader(row, self._wanted.columns))
         except RowError as error:
             self._kinds[None if isinstance(row, RowError) else looks_like(row)] += 1
@@ -191,14 +198,14 @@ class _Surveyor:
 
     def _take_parts(self, number: int, part: int, conversation: Conversation, parts: list[list[int]]) -> int:
         if not parts:
-            self._leave(number, "broken", "has no question at which a model could be asked", broken=True)
+            self._leave(number, "broken", "has no user message to send", broken=True)
             return 0
         before = self._lengths(conversation)
         taken = 0
-        for at, asks in enumerate(parts):
-            turns = [(before[asked], self._asked(conversation, before, asked)) for asked in asks]
+        for at, ends in enumerate(parts):
+            turns = [(before[end], self._output_length(conversation, before, end)) for end in ends]
             if self._fits(number, turns):
-                self._sessions.append((number, part + at, self._prefix(conversation, asks[0])))
+                self._sessions.append((number, part + at, self._prefix(conversation, ends[0])))
                 self._turns += turns
                 self._first.append(len(self._turns))
                 self._without_tools += bool(conversation.tools) and not self._wanted.tools
@@ -208,7 +215,7 @@ class _Surveyor:
     def _lengths(self, conversation: Conversation) -> list[int]:
         """Tokens before each message; tools, where they are sent with every turn, are before the first."""
         count = self._count.count
-        text = line_of if self._wanted.named and not is_alone(conversation, self._wanted.turns) else said_in
+        text = line_of if self._wanted.named and not is_alone(conversation, self._wanted.turns) else message_text
         sent = conversation.tools if self._wanted.tools else []
         tools = count(orjson.dumps(sent).decode()) if sent else 0
         before = [self._count.added + tools]
@@ -216,13 +223,13 @@ class _Surveyor:
             before.append(before[-1] + count(text(message)))
         return before
 
-    def _asked(self, conversation: Conversation, before: list[int], asked: int) -> int:
+    def _output_length(self, conversation: Conversation, before: list[int], end: int) -> int:
         """The length asked of an answer: what the row says, or that of the recorded one."""
         if conversation.output_tokens is not None:
             return conversation.output_tokens
-        if asked == len(conversation.messages) or conversation.unanswered:
+        if end == len(conversation.messages) or conversation.unanswered:
             return NONE
-        return max(before[asked + 1] - before[asked], 1)
+        return max(before[end + 1] - before[end], 1)
 
     def _fits(self, number: int, turns: list[tuple[int, int]]) -> bool:
         wanted = self._wanted
@@ -240,11 +247,11 @@ class _Surveyor:
         return False
 
     def _most(self, turns: list[tuple[int, int]]) -> int:
-        asked = self._wanted.output_tokens
-        return max(tokens + (max(output, 1) if asked is None else asked) for tokens, output in turns)
+        requested = self._wanted.output_tokens
+        return max(tokens + (max(output, 1) if requested is None else requested) for tokens, output in turns)
 
-    def _prefix(self, conversation: Conversation, asked: int) -> int:
-        return prefix_number(as_text(conversation.messages[:asked]), self._wanted.prefix_chars)
+    def _prefix(self, conversation: Conversation, end: int) -> int:
+        return prefix_number(as_text(conversation.messages[:end]), self._wanted.prefix_chars)
 
     def _leave(self, number: int, why: str, example: str = "", broken: bool = False) -> None:
         self._left_out[why] += 1
@@ -255,17 +262,17 @@ class _Surveyor:
         """No row can be used: a wrong type, a wrong column, or bounds that nothing meets."""
         name, kind = self._rows.name, self._wanted.kind.partition(" ")[0]
         if not read:
-            return DataError(f"{name}: has no rows", "was it written to its end?")
+            return DataError(f"{name}: has no rows", "is the file complete?")
         if self._left_out["broken"] == read and self._kinds:
             likely = self._kinds.most_common(1)[0][0]
-            hint = "workload.columns names the fields where a file has others"
+            hint = "set workload.columns if the file has other field names"
             if likely is not None and likely != kind:
                 hint = f"the rows look like workload.type: {likely}"
             first = self._examples[0][1].removeprefix(f"{name}: ")
             return DataError(f"{name}: none of {read:,} rows is of type {kind}: {first}", hint)
         why = ", ".join(f"{count:,} {reason}" for reason, count in self._left_out.items())
         example = f" ({self._examples[0][1]})" if self._examples else ""
-        return DataError(f"{name}: nothing is left to send: {why}{example}", "widen the bounds of the workload")
+        return DataError(f"{name}: nothing is left to send: {why}{example}", "relax the workload's filters")
 
 
 def prefix_number(text: str, characters: int) -> int:

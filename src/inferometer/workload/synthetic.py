@@ -1,14 +1,14 @@
 """Made-up sessions of the requested lengths, with shared prefixes where wanted, each a pure function of (seed, traffic,
 index) and the run's nonce."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from inferometer.errors import PlanError
-from inferometer.plan.workloads.synthetic import Prefix, Synthetic
+from inferometer.plan.workloads.synthetic import FixedText, Images, Prefix, Synthetic, Tools
 from inferometer.workload.draws import (
     Draws,
     Numbers,
@@ -21,7 +21,7 @@ from inferometer.workload.draws import (
     quantile_of,
     zipf_picker,
 )
-from inferometer.workload.images import image_url
+from inferometer.workload.images import Picture, image_url
 from inferometer.workload.session import NOWHERE, Prompt, Request, Session, WorkloadContext
 from inferometer.workload.writer import words, writer_of
 
@@ -142,7 +142,7 @@ class SyntheticTape:
         self._turns, self._think = quantile_of(spec.turns), pause_quantile(spec.think)
         self._models = list(spec.models)
         self._model = picker(list(spec.models.values())) if spec.models else None
-        self._simple = spec.turns.most == 1 and spec.images is None
+        self._simple = spec.turns.most == 1 and spec.images is None and spec.tools is None and spec.documents is None
         self._always = _Chosen(*[0.5] * len(_Chosen._fields)) if self._simple and _leaves_no_choice(spec) else None
         self._prefixes: Prefixes | None = None
         if spec.prefix is not None:
@@ -155,7 +155,10 @@ class SyntheticTape:
         chosen = self._always or self._choose(index, 0)
         if self._simple:
             tokens, output, random = self._opening(index, chosen)
-            return Session([Request(self.writer.write(random), output, tokens, body=self._body(chosen))])
+            headers = self._headers(index, chosen)
+            return Session(
+                [Request(self.writer.write(random), output, tokens, body=self._body(chosen), headers=headers)]
+            )
         return self._session(index, chosen)
 
     def primes(self) -> Iterator[Request]:
@@ -170,6 +173,12 @@ class SyntheticTape:
 
     def _body(self, chosen: _Chosen) -> dict[str, Any]:
         return {} if self._model is None else {"model": self._models[self._model(chosen.model)]}
+
+    def _headers(self, index: int, chosen: _Chosen) -> dict[str, str]:
+        """The number of its group, where the plan names a header for it."""
+        if self._prefixes is None or self._prefixes.spec.header is None:
+            return {}
+        return {self._prefixes.spec.header: f"{self._prefixes.place(index, chosen.group)[0]:016x}"}
 
     def _opening(self, index: int, chosen: _Chosen) -> tuple[int, int | None, Numbers]:
         """The length of a first prompt, of its answer, and the prompt as numbers."""
@@ -199,32 +208,77 @@ class SyntheticTape:
         count = self._turns(chosen.turns)
         ids = self.spec.prompt_as == "token_ids"
         make = self._turns_of_ids if ids else self._turns_of_messages
-        live = not ids and self.spec.history == "live" and count > 1
-        return Session(list(make(index, chosen, count)), live=live)
+        turns = list(self._due(self._fitting(make(index, chosen, count))))
+        live = not ids and self.spec.history == "live" and len(turns) > 1
+        return Session(turns, live=live)
+
+    def _fitting(self, turns: Iterator[Request]) -> Iterator[Request]:
+        """Up to the turn that would fill the context; the first is always sent."""
+        most = self.spec.max_context
+        for number, request in enumerate(turns):
+            whole = (request.input_tokens or 0) + (request.output_tokens or 0)
+            if most is not None and number and whole > most:
+                return
+            yield request
+
+    def _due(self, turns: Iterator[Request]) -> Iterator[Request]:
+        """Each so long after the one before was due."""
+        every = self.spec.turn_interval
+        for number, request in enumerate(turns):
+            request.due_s = None if every is None or not number else number * every
+            yield request
 
     def _turns_of_ids(self, index: int, chosen: _Chosen, count: int) -> Iterator[Request]:
         """Ids cannot hold an answer's text: made-up ones of its length stand for it."""
-        said: list[int] = []
+        history: list[int] = []
+        headers = self._headers(index, chosen)
         for turn in range(count):
             output, random, think_s, _ = self._turn(index, turn, chosen)
-            said = [*said, *self._written(random)]
-            yield Request(said, output, len(said), think_s, self._body(chosen))
-            said = said + self._written(self._answer(index, turn, output))
+            history = [*history, *self._written(random)]
+            yield Request(history, output, len(history), think_s, self._body(chosen), headers)
+            history = history + self._written(self._answer(index, turn, output))
 
     def _turns_of_messages(self, index: int, chosen: _Chosen, count: int) -> Iterator[Request]:
         """Later turns hold the messages of earlier ones, the same objects: an answer put into one is in all."""
         history: list[Message] = []
-        asked: int | None = 0
+        headers = self._headers(index, chosen)
+        input_tokens: int | None = 0
+        tools = self.spec.tools
         for turn in range(count):
             output, random, think_s, tokens = self._turn(index, turn, chosen)
-            asked = None if asked is None else asked + tokens
+            input_tokens = None if input_tokens is None else input_tokens + tokens
             content = self._content(index, turn, random)
             history = [*history, {"role": "user", "content": content}]
-            prompt: Prompt = content if count == 1 and self.spec.images is None else history
-            yield Request(prompt, output, None if self.spec.images else asked, think_s, self._body(chosen))
+            prompt: Prompt = content if count == 1 and self.spec.images is None and tools is None else history
+            counted = None if self.spec.images or tools else input_tokens
+            yield Request(prompt, output, counted, think_s, self._body(chosen) | self._tool_fields(turn), headers)
+            if tools is not None and turn in tools.turns:
+                history = [*history, *self._tool_answer(index, turn, tools)]
+                yield Request(history, output, None, 0.0, self._body(chosen) | self._tool_fields(None), headers)
             answer = self.writer.write(self._answer(index, turn, output)) if self.spec.history == "made" else ""
             history = [*history, {"role": "assistant", "content": answer}]
-            asked = None if asked is None or output is None else asked + output
+            input_tokens = None if input_tokens is None or output is None else input_tokens + output
+
+    def _tool_fields(self, turn: int | None) -> dict[str, Any]:
+        """Tools are sent with every turn; only those that shall call one may."""
+        tools = self.spec.tools
+        if tools is None:
+            return {}
+        calls = turn is not None and turn in tools.turns
+        return {"tools": tools.definitions or [_QUERY], "tool_choice": tools.choice if calls else "none"}
+
+    def _tool_answer(self, index: int, turn: int, tools: Tools) -> list[Message]:
+        """A call as the history has it, and what the tool said: made up, so that they fit each other."""
+        name = (tools.definitions or [_QUERY])[0].get("function", {}).get("name", "get_data")
+        function = {"name": name, "arguments": '{"query": "data"}'}
+        call = {"id": f"call_{index}_{turn}", "type": "function", "function": function}
+        (u,) = self._draws.uniforms(Purpose.ANSWER, index, turn, 1)
+        key = self._draws.key(Purpose.ANSWER, index) + b"tool %d" % turn
+        random = numbers(key, quantile_of(tools.response_tokens)(u))
+        return [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": self.writer.write(random)},
+        ]
 
     def _turn(self, index: int, turn: int, chosen: _Chosen) -> tuple[int | None, Numbers, float, int]:
         """Output length, text, pause before it, and the tokens it adds to the prompt."""
@@ -246,13 +300,72 @@ class SyntheticTape:
 
     def _content(self, index: int, turn: int, random: Numbers) -> Any:
         images = self.spec.images
+        if self.spec.documents is not None:
+            return self._query(random, self.spec.documents)
         if images is None or turn:
             return self.writer.write(random)
-        keys = (
-            numbers(self._nonce + self._draws.key(Purpose.PIXELS, index) + b"%d" % n, 4) for n in range(images.count)
-        )
-        parts = [{"type": "image_url", "image_url": {"url": image_url(images, key.tobytes())}} for key in keys]
-        return [*parts, {"type": "text", "text": self.writer.write(random)}]
+        return _around(self._pictures(index, images), self.writer.write(random), images.position or 0.0)
+
+    def _query(self, random: Numbers, documents: int) -> str:
+        """A query and documents of the same length, a line each: the rerank API takes them so."""
+        lengths = [self.writer.write(random)]
+        key = random.tobytes()
+        lengths += [self.writer.write(numbers(key + b"%d" % at, len(random))) for at in range(documents)]
+        return "\n".join(map(str, lengths))
+
+    def _pictures(self, index: int, images: Images) -> list[Message]:
+        """As many as are drawn, each of a drawn size."""
+        (u,) = self._draws.uniforms(Purpose.PIXELS, index, 0, 1)
+        count = quantile_of(images.count)(u)
+        choose = picker([size.weight for size in images.options])
+        parts = []
+        for number, at in enumerate(self._draws.uniforms(Purpose.PIXELS, index, 1, count) if count else ()):
+            size = images.options[choose(at)]
+            key = numbers(self._nonce + self._draws.key(Purpose.PIXELS, index) + b"%d" % number, 4)
+            picture = Picture(size.width, size.height, images.format, images.content)
+            parts.append({"type": "image_url", "image_url": {"url": image_url(picture, key.tobytes())}})
+        return parts
+
+
+def _around(media: list[Message], text: Any, position: float) -> list[Message]:
+    """Media before, behind or within a text."""
+    if position <= 0:
+        return [*media, {"type": "text", "text": text}]
+    if position >= 1:
+        return [{"type": "text", "text": text}, *media]
+    words = str(text).split(" ")
+    at = round(len(words) * position)
+    before, after = " ".join(words[:at]), " ".join(words[at:])
+    return [{"type": "text", "text": before}, *media, {"type": "text", "text": after}]
+
+
+_QUERY: Message = {
+    "type": "function",
+    "function": {
+        "name": "get_data",
+        "description": "Retrieve data from the system",
+        "parameters": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "The query"}},
+            "required": ["query"],
+        },
+    },
+}
+
+
+def fixed_text(
+    spec: FixedText, seed: int, traffic: int, _nonce: str, *, context: WorkloadContext = NOWHERE
+) -> Callable[[int], Session]:
+    """One text with a number in it. Nothing is new in a run: what a prefix cache has of it, it has."""
+    draws = Draws(seed, traffic)
+    output = None if spec.output_tokens is None else quantile_of(spec.output_tokens)
+
+    def session(index: int) -> Session:
+        text = spec.text.replace("{index}", str(index)) * spec.repeat
+        tokens = None if output is None else output(draws.uniforms(Purpose.ANSWER, index, 0, 1)[0])
+        return Session([Request(text, tokens)])
+
+    return session
 
 
 def _leaves_no_choice(spec: Synthetic) -> bool:
@@ -300,7 +413,7 @@ def _check_context(spec: Synthetic, context: WorkloadContext) -> None:
         several = f" in {turns} turns" if turns > 1 else ""
         raise PlanError(
             f"workload: prompt and answer can have up to {whole} tokens{several}, the model's context is {room}",
-            "ask for fewer, or give the lengths a max: workload.input_tokens.max",
+            "request fewer tokens, or set a maximum: workload.input_tokens.max",
         )
 
 
@@ -310,5 +423,5 @@ def _check_models(spec: Synthetic, context: WorkloadContext) -> None:
         served = ", ".join(context.models[:8])
         raise PlanError(
             f"workload.models: the server does not serve {', '.join(missing)}, it serves {served}",
-            "start it with these models or adapters, or take them out",
+            "start it with these models or adapters, or remove them",
         )

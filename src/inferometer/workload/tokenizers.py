@@ -70,14 +70,16 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> int:
 
 FILES = ("tokenizer.json", "tekken.json", "*.tiktoken", "tokenizer.model", "tokenizer.model.v*", "*/tokenizer.model")
 _HUB_FILES = ("tokenizer.json", "tekken.json", "tokenizer.model", "qwen.tiktoken")
-_REMEDY = f"name a folder with one of {', '.join(FILES[:4])}, a model on the hub, or `server` to ask the server"
+_REMEDY = (
+    f"name a folder with one of {', '.join(FILES[:4])}, a model on the hub, or `server` for the server's tokenizer"
+)
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    found = next((path for pattern in FILES for path in sorted(folder.glob(pattern))), None)
-    if found is None:
+    file = next((path for pattern in FILES for path in sorted(folder.glob(pattern))), None)
+    if file is None:
         raise PlanError(f"tokenizer: {folder} has none of {', '.join(FILES[:4])}", _REMEDY)
-    return _from_file(found)
+    return _from_file(file)
 
 
 def _from_file(path: Path) -> Tokenizer:
@@ -100,15 +102,17 @@ def _from_hub(name: str) -> Tokenizer:
         kept = [hub.try_to_load_from_cache(name, file) for file in _HUB_FILES]
     except ValueError as error:  # no name that a model on the hub can have
         raise PlanError(f"tokenizer: {_line(error)}", _REMEDY) from None
-    if found := next((path for path in kept if isinstance(path, str)), None):
-        return _from_file(Path(found))
+    if cached := next((path for path in kept if isinstance(path, str)), None):
+        return _from_file(Path(cached))
     return _from_file(_downloaded(name, hub))
 
 
 def _downloaded(name: str, hub: Any) -> Path:
     """The first of the files that the hub has for this name."""
     if not _is_reachable(hub.constants.ENDPOINT):
-        raise PlanError(f"tokenizer: {name} is no folder and not in the hub's cache, and there is no network", _REMEDY)
+        raise PlanError(
+            f"tokenizer: {name} is not a folder and not in the hub's cache, and there is no network", _REMEDY
+        )
     for file in _HUB_FILES:
         try:
             return Path(hub.hf_hub_download(name, file))
@@ -122,7 +126,7 @@ def _downloaded(name: str, hub: Any) -> Path:
 
 
 def _not_fetched(name: str, error: Exception) -> PlanError:
-    return PlanError(f"tokenizer: {name} is not in the hub's cache and cannot be fetched: {_line(error)}", _REMEDY)
+    return PlanError(f"tokenizer: {name} is not in the hub's cache and cannot be downloaded: {_line(error)}", _REMEDY)
 
 
 def _is_reachable(endpoint: str) -> bool:
@@ -178,9 +182,9 @@ def _read_json(path: Path) -> Tokenizer:
 
 def _are_ranks(start: bytes) -> bool:
     """Lines of a token in base64 and its rank."""
-    words = start.split(b"\n", 1)[0].split()
+    fields = start.split(b"\n", 1)[0].split()
     try:
-        return len(words) == 2 and words[1].isdigit() and bool(base64.b64decode(words[0], validate=True))
+        return len(fields) == 2 and fields[1].isdigit() and bool(base64.b64decode(fields[0], validate=True))
     except binascii.Error:
         return False
 
@@ -199,7 +203,7 @@ def _read_tekken(path: Path) -> Tokenizer:
     config = document["config"]
     special = int(config["default_num_special_tokens"])
     kept = document["vocab"][: int(config["default_vocab_size"]) - special]
-    ranks = {base64.b64decode(each["token_bytes"]): int(each["rank"]) for each in kept}
+    ranks = {base64.b64decode(token["token_bytes"]): int(token["rank"]) for token in kept}
     return _merges(path, str(config["pattern"]), ranks, special, added=1)
 
 
@@ -209,10 +213,10 @@ def _merges(path: Path, pattern: str, ranks: dict[bytes, int], shift: int, added
 
     def encode(text: str) -> list[int]:
         ids: list[int] = encoding.encode_ordinary(text)
-        return [each + shift for each in ids] if shift else ids
+        return [token + shift for token in ids] if shift else ids
 
     def decode(ids: list[int]) -> str:
-        return str(encoding.decode([each - shift for each in ids if each >= shift]))
+        return str(encoding.decode([token - shift for token in ids if token >= shift]))
 
     return _Read(str(path), len(ranks) + shift, added, encode, decode)
 
@@ -238,7 +242,7 @@ class ServerTokenizer:
 
     def __init__(self, context: WorkloadContext) -> None:
         if context.url is None:
-            raise TargetError("workload.tokenizer: server needs a server to ask", _NO_TOKENIZE)
+            raise TargetError("workload.tokenizer: server needs a running server", _NO_TOKENIZE)
         self._origin = trusted_origin(context.url, context.tls.trust, context.proxy)
         self._context = context
         self._connection: http.client.HTTPConnection | None = None

@@ -63,17 +63,17 @@ class _Replay:
 
     def session(self, index: int) -> Session:
         lap, number = divmod(index, len(self._recording))
-        start, end = (int(each) for each in self._recording.sessions[number : number + 2])
+        start, end = (int(edge) for edge in self._recording.sessions[number : number + 2])
         turns = [self._request(request, start, lap) for request in range(start, end)]
         return Session(turns, at_s=turns[0].at_s)
 
     def _request(self, request: int, first: int, lap: int) -> Request:
         recording = self._recording
-        asked = int(recording.output_tokens[request])
+        output = int(recording.output_tokens[request])
         length = int(recording.input_tokens[request])
         return Request(
             self._prompt(request, first, lap),
-            None if asked == MISSING else asked,
+            None if output == MISSING else output,
             None if length == MISSING else length,
             think_s=self._think_s(request) if request > first else 0.0,
             at_s=int(recording.at[request]) / NANOSECONDS,
@@ -112,8 +112,8 @@ class _Replay:
 
     def _blocks(self, request: int, tokens: int, lap: int) -> Numbers:
         """The blocks of its hash ids, the last one cut; a prompt that is longer goes on with words of its own."""
-        start, end = (int(each) for each in self._recording.hash_ends[request : request + 2])
-        blocks = [self._block(int(each), lap) for each in self._recording.hash_ids[start:end]]
+        start, end = (int(edge) for edge in self._recording.hash_ends[request : request + 2])
+        blocks = [self._block(int(hash_id), lap) for hash_id in self._recording.hash_ids[start:end]]
         known = np.concatenate(blocks)[:tokens]
         if len(known) == tokens:
             return known

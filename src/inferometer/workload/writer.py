@@ -173,7 +173,7 @@ def _by_file(name: str, context: WorkloadContext) -> Writer:
     tokenizer = tokenizer_named(name)
     made = _words_by(name)
     if made is None:
-        context.note(f"{name} has few words of one token: every prompt is counted and mended, which takes longer")
+        context.note(f"{name} has few single-token words: every prompt is counted and corrected, which takes longer")
         made = Writer(fitted_writer(partial(count_tokens, tokenizer), tokenizer.added), tokenizer.added, exact=True)
     return _in_chat(made, "the", len(tokenizer.encode("the")), context) if context.api == "chat" else made
 
@@ -185,20 +185,22 @@ def _in_chat(plain: Writer, word: str, tokens: int, context: WorkloadContext) ->
             between = _between(server)
             return Writer(plain.write, server.count(word) - tokens, between, plain.exact)
     except TargetError:
-        context.note("how many tokens the chat template adds is not known: compare asked with served input tokens")
+        context.note("the number of chat template tokens is unknown: compare requested and reported input tokens")
         return Writer(plain.write)
 
 
 def _by_server(context: WorkloadContext) -> Writer:
     if context.url is None:
-        context.note("workload.tokenizer: there is no server to ask, so that lengths are about right")
+        context.note("workload.tokenizer: no server is available, so lengths are approximate")
         return Writer(text_writer(plain_lexicon()))
     with ServerTokenizer(context) as server:
         between = _between(server) if context.api == "chat" else 0
         made = _of_words(server.count)
         if made is not None:
             return Writer(made.write, made.added, between, exact=True)
-        context.note("the server's tokenizer has few words of one token: lengths are about right, compare with served")
+        context.note(
+            "the server's tokenizer has few single-token words: lengths are approximate, compare with reported ones"
+        )
         return Writer(*_scaled(server.count), between)
 
 
@@ -216,9 +218,9 @@ def _of_words(count: CountTokens) -> Writer | None:
 def _between(server: ServerTokenizer) -> int:
     """What the template adds for a further question and answer of a word each."""
     question, answer = {"role": "user", "content": "the"}, {"role": "assistant", "content": "the"}
-    word = server.count_messages([{"role": "user", "content": "the the"}]) - server.count_messages([question])
+    per_word = server.count_messages([{"role": "user", "content": "the the"}]) - server.count_messages([question])
     both = server.count_messages([question, answer, question]) - server.count_messages([question])
-    return max(both - 2 * word, 0)
+    return max(both - 2 * per_word, 0)
 
 
 def _scaled(count: CountTokens) -> tuple[Write, int]:

@@ -7,8 +7,8 @@ no better side are only observed.
 
 from typing import Any
 
-from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
-from inferometer.exchange.exporting.registry import Asked, Piece, json_piece
+from inferometer.exchange.exporting.facts import gpu_text
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
@@ -20,44 +20,44 @@ MS = 1000.0
 DIGITS = 6  # of the hash of a workload that has no name
 
 
-def export(asked: Asked) -> list[Piece]:
+def export(request: ExportRequest) -> list[Piece]:
     entries: dict[str, list[dict[str, Any]]] = {name: [] for name in FILES.values()}
-    for run in asked.runs:
-        for each in quantities(run.summary).values():
-            if each.statistic not in LEFT_OUT:
-                entries[FILES[_direction(each)]].append(entry(run, each))
+    for run in request.runs:
+        for quantity in quantities(run.summary).values():
+            if quantity.statistic not in LEFT_OUT:
+                entries[FILES[_direction(quantity)]].append(entry(run, quantity))
     return [json_piece(name, content) for name, content in entries.items() if content]
 
 
-def _direction(each: Quantity) -> Any:
-    return each.direction if each.statistic in STEADY else None
+def _direction(quantity: Quantity) -> Any:
+    return quantity.direction if quantity.statistic in STEADY else None
 
 
-def entry(run: Run, each: Quantity) -> dict[str, Any]:
+def entry(run: Run, quantity: Quantity) -> dict[str, Any]:
     """The name is the line in the chart: no version is part of it, so that an upgrade continues the line."""
-    unit, scale = ("ms", MS) if each.unit == "s" else (each.unit or "1", 1.0)
-    found = {"name": f"{_subject(run)}: {each.key}", "unit": unit, "value": each.value * scale}
-    if (range_ := _range(each, scale)) is not None:
-        found["range"] = range_
-    return found | {"extra": _extra(run, each)}
+    unit, scale = ("ms", MS) if quantity.unit == "s" else (quantity.unit or "1", 1.0)
+    fields = {"name": f"{_subject(run)}: {quantity.key}", "unit": unit, "value": quantity.value * scale}
+    if (range_ := _range(quantity, scale)) is not None:
+        fields["range"] = range_
+    return fields | {"extra": _extra(run, quantity)}
 
 
 def _subject(run: Run) -> str:
     """What was measured, in words that stay the same: plan, model, accelerators. Plans without a name are told apart
     by the hash of what they ask: two workloads are not one line."""
-    said = (run.plan.get("name") or f"{run.kind} {identity(run).workload[:DIGITS]}", model_of(run), gpu_text(run))
-    return ", ".join(str(each) for each in said if each)
+    parts = (run.plan.get("name") or f"{run.kind} {identity(run).workload[:DIGITS]}", run.subject.model, gpu_text(run))
+    return ", ".join(str(part) for part in parts if part)
 
 
-def _range(each: Quantity, scale: float) -> str | None:
+def _range(quantity: Quantity, scale: float) -> str | None:
     """`± 3.1`: the farther end of the interval."""
-    if each.interval is None:
+    if quantity.interval is None:
         return None
-    ends = [abs(end - each.value) for end in each.interval if end is not None]
+    ends = [abs(end - quantity.value) for end in quantity.interval if end is not None]
     return f"± {max(ends) * scale:.4g}" if len(ends) == 2 else None
 
 
-def _extra(run: Run, each: Quantity) -> str:
-    engine = " ".join(word for word in (engine_of(run), version_of(run)) if word)
-    lines = (each.title, f"run {run.id}", engine, f"verdict {run.status}")
+def _extra(run: Run, quantity: Quantity) -> str:
+    engine = run.subject.engine_text
+    lines = (quantity.title, f"run {run.id}", engine, f"verdict {run.status}")
     return "\n".join(line for line in lines if line)

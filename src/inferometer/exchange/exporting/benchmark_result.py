@@ -7,20 +7,16 @@ from typing import Any
 
 from inferometer.exchange.exporting.facts import (
     duration_of,
-    engine_of,
     gpu_text,
-    gpus_of,
-    model_of,
     rate_of,
     section,
     started,
     traffic_of,
-    version_of,
 )
-from inferometer.exchange.exporting.registry import Asked, Piece, json_piece, of_kind
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, of_kind
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
-from inferometer.record.sanitize import file_word
+from inferometer.record.sanitize import file_name_part
 
 MS = 1000.0
 BIGGER, SMALLER, OBSERVED = "BiggerIsBetter", "SmallerIsBetter", "Observation"
@@ -31,20 +27,20 @@ RATES = {
 }
 OFFLINE = {"request_throughput": ("request_rate", "prompts/s"), "token_throughput": ("total_rate", "tokens/s")}
 TIMES = {"request_latency": "e2e", "ttft_ms": "ttft", "tpot_ms": "tpot"}
-WORDS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
+STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
 STEADY = ("mean", "median")  # the others differ by themselves: they are no reason for an alert
 
 
-def export(asked: Asked) -> list[Piece]:
+def export(request: ExportRequest) -> list[Piece]:
     kinds = {"serving": "benchmark_serving", "throughput": "benchmark_throughput"}
-    return [json_piece(file_name(run), result(run, of_kind(run, kinds, "nm-vllm's result"))) for run in asked.runs]
+    return [json_piece(file_name(run), result(run, of_kind(run, kinds, "nm-vllm's result"))) for run in request.runs]
 
 
 def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
     when = started(run)
     return {
         "json_schema_version": "0.0.0",
-        "vllm_version": version_of(run),
+        "vllm_version": run.subject.engine_version,
         "benchmarking_context": _context(run),
         "description": run.plan.get("about") or run.plan.get("name"),
         "gpu_description": gpu_text(run),
@@ -52,8 +48,8 @@ def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
         "epoch_time": when.timestamp(),
         "script_name": script,
         "tensor_parallel_size": section(run.plan, "server", "args").get("tensor_parallel_size"),
-        "model": model_of(run),
-        "tokenizer": section(traffic_of(run), "workload").get("tokenizer") or model_of(run),
+        "model": run.subject.model,
+        "tokenizer": section(traffic_of(run), "workload").get("tokenizer") or run.subject.model,
         "dataset": _dataset(run),
         "script_args": json.loads(json.dumps(dict(run.plan), default=str)),
         "metadata": _metadata(run),
@@ -62,10 +58,10 @@ def result(run: Run, script: str = "benchmark_serving") -> dict[str, Any]:
 
 
 def _context(run: Run) -> dict[str, Any]:
-    gpus = gpus_of(run)
+    gpus = list(run.subject.accelerators)
     return {
-        "vllm_version": version_of(run),
-        "python_version": section(run.environment, "python").get("version"),
+        "vllm_version": run.subject.engine_version,
+        "python_version": run.environment.python.version if run.environment.python else None,
         "torch_version": None,
         "torch_cuda_version": None,
         "cuda_devices": str(len(gpus)),
@@ -99,21 +95,21 @@ def _total(mean: Quantity | None, done: int | None) -> int | None:
 def _metrics(run: Run) -> Iterator[dict[str, Any]]:
     values = quantities(run.summary)
     for key, (ours, unit) in (OFFLINE if run.kind == "throughput" else RATES).items():
-        if found := values.get(ours):
-            yield {"key": key, "unit": unit, "value": found.value, "type": BIGGER}
+        if quantity := values.get(ours):
+            yield {"key": key, "unit": unit, "value": quantity.value, "type": BIGGER}
     for key, ours in TIMES.items():
-        for word, statistic in WORDS.items():
-            if found := values.get(f"{ours}.{statistic}"):
-                kind = SMALLER if word in STEADY else OBSERVED
-                yield {"key": f"{word}_{key}", "unit": "ms", "value": found.value * MS, "type": kind}
+        for name, statistic in STATISTICS.items():
+            if quantity := values.get(f"{ours}.{statistic}"):
+                kind = SMALLER if name in STEADY else OBSERVED
+                yield {"key": f"{name}_{key}", "unit": "ms", "value": quantity.value * MS, "type": kind}
 
 
 def file_name(run: Run) -> str:
     """As the scripts name it: `benchmark_serving-vllm-2.5qps-opt-125m-20240326-101112.json`."""
-    when, model = started(run).strftime("%Y%m%d-%H%M%S"), model_of(run) or "unknown"
-    backend = file_word((engine_of(run) or "vllm").lower())
+    when, model = started(run).strftime("%Y%m%d-%H%M%S"), run.subject.model or "unknown"
+    backend = file_name_part((run.subject.engine or "vllm").lower())
     if run.kind == "throughput":
-        return f"benchmark_throughput-{backend}-{file_word(model)}-{when}.json"
+        return f"benchmark_throughput-{backend}-{file_name_part(model)}-{when}.json"
     rate = rate_of(run)
     pace = "inf" if rate is None else f"{rate:g}"
-    return f"benchmark_serving-{backend}-{pace}qps-{file_word(model.rsplit('/', 1)[-1])}-{when}.json"
+    return f"benchmark_serving-{backend}-{pace}qps-{file_name_part(model.rsplit('/', 1)[-1])}-{when}.json"

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from inferometer.errors import StoreError
-from inferometer.exchange.exporting.facts import asked_lengths, concurrency_of, rate_of, served_lengths, started
-from inferometer.exchange.exporting.registry import Asked, Piece, json_piece, of_kind, text_piece
+from inferometer.exchange.exporting.facts import concurrency_of, rate_of, requested_lengths, served_lengths, started
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, of_kind, text_piece
 from inferometer.exchange.exporting.vllm import latency_document, serve_document
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
@@ -25,16 +25,16 @@ COLUMNS = ("batch_size", "avg_latency", "p50", "p90", "p99")
 STATISTICS = ("mean", "median", "std", "p25", "p50", "p75", "p90", "p99", "p99.9")
 HISTORY = (
     *("total_token_throughput", "request_throughput", "output_throughput"),
-    *(f"{word}_{name}_ms" for name in ("ttft", "tpot", "itl") for word in STATISTICS),
+    *(f"{stat}_{name}_ms" for name in ("ttft", "tpot", "itl") for stat in STATISTICS),
 )
 
 
-def export(asked: Asked) -> list[Piece]:
+def export(request: ExportRequest) -> list[Piece]:
     kinds = {"latency": "latency", "serving": "serving"}
     groups: dict[str, list[Run]] = {"latency": [], "serving": []}
-    for run in asked.runs:
+    for run in request.runs:
         groups[of_kind(run, kinds, "the CI benchmark")].append(run)
-    return [*_latency(groups["latency"], asked), *_serving(groups["serving"], asked)]
+    return [*_latency(groups["latency"], request), *_serving(groups["serving"], request)]
 
 
 def data_point(run: Run) -> dict[str, Any]:
@@ -46,17 +46,17 @@ def data_point(run: Run) -> dict[str, Any]:
 
 
 def _row(case: BatchCase) -> dict[str, Any]:
-    said = latency_document(case.latencies)
-    quantiles = {f"p{share}": said["percentiles"][str(share)] for share in (50, 90, 99)}
-    return {"batch_size": case.batch_size, "avg_latency": said["avg_latency"], **quantiles}
+    document = latency_document(case.latencies)
+    quantiles = {f"p{share}": document["percentiles"][str(share)] for share in (50, 90, 99)}
+    return {"batch_size": case.batch_size, "avg_latency": document["avg_latency"], **quantiles}
 
 
-def _latency(runs: Sequence[Run], asked: Asked) -> list[Piece]:
+def _latency(runs: Sequence[Run], request: ExportRequest) -> list[Piece]:
     if not runs:
         return []
     points = sorted((data_point(run) for run in runs), key=lambda point: point["timestamp"])
     names = [f"benchmark_history/data_point_{point['timestamp'].replace(':', '-')}.json" for point in points]
-    known = _database(asked, LATENCY, list)
+    known = _database(request, LATENCY, list)
     fresh = [point for point in points if point not in known]
     return [
         *(json_piece(name, point) for name, point in zip(names, points, strict=True)),
@@ -78,15 +78,15 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "| " + " | ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
 
 
-def _serving(runs: Sequence[Run], asked: Asked) -> list[Piece]:
+def _serving(runs: Sequence[Run], request: ExportRequest) -> list[Piece]:
     """A rate makes a point of a length pair's history, a concurrency one of the trade-off."""
     open_loop = [run for run in runs if rate_of(run) is not None or concurrency_of(run) is None]
     closed = [run for run in runs if run not in open_loop]
     pieces = []
     if open_loop:
-        pieces.append(json_piece(SERVING, _history(open_loop, _database(asked, SERVING, dict))))
+        pieces.append(json_piece(SERVING, _history(open_loop, _database(request, SERVING, dict))))
     if closed:
-        known = _database(asked, TRADE_OFF, list)
+        known = _database(request, TRADE_OFF, list)
         points = [trade_off_point(run) for run in closed]
         pieces.append(json_piece(TRADE_OFF, known + [point for point in points if point not in known]))
     return pieces
@@ -96,11 +96,15 @@ def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
     """A pair is named by the lengths that were asked for, else by those served: it is what stays the same. The numbers
     are of what was served."""
     for run in runs:
-        inputs, outputs = (ask or got or 0 for ask, got in zip(asked_lengths(run), served_lengths(run), strict=True))
+        inputs, outputs = (
+            ask or got or 0 for ask, got in zip(requested_lengths(run), served_lengths(run), strict=True)
+        )
         pair = {"input_len": inputs, "output_len": outputs, "total_tokens": inputs + outputs, "history": []}
         history = database.setdefault(f"{inputs}_{outputs}", pair)["history"]
-        said = serve_document(run)
-        point = {"timestamp": _stamp(run)} | {name: said[name] for name in HISTORY if said.get(name) is not None}
+        document = serve_document(run)
+        point = {"timestamp": _stamp(run)} | {
+            name: document[name] for name in HISTORY if document.get(name) is not None
+        }
         if point not in history:
             history.append(point)
     return database
@@ -108,16 +112,16 @@ def _history(runs: Sequence[Run], database: dict[str, Any]) -> dict[str, Any]:
 
 def trade_off_point(run: Run) -> dict[str, Any]:
     """Throughput against the speed of one user, 1 / TPOT; the cost only where the run has a price."""
-    said = serve_document(run)
-    pace = said.get("mean_tpot_ms")
+    document = serve_document(run)
+    pace = document.get("mean_tpot_ms")
     cost = quantities(run.summary).get("cost_per_million_tokens")
     return {
         "timestamp": _stamp(run),
         "max_concurrency": concurrency_of(run),
-        "total_token_throughput": said.get("total_token_throughput"),
+        "total_token_throughput": document.get("total_token_throughput"),
         "tokens_per_sec_user": 1000 / pace if pace else None,
         "mean_tpot_ms": pace,
-        "mean_ttft_ms": said.get("mean_ttft_ms"),
+        "mean_ttft_ms": document.get("mean_ttft_ms"),
         "cost_per_million_toks": None if cost is None else cost.value,
     }
 
@@ -126,15 +130,15 @@ def _stamp(run: Run) -> str:
     return started(run).replace(tzinfo=None).isoformat() + "Z"
 
 
-def _database(asked: Asked, name: str, form: type) -> Any:
+def _database(request: ExportRequest, name: str, form: type) -> Any:
     """What is there already; something else under its name is not overwritten."""
-    content = asked.there(name)
+    content = request.there(name)
     if not content:
         return form()
     try:
-        found = orjson.loads(content)
+        database = orjson.loads(content)
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, form):
-        raise StoreError(f"{name}: not a database of the CI benchmark, so nothing was added to it", "move it away")
-    return found
+        database = None
+    if not isinstance(database, form):
+        raise StoreError(f"{name}: not a database of the CI benchmark; nothing was added", "move it away")
+    return database

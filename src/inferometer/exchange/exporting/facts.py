@@ -1,4 +1,4 @@
-"""What exporters ask of a run beside its numbers: model, engine, rate, lengths, accelerators. A run of another tool may
+"""What exporters ask of a run beside its numbers and its subject: rate, lengths, duration. A run of another tool may
 have none of it: then None, never a default."""
 
 from collections.abc import Mapping
@@ -15,7 +15,6 @@ from inferometer.measure.values import quantities
 from inferometer.measure.window import warmup_end
 from inferometer.plan.model import Lengths, Plan
 from inferometer.plan.reading import plan_from
-from inferometer.record.accelerators import accelerators
 from inferometer.record.columns import Records
 from inferometer.record.run import Run
 
@@ -23,44 +22,14 @@ from inferometer.record.run import Run
 def section(content: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     """A part of plain data by its path, empty where it is missing."""
     for name in names:
-        found = content.get(name)
-        content = found if isinstance(found, Mapping) else {}
+        part = content.get(name)
+        content = part if isinstance(part, Mapping) else {}
     return content
 
 
-def model_of(run: Run) -> str | None:
-    said = section(run.plan, "target").get("model") or section(run.environment, "target").get("model")
-    said = said or run.plan.get("model") or run.environment.get("model")
-    return str(said) if said else None
-
-
-def engine_of(run: Run) -> str | None:
-    """`vLLM`, `SGLang`, as far as the target showed itself or the plan names it."""
-    facts = section(run.environment, "target")
-    said = facts.get("server") or facts.get("engine") or section(run.plan, "engine").get("type")
-    return str(said) if said else section(run.plan, "server").get("type")
-
-
-def version_of(run: Run) -> str | None:
-    said = section(run.environment, "target").get("version") or run.environment.get("engine_version")
-    return str(said) if said else None
-
-
-def gpus_of(run: Run) -> list[str]:
-    """Names of the accelerators, one per device."""
-    return accelerators(run.environment)
-
-
 def gpu_text(run: Run) -> str | None:
-    """`NVIDIA H200 x 1`; a mix is spelled out."""
-    names = gpus_of(run)
-    parts = [f"{name} x {names.count(name)}" for name in dict.fromkeys(names)]
-    return ", ".join(parts) or None
-
-
-def address_of(run: Run) -> str | None:
-    urls = section(run.environment, "target").get("urls") or section(run.plan, "target").get("url") or []
-    return urls if isinstance(urls, str) else str(urls[0]) if urls else None
+    """`NVIDIA H200 x 1`, as other tools write it; a mix is spelled out."""
+    return ", ".join(f"{name} x {count}" for name, count in run.subject.accelerator_counts.items()) or None
 
 
 def traffic_of(run: Run) -> Mapping[str, Any]:
@@ -72,21 +41,35 @@ def traffic_of(run: Run) -> Mapping[str, Any]:
     return several[0] if isinstance(several, list) and several and isinstance(several[0], Mapping) else run.plan
 
 
+def server_of(run: Run) -> Mapping[str, Any]:
+    """What the plan starts, with its defaults if it is ours."""
+    plan = _plan(run) if run.source is None and run.kind == "serving" else None
+    if plan is None or plan.server is None:
+        return section(run.plan, "server")
+    return plan.server.model_dump(mode="json")
+
+
+def strategy_of(run: Run) -> str | None:
+    """The routing policy in front of a fleet."""
+    policy = section(server_of(run), "router").get("policy")
+    return None if policy is None else str(policy)
+
+
 def load_of(run: Run) -> Mapping[str, Any]:
     return section(traffic_of(run), "load")
 
 
 def rate_of(run: Run) -> float | None:
     """Requests per second asked for; None in a closed loop."""
-    said = load_of(run).get("rate")
-    return float(said) if isinstance(said, int | float) else None
+    rate = load_of(run).get("rate")
+    return float(rate) if isinstance(rate, int | float) else None
 
 
 def concurrency_of(run: Run) -> int | None:
     """Requests in flight asked for, or the cap of an open loop."""
     load = load_of(run)
-    said = load.get("concurrency") or load.get("max_concurrency")
-    return int(said) if isinstance(said, int | float) else None
+    concurrency = load.get("concurrency") or load.get("max_concurrency")
+    return int(concurrency) if isinstance(concurrency, int | float) else None
 
 
 def api_of(run: Run) -> str:
@@ -96,10 +79,10 @@ def api_of(run: Run) -> str:
 def started(run: Run) -> datetime:
     """When the run began, in UTC; a run that does not say it began in 1970."""
     try:
-        found = datetime.fromisoformat(run.started_at)
+        moment = datetime.fromisoformat(run.started_at)
     except ValueError:
         return datetime.fromtimestamp(0, UTC)
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 def duration_of(run: Run) -> float | None:
@@ -107,8 +90,8 @@ def duration_of(run: Run) -> float | None:
     summary = run.summary
     rate = summary.reported.rates.get("request_rate") if summary.reported else None
     answered = summary.outcomes.get("ok")
-    if rate and rate.window and answered:
-        return answered / rate.window
+    if rate and rate.value and answered:
+        return answered / rate.value
     duration = summary.values.get("duration")
     return summary.window.run_s or (duration.value if duration else None)
 
@@ -116,24 +99,26 @@ def duration_of(run: Run) -> float | None:
 def served_lengths(run: Run) -> tuple[int | None, int | None]:
     """Mean input and output tokens as they were *served*; what was asked for is another number."""
     values = quantities(run.summary)
-    found = (values.get("input_tokens.mean"), values.get("output_tokens.mean"))
-    inputs, outputs = (None if each is None else round(each.value) for each in found)
+    means = (values.get("input_tokens.mean"), values.get("output_tokens.mean"))
+    inputs, outputs = (None if mean is None else round(mean.value) for mean in means)
     return inputs, outputs
 
 
 def lengths_of(run: Run, side: str) -> Lengths | None:
     """What the plan asks for as `input_tokens` or `output_tokens`; None where a dataset decides."""
-    said = section(traffic_of(run), "workload").get(side)
+    requested = section(traffic_of(run), "workload").get(side)
     try:
-        return None if said is None else Lengths.model_validate(said)
+        return None if requested is None else Lengths.model_validate(requested)
     except ValidationError:
         return None
 
 
-def asked_lengths(run: Run) -> tuple[int | None, int | None]:
+def requested_lengths(run: Run) -> tuple[int | None, int | None]:
     """Mean input and output tokens that the plan asks for."""
-    found = (lengths_of(run, "input_tokens"), lengths_of(run, "output_tokens"))
-    inputs, outputs = (None if each is None or each.mean_value is None else round(each.mean_value) for each in found)
+    lengths = (lengths_of(run, "input_tokens"), lengths_of(run, "output_tokens"))
+    inputs, outputs = (
+        None if length is None or length.mean_value is None else round(length.mean_value) for length in lengths
+    )
     return inputs, outputs
 
 
@@ -165,5 +150,5 @@ def _plan(run: Run) -> Plan | None:
 def server_series(run: Run) -> list[Series]:
     """What the servers told of themselves during the run; empty where nobody asked them."""
     samples = run.samples
-    sources = [] if samples is None else [word for word in samples.source.words if "://" in word]
+    sources = [] if samples is None else [source for source in samples.source.categories if "://" in source]
     return all_series(samples, sources) if samples is not None and sources else []

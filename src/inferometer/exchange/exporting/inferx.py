@@ -10,10 +10,10 @@ from typing import Any
 
 from inferometer.errors import StoreError
 from inferometer.measure.answers import Answers
-from inferometer.measure.registry import each_of
+from inferometer.measure.registry import request_values
 from inferometer.measure.telemetry import GPU
 from inferometer.record.columns import MISSING, Floats, Ints
-from inferometer.record.files import replacing, told
+from inferometer.record.files import replacing, translated_errors
 from inferometer.record.run import Run
 from inferometer.record.sample import Samples
 from inferometer.vocabulary import NANOSECONDS, attribute_at
@@ -35,7 +35,7 @@ def write_folder(run: Run, path: Path) -> None:
     records = run.records
     if records is None:
         raise StoreError(f"{run.id}: this run has no records")
-    with told(path):
+    with translated_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with replacing(path / "metrics.csv") as draft, draft.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -62,8 +62,8 @@ def _write_gpus(run: Run, path: Path) -> None:
         return
     wall_s = datetime.fromisoformat(run.started_at).timestamp()
     start_at = int(records.scheduled_at.min()) if len(records) else 0
-    found = sorted(word for word in samples.source.counts() if word is not None and word.startswith(GPU))
-    for number, source in enumerate(found):
+    sources = sorted(source for source in samples.source.counts() if source is not None and source.startswith(GPU))
+    for number, source in enumerate(sources):
         name = f"gpu_memory_{source.removeprefix(GPU)}.csv" if number else "gpu_memory.csv"
         with replacing(path / name) as draft, draft.open("w", newline="", encoding="utf-8") as file:
             rows = csv.writer(file)
@@ -93,7 +93,7 @@ def _nearest(at: Ints, values: Floats, moment: int) -> float | None:
 def _rows(answers: Answers, wall_s: float) -> Iterator[list[Any]]:
     records = answers.records
     start_at = int(records.scheduled_at[0]) if len(records) else 0
-    ttft, tpot = each_of("ttft", answers), each_of("tpot", answers)
+    ttft, tpot = request_values("ttft", answers), request_values("tpot", answers)
 
     def wall(at: Any) -> str | None:
         return None if at == MISSING else f"{wall_s + (int(at) - start_at) / NANOSECONDS:.6f}"
@@ -105,7 +105,7 @@ def _rows(answers: Answers, wall_s: float) -> Iterator[list[Any]]:
             wall(records.sent_at[number]),
             wall(answers.first_at[number]),
             wall(records.ended_at[number]),
-            _known(records.input_tokens[number], records.asked_input[number]),
+            _known(records.input_tokens[number], records.requested_input[number]),
             _known(answers.output_tokens[number]),
             int(records.bytes_received[number]),
             _known(records.status[number]),

@@ -12,18 +12,14 @@ from inferometer.errors import PlanError
 from inferometer.exchange.exporting.facts import (
     concurrency_of,
     duration_of,
-    engine_of,
-    gpus_of,
     lengths_of,
-    model_of,
     rate_of,
     section,
     served_lengths,
     started,
     traffic_of,
-    version_of,
 )
-from inferometer.exchange.exporting.registry import Asked, Piece, json_piece, text_piece
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, json_piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure import quantiles
 from inferometer.measure.answers import Answers
@@ -49,24 +45,24 @@ MORE = ("p0.1", "p1", "p5", "p10", "p25", "p75", "p99.9")
 def spreads(run: Run, names: Collection[str]) -> dict[str, dict[str, float]]:
     """The statistics of our measures by name, as the summary has them, and more quantiles from the records. A quantile
     of the summary that is unknown stays so: there were too few values."""
-    told = _told(run.summary, names)
+    statistics = _summary_statistics(run.summary, names)
     records = run.records
     if records is None or run.source is not None:
-        return told
+        return statistics
     answers = Answers.of(records)
     chosen = _window(run, answers)
     if chosen is not None:
-        for name, known in told.items():
+        for name, known in statistics.items():
             known |= _more(answers, chosen, name)
-    return told
+    return statistics
 
 
-def _told(summary: Summary, names: Collection[str]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for each in quantities(summary).values():
-        if each.name in names and each.statistic is not None:
-            found.setdefault(each.name, {})[each.statistic] = each.value
-    return found
+def _summary_statistics(summary: Summary, names: Collection[str]) -> dict[str, dict[str, float]]:
+    statistics: dict[str, dict[str, float]] = {}
+    for quantity in quantities(summary).values():
+        if quantity.name in names and quantity.statistic is not None:
+            statistics.setdefault(quantity.name, {})[quantity.statistic] = quantity.value
+    return statistics
 
 
 def _window(run: Run, answers: Answers) -> Mask | None:
@@ -88,14 +84,18 @@ def _more(answers: Answers, chosen: Mask, name: str) -> dict[str, float]:
     if measure.gaps is not None:
         sample = gap_values(answers, chosen, measure).sample
         if isinstance(sample, Tally):
-            sample.prepare([share_of(word) for word in MORE], CONFIDENCE)
-    elif measure.each is not None:
-        values = measure.each(answers)[chosen]
+            sample.prepare([share_of(quantile) for quantile in MORE], CONFIDENCE)
+    elif measure.per_request is not None:
+        values = measure.per_request(answers)[chosen]
         sample = quantiles.sample(values[values == values])
     else:
         return {}
-    found = {word: quantiles.estimate(sample, share_of(word), CONFIDENCE).value for word in MORE} if len(sample) else {}
-    return {word: value for word, value in found.items() if value is not None}
+    estimates = (
+        {quantile: quantiles.estimate(sample, share_of(quantile), CONFIDENCE).value for quantile in MORE}
+        if len(sample)
+        else {}
+    )
+    return {quantile: value for quantile, value in estimates.items() if value is not None}
 
 
 # -- llmd ------------------------------------------------------------------------------------------------------------
@@ -124,10 +124,10 @@ STATISTICS = {
 }
 
 
-def export(asked: Asked) -> list[Piece]:
+def export(request: ExportRequest) -> list[Piece]:
     """YAML, or JSON where the path says so."""
-    as_json = asked.suffix == ".json"
-    return [_piece(run, as_json) for run in asked.runs]
+    as_json = request.suffix == ".json"
+    return [_piece(run, as_json) for run in request.runs]
 
 
 def _piece(run: Run, as_json: bool) -> Piece:
@@ -171,8 +171,8 @@ def _run(run: Run) -> dict[str, Any]:
 
 def _stack(run: Run) -> list[dict[str, Any]] | None:
     """The engine, where its model and version are known; without accelerators it is a component of no kind."""
-    model, gpus = model_of(run), gpus_of(run)
-    engine = {"tool": engine_of(run) or "unknown", "tool_version": version_of(run) or "unknown"}
+    model, gpus = run.subject.model, list(run.subject.accelerators)
+    engine = {"tool": run.subject.engine or "unknown", "tool_version": run.subject.engine_version or "unknown"}
     hashes = identity(run)
     metadata = {"schema_version": "0.0.1", "label": "engine-0", "cfg_id": hashes.stack}
     if model is None:
@@ -189,8 +189,8 @@ def _stack(run: Run) -> list[dict[str, Any]] | None:
 
 def _parallel(run: Run) -> int | None:
     args = section(run.plan, "server", "args")
-    said = args.get("tensor_parallel_size") or args.get("tensor-parallel-size")
-    return int(said) if isinstance(said, int) else None
+    size = args.get("tensor_parallel_size") or args.get("tensor-parallel-size")
+    return int(size) if isinstance(size, int) else None
 
 
 def _load(run: Run) -> dict[str, Any] | None:
@@ -201,8 +201,8 @@ def _load(run: Run) -> dict[str, Any] | None:
     cap = concurrency_of(run)
     standard = {
         "tool": run.source or "inferometer",
-        "tool_version": str(run.environment.get("inferometer") or "unknown"),
-        "parallelism": max(1, int(run.environment.get("workers") or 1)),
+        "tool_version": run.environment.inferometer or "unknown",
+        "parallelism": max(1, run.environment.workers or 1),
         "source": _source(run),
         "input_seq_len": inputs,
         "output_seq_len": _length(lengths_of(run, "output_tokens"), None),
@@ -218,21 +218,23 @@ def _source(run: Run) -> str:
     return "unknown" if kind is None else "random" if kind == "synthetic" else "sampled"
 
 
-def _length(asked: Lengths | None, served: int | None) -> dict[str, Any] | None:
+def _length(requested: Lengths | None, served: int | None) -> dict[str, Any] | None:
     """As the plan has it; what it does not tell is what was served, of a distribution not known."""
-    middle = None if asked is None else asked.mean_value
-    if asked is None or middle is None:
+    middle = None if requested is None else requested.mean_value
+    if requested is None or middle is None:
         return None if served is None else {"distribution": "other", "value": served}
-    kind = {"fixed": "fixed", "uniform": "uniform", "normal": "gaussian"}.get(asked.type, "other")
-    return _known({"distribution": kind, "value": middle, "std_dev": asked.std, "min": asked.min, "max": asked.max})
+    kind = {"fixed": "fixed", "uniform": "uniform", "normal": "gaussian"}.get(requested.type, "other")
+    return _known(
+        {"distribution": kind, "value": middle, "std_dev": requested.std, "min": requested.min, "max": requested.max}
+    )
 
 
 def _aggregate(run: Run) -> dict[str, Any]:
-    found = spreads(run, {name for name, _ in LATENCIES.values()} | set(LENGTHS.values()))
+    statistics = spreads(run, {name for name, _ in LATENCIES.values()} | set(LENGTHS.values()))
     values = quantities(run.summary)
-    latency = {theirs: _statistics(found.get(ours), unit) for theirs, (ours, unit) in LATENCIES.items()}
+    latency = {theirs: _statistics(statistics.get(ours), unit) for theirs, (ours, unit) in LATENCIES.items()}
     rates = {theirs: _rate(values.get(ours), unit) for theirs, (ours, unit) in RATES.items()}
-    lengths = {theirs: _statistics(found.get(ours), "count") for theirs, ours in LENGTHS.items()}
+    lengths = {theirs: _statistics(statistics.get(ours), "count") for theirs, ours in LENGTHS.items()}
     requests = _requests(run)
     return _known(
         {
@@ -248,20 +250,20 @@ def _requests(run: Run) -> dict[str, Any] | None:
     outcomes = run.summary.outcomes
     if not outcomes:
         return None if run.summary.requests is None else {"total": run.summary.requests}
-    cut = sum(outcomes.get(word, 0) for word in CENSORED)
+    cut = sum(outcomes.get(outcome, 0) for outcome in CENSORED)
     total = sum(outcomes.values())
     return {"total": total, "failures": total - outcomes.get("ok", 0) - cut, "incomplete": cut}
 
 
-def _statistics(found: Mapping[str, float] | None, unit: str) -> dict[str, Any] | None:
+def _statistics(statistics: Mapping[str, float] | None, unit: str) -> dict[str, Any] | None:
     """A mean is required there: without it there is nothing to say."""
-    if not found or "mean" not in found:
+    if not statistics or "mean" not in statistics:
         return None
-    return {"units": unit} | {theirs: found[ours] for ours, theirs in STATISTICS.items() if ours in found}
+    return {"units": unit} | {theirs: statistics[ours] for ours, theirs in STATISTICS.items() if ours in statistics}
 
 
-def _rate(found: Quantity | None, unit: str) -> dict[str, Any] | None:
-    return None if found is None else {"units": unit, "mean": found.value}
+def _rate(quantity: Quantity | None, unit: str) -> dict[str, Any] | None:
+    return None if quantity is None else {"units": unit, "mean": quantity.value}
 
 
 def _sessions(run: Run) -> dict[str, Any]:
@@ -269,13 +271,13 @@ def _sessions(run: Run) -> dict[str, Any]:
     sessions = run.summary.sessions
     if sessions is None or not sessions.count:
         return {}
-    found = {
+    fields = {
         "total": sessions.count,
         "succeeded": sessions.complete,
         "session_duration": _statistics(_numbers(sessions.measures.get("session_time")), "s"),
         "events_per_session": _statistics(_numbers(sessions.measures.get("session_turns")), "count"),
     }
-    return {"session_performance": {"sessions": _known(found)}}
+    return {"session_performance": {"sessions": _known(fields)}}
 
 
 def _numbers(measure: MeasureSummary | None) -> dict[str, float]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
-from inferometer.exchange.exporting.registry import Asked, Piece, text_piece
+from inferometer.exchange.exporting.facts import gpu_text
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, text_piece
 from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.run import Run
@@ -23,11 +23,11 @@ UNITS = {
     "bytes": "bytes",
     "": "",
 }
-_WORD = re.compile(r"[^a-zA-Z0-9_]+")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 
 
-def export(asked: Asked) -> list[Piece]:
-    return [text_piece("inferometer.om", text(asked.runs))]
+def export(request: ExportRequest) -> list[Piece]:
+    return [text_piece("inferometer.om", text(request.runs))]
 
 
 def text(runs: Sequence[Run]) -> str:
@@ -38,14 +38,14 @@ def text(runs: Sequence[Run]) -> str:
 def _info(runs: Sequence[Run]) -> Iterator[str]:
     """What a run is, once; the numbers carry only its id, model and identity."""
     yield "# TYPE inferometer_run info"
-    yield "# HELP inferometer_run What was measured, and how far to trust it."
+    yield "# HELP inferometer_run What was measured, and the verdict."
     for run in runs:
         about = _labels(run) | {
             "name": run.plan.get("name"),
             "kind": run.kind,
             "verdict": run.status,
-            "engine": engine_of(run),
-            "engine_version": version_of(run),
+            "engine": run.subject.engine,
+            "engine_version": run.subject.engine_version,
             "gpu": gpu_text(run),
             "started": run.started_at,
         }
@@ -54,35 +54,35 @@ def _info(runs: Sequence[Run]) -> Iterator[str]:
 
 def _families(runs: Sequence[Run]) -> Iterator[str]:
     """All samples of a name stand together, whatever run they are of."""
-    found = [(_name(each), run, each) for run in runs for each in quantities(run.summary).values()]
-    for name, group in groupby(sorted(found, key=lambda entry: entry[0]), key=lambda entry: entry[0]):
+    samples = [(_name(quantity), run, quantity) for run in runs for quantity in quantities(run.summary).values()]
+    for name, group in groupby(sorted(samples, key=lambda entry: entry[0]), key=lambda entry: entry[0]):
         entries = list(group)
         yield f"# TYPE {name} gauge"
         if unit := _unit(entries[0][2]):
             yield f"# UNIT {name} {unit}"
         yield f"# HELP {name} {_escaped(entries[0][2].title)}"
-        for _, run, each in entries:
-            labels = _labels(run) | {"statistic": each.statistic}
-            yield f"{name}{_written(labels)} {_number(each.value)}"
+        for _, run, quantity in entries:
+            labels = _labels(run) | {"statistic": quantity.statistic}
+            yield f"{name}{_written(labels)} {_number(quantity.value)}"
 
 
 def _labels(run: Run) -> dict[str, str | None]:
-    return {"run": run.id, "identity": identity(run).key, "model": model_of(run)}
+    return {"run": run.id, "identity": identity(run).key, "model": run.subject.model}
 
 
-def _unit(each: Quantity) -> str:
-    return UNITS.get(each.unit, _WORD.sub("_", each.unit).strip("_"))
+def _unit(quantity: Quantity) -> str:
+    return UNITS.get(quantity.unit, _NOT_IN_NAMES.sub("_", quantity.unit).strip("_"))
 
 
-def _name(each: Quantity) -> str:
+def _name(quantity: Quantity) -> str:
     """`inferometer_ttft_seconds`: the unit is the end of the name, said once."""
-    unit, word = _unit(each), _WORD.sub("_", each.name)
-    return f"inferometer_{word}" if not unit or word.endswith(f"_{unit}") else f"inferometer_{word}_{unit}"
+    unit, name = _unit(quantity), _NOT_IN_NAMES.sub("_", quantity.name)
+    return f"inferometer_{name}" if not unit or name.endswith(f"_{unit}") else f"inferometer_{name}_{unit}"
 
 
 def _written(labels: dict[str, str | None]) -> str:
-    said = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items() if value is not None)
-    return f"{{{','.join(said)}}}"
+    pairs = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items() if value is not None)
+    return f"{{{','.join(pairs)}}}"
 
 
 def _escaped(value: str) -> str:

@@ -10,18 +10,15 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from inferometer.exchange.exporting.facts import (
-    address_of,
     api_of,
     duration_of,
-    engine_of,
-    model_of,
     server_series,
     started,
 )
-from inferometer.exchange.exporting.registry import Asked, Piece, records_of
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, records_of
 from inferometer.measure.answers import Answers
 from inferometer.measure.quantiles import Floats
-from inferometer.measure.registry import each_of
+from inferometer.measure.registry import request_values
 from inferometer.measure.server import histogram
 from inferometer.record.record import OUTCOMES
 from inferometer.record.run import Run
@@ -39,9 +36,9 @@ DELTA = 1  # AGGREGATION_TEMPORALITY_DELTA: a run is over when it is told
 Attributes = dict[str, str | int]
 
 
-def export(asked: Asked) -> list[Piece]:
+def export(request: ExportRequest) -> list[Piece]:
     """As a collector's `otlpjsonfile` receiver reads it: a request to export on each line, one for each run."""
-    lines = (json_text({"resourceMetrics": [resource(run)]}).encode() for run in asked.runs)
+    lines = (json_text({"resourceMetrics": [resource(run)]}).encode() for run in request.runs)
     return [Piece("gen_ai_metrics.otlp.json", b"".join(line + b"\n" for line in lines))]
 
 
@@ -49,7 +46,7 @@ def resource(run: Run) -> dict[str, Any]:
     about: Attributes = {"service.name": "inferometer", "inferometer.conduct.run.id": run.id}
     if run.status:
         about["inferometer.verdict"] = run.status
-    scope = {"name": "inferometer", "version": str(run.environment.get("inferometer") or "")}
+    scope = {"name": "inferometer", "version": run.environment.inferometer or ""}
     metrics = [metric for metric in (*_client(run), *_server(run)) if metric["histogram"]["dataPoints"]]
     return {
         "resource": {"attributes": _attributes(about)},
@@ -63,7 +60,7 @@ def _client(run: Run) -> Iterator[dict[str, Any]]:
     ok = answers.ok
     yield _histogram(run, "gen_ai.client.operation.duration", "s", DURATION, _durations(answers, about))
     yield _histogram(run, "gen_ai.client.token.usage", "{token}", TOKENS, _tokens(answers, about))
-    first = [(about, each_of("ttft", answers)[ok])]
+    first = [(about, request_values("ttft", answers)[ok])]
     yield _histogram(run, "gen_ai.client.operation.time_to_first_chunk", "s", FIRST, first)
     yield _histogram(run, "gen_ai.client.operation.time_per_output_chunk", "s", PER_TOKEN, [(about, _gaps(answers))])
 
@@ -78,39 +75,39 @@ def _gaps(answers: Answers) -> Iterator[Floats]:
 
 def _durations(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
     """Until the end of the stream; failures apart, by what went wrong."""
-    length = each_of("done", answers)
-    kinds = {word: answers.records.outcome.mask(word) for word in OUTCOMES if word != "ok"}
-    failed = [(about | {"error.type": word}, length[mask]) for word, mask in kinds.items()]
+    length = request_values("done", answers)
+    kinds = {outcome: answers.records.outcome.mask(outcome) for outcome in OUTCOMES if outcome != "ok"}
+    failed = [(about | {"error.type": outcome}, length[mask]) for outcome, mask in kinds.items()]
     return [(about, length[answers.ok]), *failed]
 
 
 def _tokens(answers: Answers, about: Attributes) -> list[tuple[Attributes, Floats]]:
     """As they were served, by the server's own count; never what was asked for."""
     sides = (("input", "input_tokens"), ("output", "output_tokens"))
-    return [(about | {"gen_ai.token.type": side}, each_of(name, answers)[answers.ok]) for side, name in sides]
+    return [(about | {"gen_ai.token.type": side}, request_values(name, answers)[answers.ok]) for side, name in sides]
 
 
 def _server(run: Run) -> Iterator[dict[str, Any]]:
     """What the server measured itself, with its own bounds; the endless bucket has none."""
     series = server_series(run)
     for name, ours in SERVER.items():
-        found = histogram(series, ours)
-        if found is not None and found.counts:
-            counts = [round(each) for each in np.diff(found.counts, prepend=0.0)]
-            bounds = [bound for bound in found.bounds if math.isfinite(bound)]
-            yield _metric(name, "s", [_point(run, _about(run), bounds, counts, found.total)])
+        observed = histogram(series, ours)
+        if observed is not None and observed.counts:
+            counts = [round(count) for count in np.diff(observed.counts, prepend=0.0)]
+            bounds = [bound for bound in observed.bounds if math.isfinite(bound)]
+            yield _metric(name, "s", [_point(run, _about(run), bounds, counts, observed.total)])
 
 
 def _about(run: Run) -> Attributes:
-    parts = urlsplit(address_of(run) or "")
-    said: dict[str, str | int | None] = {
+    parts = urlsplit(run.subject.address or "")
+    attributes: dict[str, str | int | None] = {
         "gen_ai.operation.name": OPERATIONS.get(api_of(run), "text_completion"),
-        "gen_ai.provider.name": (engine_of(run) or "_OTHER").lower(),
-        "gen_ai.request.model": model_of(run),
+        "gen_ai.provider.name": (run.subject.engine or "_OTHER").lower(),
+        "gen_ai.request.model": run.subject.model,
         "server.address": parts.hostname,
         "server.port": parts.port,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _histogram(
@@ -148,7 +145,7 @@ def _point(run: Run, about: Attributes, bounds: Sequence[float], counts: Sequenc
         "timeUnixNano": str(round(end.timestamp() * 1e9)),
         "count": str(sum(counts)),
         "sum": total,
-        "bucketCounts": [str(each) for each in counts],
+        "bucketCounts": [str(count) for count in counts],
         "explicitBounds": list(bounds),
     }
 
@@ -157,8 +154,8 @@ def _metric(name: str, unit: str, points: list[dict[str, Any]]) -> dict[str, Any
     return {"name": name, "unit": unit, "histogram": {"dataPoints": points, "aggregationTemporality": DELTA}}
 
 
-def _attributes(said: Attributes) -> list[dict[str, Any]]:
+def _attributes(attributes: Attributes) -> list[dict[str, Any]]:
     return [
         {"key": name, "value": {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}}
-        for name, value in said.items()
+        for name, value in attributes.items()
     ]

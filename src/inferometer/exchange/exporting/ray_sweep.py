@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.exchange.exporting.facts import (
-    address_of,
     concurrency_of,
-    gpus_of,
     lengths_of,
-    model_of,
     rate_of,
     section,
     seen_by_others,
+    server_of,
     server_series,
+    strategy_of,
     traffic_of,
 )
-from inferometer.exchange.exporting.registry import Asked, Piece, of_kind, records_of, text_piece
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, of_kind, records_of, text_piece
 from inferometer.measure.rosetta import sglang, vllm
 from inferometer.measure.rosetta.definition import (
     MS,
@@ -37,12 +36,12 @@ from inferometer.measure.rosetta.definition import (
 )
 from inferometer.measure.server import histogram, pooled
 from inferometer.record.run import Run
-from inferometer.record.sanitize import cell, file_word
+from inferometer.record.sanitize import cell, file_name_part
 
 Row = dict[str, Any]
 
 CLIENT_DIGITS, SERVER_DIGITS = 4, 7
-WORDS = {"mean": None, "median": 0.5, "std": None, "p99": 0.99}
+STATISTICS = {"mean": None, "median": 0.5, "std": None, "p99": 0.99}
 COUNTERS = {
     "ray_vllm:prompt_tokens_total": "prompt_tokens",
     "ray_vllm:generation_tokens_total": "generation_tokens",
@@ -59,34 +58,38 @@ HISTOGRAMS = {
 }
 
 
-def export(asked: Asked) -> list[Piece]:
+def export(request: ExportRequest) -> list[Piece]:
     rows: dict[str, list[Row]] = {}
-    for run in asked.runs:
+    for run in request.runs:
         of_kind(run, {"serving": run}, "the sweep")
-        name = file_word(_dataset(run))
+        name = file_name_part(_dataset(run))
         rows.setdefault(f"serve_{name}_sweep_results.csv", []).append(_parameters(run) | client_metrics(run))
-        told = server_metrics(run)
-        if any(value is not None for value in told.values()):
-            rows.setdefault(f"vllm_{name}_sweep_results.csv", []).append(_parameters(run) | told)
+        metrics = server_metrics(run)
+        if any(value is not None for value in metrics.values()):
+            rows.setdefault(f"vllm_{name}_sweep_results.csv", []).append(_parameters(run) | metrics)
         else:
-            asked.notes.append(f"{run.id}: no metrics of its engines were sampled, so it has no line in the vllm CSV")
-    return [text_piece(name, _appended(asked.there(name), lines)) for name, lines in rows.items()]
+            request.notes.append(f"{run.id}: no engine metrics were sampled, so the vllm CSV has no line for it")
+    return [text_piece(name, _appended(request.there(name), lines)) for name, lines in rows.items()]
 
 
 def _parameters(run: Run) -> Row:
     """What was asked for, in the sweep's words; what a run does not say is empty."""
-    plan, gpus = traffic_of(run), gpus_of(run)
-    arguments = section(run.plan, "server", "args")
+    plan, gpus = traffic_of(run), list(run.subject.accelerators)
+    server = server_of(run)
+    engine = section(server, "of") if server.get("type") == "fleet" else server
+    arguments = (
+        {**_SIMULATOR, **section(engine, "args")} if engine.get("type") == "simulator" else section(engine, "args")
+    )
     outputs = lengths_of(run, "output_tokens")
     target = section(run.plan, "target")
     row = {
-        "gpu_type": gpus[0] if gpus else None,
-        "model_name": model_of(run),
+        "gpu_type": gpus[0] if gpus else _simulated_gpu(arguments),
+        "model_name": run.subject.model,
         "num_servers": _servers(run),
         "enable_prefix_caching": arguments.get("enable_prefix_caching"),
         "enable_chunked_prefill": arguments.get("enable_chunked_prefill"),
         "benchmark_label": run.plan.get("name"),
-        "scheduler_strategy": section(run.plan, "router").get("policy"),
+        "scheduler_strategy": strategy_of(run),
         "min_output_len": None if outputs is None else outputs.min or outputs.value,
         "max_output_len": None if outputs is None else outputs.max or outputs.value,
         "max_concurrency": concurrency_of(run),
@@ -98,9 +101,20 @@ def _parameters(run: Run) -> Row:
     return row | _of_dataset(run)
 
 
+_SIMULATOR = {"enable_prefix_caching": True, "enable_chunked_prefill": True}  # what it does unless it is told otherwise
+
+
+def _simulated_gpu(arguments: Mapping[str, Any]) -> str | None:
+    """The accelerator whose numbers the simulator was given: `L4 (simulated)`."""
+    preset = arguments.get("preset")
+    return f"{str(preset).rpartition('/')[2].upper()} (simulated)" if preset else None
+
+
 def _servers(run: Run) -> int | None:
-    urls = section(run.environment, "target").get("urls")
-    return len(urls) if isinstance(urls, list) and urls else 1 if address_of(run) else None
+    replicas = server_of(run).get("replicas")
+    if isinstance(replicas, int):
+        return replicas
+    return len(run.environment.known_target.urls) or (1 if run.subject.address else None)
 
 
 def _dataset(run: Run) -> str:
@@ -118,7 +132,10 @@ def _of_dataset(run: Run) -> Row:
         names |= {"prefix_len": "tokens", "suffix_len": "suffix_tokens"}
         return {theirs: prefix.get(ours) for theirs, ours in names.items()}
     sent = sum(run.summary.outcomes.values())
-    return {"max_conversations": workload.get("conversations"), "num_prompts": sent or None}
+    sent -= (
+        int(section(run.plan, "warmup").get("requests") or sent // 2) if section(run.plan, "warmup").get("tape") else 0
+    )
+    return {"max_conversations": workload.get("conversations", workload.get("groups")), "num_prompts": sent or None}
 
 
 def client_metrics(run: Run) -> Row:
@@ -129,12 +146,12 @@ def client_metrics(run: Run) -> Row:
         "duration": seen.duration_s,
         "completed": len(seen.good),
         "request_throughput": per_second(len(seen.good), seen.duration_s),
-        **{name: per_second(total(each), seen.duration_s) for name, each in lengths.items()},
+        **{name: per_second(total(tokens), seen.duration_s) for name, tokens in lengths.items()},
     }
     for name, series in _series(seen).items():
-        for word in WORDS if name != "e2e_latency_ms" else ("mean", "median"):
-            value = statistic(series, word, WORDS[word], vllm.TOOL.quantile)
-            row[f"{word}_{name}"] = None if value is None else value * MS
+        for stat in STATISTICS if name != "e2e_latency_ms" else ("mean", "median"):
+            value = statistic(series, stat, STATISTICS[stat], vllm.TOOL.quantile)
+            row[f"{stat}_{name}"] = None if value is None else value * MS
     return _rounded(row, CLIENT_DIGITS)
 
 
@@ -157,8 +174,8 @@ def server_metrics(run: Run) -> Row:
         grown = pooled(series, ours)
         row[theirs] = None if grown is None else grown.grown
     for theirs, names in HISTOGRAMS.items():
-        found = next((each for name in names if (each := histogram(series, name)) is not None), None)
-        row[theirs] = None if found is None else found.mean
+        observed = next((candidate for name in names if (candidate := histogram(series, name)) is not None), None)
+        row[theirs] = None if observed is None else observed.mean
     return _rounded(row, SERVER_DIGITS)
 
 

@@ -11,7 +11,7 @@ import orjson
 from inferometer.errors import PlanError, StoreError
 from inferometer.plan.model import Output
 from inferometer.record.columns import Records
-from inferometer.record.files import replacing, told
+from inferometer.record.files import replacing, translated_errors
 from inferometer.record.run import Run
 from inferometer.record.sanitize import harmless, json_text
 from inferometer.vocabulary import attribute_at
@@ -42,7 +42,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExportRequest:
     """Runs, and how they are wanted. `there` gives what a file of that name holds by now: some formats append."""
 
     runs: Sequence[Run]
@@ -52,7 +52,7 @@ class Asked:
     notes: list[str] = field(default_factory=list)  # what could not be told, for a person
 
 
-Exporter = Callable[[Asked], list[Piece]]
+Exporter = Callable[[ExportRequest], list[Piece]]
 
 
 _JSON = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
@@ -100,7 +100,7 @@ def text_piece(name: str, text: str) -> Piece:
 def records_of(run: Run) -> Records:
     records = run.records
     if records is None:
-        hint = "formats that need none: json, llm-d, github-action-benchmark, openmetrics"
+        hint = "formats that need no records: json, llm-d, github-action-benchmark, openmetrics"
         raise StoreError(f"{run.id}: this run has no records", hint)
     return records
 
@@ -109,7 +109,7 @@ def of_kind(run: Run, fits: Mapping[str, Any], what: str) -> Any:
     """What a format makes of this kind of run; a kind that it has no place for is said."""
     if run.kind not in fits:
         kinds = " and ".join(fits)
-        raise StoreError(f"{run.id}: is a run of kind {run.kind}, {what} has a place for {kinds}")
+        raise StoreError(f"{run.id}: is a run of kind {run.kind}, {what} supports {kinds}")
     return fits[run.kind]
 
 
@@ -140,7 +140,10 @@ FORMATS: dict[str, Format] = {
     "ray-sweep": Format(
         "CSV lines of Ray's sweep: serve_*.csv, vllm_*.csv, appended to", f"{_HERE}.ray_sweep:export", folder=True
     ),
-    "inferx": Format("InferX's folder: metrics.csv and what goes with it", f"{_HERE}.tables:export_inferx", True),
+    "ray-routing": Format(
+        "what Ray's prefix-aware scheduler keeps of itself, per second", f"{_HERE}.ray_routing:export", folder=True
+    ),
+    "inferx": Format("InferX's folder: metrics.csv and related files", f"{_HERE}.tables:export_inferx", True),
     "pytorch-hud": Format("records for the PyTorch HUD's database", f"{_HERE}.hud:export"),
     "openmetrics": Format("OpenMetrics text", f"{_HERE}.openmetrics:export"),
     "opentelemetry": Format("OpenTelemetry GenAI metrics, OTLP JSON", f"{_HERE}.opentelemetry:export"),
@@ -153,43 +156,43 @@ def format_named(name: str) -> Format:
     return FORMATS[name]
 
 
-def pieces(name: str, asked: Asked) -> list[Piece]:
+def pieces(name: str, request: ExportRequest) -> list[Piece]:
     exporter: Exporter = attribute_at(format_named(name).exporter)
-    found = exporter(asked)
-    if not found:
-        raise StoreError(f"{', '.join(run.id for run in asked.runs)}: has no number that {name} has a place for")
-    return found
+    made = exporter(request)
+    if not made:
+        raise StoreError(f"{', '.join(run.id for run in request.runs)}: has no number that {name} can hold")
+    return made
 
 
 def write(name: str, runs: Sequence[Run], path: Path, *, detailed: bool = False) -> tuple[list[Path], list[str]]:
     """Write runs to a path: a file, or a folder where the format has several files. The files written, and notes."""
     folder = format_named(name).folder or path.is_dir()
-    asked = Asked(runs, detailed, path.suffix, lambda file: _content(path / file if folder else path))
-    made = pieces(name, asked)
+    request = ExportRequest(runs, detailed, path.suffix, lambda file: _content(path / file if folder else path))
+    made = pieces(name, request)
     if not folder and len(made) == 1:
-        return [_write(path, made[0])], asked.notes
+        return [_write(path, made[0])], request.notes
     if path.suffix and not path.is_dir() and not format_named(name).folder:
-        raise StoreError(f"{path}: one file cannot hold the {len(made)} that this makes", "-o FOLDER/ takes them all")
-    return [_write(path / piece.name, piece) for piece in made], asked.notes
+        raise StoreError(f"{path}: this export makes {len(made)} files, not one", "use a folder: -o FOLDER/")
+    return [_write(path / piece.name, piece) for piece in made], request.notes
 
 
 def stream(name: str, runs: Sequence[Run], to: BinaryIO, *, detailed: bool = False) -> list[str]:
     """Write what is one file to a stream."""
-    asked = Asked(runs, detailed)
-    made = pieces(name, asked)
+    request = ExportRequest(runs, detailed)
+    made = pieces(name, request)
     if len(made) > 1:
-        raise StoreError(f"{name}: makes {len(made)} files, which one stream cannot hold", "give a folder: -o FOLDER")
+        raise StoreError(f"{name}: makes {len(made)} files, which cannot go to stdout", "give a folder: -o FOLDER")
     to.writelines(made[0].chunks())
-    return asked.notes
+    return request.notes
 
 
 def _content(path: Path) -> bytes | None:
-    with told(path):
+    with translated_errors(path):
         return path.read_bytes() if path.is_file() else None
 
 
 def _write(path: Path, piece: Piece) -> Path:
-    with told(path.parent):
+    with translated_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft, draft.open("wb") as file:
         file.writelines(piece.chunks())
@@ -209,5 +212,5 @@ def write_outputs(run: Run, outputs: list[Output]) -> list[Path]:
         except StoreError as error:
             failures.append(error.message)
     if failures:
-        raise StoreError("\n".join(failures), f"the run itself is kept: {run.folder}")
+        raise StoreError("\n".join(failures), f"the run itself is stored: {run.folder}")
     return written

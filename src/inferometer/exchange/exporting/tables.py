@@ -14,9 +14,9 @@ import numpy as np
 
 from inferometer.exchange.exporting.facts import started
 from inferometer.exchange.exporting.inferx import write_folder
-from inferometer.exchange.exporting.registry import Asked, Chunks, Piece, json_piece, records_of
+from inferometer.exchange.exporting.registry import Chunks, ExportRequest, Piece, json_piece, records_of
 from inferometer.record.columns import MISSING, Ints, Records
-from inferometer.record.files import told
+from inferometer.record.files import translated_errors
 from inferometer.record.parquet import write_parquet
 from inferometer.record.record import Record
 from inferometer.record.run import Run, document
@@ -27,13 +27,13 @@ ROWS = 1000  # lines of a table that are made at a time
 COPIED = 1 << 20  # bytes of a file that are copied at a time
 
 
-def export_json(asked: Asked) -> list[Piece]:
-    return [json_piece(f"{run.id}.json", document(run)) for run in asked.runs]
+def export_json(request: ExportRequest) -> list[Piece]:
+    return [json_piece(f"{run.id}.json", document(run)) for run in request.runs]
 
 
-def export_parquet(asked: Asked) -> list[Piece]:
+def export_parquet(request: ExportRequest) -> list[Piece]:
     """The records, one row each, reads as lists: as they are kept."""
-    return [Piece(f"{run.id}.parquet", _parquet(run)) for run in asked.runs]
+    return [Piece(f"{run.id}.parquet", _parquet(run)) for run in request.runs]
 
 
 def _parquet(run: Run) -> bytes | Chunks:
@@ -47,14 +47,14 @@ def _parquet(run: Run) -> bytes | Chunks:
 
 
 def _copied(path: Path) -> Iterator[bytes]:
-    with told(path), path.open("rb") as file:
+    with translated_errors(path), path.open("rb") as file:
         while chunk := file.read(COPIED):
             yield chunk
 
 
-def export_csv(asked: Asked) -> list[Piece]:
+def export_csv(request: ExportRequest) -> list[Piece]:
     """The records, one line each, without the instants of single reads."""
-    return [Piece(f"{run.id}.csv", partial(_csv, records_of(run))) for run in asked.runs]
+    return [Piece(f"{run.id}.csv", partial(_csv, records_of(run))) for run in request.runs]
 
 
 def _csv(records: Records) -> Iterator[bytes]:
@@ -85,11 +85,13 @@ def _ends(records: Records) -> tuple[Ints, Ints]:
     return first_at, last_at
 
 
-def export_inferx(asked: Asked) -> list[Piece]:
+def export_inferx(request: ExportRequest) -> list[Piece]:
     """InferX's folder; of several runs one folder each."""
-    several = len(asked.runs) > 1
+    several = len(request.runs) > 1
     return [
-        Piece(f"{run.id}/{name}" if several else name, content) for run in asked.runs for name, content in _inferx(run)
+        Piece(f"{run.id}/{name}" if several else name, content)
+        for run in request.runs
+        for name, content in _inferx(run)
     ]
 
 

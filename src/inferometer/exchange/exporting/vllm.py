@@ -13,15 +13,13 @@ from inferometer.exchange.exporting.facts import (
     api_of,
     concurrency_of,
     duration_of,
-    engine_of,
     load_of,
-    model_of,
     rate_of,
     section,
     seen_by_others,
     started,
 )
-from inferometer.exchange.exporting.registry import Asked, Piece, Rows, json_piece, long_json_piece, of_kind
+from inferometer.exchange.exporting.registry import ExportRequest, Piece, Rows, json_piece, long_json_piece, of_kind
 from inferometer.measure.answers import Answers
 from inferometer.measure.rosetta import vllm as rosetta
 from inferometer.measure.rosetta.definition import (
@@ -34,11 +32,11 @@ from inferometer.measure.rosetta.definition import (
     statistic,
     total,
 )
-from inferometer.measure.rosetta.registry import our_word
+from inferometer.measure.rosetta.registry import our_statistic
 from inferometer.measure.values import Quantity, quantities
 from inferometer.record.files import write_text
 from inferometer.record.run import Run
-from inferometer.record.sanitize import file_word
+from inferometer.record.sanitize import file_name_part
 from inferometer.record.summary import Summary
 from inferometer.vocabulary import NANOSECONDS
 
@@ -49,11 +47,11 @@ LATENCY_PERCENTILES = (10, 25, 50, 75, 90, 99)
 
 def latency_document(latencies: Sequence[float]) -> dict[str, Any]:
     """As `vllm bench latency --output-json` writes it."""
-    found = np.percentile(np.array(latencies), LATENCY_PERCENTILES)
+    percentiles = np.percentile(np.array(latencies), LATENCY_PERCENTILES)
     return {
         "avg_latency": float(np.mean(latencies)),
         "latencies": list(latencies),
-        "percentiles": {str(name): float(value) for name, value in zip(LATENCY_PERCENTILES, found, strict=True)},
+        "percentiles": {str(name): float(value) for name, value in zip(LATENCY_PERCENTILES, percentiles, strict=True)},
     }
 
 
@@ -63,8 +61,8 @@ def throughput_document(summary: Summary) -> dict[str, Any]:
         "elapsed_time": summary.values["elapsed"].value,
         "num_requests": summary.requests,
         "total_num_tokens": _sum(summary.input_tokens, summary.output_tokens),
-        "requests_per_second": summary.rates["request_rate"].window,
-        "tokens_per_second": summary.rates["total_rate"].window,
+        "requests_per_second": summary.rates["request_rate"].value,
+        "tokens_per_second": summary.rates["total_rate"].value,
     }
 
 
@@ -90,7 +88,9 @@ def write_document(document: Mapping[str, Any], path: Path) -> Path:
 # -- vllm ------------------------------------------------------------------------------------------------------------
 
 PERCENTILES = (25, 50, 75, 90, 95, 99, 99.9)
-WORDS: dict[str, float | None] = {"mean": None, "median": 0.5, "std": None} | {f"p{p:g}": p / 100 for p in PERCENTILES}
+STATISTICS: dict[str, float | None] = {"mean": None, "median": 0.5, "std": None} | {
+    f"p{p:g}": p / 100 for p in PERCENTILES
+}
 OURS = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "e2el": "e2e"}
 RATES = {
     "request_throughput": "request_rate",
@@ -99,16 +99,16 @@ RATES = {
 }
 
 
-def export(asked: Asked) -> list[Piece]:
-    return [piece for run in asked.runs for piece in of_kind(run, _KINDS, "vLLM's JSON")(run, asked.detailed)]
+def export(request: ExportRequest) -> list[Piece]:
+    return [piece for run in request.runs for piece in of_kind(run, _KINDS, "vLLM's JSON")(run, request.detailed)]
 
 
 def serve_document(run: Run, detailed: bool = False) -> dict[str, Any]:
     """As `vllm bench serve --save-result` writes it; with its arrays as `--save-detailed` does."""
-    found = _serve_document(run, detailed)
+    document = _serve_document(run, detailed)
     return {
         key: [row for rows in value.batches() for row in rows] if isinstance(value, Rows) else value
-        for key, value in found.items()
+        for key, value in document.items()
     }
 
 
@@ -116,7 +116,7 @@ def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
     """With what there is of every read as `Rows`."""
     records = run.records
     if records is None:
-        return _head(run) | _told(run)
+        return _head(run) | _from_summary(run)
     seen = seen_by_others(run, records)
     return _head(run) | _counts(run, seen) | (_arrays(seen) if detailed else {}) | _peaks(seen) | _statistics(seen)
 
@@ -129,8 +129,8 @@ def _head(run: Run) -> dict[str, Any]:
         "endpoint_type": _backend(run),
         "backend": _backend(run),
         "label": run.plan.get("name"),
-        "model_id": model_of(run),
-        "tokenizer_id": section(run.plan, "workload").get("tokenizer") or model_of(run),
+        "model_id": run.subject.model,
+        "tokenizer_id": section(run.plan, "workload").get("tokenizer") or run.subject.model,
         "num_prompts": sum(run.summary.outcomes.values()) or None,
         "request_rate": "inf" if rate is None else rate,
         "burstiness": 1.0 if not variation else 1.0 / float(variation) ** 2,
@@ -142,7 +142,7 @@ def _backend(run: Run) -> str:
     """vLLM's word for how the server is spoken to."""
     if api_of(run) == "chat":
         return "openai-chat"
-    return "vllm" if engine_of(run) in (None, "vLLM", "simulator") else "openai"
+    return "vllm" if run.subject.engine in (None, "vLLM", "simulator") else "openai"
 
 
 def _counts(run: Run, seen: Seen) -> dict[str, Any]:
@@ -174,13 +174,13 @@ def _peaks(seen: Seen) -> dict[str, Any]:
 
 
 def _statistics(seen: Seen) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    statistics: dict[str, Any] = {}
     for spread in rosetta.TOOL.spreads:
         series = spread.series(seen)
-        for word, share in WORDS.items():
-            value = statistic(series, word, share, rosetta.TOOL.quantile)
-            found[spread.field.format(word)] = None if value is None else value * spread.scale
-    return found
+        for stat, share in STATISTICS.items():
+            value = statistic(series, stat, share, rosetta.TOOL.quantile)
+            statistics[spread.field.format(stat)] = None if value is None else value * spread.scale
+    return statistics
 
 
 def _arrays(seen: Seen) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _arrays(seen: Seen) -> dict[str, Any]:
         "itls": Rows(lambda: _gaps(seen.every)),
         "start_times": np.where(ok, start_s, 0.0).tolist(),
         "generated_texts": [text or "" for text in records.answer],
-        "errors": ["" if fine else text or word for fine, text, word in _failures(seen)],
+        "errors": ["" if fine else text or outcome for fine, text, outcome in _failures(seen)],
     }
 
 
@@ -213,45 +213,48 @@ def _gaps(answers: Answers) -> Iterator[list[list[float]]]:
 
 def _failures(seen: Seen) -> list[tuple[bool, str | None, str]]:
     records = seen.every.records
-    words = records.outcome.texts()
-    return [(bool(fine), text, str(word)) for fine, text, word in zip(seen.every.ok, records.error, words, strict=True)]
+    outcomes = records.outcome.texts()
+    return [
+        (bool(fine), text, str(outcome))
+        for fine, text, outcome in zip(seen.every.ok, records.error, outcomes, strict=True)
+    ]
 
 
 def _whole(lengths: Any) -> list[int]:
-    return [round(float(each)) for each in np.nan_to_num(lengths)]
+    return [round(float(length)) for length in np.nan_to_num(lengths)]
 
 
-def _told(run: Run) -> dict[str, Any]:
+def _from_summary(run: Run) -> dict[str, Any]:
     """Of a run without records: what it says, in milliseconds; nothing is made up for what it does not say."""
     values = quantities(run.summary)
     outcomes = run.summary.outcomes
     done = outcomes.get("ok")
-    found: dict[str, Any] = {"duration": duration_of(run), "completed": done}
+    document: dict[str, Any] = {"duration": duration_of(run), "completed": done}
     if outcomes:
-        found["failed"] = sum(outcomes.values()) - (done or 0)
+        document["failed"] = sum(outcomes.values()) - (done or 0)
     for side in ("input", "output"):
-        found[f"total_{side}_tokens"] = _total(values, side, done)
-    found |= {field: _value(values, key) for field, key in RATES.items()}
-    found["request_goodput"] = _value(values, "goodput") or _value(values, "request_goodput")
+        document[f"total_{side}_tokens"] = _total(values, side, done)
+    document |= {field: _value(values, key) for field, key in RATES.items()}
+    document["request_goodput"] = _value(values, "goodput") or _value(values, "request_goodput")
     for theirs, ours in OURS.items():
-        for word in WORDS:
-            value = _value(values, f"{ours}.{our_word(word)}")
+        for stat in STATISTICS:
+            value = _value(values, f"{ours}.{our_statistic(stat)}")
             if value is not None:
-                found[f"{word}_{theirs}_ms"] = value * MS
-    return found
+                document[f"{stat}_{theirs}_ms"] = value * MS
+    return document
 
 
 def _total(values: Mapping[str, Quantity], side: str, done: int | None) -> int | None:
-    said = _value(values, f"total_{side}_tokens")
+    total = _value(values, f"total_{side}_tokens")
     mean = _value(values, f"{side}_tokens.mean")
-    if said is None and mean is not None and done is not None:
-        said = mean * done
-    return None if said is None else round(said)
+    if total is None and mean is not None and done is not None:
+        total = mean * done
+    return None if total is None else round(total)
 
 
 def _value(values: Mapping[str, Quantity], key: str) -> float | None:
-    found = values.get(key)
-    return None if found is None else found.value
+    quantity = values.get(key)
+    return None if quantity is None else quantity.value
 
 
 def latency_documents(run: Run) -> dict[str, dict[str, Any]]:
@@ -264,7 +267,7 @@ def _serve_pieces(run: Run, detailed: bool) -> list[Piece]:
 
 
 def _latency_pieces(run: Run, detailed: bool) -> list[Piece]:
-    return [json_piece(f"{file_word(name)}.json", content) for name, content in latency_documents(run).items()]
+    return [json_piece(f"{file_name_part(name)}.json", content) for name, content in latency_documents(run).items()]
 
 
 def _throughput_pieces(run: Run, detailed: bool) -> list[Piece]:

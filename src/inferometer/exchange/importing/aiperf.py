@@ -10,9 +10,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.requests import (
+    NOT_CONNECTED,
+    NOT_SCHEDULED,
+    WITHOUT_READS,
+    ImportedRequest,
+    records_of,
+)
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     factor,
@@ -20,10 +26,11 @@ from inferometer.exchange.importing.units import (
     measure,
     number,
     statistics,
-    told,
     value,
     whole,
+    without_none,
 )
+from inferometer.record.environment import ToolVersion
 from inferometer.record.summary import MeasureSummary, Value
 from inferometer.vocabulary import NANOSECONDS
 
@@ -56,8 +63,8 @@ DEFINITIONS = {
 
 
 def _is_profile(source: Source) -> bool:
-    said = source.mapping()
-    latency = said.get("request_latency")
+    report = source.mapping()
+    latency = report.get("request_latency")
     return isinstance(latency, Mapping) and {"unit", "avg"} <= latency.keys()
 
 
@@ -66,69 +73,101 @@ def _is_aiperf(source: Source) -> bool:
     return _is_profile(source) and "perf_analyzer" not in (source.mapping().get("input_config") or {})
 
 
-def _read(source: Source) -> Found:
-    said = source.mapping()
-    config = said.get("input_config") or {}
-    answered = whole(_mean(said, "request_count"))
+def _read(source: Source) -> ParsedFile:
+    report = source.mapping()
+    config = report.get("input_config") or {}
+    answered = whole(_mean(report, "request_count"))
     run = ImportedRun(
-        started=sayings.instant(said.get("start_time")),
+        started=fields.instant(report.get("start_time")),
         plan=_plan(config),
-        environment=sayings.environment_of(engine=_section(config, "endpoint").get("backend")),
-        measures=_measures(said, answered),
-        rates=known_rates({name: _mean(said, key) for name, key in RATES.items()}),
-        values=_values(said),
+        environment=fields.environment_of(
+            engine=_section(config, "endpoint").get("backend"),
+            tool=ToolVersion(name="aiperf", version=report["aiperf_version"]) if report.get("aiperf_version") else None,
+        ),
+        measures=_measures(report, answered),
+        rates=known_rates({name: _mean(report, key) for name, key in RATES.items()}),
+        values=_values(report),
         answered=answered,
-        failed=whole(_mean(said, "error_request_count")),
-        duration_s=_mean(said, "benchmark_duration"),
+        failed=whole(_mean(report, "error_request_count")),
+        duration_s=_mean(report, "benchmark_duration"),
         definitions=DEFINITIONS,
     )
-    return Found([run])
+    return ParsedFile([run])
 
 
-def _of(said: Mapping[str, Any], key: str) -> dict[str, float]:
+def _of(report: Mapping[str, Any], key: str) -> dict[str, float]:
     """The statistics of a metric by the unit it carries."""
-    metric = said.get(key)
+    metric = report.get(key)
     if not isinstance(metric, Mapping):
         return {}
     return statistics(metric, factor(str(metric.get("unit", ""))))
 
 
-def _mean(said: Mapping[str, Any], key: str) -> float | None:
-    return _of(said, key).get("mean")
+def _mean(report: Mapping[str, Any], key: str) -> float | None:
+    return _of(report, key).get("mean")
 
 
-def _measures(said: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
-    found: dict[str, MeasureSummary] = {}
+def _measures(report: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+    measures: dict[str, MeasureSummary] = {}
     for name, key in (TIMES | AMOUNTS).items():
-        found |= measure(name, _of(said, key), count)
-    second = _of(said, "time_to_second_token")
-    return found | measure("ttst", second, count, unit="s", direction="lower", title="Time to the second token")
+        measures |= measure(name, _of(report, key), count)
+    second = _of(report, "time_to_second_token")
+    return measures | measure("ttst", second, count, unit="s", direction="lower", title="Time to the second token")
 
 
-def _values(said: Mapping[str, Any]) -> dict[str, Value]:
-    goodput = number((said.get("goodput") or said.get("request_goodput") or {}).get("avg"))
-    return told({"request_goodput": value(goodput, "1/s", "higher", "Goodput, as reported")})
+def _values(report: Mapping[str, Any]) -> dict[str, Value]:
+    goodput = number((report.get("goodput") or report.get("request_goodput") or {}).get("avg"))
+    return without_none({"request_goodput": value(goodput, "1/s", "higher", "Goodput, as reported")})
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = config.get(name)
-    return found if isinstance(found, Mapping) else {}
+    section = config.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _first(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The first of a list of settings, as files since 0.10 have them; also below `items`."""
+    value = config.get(name)
+    value = value.get("items", value) if isinstance(value, Mapping) else value
+    first = next(iter(value), None) if isinstance(value, list) else None
+    return first if isinstance(first, Mapping) else {}
+
+
+def _phase(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The phase that was measured, in the words of older files."""
+    phases = [phase for phase in config.get("phases") or [] if isinstance(phase, Mapping)]
+    measured = [phase for phase in phases if "warm" not in str(phase.get("name") or phase.get("kind") or "").lower()]
+    phase = measured[-1] if measured else {}
+    names = {
+        "concurrency": "concurrency",
+        "rate": "request_rate",
+        "request_rate": "request_rate",
+        "requests": "request_count",
+        "request_count": "request_count",
+        "duration": "benchmark_duration",
+        "type": "request_rate_mode",
+    }
+    return {ours: phase[theirs] for theirs, ours in names.items() if phase.get(theirs) is not None}
 
 
 def _plan(config: Mapping[str, Any]) -> dict[str, Any]:
     endpoint, load, tokens = (_section(config, name) for name in ("endpoint", "loadgen", "input"))
+    load = load or _phase(config)
+    dataset = _first(config, "datasets")
+    tokens = tokens or _section(dataset, "prompts") or dataset
+    known = _first(config, "models").get("name")
     stimulus = _section(_section(config, "perf_analyzer"), "stimulus")
-    names = endpoint.get("model_names") or config.get("model_names") or []
+    names = endpoint.get("model_names") or config.get("model_names") or ([known] if known else [])
     inputs, outputs = _lengths(tokens, "input_tokens", "isl"), _lengths(tokens, "output_tokens", "osl")
     url = endpoint.get("url") or next(iter(endpoint.get("urls") or []), None)
     address = url if url is None or "://" in str(url) else f"http://{url}"
     rate = load.get("request_rate") or stimulus.get("request_rate")
-    return sayings.plan_of(
+    return fields.plan_of(
         model=names[0] if isinstance(names, list) and names else names or None,
         url=address,
         api="chat" if endpoint.get("type") == "chat" else None,
         stream=endpoint.get("streaming"),
-        workload=sayings.lengths(inputs.get("mean"), outputs.get("mean"), inputs.get("stddev"), outputs.get("stddev")),
+        workload=fields.lengths(inputs.get("mean"), outputs.get("mean"), inputs.get("stddev"), outputs.get("stddev")),
         load=_load(rate, load, stimulus),
         requests=whole(load.get("request_count")),
         duration_s=number(load.get("benchmark_duration")),
@@ -138,44 +177,46 @@ def _plan(config: Mapping[str, Any]) -> dict[str, Any]:
 def _load(rate: Any, load: Mapping[str, Any], stimulus: Mapping[str, Any]) -> dict[str, Any] | None:
     slots = load.get("concurrency") or stimulus.get("concurrency")
     if rate and load.get("request_rate_mode") == "constant":
-        return sayings.constant(rate, whole(slots))
-    return sayings.load(rate, slots, None) if rate else sayings.closed(slots)
+        return fields.constant(rate, whole(slots))
+    return fields.load(rate, slots, None) if rate else fields.closed(slots)
 
 
 def _lengths(tokens: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     prompt = _section(tokens, "prompt")
-    return next((found for part in (prompt, tokens) for name in names if (found := _section(part, name))), {})
+    return next((lengths for part in (prompt, tokens) for name in names if (lengths := _section(part, name))), {})
 
 
 def _is_requests(source: Source) -> bool:
     rows = source.rows() if source.form in ("jsonl", "json") else []
     return (
-        bool(rows) and {"metadata", "metrics"} <= rows[0].said.keys() and "request_start_ns" in rows[0].said["metadata"]
+        bool(rows)
+        and {"metadata", "metrics"} <= rows[0].fields.keys()
+        and "request_start_ns" in rows[0].fields["metadata"]
     )
 
 
-def _read_requests(source: Source) -> Found:
+def _read_requests(source: Source) -> ParsedFile:
     requests, broken = [], []
     for row in source.rows():
         try:
-            if row.said["metadata"].get("benchmark_phase", "profiling") == "profiling":
-                requests.append(_request(row.said))
+            if row.fields["metadata"].get("benchmark_phase", "profiling") == "profiling":
+                requests.append(_request(row.fields))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             broken.append(f"{row.where}: {type(error).__name__}: {error}")
-    streamed = any(len(each.reads_s) > 2 for each in requests)
-    first = min((each.sent_s for each in requests), default=None)
+    streamed = any(len(request.reads_s) > 2 for request in requests)
+    first = min((request.sent_s for request in requests), default=None)
     run = ImportedRun(
         started=None if first is None else datetime.fromtimestamp(first, UTC),
         definitions=DEFINITIONS,
         records=records_of(requests),
         underivable=(*NOT_SCHEDULED, *NOT_CONNECTED, *(() if streamed else WITHOUT_READS)),
     )
-    return Found([run] if requests else [], broken)
+    return ParsedFile([run] if requests else [], broken)
 
 
-def _request(said: Mapping[str, Any]) -> Told:
+def _request(entry: Mapping[str, Any]) -> ImportedRequest:
     """Epoch nanoseconds are whole numbers: as seconds in floating point they are still good to a quarter of a µs."""
-    about, metrics, error = said["metadata"], said.get("metrics") or {}, said.get("error")
+    about, metrics, error = entry["metadata"], entry.get("metrics") or {}, entry.get("error")
     sent_s, ended_s = (int(about[f"request_{name}_ns"]) / NANOSECONDS for name in ("start", "end"))
     common = {
         "ended_s": ended_s,
@@ -187,10 +228,12 @@ def _request(said: Mapping[str, Any]) -> Told:
         cancelled = bool(about.get("was_cancelled"))
         text = f"{error.get('type')}: {error.get('message')}"[:500]
         code = whole(error.get("code"))
-        return Told(sent_s, error=text, status=None if cancelled else code, cancelled=cancelled, **common)
+        return ImportedRequest(sent_s, error=text, status=None if cancelled else code, cancelled=cancelled, **common)
     tokens = whole(_metric(metrics, "output_sequence_length"))
     inputs = whole(_metric(metrics, "input_sequence_length"))
-    return Told(sent_s, _reads(sent_s, metrics), input_tokens=inputs, output_tokens=tokens, status=200, **common)
+    return ImportedRequest(
+        sent_s, _reads(sent_s, metrics), input_tokens=inputs, output_tokens=tokens, status=200, **common
+    )
 
 
 def _reads(sent_s: float, metrics: Mapping[str, Any]) -> list[float]:
@@ -211,8 +254,8 @@ def _metric(metrics: Mapping[str, Any], name: str) -> Any:
 
 
 def _seconds(metrics: Mapping[str, Any], name: str) -> float | None:
-    found = metrics.get(name)
-    return None if not found else float(found["value"]) * factor(found["unit"], SECONDS)
+    metric = metrics.get(name)
+    return None if not metric else float(metric["value"]) * factor(metric["unit"], SECONDS)
 
 
 AIPERF = Format("aiperf", _is_aiperf, _read)

@@ -6,10 +6,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.fields import each_row
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
-from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, statistics, told, value, whole
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.fields import run_per_row
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.units import (
+    SECONDS,
+    known_rates,
+    measure,
+    number,
+    statistics,
+    value,
+    whole,
+    without_none,
+)
 from inferometer.exchange.importing.vllm import DEFINITIONS, RATES, TIMES, latency_measure, latency_plan, measures_of
 from inferometer.record.summary import MeasureSummary
 
@@ -19,7 +28,7 @@ TOKENS_PER_S = 5000  # the load that its rates are derived from: 5000 / (input +
 
 def _entries(source: Source) -> list[dict[str, Any]]:
     if source.form == "json" and isinstance(source.value, list):
-        return [each for each in source.value if isinstance(each, dict)]
+        return [entry for entry in source.value if isinstance(entry, dict)]
     return [dict(source.mapping())] if source.mapping() else []
 
 
@@ -33,31 +42,31 @@ def _has_batches(entry: Mapping[str, Any]) -> bool:
     return isinstance(results, list) and bool(results) and "batch_size" in results[0]
 
 
-def _read_latency(source: Source) -> Found:
+def _read_latency(source: Source) -> ParsedFile:
     rows = [Row(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
-    return each_row(source, _latency_point, rows)
+    return run_per_row(source, _latency_point, rows)
 
 
 def _latency_point(row: Row) -> ImportedRun:
-    found: dict[str, MeasureSummary] = {}
-    for result in row.said["results"]:
+    measures: dict[str, MeasureSummary] = {}
+    for result in row.fields["results"]:
         times = {"mean": result.get("avg_latency")} | {name: result.get(name) for name in ("p50", "p90", "p99")}
-        found |= latency_measure(int(result["batch_size"]), statistics(times))
-    sizes = [int(result["batch_size"]) for result in row.said["results"]]
+        measures |= latency_measure(int(result["batch_size"]), statistics(times))
+    sizes = [int(result["batch_size"]) for result in row.fields["results"]]
     return ImportedRun(
         kind="latency",
-        started=_when(row.said),
+        started=_when(row.fields),
         plan=latency_plan(sizes, None),
-        environment=sayings.environment_of(engine="vllm"),
-        measures=found,
+        environment=fields.environment_of(engine="vllm"),
+        measures=measures,
     )
 
 
-def _when(said: Mapping[str, Any]) -> Any:
-    found = sayings.instant(said.get("timestamp"))
-    if found is None:
-        raise DataError(f"timestamp must be an instant in ISO 8601, got {said.get('timestamp')!r}")
-    return found
+def _when(point: Mapping[str, Any]) -> Any:
+    moment = fields.instant(point.get("timestamp"))
+    if moment is None:
+        raise DataError(f"timestamp must be an instant in ISO 8601, got {point.get('timestamp')!r}")
+    return moment
 
 
 def _is_online(source: Source) -> bool:
@@ -65,29 +74,29 @@ def _is_online(source: Source) -> bool:
     return isinstance(first, Mapping) and {"input_len", "output_len", "history"} <= first.keys()
 
 
-def _read_online(source: Source) -> Found:
-    return each_row(source, _online_point, list(_history(source)))
+def _read_online(source: Source) -> ParsedFile:
+    return run_per_row(source, _online_point, list(_history(source)))
 
 
 def _history(source: Source) -> Iterator[Row]:
-    for pair, said in source.mapping().items():
-        for at, point in enumerate(said.get("history") or []):
-            lengths = {"input_len": said["input_len"], "output_len": said["output_len"]}
+    for pair, content in source.mapping().items():
+        for at, point in enumerate(content.get("history") or []):
+            lengths = {"input_len": content["input_len"], "output_len": content["output_len"]}
             yield Row(f"{pair}, point {at}", lengths | point)
 
 
 def _online_point(row: Row) -> ImportedRun:
-    said = row.said
-    inputs, outputs = int(said["input_len"]), int(said["output_len"])
+    point = row.fields
+    inputs, outputs = int(point["input_len"]), int(point["output_len"])
     return ImportedRun(
-        started=_when(said),
-        plan=sayings.plan_of(
-            workload=sayings.lengths(inputs, outputs),
-            load=sayings.load(round(TOKENS_PER_S / (inputs + outputs), 2), None, None),
+        started=_when(point),
+        plan=fields.plan_of(
+            workload=fields.lengths(inputs, outputs),
+            load=fields.load(round(TOKENS_PER_S / (inputs + outputs), 2), None, None),
         ),
-        environment=sayings.environment_of(engine="vllm"),
-        measures=measures_of(said, None),
-        rates=known_rates({name: number(said.get(key)) for name, key in RATES.items()}),
+        environment=fields.environment_of(engine="vllm"),
+        measures=measures_of(point, None),
+        rates=known_rates({name: number(point.get(key)) for name, key in RATES.items()}),
         definitions=DEFINITIONS,
     )
 
@@ -97,30 +106,30 @@ def _is_concurrency(source: Source) -> bool:
     return bool(entries) and {"max_concurrency", "tokens_per_sec_user", "mean_tpot_ms"} <= entries[0].keys()
 
 
-def _read_concurrency(source: Source) -> Found:
+def _read_concurrency(source: Source) -> ParsedFile:
     rows = [Row(f"point {at}", entry) for at, entry in enumerate(_entries(source))]
-    return each_row(source, _concurrency_point, rows)
+    return run_per_row(source, _concurrency_point, rows)
 
 
 def _concurrency_point(row: Row) -> ImportedRun:
-    said = row.said
-    slots = whole(said["max_concurrency"])
-    found: dict[str, MeasureSummary] = {}
+    point = row.fields
+    slots = whole(point["max_concurrency"])
+    measures: dict[str, MeasureSummary] = {}
     for name in ("ttft", "tpot"):
-        found |= measure(name, statistics({"mean": said.get(f"mean{TIMES[name]}")}, SECONDS["ms"]))
-    speed = value(number(said.get("tokens_per_sec_user")), "tokens/s", "higher", "Tokens per second and user")
-    cost = value(number(said.get("cost_per_million_toks")), "$", "lower", "Cost of a million tokens")
+        measures |= measure(name, statistics({"mean": point.get(f"mean{TIMES[name]}")}, SECONDS["ms"]))
+    speed = value(number(point.get("tokens_per_sec_user")), "tokens/s", "higher", "Tokens per second and user")
+    cost = value(number(point.get("cost_per_million_toks")), "$", "lower", "Cost of a million tokens")
     return ImportedRun(
-        started=_when(said),
-        plan=sayings.plan_of(
-            workload=sayings.lengths(*CONCURRENCY_LENGTHS),
-            load=sayings.closed(slots),
+        started=_when(point),
+        plan=fields.plan_of(
+            workload=fields.lengths(*CONCURRENCY_LENGTHS),
+            load=fields.closed(slots),
             requests=10 * slots if slots else None,
         ),
-        environment=sayings.environment_of(engine="vllm"),
-        measures=found,
-        rates=known_rates({"total_rate": number(said.get("total_token_throughput"))}),
-        values=told({"tokens_per_s_user": speed, "cost_per_million_tokens": cost}),
+        environment=fields.environment_of(engine="vllm"),
+        measures=measures,
+        rates=known_rates({"total_rate": number(point.get("total_token_throughput"))}),
+        values=without_none({"tokens_per_s_user": speed, "cost_per_million_tokens": cost}),
         definitions=DEFINITIONS,
     )
 

@@ -4,20 +4,21 @@ have them."""
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing.requests import Told
-from inferometer.exchange.importing.source import Found, ImportedRun, Row, Source
+from inferometer.exchange.importing.requests import ImportedRequest
+from inferometer.exchange.importing.source import ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import is_endless, number, whole
-from inferometer.plan.foreign.found import without_missing
+from inferometer.plan.foreign.common import without_missing
 from inferometer.plan.foreign.shapes import bell, load_of, tidy
 from inferometer.plan.secrets import redacted_url
+from inferometer.record.environment import Environment, Json, MeasuredTarget, ToolVersion
 
-# -- sayings ---------------------------------------------------------------------------------------------------------
+# -- fields ----------------------------------------------------------------------------------------------------------
 
 MADE_UP = ("random", "random-ids", "synthetic", "synthetic_text")  # datasets that are drawn, not read
 _IN_NAME = re.compile(r"in_?(\d+)_out_?(\d+)")
@@ -28,20 +29,20 @@ MOST_GPUS = 100_000  # of one server: more is a mistake in the file, and each is
 
 def gpus(name: Any, count: Any) -> list[Any]:
     """The name of every device, as many times as there are of it; one where the file does not say."""
-    found = whole(count) or 1
-    if not 1 <= found <= MOST_GPUS:
+    total = whole(count) or 1
+    if not 1 <= total <= MOST_GPUS:
         raise DataError(f"must have 1 to {MOST_GPUS:,} accelerators, got {count}")
-    return [name] * found
+    return [name] * total
 
 
-def instant(said: Any) -> datetime | None:
+def instant(value: Any) -> datetime | None:
     """A wall-clock instant: seconds since 1970, ISO 8601, `20261115-011711`. Without a zone it is taken as UTC."""
-    if isinstance(said, datetime):
-        return said if said.tzinfo else said.replace(tzinfo=UTC)
-    seconds = number(said) if not isinstance(said, str) else None
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=UTC)
+    seconds = number(value) if not isinstance(value, str) else None
     if seconds is not None:
         return datetime.fromtimestamp(seconds, UTC) if 0 < seconds < 1e11 else None
-    return _written(said) if isinstance(said, str) else None
+    return _written(value) if isinstance(value, str) else None
 
 
 def _written(text: str) -> datetime | None:
@@ -51,10 +52,10 @@ def _written(text: str) -> datetime | None:
         except ValueError:
             continue
     try:
-        found = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip())
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def load(rate: Any, cap: Any, requests: int | None, burstiness: Any = 1.0) -> dict[str, Any] | None:
@@ -80,8 +81,8 @@ def closed(concurrency: Any) -> dict[str, Any] | None:
 
 def lengths(inputs: Any, outputs: Any, input_std: Any = None, output_std: Any = None) -> dict[str, Any] | None:
     """A workload of prompts and answers of these lengths; `None` where none is told."""
-    said = {"input_tokens": _length(inputs, input_std), "output_tokens": _length(outputs, output_std)}
-    kept = {name: each for name, each in said.items() if each is not None}
+    workload = {"input_tokens": _length(inputs, input_std), "output_tokens": _length(outputs, output_std)}
+    kept = {name: length for name, length in workload.items() if length is not None}
     return {"type": "synthetic", **kept} if kept else None
 
 
@@ -125,19 +126,42 @@ def plan_of(
     target = {"url": address, "model": str(model) if model else None, "api": api}
     spoken = target if stream is not False else {**target, "stream": False}
     stop = {"requests": requests or None, "duration": f"{duration_s:g}s" if duration_s else None}
-    said = {"name": name, "target": spoken, "workload": workload, "load": load, "stop": stop, "seed": seed or None}
-    found: dict[str, Any] = without_missing(said)
-    return found
+    sections = {"name": name, "target": spoken, "workload": workload, "load": load, "stop": stop, "seed": seed or None}
+    plan: dict[str, Any] = without_missing(sections)
+    return plan
 
 
 def environment_of(
-    *, engine: Any = None, version: Any = None, gpus: Any = None, hardware: Any = None, stack: Any = None, **more: Any
-) -> dict[str, Any]:
-    """What is told of the engine and of the hardware it ran on, under the names an environment has for them."""
-    target = {"server": engine, "version": str(version) if version not in (None, "") else None}
-    said = {"target": target, "gpus": gpus, "hardware": hardware, "stack": stack, **more}
-    found: dict[str, Any] = without_missing(said)
-    return found
+    *,
+    engine: Json = None,
+    version: Json = None,
+    gpus: Json = None,
+    hardware: Json = None,
+    commit: Json = None,
+    description: Json = None,
+    stack: Mapping[str, Json] | None = None,
+    versions: Mapping[str, Json] | None = None,
+    metadata: Mapping[str, Json] | None = None,
+    tool: ToolVersion | None = None,
+) -> Environment:
+    """What a file tells of the engine and of the hardware it ran on: whatever it wrote there, as text."""
+    target = MeasuredTarget(server=_text(engine), version=_text(version) or None)
+    cards = gpus if isinstance(gpus, list) else [] if gpus is None else [gpus]
+    return Environment(
+        target=target if target != MeasuredTarget() else None,
+        gpus=[str(card) for card in cards],
+        hardware=_text(hardware),
+        commit=_text(commit),
+        description=_text(description),
+        stack=without_missing(dict(stack or {})),
+        versions=without_missing(dict(versions or {})),
+        said=without_missing(dict(metadata or {})),
+        tool=tool,
+    )
+
+
+def _text(value: Json) -> str | None:
+    return None if value is None else str(value)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------
@@ -145,7 +169,7 @@ def environment_of(
 EPOCH_S = 1e9  # instants above it are seconds since 1970, below it of a clock of their own
 
 
-def each_row(source: Source, make: Callable[[Row], ImportedRun], rows: Iterable[Row] | None = None) -> Found:
+def run_per_row(source: Source, make: Callable[[Row], ImportedRun], rows: Iterable[Row] | None = None) -> ParsedFile:
     """A run of every row. A single row is the whole file; of several each keeps its own."""
     every = list(source.rows() if rows is None else rows)
     runs, broken = [], []
@@ -159,10 +183,10 @@ def each_row(source: Source, make: Callable[[Row], ImportedRun], rows: Iterable[
             broken.append(f"{row.where}: {type(error).__name__}: {error}".lstrip(": "))
             continue
         runs.append(run if len(every) == 1 else part_of(run, row))
-    return Found(runs, broken)
+    return ParsedFile(runs, broken)
 
 
-def requests_in(source: Source, make: Callable[[Row], Told]) -> tuple[list[Told], list[str]]:
+def requests_in(source: Source, make: Callable[[Row], ImportedRequest]) -> tuple[list[ImportedRequest], list[str]]:
     """A request of every row of one run, and the rows that are none."""
     requests, broken = [], []
     for row in source.rows():
@@ -179,5 +203,5 @@ def started_at(first_s: float) -> datetime | None:
 
 
 def part_of(run: ImportedRun, row: Row) -> ImportedRun:
-    original = json.dumps(row.said, indent=1, default=str).encode()
+    original = json.dumps(row.fields, indent=1, default=str).encode()
     return replace(run, part=run.part or row.where, original=original)

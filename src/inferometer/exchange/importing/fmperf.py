@@ -8,11 +8,18 @@ have an instant, so that there are no gaps between tokens to be had: `itl` in ll
 import re
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import requests_in, started_at
-from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing.requests import (
+    NOT_CONNECTED,
+    NOT_SCHEDULED,
+    WITHOUT_READS,
+    ImportedRequest,
+    records_of,
+)
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import number, whole
+from inferometer.vocabulary import duration_text
 
 COLUMNS = {"prompt_tokens", "generation_tokens", "ttft", "launch_time", "finish_time"}
 DEFINITIONS = {
@@ -27,45 +34,48 @@ def _fits(source: Source) -> bool:
     return set(source.columns()) >= COLUMNS
 
 
-def _read(source: Source) -> Found:
+def _read(source: Source) -> ParsedFile:
     requests, broken = requests_in(source, _request)
-    first = min((each.sent_s for each in requests), default=0.0)
+    first = min((request.sent_s for request in requests), default=0.0)
     rate = _RATE.search(source.name)
     run = ImportedRun(
         started=started_at(first),
-        plan=sayings.plan_of(
+        plan=fields.plan_of(
             workload=_lengths(requests),
-            load=sayings.constant(rate[1]) if rate else None,
+            load=fields.constant(rate[1]) if rate else None,
         ),
         definitions=DEFINITIONS,
         records=records_of(requests),
         underivable=(*NOT_SCHEDULED, *NOT_CONNECTED, *WITHOUT_READS),
     )
-    return Found([run] if requests else [], broken)
+    return ParsedFile([run] if requests else [], broken)
 
 
-def _request(row: Row) -> Told:
+def _request(row: Row) -> ImportedRequest:
     sent, ttft, end = (_seconds(row, name) for name in ("launch_time", "ttft", "finish_time"))
     if not 0 <= ttft <= end - sent + 1e-6:
-        raise DataError(f"ttft of {ttft:g} s does not lie between launch_time and finish_time, {end - sent:g} s apart")
-    tokens = whole(row.said["generation_tokens"])
+        apart = f"launch_time and finish_time, {duration_text(end - sent)} apart"
+        raise DataError(f"ttft of {duration_text(ttft)} does not lie between {apart}")
+    tokens = whole(row.fields["generation_tokens"])
     reads = [sent + ttft, end] if tokens != 1 and end > sent + ttft else [sent + ttft]
-    return Told(sent, reads, end, input_tokens=whole(row.said["prompt_tokens"]), output_tokens=tokens, status=200)
+    return ImportedRequest(
+        sent, reads, end, input_tokens=whole(row.fields["prompt_tokens"]), output_tokens=tokens, status=200
+    )
 
 
 def _seconds(row: Row, name: str) -> float:
-    found = number(row.said[name])
-    if found is None:
-        raise DataError(f"{name} must be a number of seconds, got {row.said[name]!r}")
-    return found
+    seconds = number(row.fields[name])
+    if seconds is None:
+        raise DataError(f"{name} must be a number of seconds, got {row.fields[name]!r}")
+    return seconds
 
 
-def _lengths(requests: list[Told]) -> dict[str, object] | None:
+def _lengths(requests: list[ImportedRequest]) -> dict[str, object] | None:
     """The means of what was served."""
-    inputs = [each.input_tokens for each in requests if each.input_tokens]
-    outputs = [each.output_tokens for each in requests if each.output_tokens]
-    means = [sum(each) / len(each) if each else None for each in (inputs, outputs)]
-    return sayings.lengths(*means)
+    inputs = [request.input_tokens for request in requests if request.input_tokens]
+    outputs = [request.output_tokens for request in requests if request.output_tokens]
+    means = [sum(tokens) / len(tokens) if tokens else None for tokens in (inputs, outputs)]
+    return fields.lengths(*means)
 
 
 TABLE = Format("fmperf", _fits, _read)

@@ -10,9 +10,10 @@ from typing import Any
 
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, statistics, whole
+from inferometer.record.environment import Environment, ToolVersion
 from inferometer.record.summary import MeasureSummary, Rate
 
 TIMES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
@@ -39,64 +40,64 @@ _NORMAL = re.compile(r"N\((\d+),\s*(\d+)\)/\((\d+),\s*(\d+)\)")
 
 
 def _fits(source: Source) -> bool:
-    said = source.mapping().get("aggregated_metrics")
-    return isinstance(said, Mapping) and "stats" in said and "num_concurrency" in said
+    metrics = source.mapping().get("aggregated_metrics")
+    return isinstance(metrics, Mapping) and "stats" in metrics and "num_concurrency" in metrics
 
 
-def _read(source: Source) -> Found:
-    said = source.mapping()["aggregated_metrics"]
+def _read(source: Source) -> ParsedFile:
+    metrics = source.mapping()["aggregated_metrics"]
     about = _experiment(source)
     unit = str(source.mapping().get("_time_unit") or "s")
-    answered = whole(said.get("num_completed_requests"))
+    answered = whole(metrics.get("num_completed_requests"))
     run = ImportedRun(
-        plan=_plan(said, about),
+        plan=_plan(metrics, about),
         environment=_environment(about),
-        measures=_measures(said["stats"], factor(unit, SECONDS), answered),
-        rates=_rates(said),
+        measures=_measures(metrics["stats"], factor(unit, SECONDS), answered),
+        rates=_rates(metrics),
         answered=answered,
-        failed=whole(said.get("num_error_requests")),
-        duration_s=number(said.get("run_duration")) or None,
+        failed=whole(metrics.get("num_error_requests")),
+        duration_s=number(metrics.get("run_duration")) or None,
         definitions=DEFINITIONS,
     )
-    return Found([run])
+    return ParsedFile([run])
 
 
 def _measures(stats: Mapping[str, Any], scale: float, count: int | None) -> dict[str, MeasureSummary]:
-    found: dict[str, MeasureSummary] = {}
+    measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
-        found |= measure(name, statistics(stats.get(key), scale), count)
+        measures |= measure(name, statistics(stats.get(key), scale), count)
     for name, key in AMOUNTS.items():
-        found |= measure(name, statistics(stats.get(key)), count)
-    return found
+        measures |= measure(name, statistics(stats.get(key)), count)
+    return measures
 
 
-def _rates(said: Mapping[str, Any]) -> dict[str, Rate]:
+def _rates(metrics: Mapping[str, Any]) -> dict[str, Rate]:
     """Older versions count per minute. A rate of 0 stands for one that was not computed."""
-    per_minute = number(said.get("requests_per_minute"))
-    rates = {name: number(said.get(key)) or None for name, key in RATES.items()}
+    per_minute = number(metrics.get("requests_per_minute"))
+    rates = {name: number(metrics.get(key)) or None for name, key in RATES.items()}
     if rates["request_rate"] is None and per_minute is not None:
         rates["request_rate"] = per_minute / 60
-    if not number(said.get("run_duration")):  # then its input rate is a mean of requests' own, not of the run
+    if not number(metrics.get("run_duration")):  # then its input rate is a mean of requests' own, not of the run
         rates["input_rate"] = None
     return known_rates(rates)
 
 
 def _experiment(source: Source) -> Mapping[str, Any]:
-    content = source.beside("experiment_metadata.json")
+    content = source.sibling("experiment_metadata.json")
     try:
-        found = json_value(text_in(content))[0] if content else {}
+        metadata = json_value(text_in(content))[0] if content else {}
     except ValueError:
         return {}
-    return found if isinstance(found, Mapping) else {}
+    return metadata if isinstance(metadata, Mapping) else {}
 
 
-def _plan(said: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    return sayings.plan_of(
+def _plan(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    return fields.plan_of(
         model=about.get("model") or about.get("api_model_name"),
         url=(about.get("auth_config") or {}).get("api_base") or about.get("api_base"),
         api="chat" if about.get("task") in ("text-to-text", "image-text-to-text") else None,
-        workload=_workload(str(said.get("scenario") or "")),
-        load=sayings.closed(said.get("num_concurrency")),
+        workload=_workload(str(metrics.get("scenario") or "")),
+        load=fields.closed(metrics.get("num_concurrency")),
         requests=whole(about.get("max_requests_per_run")),
     )
 
@@ -104,19 +105,19 @@ def _plan(said: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
 def _workload(scenario: str) -> dict[str, Any] | None:
     """`D(100,1000)` is fixed, `N(480,240)/(300,150)` mean and deviation of input and output."""
     if match := _DETERMINISTIC.fullmatch(scenario):
-        return sayings.lengths(match[1], match[2])
+        return fields.lengths(match[1], match[2])
     if match := _NORMAL.fullmatch(scenario):
-        return sayings.lengths(match[1], match[3], match[2], match[4])
+        return fields.lengths(match[1], match[3], match[2], match[4])
     return None
 
 
-def _environment(about: Mapping[str, Any]) -> dict[str, Any]:
+def _environment(about: Mapping[str, Any]) -> Environment:
     gpu, count = about.get("server_gpu_type"), about.get("server_gpu_count")
-    return sayings.environment_of(
+    return fields.environment_of(
         engine=about.get("server_engine"),
         version=about.get("server_version"),
-        gpus=sayings.gpus(gpu, count) if gpu else None,
-        tool={"name": "genai-bench", "version": about.get("benchmark_version") or None},
+        gpus=fields.gpus(gpu, count) if gpu else None,
+        tool=ToolVersion(name="genai-bench", version=about.get("benchmark_version") or None),
     )
 
 

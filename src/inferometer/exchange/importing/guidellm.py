@@ -5,13 +5,22 @@ Fields: vllm-project/guidellm (report versions 1 and 2), as llm-d-benchmark's gu
 the arguments stand in `config.spec`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.fields import each_row
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.fields import run_per_row
+from inferometer.exchange.importing.requests import (
+    NOT_CONNECTED,
+    NOT_SCHEDULED,
+    WITHOUT_READS,
+    ImportedRequest,
+    records_of,
+    status_in,
+)
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, statistics, whole
+from inferometer.record.environment import Environment, ToolVersion
 from inferometer.record.summary import MeasureSummary
 
 TIMES = {  # our name: their name and unit
@@ -43,19 +52,19 @@ def _fits(source: Source) -> bool:
     return isinstance(entries, list) and bool(entries) and isinstance(entries[0], dict) and "metrics" in entries[0]
 
 
-def _read(source: Source) -> Found:
+def _read(source: Source) -> ParsedFile:
     report = source.mapping()
-    rows = [Row(f"benchmark {at}", each) for at, each in enumerate(report["benchmarks"])]
-    return each_row(source, lambda row: imported(row.said, report), rows)
+    rows = [Row(f"benchmark {at}", benchmark) for at, benchmark in enumerate(report["benchmarks"])]
+    return run_per_row(source, lambda row: imported(row.fields, report), rows)
 
 
-def imported(said: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedRun:
-    metrics = said["metrics"]
-    totals = metrics.get("request_totals") or said.get("request_totals") or {}
+def imported(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedRun:
+    metrics = benchmark["metrics"]
+    totals = metrics.get("request_totals") or benchmark.get("request_totals") or {}
     answered = whole(totals.get("successful"))
     return ImportedRun(
-        started=sayings.instant(said.get("start_time")),
-        plan=_plan(said, report),
+        started=fields.instant(benchmark.get("start_time")),
+        plan=_plan(benchmark, report),
         environment=_environment(report),
         measures=_measures(metrics, answered),
         rates=known_rates({name: _of(metrics, key).get("mean") for name, key in RATES.items()}),
@@ -63,8 +72,50 @@ def imported(said: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedRun:
         answered=answered,
         failed=whole(totals.get("errored")),
         unfinished=whole(totals.get("incomplete")),
-        duration_s=number(said.get("duration", said.get("run_stats", {}).get("duration"))),
+        duration_s=number(benchmark.get("duration", benchmark.get("run_stats", {}).get("duration"))),
         definitions=DEFINITIONS,
+        records=records_of(requests) if (requests := list(_requests(benchmark))) else None,
+        underivable=(*NOT_CONNECTED, *WITHOUT_READS, *(() if _scheduled(requests) else NOT_SCHEDULED)),
+    )
+
+
+def _scheduled(requests: list[ImportedRequest]) -> bool:
+    return bool(requests) and all(request.scheduled_s is not None for request in requests)
+
+
+def _requests(benchmark: Mapping[str, Any]) -> Iterator[ImportedRequest]:
+    """The requests that the report keeps: all, or a sample of `--sample-requests`."""
+    kept = benchmark.get("requests")
+    if not isinstance(kept, Mapping):
+        return
+    for outcome in ("successful", "errored", "incomplete"):
+        for entry in kept.get(outcome) or []:
+            request = _request(entry, outcome)
+            if request is not None:
+                yield request
+
+
+def _request(entry: Mapping[str, Any], outcome: str) -> ImportedRequest | None:
+    info = entry.get("info") or entry.get("scheduler_info") or {}
+    times = info.get("timings") or info.get("request_timings") or entry
+    sent = number(times.get("request_start", entry.get("request_start_time")))
+    if sent is None:
+        return None
+    first, last = number(times.get("first_token_iteration")), number(times.get("last_token_iteration"))
+    reads = [instant for instant in (first, last if last != first else None) if instant is not None]
+    inputs, outputs = entry.get("input_metrics") or {}, entry.get("output_metrics") or {}
+    error = info.get("error") if outcome == "errored" else None
+    return ImportedRequest(
+        sent,
+        reads if outcome == "successful" else (),
+        ended_s=number(times.get("request_end")),
+        scheduled_s=number(times.get("targeted_start")),
+        input_tokens=whole(inputs.get("text_tokens", inputs.get("total_tokens", entry.get("prompt_tokens")))),
+        output_tokens=whole(outputs.get("text_tokens", outputs.get("total_tokens", entry.get("output_tokens")))),
+        status=200 if outcome == "successful" else status_in(error),
+        error=str(error or "failed")[:500] if outcome == "errored" else None,
+        cancelled=outcome == "incomplete",
+        request_id=entry.get("request_id"),
     )
 
 
@@ -74,21 +125,21 @@ def _of(metrics: Mapping[str, Any], key: str, scale: float = 1.0) -> dict[str, f
 
 
 def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
-    found: dict[str, MeasureSummary] = {}
+    measures: dict[str, MeasureSummary] = {}
     for name, (key, unit) in TIMES.items():
-        found |= measure(name, _of(metrics, key, SECONDS[unit]), count)
+        measures |= measure(name, _of(metrics, key, SECONDS[unit]), count)
     for name, key in COUNTS.items():
-        found |= measure(name, _of(metrics, key), count)
-    return found
+        measures |= measure(name, _of(metrics, key), count)
+    return measures
 
 
-def _plan(said: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     spec = (report.get("config") or {}).get("spec") or {}
-    own = said.get("config") or said.get("args") or {}
+    own = benchmark.get("config") or benchmark.get("args") or {}
     backend = spec.get("backend") or own.get("backend") or {}
     route = str(backend.get("request_format") or "")
     stops = own.get("constraints") or {}
-    return sayings.plan_of(
+    return fields.plan_of(
         model=backend.get("model"),
         url=backend.get("target"),
         api="chat" if "chat" in route else None,
@@ -101,39 +152,39 @@ def _plan(said: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _limit(stops: Mapping[str, Any], name: str, field: str) -> Any:
-    said = stops.get(name)
-    inner = said.get("args") if isinstance(said, Mapping) else None
+    stop = stops.get(name)
+    inner = stop.get("args") if isinstance(stop, Mapping) else None
     return whole(inner.get(field)) if isinstance(inner, Mapping) else None
 
 
 def _load(strategy: Mapping[str, Any]) -> dict[str, Any] | None:
     kind = strategy.get("type_") or strategy.get("kind")
     if kind == "constant":
-        return sayings.constant(strategy.get("rate"))
+        return fields.constant(strategy.get("rate"))
     if kind in ("poisson", "async"):
-        return sayings.load(strategy.get("rate"), None, None)
+        return fields.load(strategy.get("rate"), None, None)
     if kind == "synchronous":
-        return sayings.closed(1)
-    return sayings.closed(strategy.get("streams") or strategy.get("max_concurrency"))
+        return fields.closed(1)
+    return fields.closed(strategy.get("streams") or strategy.get("max_concurrency"))
 
 
 def _workload(data: Any) -> dict[str, Any] | None:
     first = data[0] if isinstance(data, list) and data else data
     if not isinstance(first, Mapping):
         return None
-    said = sayings.lengths(
+    workload = fields.lengths(
         first.get("prompt_tokens"),
         first.get("output_tokens"),
         first.get("prompt_tokens_stdev"),
         first.get("output_tokens_stdev"),
     )
     turns = whole(first.get("turns"))
-    return {**said, "turns": turns} if said and turns and turns > 1 else said
+    return {**workload, "turns": turns} if workload and turns and turns > 1 else workload
 
 
-def _environment(report: Mapping[str, Any]) -> dict[str, Any]:
+def _environment(report: Mapping[str, Any]) -> Environment:
     about = report.get("metadata") or {}
-    return sayings.environment_of(tool={"name": "guidellm", "version": about.get("guidellm_version")})
+    return fields.environment_of(tool=ToolVersion(name="guidellm", version=about.get("guidellm_version")))
 
 
 REPORT = Format("guidellm", _fits, _read)

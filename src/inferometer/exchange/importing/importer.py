@@ -17,30 +17,35 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from inferometer.errors import DataError, StoreError
-from inferometer.exchange.importing.recognise import format_named, read_source, recognise
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise
+from inferometer.exchange.importing.source import BrokenResult, Format, ImportedRun, ParsedFile, SiblingError, Source
 from inferometer.exchange.importing.units import contradictions
+from inferometer.measure.doubts.rule import TOLERATED
+from inferometer.measure.doubts.target import FAILED_DOUBTFUL, FAILED_INVALID
 from inferometer.measure.facts import Facts
 from inferometer.measure.summary import HEADLINE, HEADLINE_OPEN, summarize
 from inferometer.plan.model import Plan
-from inferometer.record.files import told
+from inferometer.record.environment import ImportOrigin
+from inferometer.record.files import translated_errors
 from inferometer.record.run import Run
+from inferometer.record.sanitize import harmless
 from inferometer.record.summary import (
     Concurrency,
     Failures,
     Loop,
     MeasureSummary,
+    Rate,
     Reported,
     Slices,
     Summary,
     WindowSummary,
 )
 from inferometer.record.verdict import Reason, Status, Verdict, judged
-from inferometer.store.marks import MARKS, Marks, checked_word, marks_bytes
+from inferometer.store.manifest import MARKS, Marks, checked_label, marks_bytes
 from inferometer.store.save import Unkeepable, keep
 from inferometer.store.shapes import LARGEST, large_number
 from inferometer.store.store import Place, Store, open_store
-from inferometer.vocabulary import MEASURES, duration_text
+from inferometer.vocabulary import MEASURES, duration_text, percent_text
 
 # -- known -----------------------------------------------------------------------------------------------------------
 
@@ -68,11 +73,11 @@ def one_at_a_time(store: Store, digest: str) -> Iterator[None]:
     and what is kept inside belong together. On this disk by a lock on a file, in a shared index by a lock in it; both
     end with the process, however it ends."""
     folder = store.home / FOLDER
-    with told(folder):
+    with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / f".{digest[:2]}.lock").open("ab")  # 256 of them: files with the same beginning take turns
     with lock, store.database.held(int(digest[:15], 16)):
-        with told(folder):
+        with translated_errors(folder):
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -89,11 +94,13 @@ def _exists(store: Store, id_: str) -> bool:
 def remember(store: Store, digest: str, runs: list[str], original: tuple[str, bytes] | None) -> None:
     """Note what a file became; `original` is kept where no single run holds it."""
     folder = store.home / FOLDER / digest
-    with told(folder):
+    with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     files = {"runs.json": orjson.dumps({"runs": [*runs_of(store, digest), *runs]})}
     for name, content in (files | dict([original] if original else [])).items():
-        with told(folder / name):  # not waited for until it is on disk: the worst is that a file is imported again
+        with translated_errors(
+            folder / name
+        ):  # not waited for until it is on disk: the worst is that a file is imported again
             draft = folder / f".{name}.{os.getpid()}.tmp"
             draft.write_bytes(content)
             draft.replace(folder / name)
@@ -101,7 +108,7 @@ def remember(store: Store, digest: str, runs: list[str], original: tuple[str, by
 
 # -- summing ---------------------------------------------------------------------------------------------------------
 
-RULE = "as the tool chose it"
+RULE = "as chosen by the tool"
 DIFFERS = 0.02  # between a mean of the file and ours of its records: more, and they are not about the same thing
 _COMPARED = ("ttft", "tpot", "e2e")
 
@@ -112,27 +119,40 @@ def summary_of(run: ImportedRun) -> Summary:
 
 
 def verdict_of(run: ImportedRun, summary: Summary, title: str) -> Verdict:
-    """Doubtful at best: nobody measured how the load was delivered, nor the tool's own error."""
-    text = f"Imported from {title}: whether it is valid as a measurement was not measured by us."
-    doubts = [("imported", text), *run.doubts, *contradictions(summary.measures), *_disagreements(run, summary)]
+    """By what the file shows. That nobody measured how the load was delivered, nor the tool's own error, is a note."""
+    reasons = [*run.doubts, *contradictions(summary.measures), *_disagreements(run, summary)]
     if summary.outcomes.get("ok") == 0:
-        doubts.insert(0, ("nothing_answered", "No request was answered, so its times mean nothing."))
-    return judged(Reason(status=_status(code), code=code, text=text) for code, text in doubts)
+        reasons.insert(0, ("nothing_answered", "No request was answered, so its times mean nothing."))
+    text = f"Imported from {title}: how the load was delivered and the tool's own error are not known."
+    judgements = [Reason(status=_status(code), code=code, text=text) for code, text in reasons]
+    return judged([*_failed(summary), *judgements, Reason(status="valid", code="imported", text=text)])
+
+
+def _failed(summary: Summary) -> list[Reason]:
+    """As of a run of our own: the latencies are those of the answered."""
+    share = summary.failures.failure_rate
+    if not share or summary.outcomes.get("ok") == 0:
+        return []
+    status: Status = "invalid" if share > FAILED_INVALID else "doubtful" if share > FAILED_DOUBTFUL else "valid"
+    return [Reason(status=status, code="failed_requests", text=f"{percent_text(share)} of requests failed.")]
 
 
 def _status(code: str) -> Status:
+    if code == "differs_little":
+        return "valid"
     return "invalid" if code in ("nothing_answered", "said_invalid") else "doubtful"
 
 
 def _disagreements(run: ImportedRun, summary: Summary) -> list[tuple[str, str]]:
     """Where the file's own means are not those of the requests in it."""
-    found = []
+    doubts = []
     for name in _COMPARED if run.records is not None else ():
         theirs, ours = (part[name].mean if name in part else None for part in (run.measures, summary.measures))
         if theirs and ours and abs(ours / theirs - 1) > DIFFERS:
             text = f"{MEASURES[name].title} is {duration_text(theirs)} on average in the file's own words, but"
-            found.append(("disagrees", f"{text} {duration_text(ours)} of the requests in it in our window."))
-    return found
+            code = "disagrees" if abs(ours / theirs - 1) > TOLERATED else "differs_little"
+            doubts.append((code, f"{text} {duration_text(ours)} of the requests in it in our window."))
+    return doubts
 
 
 def _of_file(run: ImportedRun) -> Summary:
@@ -147,7 +167,7 @@ def _of_file(run: ImportedRun) -> Summary:
         rates=run.rates,
         values=run.values,
         concurrency=_concurrency(run),
-        outcomes={word: n for word, n in outcomes.items() if n is not None and (n or word == "ok")},
+        outcomes={outcome: n for outcome, n in outcomes.items() if n is not None and (n or outcome == "ok")},
         failures=_failures(run),
         definitions=run.definitions,
         notes=list(run.notes),
@@ -157,12 +177,18 @@ def _of_file(run: ImportedRun) -> Summary:
 def _of_records(run: ImportedRun) -> Summary:
     """Ours of the records, without the measures that these cannot tell; the file's own numbers stand beside."""
     assert run.records is not None
-    summary = summarize(run.records, _plan(run), Facts())
+    summary = summarize(run.records, _plan(run) if run.arrivals_known else _ONE_BY_ONE, Facts())
+    if not run.arrivals_known:
+        summary = replace(summary, rates={}, concurrency=Concurrency(unit=MEASURES["concurrency"].unit), slices=None)
     kept = {name: measure for name, measure in summary.measures.items() if name not in run.underivable}
     return replace(
         summary,
         measures=kept | {name: measure for name, measure in run.measures.items() if name not in summary.measures},
-        rates={name: rate for name, rate in summary.rates.items() if name not in run.underivable},
+        rates={
+            name: _stated(rate, run.rates.get(name))
+            for name, rate in (summary.rates or run.rates).items()
+            if name not in run.underivable
+        },
         headline=_headline(kept),
         instrument=None,
         delivery=None,
@@ -174,6 +200,16 @@ def _of_records(run: ImportedRun) -> Summary:
         definitions=run.definitions,
         notes=list(run.notes),
     )
+
+
+_ONE_BY_ONE = Plan.model_validate({"load": {"type": "concurrency", "concurrency": 1}})
+
+
+def _stated(ours: Rate, theirs: Rate | None) -> Rate:
+    """The headline is what the file states, where it does."""
+    if theirs is None or theirs.value is None:
+        return ours
+    return replace(ours, value=theirs.value, basis="file")
 
 
 def _slices(slices: Slices | None, underivable: tuple[str, ...]) -> Slices | None:
@@ -230,7 +266,7 @@ class Imported:
     before: list[str] = field(default_factory=list)  # runs that it had become already
     broken: list[str] = field(default_factory=list)  # rows that are no results, named
     notes: list[str] = field(default_factory=list)  # how something was read that a person should know
-    found: int = 0  # results in the file
+    results: int = 0  # results in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +275,13 @@ class Options:
     tags: tuple[str, ...] = ()
     again: bool = False
     dry_run: bool = False
+    below: Path | None = None  # the folder that was given: what lies below it tells results apart
+
+    def shown(self, path: Path) -> str:
+        """The file's name, with the folders between it and the one that was given."""
+        if self.below is None:
+            return path.name
+        return harmless(str(path.relative_to(self.below)))
 
 
 def import_file(
@@ -260,10 +303,12 @@ def import_file(
 def import_one(path: Path, place: Store, options: Options) -> Imported:
     """One of many files: whoever calls it opens a batch of the store around all of them."""
     for tag in options.tags:
-        checked_word(tag, "tag")
+        checked_label(tag, "tag")
     source = _source(path)
     name = options.format or recognise(source)
     chosen = format_named(name)
+    if options.format is not None:
+        check_format(name, source)
     digest = checksum(source.content)
     if options.dry_run:
         return _new_runs(path, place, options, source, chosen, name, digest)
@@ -273,13 +318,20 @@ def import_one(path: Path, place: Store, options: Options) -> Imported:
         return done
 
 
+_RESULTS = (".json", ".jsonl", ".csv", ".gz")
+
+
 def _source(path: Path) -> Source:
     try:
         return read_source(path)
+    except DataError as error:
+        if path.suffix in _RESULTS:  # damaged, or cut off: what it was cannot be told any more
+            raise BrokenResult(error.message, error.hint) from None
+        raise
     except RecursionError:
-        raise DataError(f"{path}: nested too deeply for a result") from None
+        raise BrokenResult(f"{path}: nested too deeply") from None
     except ValueError as error:  # a number of more digits than Python converts
-        raise DataError(f"{path}: {str(error).partition(';')[0][:200]}") from None
+        raise BrokenResult(f"{path}: {str(error).partition(';')[0][:200]}") from None
 
 
 def _new_runs(
@@ -289,32 +341,34 @@ def _new_runs(
     before = [] if options.again else runs_of(place, digest)
     if before:
         return Imported(path, name, before=before)
-    found = _read(chosen, source, path)
-    broken = [*source.broken, *found.broken]
-    notes = list(dict.fromkeys(note for run in found.runs for note in run.notes))
+    parsed = _read(chosen, source, path)
+    broken = [*source.broken, *parsed.broken]
+    notes = list(dict.fromkeys(note for run in parsed.runs for note in run.notes))
     if options.dry_run:
-        return Imported(path, name, broken=broken, notes=notes, found=len(found.runs))
-    marks = Marks().tagged(*(checked_word(tag, "tag") for tag in options.tags))
-    about = {"format": name, "file": path.name, "sha256": digest}
+        return Imported(path, name, broken=broken, notes=notes, results=len(parsed.runs))
+    marks = Marks().tagged(*(checked_label(tag, "tag") for tag in options.tags))
+    about = ImportOrigin(format=name, file=options.shown(path), sha256=digest)
     origin = _Origin(name, chosen.title, path, source, about, marks)
-    kept = _all_or_none(found.runs, origin, place)
-    whole = any(run.original is None for run in found.runs)
+    kept = _all_or_none(parsed.runs, origin, place)
+    whole = any(run.original is None for run in parsed.runs)
     remember(place, digest, [run.id for run in kept], None if whole else (_source_name(path), source.content))
-    return Imported(path, name, kept, broken=broken, notes=notes, found=len(kept))
+    return Imported(path, name, kept, broken=broken, notes=notes, results=len(kept))
 
 
-def _read(chosen: Format, source: Any, path: Path) -> Found:
+def _read(chosen: Format, source: Any, path: Path) -> ParsedFile:
     try:
-        found = chosen.read(source)
+        parsed = chosen.read(source)
+    except SiblingError:
+        raise
     except DataError as error:
-        raise DataError(f"{path}: {error.message}", error.hint) from error
+        raise BrokenResult(f"{path}: {error.message}", error.hint) from error
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise DataError(f"{path}: looks like {chosen.title}, but cannot be read as that ({what})") from error
-    if not found.runs:
-        what = f": {found.broken[0]}" if found.broken else ""
-        raise DataError(f"{path}: {chosen.title}, but there is no result in it{what}")
-    return found
+        raise BrokenResult(f"{path}: looks like {chosen.title}, but cannot be read as that ({what})") from error
+    if not parsed.runs:
+        what = f": {parsed.broken[0]}" if parsed.broken else ""
+        raise BrokenResult(f"{path}: {chosen.title}, but there is no result in it{what}")
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +379,7 @@ class _Origin:
     title: str
     path: Path
     source: Source
-    about: dict[str, Any]
+    about: ImportOrigin
     marks: Marks
 
 
@@ -335,8 +389,8 @@ def _all_or_none(runs: list[ImportedRun], origin: _Origin, store: Store) -> list
     try:
         kept.extend(_kept(run, origin, store) for run in runs)  # one by one: those before an interrupt are in it
     except BaseException:
-        for each in kept:
-            shutil.rmtree(each.folder or "", ignore_errors=True)
+        for run in kept:
+            shutil.rmtree(run.folder or "", ignore_errors=True)
         raise
     return kept
 
@@ -346,23 +400,23 @@ def _kept(run: ImportedRun, origin: _Origin, store: Store) -> Run:
         summary = summary_of(run)
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         what = f"{run.part}: " if run.part else ""
-        raise DataError(f"{origin.path}: {what}its requests cannot be measured: {error}") from error
-    started, by = (run.started, {}) if run.started else (_modified(origin.path), {"started_by": "the file's date"})
-    about = origin.about | ({"part": run.part} if run.part else {}) | by
+        raise BrokenResult(f"{origin.path}: {what}its requests cannot be measured: {error}") from error
+    started, by = (run.started, None) if run.started else (_modified(origin.path), "the file's date")
+    environment = replace(run.environment, imported=replace(origin.about, part=run.part or None, started_by=by))
     try:
-        return _keep(run, origin, store, summary, environment=run.environment | {"imported": about}, started=started)
+        return _keep(run, origin, store, summary, environment=environment, started=started)
     except Unkeepable as error:
         field = large_number(_values_of(origin.source))
         what = f"{run.part}: " if run.part else ""
-        why = f"{field} is out of range" if field else f"cannot be kept: {error.message}"
-        hint = f"the largest number that can be kept is {LARGEST:.0e}" if field else None
-        raise DataError(f"{origin.path}: {what}{why}", hint) from error
+        why = f"{field} is out of range" if field else f"cannot be stored: {error.message}"
+        hint = f"the largest supported number is {LARGEST:.0e}" if field else None
+        raise BrokenResult(f"{origin.path}: {what}{why}", hint) from error
 
 
 def _values_of(source: Source) -> Any:
     """As a person finds them in the file: `line 7.completed`."""
     if source.form in ("jsonl", "csv"):
-        return {row.where: row.said for row in source.value}
+        return {row.where: row.fields for row in source.value}
     return source.value
 
 

@@ -12,11 +12,18 @@ from typing import Any
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
 from inferometer.documents.yaml_text import yaml_value
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, WITHOUT_READS, Told, records_of
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.requests import (
+    NOT_CONNECTED,
+    NOT_SCHEDULED,
+    WITHOUT_READS,
+    ImportedRequest,
+    records_of,
+)
 from inferometer.exchange.importing.requests import status_in as _status
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import known_rates, measure, number, statistics, told, value, whole
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.units import known_rates, measure, number, statistics, value, whole, without_none
+from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Value
 
 TIMES = {
@@ -44,82 +51,88 @@ _STAGE = re.compile(r"stage_(\d+)_")
 
 
 def _is_lifecycle(source: Source) -> bool:
-    said = source.mapping()
-    return {"load_summary", "successes", "failures"} <= said.keys() and "latency" in (said["successes"] or {})
+    report = source.mapping()
+    return {"load_summary", "successes", "failures"} <= report.keys() and "latency" in (report["successes"] or {})
 
 
-def _read_lifecycle(source: Source) -> Found:
-    said, config = source.mapping(), _config(source)
-    good, load, bad = said["successes"], said["load_summary"] or {}, said["failures"] or {}
+def _read_lifecycle(source: Source) -> ParsedFile:
+    report, config = source.mapping(), _config(source)
+    good, load, bad = report["successes"], report["load_summary"] or {}, report["failures"] or {}
     answered = whole(good.get("count"))
     stage = _STAGE.search(source.name)
+    staged = source.name.startswith("summary_") and source.sibling("stage_1_lifecycle_metrics.json") is not None
+    plan = _plan(config, load, good, int(stage[1]) if stage else None)
+    if staged:  # of several loads together: no point between them
+        plan.pop("load", None)
     run = ImportedRun(
-        plan=_plan(config, load, good, int(stage[1]) if stage else None),
+        plan=plan,
         environment=_environment(config),
         measures=_measures(good, load, answered) | _server_side(source),
         rates=known_rates({name: number((good.get("throughput") or {}).get(key)) for name, key in RATES.items()})
         | known_rates({"offered_rate": number(load.get("requested_rate"))}),
-        values=_values(said, load),
+        values=_values(report, load),
         answered=answered,
         failed=whole(bad.get("count")),
-        duration_s=number(said.get("benchmark_time_seconds")) or number(load.get("send_duration")),
+        duration_s=number(report.get("benchmark_time_seconds")) or number(load.get("send_duration")),
         definitions=DEFINITIONS,
-        part=f"stage {stage[1]}" if stage else "",
+        part=f"stage {stage[1]}" if stage else "all stages together" if staged else "",
     )
-    return Found([run])
+    return ParsedFile([run])
 
 
 def _measures(good: Mapping[str, Any], load: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
     latency = good["latency"]
-    found: dict[str, MeasureSummary] = {}
+    measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
-        found |= measure(name, statistics(latency.get(key)), count)
+        measures |= measure(name, statistics(latency.get(key)), count)
     for name, keys in (
         ("input_tokens", ("prompt_len", "prompt_tokens")),
         ("output_tokens", ("output_len", "output_tokens")),
     ):
-        found |= measure(name, statistics(next((good[key] for key in keys if good.get(key)), None)), count)
+        measures |= measure(name, statistics(next((good[key] for key in keys if good.get(key)), None)), count)
     delay, title = statistics(load.get("schedule_delay")), "Late by its own schedule"
-    return found | measure("schedule_delay", delay, whole(load.get("count")), unit="s", direction="lower", title=title)
+    return measures | measure(
+        "schedule_delay", delay, whole(load.get("count")), unit="s", direction="lower", title=title
+    )
 
 
-def _values(said: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Value]:
-    goodput = said.get("goodput_metrics") or (said.get("successes") or {}).get("goodput_metrics") or {}
+def _values(report: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Value]:
+    goodput = report.get("goodput_metrics") or (report.get("successes") or {}).get("goodput_metrics") or {}
     share = number(goodput.get("goodput_percentage"))
-    found = {
+    values = {
         "achieved_rate": value(number(load.get("achieved_rate")), "1/s", None, "Requests sent per second"),
         "request_goodput": value(number(goodput.get("request_goodput")), "1/s", "higher", "Goodput, as reported"),
         "goodput_share_reported": value(
             None if share is None else share / 100, "share", "higher", "Goodput share, as reported"
         ),
     }
-    return told(found)
+    return without_none(values)
 
 
 def _server_side(source: Source) -> dict[str, MeasureSummary]:
     """What the server itself counted in the same stage, under names of its own."""
-    content = source.beside(source.name.replace("lifecycle", "prometheus"))
+    content = source.sibling(source.name.replace("lifecycle", "prometheus"))
     if content is None or "lifecycle" not in source.name:
         return {}
     try:
-        said = json_value(text_in(content))[0].get("successes") or {}
+        successes = json_value(text_in(content))[0].get("successes") or {}
     except (ValueError, AttributeError):
         return {}
-    found: dict[str, MeasureSummary] = {}
+    measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         title = f"{name.upper()} by the server"
-        found |= measure(f"server_{name}", statistics(said.get(key)), unit="s", direction="lower", title=title)
-    return found
+        measures |= measure(f"server_{name}", statistics(successes.get(key)), unit="s", direction="lower", title=title)
+    return measures
 
 
 def _config(source: Source) -> Mapping[str, Any]:
     """The configuration beside the report, or above it."""
-    content = source.beside("config.yaml") or source.beside("../config.yaml")
+    content = source.sibling("config.yaml") or source.sibling("../config.yaml")
     try:
-        said = yaml_value(text_in(content))[0] if content else None
+        config = yaml_value(text_in(content))[0] if content else None
     except ValueError:
         return {}
-    return said if isinstance(said, Mapping) else {}
+    return config if isinstance(config, Mapping) else {}
 
 
 def _plan(
@@ -129,14 +142,14 @@ def _plan(
     stages = (config.get("load") or {}).get("stages") or []
     duration = stages[stage].get("duration") if stage is not None and stage < len(stages) else None
     rate, slots = load.get("requested_rate"), load.get("concurrency")
-    return sayings.plan_of(
+    return fields.plan_of(
         model=server.get("model_name"),
         url=server.get("base_url"),
         api="chat" if api.get("type") == "chat" else None,
         stream=api.get("streaming"),
         workload=_workload(config.get("data") or {}, good),
         # "constant" draws exponential gaps and normalises them: it is Poisson in all but name
-        load=sayings.load(rate, None, None) if rate else sayings.closed(slots),
+        load=fields.load(rate, None, None) if rate else fields.closed(slots),
         duration_s=number(duration),
     )
 
@@ -149,11 +162,13 @@ def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> dict[str, Any
         groups = whole(shared.get("num_unique_system_prompts") or shared.get("num_groups"))
         prompts = whole(shared.get("num_users_per_system_prompt") or shared.get("num_prompts_per_group"))
         prefix |= {"groups": groups, "prompts": prompts}
-        return told({"type": "synthetic", "prefix": told(prefix), "output_tokens": whole(shared.get("output_len"))})
+        return without_none(
+            {"type": "synthetic", "prefix": without_none(prefix), "output_tokens": whole(shared.get("output_len"))}
+        )
     inputs, outputs = data.get("input_distribution") or {}, data.get("output_distribution") or {}
-    asked = sayings.lengths(inputs.get("mean"), outputs.get("mean"), _deviation(inputs), _deviation(outputs))
+    requested = fields.lengths(inputs.get("mean"), outputs.get("mean"), _deviation(inputs), _deviation(outputs))
     means = [(good.get(key) or {}).get("mean") for key in ("prompt_len", "output_len")]
-    return asked or sayings.dataset(str(data.get("type", "")).lower()) or sayings.lengths(*means)
+    return requested or fields.dataset(str(data.get("type", "")).lower()) or fields.lengths(*means)
 
 
 def _deviation(lengths: Mapping[str, Any]) -> Any:
@@ -161,42 +176,42 @@ def _deviation(lengths: Mapping[str, Any]) -> Any:
     return lengths.get("std_dev", lengths.get("std"))
 
 
-def _environment(config: Mapping[str, Any]) -> dict[str, Any]:
-    return sayings.environment_of(engine=(config.get("server") or {}).get("type"))
+def _environment(config: Mapping[str, Any]) -> Environment:
+    return fields.environment_of(engine=(config.get("server") or {}).get("type"))
 
 
 def _is_requests(source: Source) -> bool:
     rows = source.rows() if source.form == "json" and isinstance(source.value, list) else []
-    return bool(rows) and {"start_time", "end_time", "info"} <= rows[0].said.keys()
+    return bool(rows) and {"start_time", "end_time", "info"} <= rows[0].fields.keys()
 
 
-def _read_requests(source: Source) -> Found:
-    config, broken, told_ = _config(source), list[str](), list[Told]()
+def _read_requests(source: Source) -> ParsedFile:
+    config, broken, requests = _config(source), list[str](), list[ImportedRequest]()
     for row in source.rows():
         try:
-            told_.append(_request(row.said))
+            requests.append(_request(row.fields))
         except (KeyError, TypeError, ValueError) as error:
             broken.append(f"{row.where}: {type(error).__name__}: {error}")
-    streamed = any(len(each.reads_s) > 1 for each in told_)
+    streamed = any(len(request.reads_s) > 1 for request in requests)
     lost = WITHOUT_READS if not streamed else ()
     run = ImportedRun(
         plan=_plan(config, {}, {}, None),
         environment=_environment(config),
         definitions=DEFINITIONS,
-        records=records_of(told_),
+        records=records_of(requests),
         underivable=(*NOT_SCHEDULED, *NOT_CONNECTED, *lost),
     )
-    return Found([run] if told_ else [], broken)
+    return ParsedFile([run] if requests else [], broken)
 
 
-def _request(said: Mapping[str, Any]) -> Told:
-    info, error = said.get("info") or {}, said.get("error")
+def _request(entry: Mapping[str, Any]) -> ImportedRequest:
+    info, error = entry.get("info") or {}, entry.get("error")
     answer = info.get("response_metrics") or info
     usage = answer.get("server_usage") or {}
-    start, end = float(said["start_time"]), float(said["end_time"])
+    start, end = float(entry["start_time"]), float(entry["end_time"])
     message = f"{error.get('error_type')}: {error.get('error_msg')}"[:500] if error else None
     reads, tokens = _reads(answer, end, failed=error is not None)
-    return Told(
+    return ImportedRequest(
         start,
         reads,
         ended_s=end,
@@ -212,7 +227,7 @@ def _reads(answer: Mapping[str, Any], end: float, failed: bool) -> tuple[list[fl
     """Tokens of one chunk share its instant there: here that is one read with so many tokens."""
     if failed:
         return [], None
-    times = [float(each) for each in answer.get("output_token_times") or []]
+    times = [float(time) for time in answer.get("output_token_times") or []]
     if not times:
         return [end], None
     grouped = list(_grouped(sorted(times)))

@@ -9,10 +9,10 @@ import io
 from collections.abc import Iterator
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import fields as sayings
+from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import requests_in, started_at
-from inferometer.exchange.importing.requests import NOT_CONNECTED, WITHOUT_READS, Told, records_of
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Row, Source
+from inferometer.exchange.importing.requests import NOT_CONNECTED, WITHOUT_READS, ImportedRequest, records_of
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import BYTES, number, whole
 from inferometer.record.sample import Sample, Samples
 from inferometer.vocabulary import NANOSECONDS
@@ -35,42 +35,42 @@ def _fits(source: Source) -> bool:
     return set(source.columns()) >= COLUMNS
 
 
-def _read(source: Source) -> Found:
+def _read(source: Source) -> ParsedFile:
     requests, broken = requests_in(source, _request)
-    counted = any(each.output_tokens for each in requests)
-    first = min((each.scheduled_s or each.sent_s for each in requests), default=0.0)
+    counted = any(request.output_tokens for request in requests)
+    first = min((request.scheduled_s or request.sent_s for request in requests), default=0.0)
     run = ImportedRun(
         started=started_at(first),
-        plan=sayings.plan_of(load=_load(requests)),
+        plan=fields.plan_of(load=_load(requests)),
         definitions=DEFINITIONS,
         records=records_of(requests),
         samples=_samples(source, first),
         underivable=(*NOT_CONNECTED, *WITHOUT_READS, "send_delay", *(() if counted else WITHOUT_TOKENS)),
-        notes=() if counted else ("resp_tokens is empty throughout: nothing can be said per token",),
+        notes=() if counted else ("resp_tokens is always empty: there are no per-token measures",),
     )
-    return Found([run] if requests else [], broken)
+    return ParsedFile([run] if requests else [], broken)
 
 
-def _request(row: Row) -> Told:
-    said = row.said
-    due, sent, first, end = (number(said[f"{name}_time"]) for name in ("enqueue", "send", "first_byte", "end"))
+def _request(row: Row) -> ImportedRequest:
+    entry = row.fields
+    due, sent, first, end = (number(entry[f"{name}_time"]) for name in ("enqueue", "send", "first_byte", "end"))
     if sent is None and due is None:
         raise DataError("neither enqueue_time nor send_time is a number")
     sent = sent if sent is not None else due or 0.0
     if first is not None and (first < sent or (end is not None and first > end)):
         raise DataError(f"first_byte_time {first} does not lie between send_time and end_time")
-    status, tokens = whole(said.get("status")), whole(said.get("resp_tokens")) or None
-    fine = first is not None and not said.get("error") and status in (None, 200)
-    return Told(
+    status, tokens = whole(entry.get("status")), whole(entry.get("resp_tokens")) or None
+    fine = first is not None and not entry.get("error") and status in (None, 200)
+    return ImportedRequest(
         sent,
         list(_reads(first, end, tokens)) if fine else [],
         end,
         scheduled_s=due,
-        input_tokens=whole(said.get("prompt_tokens")),
+        input_tokens=whole(entry.get("prompt_tokens")),
         output_tokens=tokens,
         status=status,
-        error=said.get("error") or None,
-        bytes_received=whole(said.get("bytes_received")),
+        error=entry.get("error") or None,
+        bytes_received=whole(entry.get("bytes_received")),
     )
 
 
@@ -82,27 +82,27 @@ def _reads(first: float | None, end: float | None, tokens: int | None) -> Iterat
         yield end
 
 
-def _load(requests: list[Told]) -> dict[str, object] | None:
+def _load(requests: list[ImportedRequest]) -> dict[str, object] | None:
     """It draws Poisson arrivals: their rate is that of the enqueue times, over as many gaps."""
-    due = sorted(each.scheduled_s for each in requests if each.scheduled_s is not None)
+    due = sorted(request.scheduled_s for request in requests if request.scheduled_s is not None)
     if len(due) < 2 or due[-1] <= due[0]:
         return None
-    return sayings.load(round((len(due) - 1) / (due[-1] - due[0]), 2), None, None)
+    return fields.load(round((len(due) - 1) / (due[-1] - due[0]), 2), None, None)
 
 
 def _samples(source: Source, first: float) -> Samples | None:
     """On the clock of the requests. Its megabytes are nvidia-smi's, which are MiB."""
-    content = source.beside("gpu_memory.csv")
+    content = source.sibling("gpu_memory.csv")
     if content is None:
         return None
-    found = []
+    samples = []
     for row in csv.DictReader(io.StringIO(content.decode("utf-8", "replace"))):
         at = number(row.get("ts"))
         for column, (name, scale) in GPU.items():
             amount = number(row.get(column))
             if at is not None and amount is not None:
-                found.append(Sample("gpu:0", name, round((at - first) * NANOSECONDS), amount * scale))
-    return Samples.of(found) if found else None
+                samples.append(Sample("gpu:0", name, round((at - first) * NANOSECONDS), amount * scale))
+    return Samples.of(samples) if samples else None
 
 
 METRICS = Format("InferX's metrics.csv", _fits, _read)

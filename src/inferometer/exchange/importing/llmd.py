@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.fields import each_row
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.inference_perf import RATES as OLD_RATES
 from inferometer.exchange.importing.inference_perf import TIMES
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     COUNTS,
     SECONDS,
@@ -20,10 +20,11 @@ from inferometer.exchange.importing.units import (
     nearest_unit,
     number,
     statistics,
-    told,
     value,
     whole,
+    without_none,
 )
+from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Rate, Value
 
 # -- llmd report -----------------------------------------------------------------------------------------------------
@@ -40,28 +41,30 @@ _DURATION = re.compile(r"PT(?:(?P<h>[\d.]+)H)?(?:(?P<m>[\d.]+)M)?(?:(?P<s>[\d.]+
 
 
 def _fits_report(source: Source) -> bool:
-    said = source.mapping()
-    old = "metrics" in said and "latency" in (said.get("metrics") or {})
-    new = "request_performance" in (said.get("results") or {}) or "session_performance" in (said.get("results") or {})
-    return "version" in said and "scenario" in said and (old or new)
+    report = source.mapping()
+    old = "metrics" in report and "latency" in (report.get("metrics") or {})
+    new = "request_performance" in (report.get("results") or {}) or "session_performance" in (
+        report.get("results") or {}
+    )
+    return "version" in report and "scenario" in report and (old or new)
 
 
-def _read_report(source: Source) -> Found:
-    said = source.mapping()
-    version = str(said["version"])
+def _read_report(source: Source) -> ParsedFile:
+    report = source.mapping()
+    version = str(report["version"])
     if version not in ("0.1", "0.2", "0.2.1"):
         raise DataError(f"a benchmark report of version {version}; known are 0.1, 0.2 and 0.2.1")
-    return Found([_old(said) if version == "0.1" else _new(said)])
+    return ParsedFile([_old(report) if version == "0.1" else _new(report)])
 
 
-def _old(said: Mapping[str, Any]) -> ImportedRun:
-    scenario, metrics = said["scenario"], said["metrics"]
+def _old(report: Mapping[str, Any]) -> ImportedRun:
+    scenario, metrics = report["scenario"], report["metrics"]
     load = scenario.get("load") or {}
     requests, time = metrics.get("requests") or {}, metrics.get("time") or {}
     count, failed = whole(requests.get("total")), whole(requests.get("failures"))
     units, notes = _units(metrics["latency"], str(load.get("name")))
     return ImportedRun(
-        started=sayings.instant(time.get("start")),
+        started=fields.instant(time.get("start")),
         plan=_old_plan(scenario, load),
         environment=_old_environment(scenario),
         measures=_measures(metrics["latency"], units, requests, count),
@@ -77,7 +80,7 @@ def _old(said: Mapping[str, Any]) -> ImportedRun:
 
 def _units(latency: Mapping[str, Any], tool: str) -> tuple[dict[str, str], list[str]]:
     """The unit of each time: its label, unless that is one of those that are known to be wrong."""
-    labels = {name: str(each.get("units")) for name, key in TIMES.items() if (each := latency.get(key))}
+    labels = {name: str(metric.get("units")) for name, key in TIMES.items() if (metric := latency.get(key))}
     means = {name: number(latency[TIMES[name]].get("mean")) for name in labels}
     if tool in MISLABELLED:
         wrong = [name for name, label in labels.items() if label.startswith("ms")]
@@ -87,8 +90,8 @@ def _units(latency: Mapping[str, Any], tool: str) -> tuple[dict[str, str], list[
         wrong = ["e2e"] if _ends_too_early(labels, means) else []
     if not wrong:
         return labels, []
-    words = ", ".join(TIMES[name] for name in wrong)
-    note = f"labelled as milliseconds, read as seconds: {words} (reports of version 0.1 from {tool} have that wrong)"
+    text = ", ".join(TIMES[name] for name in wrong)
+    note = f"labelled as milliseconds, read as seconds: {text} (a known error in version 0.1 reports from {tool})"
     return labels | dict.fromkeys(wrong, "s"), [note]
 
 
@@ -103,58 +106,58 @@ def _ends_too_early(labels: Mapping[str, str], means: Mapping[str, float | None]
 def _measures(
     latency: Mapping[str, Any], units: Mapping[str, str], requests: Mapping[str, Any], count: int | None
 ) -> dict[str, MeasureSummary]:
-    found: dict[str, MeasureSummary] = {}
+    measures: dict[str, MeasureSummary] = {}
     for name, key in TIMES.items():
         if name in units:
-            found |= measure(name, statistics(latency.get(key), factor(units[name], SECONDS)), count)
+            measures |= measure(name, statistics(latency.get(key), factor(units[name], SECONDS)), count)
     for name, key in LENGTHS.items():
-        said = requests.get(key) or {}
-        found |= measure(name, statistics(said, factor(str(said.get("units", "count")), COUNTS)), count)
-    return found
+        length = requests.get(key) or {}
+        measures |= measure(name, statistics(length, factor(str(length.get("units", "count")), COUNTS)), count)
+    return measures
 
 
 def _old_plan(scenario: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:
     args = load.get("args") or {}
     rate = args.get("request_rate", args.get("qps_values"))
-    return sayings.plan_of(
+    return fields.plan_of(
         name=load.get("type"),
         model=(scenario.get("model") or {}).get("name"),
-        load=sayings.load(rate, args.get("max_concurrency"), None),
-        workload=sayings.lengths(args.get("random-input-len"), args.get("random-output-len")),
+        load=fields.load(rate, args.get("max_concurrency"), None),
+        workload=fields.lengths(args.get("random-input-len"), args.get("random-output-len")),
     )
 
 
-def _old_environment(scenario: Mapping[str, Any]) -> dict[str, Any]:
+def _old_environment(scenario: Mapping[str, Any]) -> Environment:
     host, engines = scenario.get("host") or {}, (scenario.get("platform") or {}).get("engine") or []
     cards = host.get("accelerator") or []
     first = engines[0] if engines else {}
     roles = host.get("type") or []
     stack = {"roles": roles if len(roles) > 1 else None, "parallelism": _parallelism(cards)}
     stack |= {"quantization": (scenario.get("model") or {}).get("quantization"), "args": first.get("args")}
-    return sayings.environment_of(
-        engine=first.get("name"), version=first.get("version"), gpus=_gpus(cards), stack=told(stack)
+    return fields.environment_of(
+        engine=first.get("name"), version=first.get("version"), gpus=_gpus(cards), stack=without_none(stack)
     )
 
 
 def _gpus(cards: Sequence[Mapping[str, Any]]) -> list[str] | None:
-    return [name for card in cards for name in sayings.gpus(str(card.get("model")), card.get("count"))] or None
+    return [name for card in cards for name in fields.gpus(str(card.get("model")), card.get("count"))] or None
 
 
 def _parallelism(cards: Sequence[Mapping[str, Any]]) -> list[Any] | None:
-    found = [card.get("parallelism") for card in cards if card.get("parallelism")]
-    return found or None
+    parallelism = [card.get("parallelism") for card in cards if card.get("parallelism")]
+    return parallelism or None
 
 
-def _new(said: Mapping[str, Any]) -> ImportedRun:
-    scenario, results, about = said["scenario"], said["results"], said.get("run") or {}
+def _new(report: Mapping[str, Any]) -> ImportedRun:
+    scenario, results, about = report["scenario"], report["results"], report.get("run") or {}
     load = (scenario.get("load") or {}).get("standardized") or {}
     whole_run = (results.get("request_performance") or {}).get("aggregate") or {}
     requests, latency = whole_run.get("requests") or {}, whole_run.get("latency") or {}
     count, failed = whole(requests.get("total")), whole(requests.get("failures"))
-    labels = {name: str(each.get("units")) for name, key in TIMES.items() if (each := latency.get(key))}
+    labels = {name: str(metric.get("units")) for name, key in TIMES.items() if (metric := latency.get(key))}
     time = about.get("time") or {}
     return ImportedRun(
-        started=sayings.instant(time.get("start")),
+        started=fields.instant(time.get("start")),
         plan=_new_plan(scenario, load, about),
         environment=_new_environment(scenario),
         measures=_measures(latency, labels, requests, count) | _sessions(results),
@@ -172,68 +175,74 @@ def _new_rates(throughput: Mapping[str, Any]) -> dict[str, Rate]:
     """Rates are distributions over time; their mean is the run's rate."""
     means = {}
     for name, key in RATES.items():
-        said = throughput.get(key) or {}
-        means[name] = statistics(said, factor(str(said.get("units", "")), COUNTS)).get("mean")
+        rate = throughput.get(key) or {}
+        means[name] = statistics(rate, factor(str(rate.get("units", "")), COUNTS)).get("mean")
     return known_rates(means)
 
 
 def _sessions(results: Mapping[str, Any]) -> dict[str, MeasureSummary]:
-    said = (results.get("session_performance") or {}).get("sessions") or {}
-    time = said.get("session_duration") or {}
-    found = measure(
-        "session_time", statistics(time, factor(str(time.get("units", "s")), SECONDS)), whole(said.get("total"))
+    sessions = (results.get("session_performance") or {}).get("sessions") or {}
+    time = sessions.get("session_duration") or {}
+    measures = measure(
+        "session_time", statistics(time, factor(str(time.get("units", "s")), SECONDS)), whole(sessions.get("total"))
     )
-    return found | measure("session_turns", statistics(said.get("events_per_session")), whole(said.get("total")))
+    return measures | measure(
+        "session_turns", statistics(sessions.get("events_per_session")), whole(sessions.get("total"))
+    )
 
 
 def _components(results: Mapping[str, Any]) -> dict[str, Value]:
     """Means of what was observed of each component, as shares and bytes."""
-    found = {}
+    values = {}
     for component in (results.get("observability") or {}).get("components") or []:
-        for name, said in (component.get("aggregate") or {}).items():
-            mean, unit = statistics(said).get("mean"), str((said or {}).get("units", ""))
+        for name, metric in (component.get("aggregate") or {}).items():
+            mean, unit = statistics(metric).get("mean"), str((metric or {}).get("units", ""))
             if mean is None:
                 continue
             label = component.get("component_label", "component")
             ours = {"percent": "share", "GiB": "bytes", "MiB": "bytes", "GB": "bytes"}.get(unit, unit)
             scaled = mean * factor(unit) if ours in ("share", "bytes") else mean
-            found[f"{label}.{name}"] = value(scaled, ours, None, f"{name.replace('_', ' ')} of {label}")
-    return told(found)
+            values[f"{label}.{name}"] = value(scaled, ours, None, f"{name.replace('_', ' ')} of {label}")
+    return without_none(values)
 
 
 def _new_plan(scenario: Mapping[str, Any], load: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
     inputs, outputs = load.get("input_seq_len") or {}, load.get("output_seq_len") or {}
     engine = _engines(scenario)
-    models = [each.get("model", {}).get("name") for each in engine]
-    return sayings.plan_of(
+    models = [component.get("model", {}).get("name") for component in engine]
+    return fields.plan_of(
         name=about.get("description"),
         model=next((model for model in models if model), None),
-        workload=sayings.lengths(
+        workload=fields.lengths(
             inputs.get("value"), outputs.get("value"), inputs.get("std_dev"), outputs.get("std_dev")
         ),
-        load=sayings.load(load.get("rate_qps"), load.get("concurrency"), None)
+        load=fields.load(load.get("rate_qps"), load.get("concurrency"), None)
         if load.get("rate_qps")
-        else sayings.closed(load.get("concurrency")),
+        else fields.closed(load.get("concurrency")),
     )
 
 
 def _engines(scenario: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    parts = [each.get("standardized") or {} for each in scenario.get("stack") or []]
+    parts = [component.get("standardized") or {} for component in scenario.get("stack") or []]
     return [part for part in parts if part.get("kind") == "inference_engine"]
 
 
-def _new_environment(scenario: Mapping[str, Any]) -> dict[str, Any]:
+def _new_environment(scenario: Mapping[str, Any]) -> Environment:
     engines = _engines(scenario)
     first = engines[0] if engines else {}
-    cards = [{**(each.get("accelerator") or {}), "count": _cards(each)} for each in engines if each.get("accelerator")]
-    stack = {"parallelism": _parallelism([each.get("accelerator") or {} for each in engines])}
-    stack |= {"replicas": [each.get("replicas") for each in engines] or None}
-    labels = [(each.get("metadata") or {}).get("label") for each in scenario.get("stack") or []]
-    return sayings.environment_of(
+    cards = [
+        {**(component.get("accelerator") or {}), "count": _cards(component)}
+        for component in engines
+        if component.get("accelerator")
+    ]
+    stack = {"parallelism": _parallelism([component.get("accelerator") or {} for component in engines])}
+    stack |= {"replicas": [component.get("replicas") for component in engines] or None}
+    labels = [(component.get("metadata") or {}).get("label") for component in scenario.get("stack") or []]
+    return fields.environment_of(
         engine=first.get("tool"),
         version=first.get("tool_version"),
         gpus=_gpus(cards),
-        stack=told(stack | {"components": labels or None}),
+        stack=without_none(stack | {"components": labels or None}),
     )
 
 
@@ -241,11 +250,11 @@ def _cards(engine: Mapping[str, Any]) -> int:
     return (whole((engine.get("accelerator") or {}).get("count")) or 1) * (whole(engine.get("replicas")) or 1)
 
 
-def _duration_s(said: Any) -> float | None:
+def _duration_s(duration: Any) -> float | None:
     """`PT49.97S`, as ISO 8601 has it, or seconds."""
-    match = _DURATION.fullmatch(said) if isinstance(said, str) else None
+    match = _DURATION.fullmatch(duration) if isinstance(duration, str) else None
     if match is None:
-        return number(said)
+        return number(duration)
     hours, minutes, seconds = (float(match[name] or 0) for name in ("h", "m", "s"))
     return 3600 * hours + 60 * minutes + seconds
 
@@ -275,44 +284,44 @@ def _fits_treatments(source: Source) -> bool:
     return {"treatment", "ttft_mean_s", "output_tps"} <= set(source.columns())
 
 
-def _read_treatments(source: Source) -> Found:
-    return each_row(source, lambda row: _imported(row.said))
+def _read_treatments(source: Source) -> ParsedFile:
+    return run_per_row(source, lambda row: _imported(row.fields))
 
 
-def _imported(said: Mapping[str, Any]) -> ImportedRun:
-    total, failed = whole(said.get("total_requests")), whole(said.get("failures"))
+def _imported(row: Mapping[str, Any]) -> ImportedRun:
+    total, failed = whole(row.get("total_requests")), whole(row.get("failures"))
     answered = None if total is None else total - (failed or 0)
-    units = {name: _unit(name, said) for name in TREATMENT_TIMES}
-    found: dict[str, MeasureSummary] = {}
+    units = {name: _unit(name, row) for name in TREATMENT_TIMES}
+    measures: dict[str, MeasureSummary] = {}
     for name in TREATMENT_TIMES:
-        found |= measure(name, _of(name, said, SECONDS[units[name]]), answered)
+        measures |= measure(name, _of(name, row, SECONDS[units[name]]), answered)
     for name, column in (("input_tokens", "input_len_mean"), ("output_tokens", "output_len_mean")):
-        found |= measure(name, statistics({"mean": said.get(column)}), answered)
-    wrong = [name for name in TREATMENT_TIMES if units[name] == "ms" and name in found]
-    note = f"columns {', '.join(f'{name}_*_s' for name in wrong)} hold milliseconds of {said.get('tool')}, read as such"
+        measures |= measure(name, statistics({"mean": row.get(column)}), answered)
+    wrong = [name for name in TREATMENT_TIMES if units[name] == "ms" and name in measures]
+    note = f"columns {', '.join(f'{name}_*_s' for name in wrong)} hold milliseconds of {row.get('tool')}, read as such"
     return ImportedRun(
-        plan=sayings.plan_of(
-            name=said.get("treatment"),
-            workload=sayings.lengths(said.get("input_len_mean"), said.get("output_len_mean")),
-            load=sayings.load(said.get("rate_qps"), None, None),
+        plan=fields.plan_of(
+            name=row.get("treatment"),
+            workload=fields.lengths(row.get("input_len_mean"), row.get("output_len_mean")),
+            load=fields.load(row.get("rate_qps"), None, None),
         ),
-        measures=found,
-        rates=known_rates({name: number(said.get(column)) for name, column in TREATMENT_RATES.items()}),
+        measures=measures,
+        rates=known_rates({name: number(row.get(column)) for name, column in TREATMENT_RATES.items()}),
         answered=answered,
         failed=failed,
-        definitions={name: f"as {said.get('tool')} defines it" for name in found} if said.get("tool") else {},
+        definitions={name: f"as {row.get('tool')} defines it" for name in measures} if row.get("tool") else {},
         notes=(note,) if wrong else (),
     )
 
 
-def _of(name: str, said: Mapping[str, Any], scale: float) -> dict[str, float]:
-    return statistics({each: said.get(f"{name}_{each}_s") for each in STATISTICS}, scale)
+def _of(name: str, row: Mapping[str, Any], scale: float) -> dict[str, float]:
+    return statistics({stat: row.get(f"{name}_{stat}_s") for stat in STATISTICS}, scale)
 
 
-def _unit(name: str, said: Mapping[str, Any]) -> str:
+def _unit(name: str, row: Mapping[str, Any]) -> str:
     """By the tool that it comes from; of a tool that is not known, by which is usual."""
-    known = WRITTEN_IN.get(str(said.get("tool")))
-    mean = next((found for each in STATISTICS if (found := number(said.get(f"{name}_{each}_s")))), None)
+    known = WRITTEN_IN.get(str(row.get("tool")))
+    mean = next((amount for stat in STATISTICS if (amount := number(row.get(f"{name}_{stat}_s")))), None)
     if known is not None:
         return known[name]
     return "s" if mean is None else nearest_unit(name, mean, ("s", "ms"))

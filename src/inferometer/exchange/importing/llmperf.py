@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, SiblingError, Source
 from inferometer.exchange.importing.units import known_rates, measure, number, statistics, whole
 from inferometer.measure.describe import ALWAYS, described
 from inferometer.measure.registry import REGISTRY
@@ -37,68 +37,73 @@ def _is_summary(source: Source) -> bool:
     return any(str(name).startswith("results_ttft_s") for name in source.mapping())
 
 
-def _read_summary(source: Source) -> Found:
-    said = source.mapping()
-    answered = whole(said.get("results_num_completed_requests"))
-    per_minute = number(said.get("results_num_completed_requests_per_min"))
-    found: dict[str, MeasureSummary] = {}
+def _read_summary(source: Source) -> ParsedFile:
+    report = source.mapping()
+    answered = whole(report.get("results_num_completed_requests"))
+    per_minute = number(report.get("results_num_completed_requests_per_min"))
+    measures: dict[str, MeasureSummary] = {}
     for name, key in MEASURES.items():
-        found |= measure(name, statistics(_named(said, f"results_{key}_")), answered)
-    output = number(said.get("results_mean_output_throughput_token_per_s"))
+        measures |= measure(name, statistics(_named(report, f"results_{key}_")), answered)
+    output = number(report.get("results_mean_output_throughput_token_per_s"))
     run = ImportedRun(
-        started=sayings.instant(said.get("timestamp")),
-        plan=_plan(said),
-        measures=found,
+        started=fields.instant(report.get("timestamp")),
+        plan=_plan(report),
+        measures=measures,
         rates=known_rates({"request_rate": None if per_minute is None else per_minute / 60, "output_rate": output}),
         answered=answered,
-        failed=whole(said.get("results_number_errors")),
+        failed=whole(report.get("results_number_errors")),
         definitions=DEFINITIONS,
     )
-    return Found([run])
+    return ParsedFile([run])
 
 
-def _named(said: Mapping[str, Any], start: str) -> dict[str, Any]:
-    parts = {name.removeprefix(start): each for name, each in said.items() if name.startswith(start)}
-    return {name.removeprefix("quantiles_"): each for name, each in parts.items()}
+def _named(report: Mapping[str, Any], start: str) -> dict[str, Any]:
+    parts = {name.removeprefix(start): value for name, value in report.items() if name.startswith(start)}
+    return {name.removeprefix("quantiles_"): value for name, value in parts.items()}
 
 
-def _plan(said: Mapping[str, Any]) -> dict[str, Any]:
-    return sayings.plan_of(
-        model=said.get("model"),
+def _plan(report: Mapping[str, Any]) -> dict[str, Any]:
+    return fields.plan_of(
+        model=report.get("model"),
         api="chat",
-        workload=sayings.lengths(
-            said.get("mean_input_tokens"),
-            said.get("mean_output_tokens"),
-            said.get("stddev_input_tokens"),
-            said.get("stddev_output_tokens"),
+        workload=fields.lengths(
+            report.get("mean_input_tokens"),
+            report.get("mean_output_tokens"),
+            report.get("stddev_input_tokens"),
+            report.get("stddev_output_tokens"),
         ),
-        load=sayings.closed(said.get("num_concurrent_requests")),
+        load=fields.closed(report.get("num_concurrent_requests")),
     )
 
 
 def _is_responses(source: Source) -> bool:
     rows = source.rows() if isinstance(source.value, list) and source.form == "json" else []
-    return bool(rows) and {"ttft_s", "end_to_end_latency_s", "error_code"} <= rows[0].said.keys()
+    return bool(rows) and {"ttft_s", "end_to_end_latency_s", "error_code"} <= rows[0].fields.keys()
 
 
-def _read_responses(source: Source) -> Found:
+def _read_responses(source: Source) -> ParsedFile:
     """No instants are kept, so there is no time to see it over: distributions only, ours of their values."""
-    rows = [row.said for row in source.rows()]
-    good = [said for said in rows if said.get("error_code") is None]
-    found = {name: _described(name, [number(said.get(key)) for said in good]) for name, key in MEASURES.items()}
+    summary = source.name.replace("_individual_responses", "_summary")
+    if summary != source.name and source.sibling(summary) is not None:
+        raise SiblingError(f"{source.name}: has the requests of {summary} beside it", f"import {summary}")
+    rows = [row.fields for row in source.rows()]
+    good = [response for response in rows if response.get("error_code") is None]
+    measures = {
+        name: _described(name, [number(response.get(key)) for response in good]) for name, key in MEASURES.items()
+    }
     run = ImportedRun(
-        measures={name: measure for name, measure in found.items() if measure.count},
+        measures={name: measure for name, measure in measures.items() if measure.count},
         answered=len(good),
         failed=len(rows) - len(good),
         definitions=DEFINITIONS,
         notes=("no instants are kept: the summary beside it has the rates",),
     )
-    return Found([run])
+    return ParsedFile([run])
 
 
 def _described(name: str, values: Sequence[float | None]) -> MeasureSummary:
-    each = np.array([np.nan if found is None else found for found in values], np.float64)
-    return described(each, REGISTRY[name], ALWAYS, CONFIDENCE)
+    samples = np.array([np.nan if value is None else value for value in values], np.float64)
+    return described(samples, REGISTRY[name], ALWAYS, CONFIDENCE)
 
 
 SUMMARY = Format("an llmperf summary", _is_summary, _read_summary)

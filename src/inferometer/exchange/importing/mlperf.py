@@ -6,9 +6,9 @@ Lines: mlcommons/inference, loadgen/results.cc. All latencies count from the sch
 import re
 from collections.abc import Mapping
 
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, told, value
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, value, without_none
 from inferometer.record.summary import Value
 
 TIMES = {"latency": "e2e_scheduled", "first token latency": "ttft_scheduled", "time to output token": "tpot"}
@@ -29,30 +29,34 @@ def _fits(source: Source) -> bool:
     return source.form == "text" and "MLPerf Results Summary" in source.value
 
 
-def _read(source: Source) -> Found:
+def _read(source: Source) -> ParsedFile:
     lines = [match for line in source.value.splitlines() if (match := _LINE.match(line))]
-    said = {match["name"].lower(): match["value"] for match in lines}
+    log = {match["name"].lower(): match["value"] for match in lines}
     times = _times(lines)
     measures = {
-        name: each for part in (measure(name, found) for name, found in times.items()) for name, each in part.items()
+        name: summary
+        for part in (measure(name, statistics) for name, statistics in times.items())
+        for name, summary in part.items()
     }
-    rates = {_RATES[name]: number(text) or None for name, text in said.items() if name in _RATES}
+    rates = {_RATES[name]: number(text) or None for name, text in log.items() if name in _RATES}
     run = ImportedRun(
-        plan=_plan(said),
-        environment=sayings.environment_of(engine=said.get("sut name"), stack=told({"scenario": said.get("scenario")})),
+        plan=_plan(log),
+        environment=fields.environment_of(
+            engine=log.get("sut name"), stack=without_none({"scenario": log.get("scenario")})
+        ),
         measures=measures,
         rates=known_rates(rates),
         values=_values(lines),
         definitions=DEFINITIONS,
-        doubts=tuple(_said_invalid(said)),
-        notes=tuple([f"LoadGen says: {said['result is']}"] if "result is" in said else []),
+        doubts=tuple(_invalid_result(log)),
+        notes=tuple([f"LoadGen reports: {log['result is']}"] if "result is" in log else []),
     )
-    return Found([run])
+    return ParsedFile([run])
 
 
 def _times(lines: list[re.Match[str]]) -> dict[str, dict[str, float]]:
     """Every latency with the unit it names; without one it is refused."""
-    found: dict[str, dict[str, float]] = {}
+    times: dict[str, dict[str, float]] = {}
     for line in lines:
         match = _TIME.fullmatch(line["name"].strip())
         what = match["what"].lower() if match else ""
@@ -60,31 +64,31 @@ def _times(lines: list[re.Match[str]]) -> dict[str, dict[str, float]]:
         if match is None or what not in TIMES or amount is None:
             continue
         key = match["word"].lower() if match["word"] else f"p{float(match['share']):g}"
-        found.setdefault(TIMES[what], {})[key] = amount * factor(line["unit"] or "(none)", SECONDS)
-    return found
+        times.setdefault(TIMES[what], {})[key] = amount * factor(line["unit"] or "(none)", SECONDS)
+    return times
 
 
-def _plan(said: Mapping[str, str]) -> dict[str, object]:
-    rate = said.get("target_qps") if said.get("scenario", "").lower() == "server" else None
-    shortest = number(said.get("min_duration"))
-    return sayings.plan_of(load=sayings.load(rate, None, None), duration_s=shortest / 1000 if shortest else None)
+def _plan(log: Mapping[str, str]) -> dict[str, object]:
+    rate = log.get("target_qps") if log.get("scenario", "").lower() == "server" else None
+    shortest = number(log.get("min_duration"))
+    return fields.plan_of(load=fields.load(rate, None, None), duration_s=shortest / 1000 if shortest else None)
 
 
 def _values(lines: list[re.Match[str]]) -> dict[str, Value]:
     """The limits that the run was held against."""
     titles = {"ttft_latency": "TTFT limit", "tpot_latency": "TPOT limit"}
-    found = {}
+    limits = {}
     for line in lines:
         if line["name"] in titles and (amount := number(line["value"])) and line["unit"]:
-            found[f"{line['name']}_limit"] = value(
+            limits[f"{line['name']}_limit"] = value(
                 amount * factor(line["unit"], SECONDS), "s", None, titles[line["name"]]
             )
-    return told(found)
+    return without_none(limits)
 
 
-def _said_invalid(said: Mapping[str, str]) -> list[tuple[str, str]]:
-    word = said.get("result is", "VALID")
-    return [] if word.upper() == "VALID" else [("said_invalid", f"LoadGen itself calls the result {word}.")]
+def _invalid_result(log: Mapping[str, str]) -> list[tuple[str, str]]:
+    status = log.get("result is", "VALID")
+    return [] if status.upper() == "VALID" else [("said_invalid", f"LoadGen reports the result as {status}.")]
 
 
 SUMMARY = Format("an MLPerf LoadGen summary", _fits, _read)

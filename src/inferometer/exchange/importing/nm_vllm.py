@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from inferometer.errors import DataError
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     factor,
@@ -18,10 +18,11 @@ from inferometer.exchange.importing.units import (
     measure,
     number,
     statistic,
-    told,
     value,
     whole,
+    without_none,
 )
+from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Rate, Value
 from inferometer.vocabulary import Direction
 
@@ -50,18 +51,18 @@ def _fits(source: Source) -> bool:
     return {"json_schema_version", "metrics", "script_name"} <= source.mapping().keys()
 
 
-def _read(source: Source) -> Found:
-    said = source.mapping()
-    about = said.get("metadata") or {}
-    script = str(said["script_name"])
+def _read(source: Source) -> ParsedFile:
+    report = source.mapping()
+    about = report.get("metadata") or {}
+    script = str(report["script_name"])
     answered = whole(about.get("completed"))
     offline = "throughput" in script
-    measures, rates, values = _sorted_out(said["metrics"], answered)
+    measures, rates, values = _sorted_out(report["metrics"], answered)
     run = ImportedRun(
         kind="throughput" if offline else "serving",
-        started=sayings.instant(said.get("epoch_time")) or sayings.instant(said.get("date")),
-        plan=_plan(said, about, offline),
-        environment=_environment(said),
+        started=fields.instant(report.get("epoch_time")) or fields.instant(report.get("date")),
+        plan=_plan(report, about, offline),
+        environment=_environment(report),
         measures=measures | _lengths(about, answered),
         rates=rates,
         values=values,
@@ -69,27 +70,27 @@ def _read(source: Source) -> Found:
         duration_s=number(about.get("duration")),
         definitions={} if offline else DEFINITIONS,
     )
-    return Found([run])
+    return ParsedFile([run])
 
 
-def _metrics(said: Any) -> Iterator[Mapping[str, Any]]:
+def _metrics(metrics: Any) -> Iterator[Mapping[str, Any]]:
     """By key, or as a list."""
-    for each in said.values() if isinstance(said, Mapping) else said:
-        way = each.get("type", each.get("tool"))
+    for metric in metrics.values() if isinstance(metrics, Mapping) else metrics:
+        way = metric.get("type", metric.get("tool"))
         if way not in BETTER:
             raise DataError(
-                f"metric {each.get('key')}: which way is better must be one of {', '.join(BETTER)}, got {way!r}"
+                f"metric {metric.get('key')}: which way is better must be one of {', '.join(BETTER)}, got {way!r}"
             )
-        yield each
+        yield metric
 
 
-def _sorted_out(said: Any, count: int | None) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
+def _sorted_out(metrics: Any, count: int | None) -> tuple[dict[str, MeasureSummary], dict[str, Rate], dict[str, Value]]:
     """Times, rates, and what is neither. Times are by the unit they carry."""
     times: dict[str, dict[str, float]] = {}
     rates: dict[str, float | None] = {}
     values: dict[str, Value | None] = {}
-    for each in _metrics(said):
-        key, amount, unit = str(each["key"]), number(each.get("value")), str(each.get("unit", ""))
+    for metric in _metrics(metrics):
+        key, amount, unit = str(metric["key"]), number(metric.get("value")), str(metric.get("unit", ""))
         if amount is None:
             continue
         if match := _TIME.fullmatch(key):
@@ -97,31 +98,33 @@ def _sorted_out(said: Any, count: int | None) -> tuple[dict[str, MeasureSummary]
         elif key in RATES:
             rates[RATES[key]] = amount
         else:
-            values[key] = value(amount, unit, BETTER[each.get("type", each.get("tool"))], key)
-    measures = {name: each for key, found in times.items() for name, each in measure(key, found, count).items()}
-    return measures, known_rates(rates), told(values)
+            values[key] = value(amount, unit, BETTER[metric.get("type", metric.get("tool"))], key)
+    measures = {
+        name: metric for key, statistics in times.items() for name, metric in measure(key, statistics, count).items()
+    }
+    return measures, known_rates(rates), without_none(values)
 
 
 def _lengths(about: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
-    found: dict[str, MeasureSummary] = {}
+    measures: dict[str, MeasureSummary] = {}
     for name, key in (("input_tokens", "total_input"), ("output_tokens", "total_output")):
         total = number(about.get(key))
         if total is not None and count:
-            found |= measure(name, {"mean": total / count}, count)
-    return found
+            measures |= measure(name, {"mean": total / count}, count)
+    return measures
 
 
-def _plan(said: Mapping[str, Any], about: Mapping[str, Any], offline: bool) -> dict[str, Any]:
-    args = said.get("script_args") or {}
+def _plan(report: Mapping[str, Any], about: Mapping[str, Any], offline: bool) -> dict[str, Any]:
+    args = report.get("script_args") or {}
     requests = whole(about.get("num_prompts"))
-    lengths = sayings.lengths(_first(args, "input"), _first(args, "output"))
-    workload = lengths or sayings.dataset(said.get("dataset"))
+    lengths = fields.lengths(_first(args, "input"), _first(args, "output"))
+    workload = lengths or fields.dataset(report.get("dataset"))
     if offline:
-        return told({"model": said.get("model"), "num_prompts": requests, "workload": workload})
-    return sayings.plan_of(
-        model=said.get("model"),
+        return without_none({"model": report.get("model"), "num_prompts": requests, "workload": workload})
+    return fields.plan_of(
+        model=report.get("model"),
         workload=workload,
-        load=sayings.load(about.get("request_rate"), None, requests or whole(about.get("completed"))),
+        load=fields.load(about.get("request_rate"), None, requests or whole(about.get("completed"))),
         requests=requests,
     )
 
@@ -132,16 +135,16 @@ def _first(args: Mapping[str, Any], side: str) -> Any:
     return next((args[name] for name in names if args.get(name)), None)
 
 
-def _environment(said: Mapping[str, Any]) -> dict[str, Any]:
-    context = said.get("benchmarking_context") or {}
-    match = _GPUS.fullmatch(str(said.get("gpu_description") or ""))
-    return sayings.environment_of(
+def _environment(report: Mapping[str, Any]) -> Environment:
+    context = report.get("benchmarking_context") or {}
+    match = _GPUS.fullmatch(str(report.get("gpu_description") or ""))
+    return fields.environment_of(
         engine="vllm",
-        version=said.get("vllm_version") or context.get("vllm_version"),
-        gpus=sayings.gpus(match[1], match[2]) if match else context.get("cuda_device_names"),
-        stack=told({"tensor_parallel_size": said.get("tensor_parallel_size")}),
-        versions=told({name: context.get(f"{name}_version") for name in ("python", "torch", "torch_cuda")}),
-        description=said.get("description"),
+        version=report.get("vllm_version") or context.get("vllm_version"),
+        gpus=fields.gpus(match[1], match[2]) if match else context.get("cuda_device_names"),
+        stack=without_none({"tensor_parallel_size": report.get("tensor_parallel_size")}),
+        versions=without_none({name: context.get(f"{name}_version") for name in ("python", "torch", "torch_cuda")}),
+        description=report.get("description"),
     )
 
 

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.fields import each_row
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.sglang import DEFINITIONS, TIMES
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     known_rates,
@@ -20,10 +20,11 @@ from inferometer.exchange.importing.units import (
     number,
     prefixed,
     statistics,
-    told,
     value,
     whole,
+    without_none,
 )
+from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary
 
 STRATEGY = ("scheduler_strategy", "routing_strategy", "router_strategy")  # the newest name first
@@ -60,95 +61,95 @@ def _is_engine(source: Source) -> bool:
     return _is_sweep(source) and any(_ENGINE.match(column) for column in source.columns())
 
 
-def _read_serve(source: Source) -> Found:
-    return each_row(source, lambda row: _client(row.said, source.name))
+def _read_serve(source: Source) -> ParsedFile:
+    return run_per_row(source, lambda row: _client(row.fields, source.name))
 
 
-def _client(said: Mapping[str, Any], name: str) -> ImportedRun:
-    answered = whole(said.get("completed"))
-    found: dict[str, MeasureSummary] = {}
+def _client(row: Mapping[str, Any], name: str) -> ImportedRun:
+    answered = whole(row.get("completed"))
+    measures: dict[str, MeasureSummary] = {}
     for measured, ending in TIMES.items():
-        found |= measure(measured, prefixed(said, ending, SECONDS["ms"]), answered)
+        measures |= measure(measured, prefixed(row, ending, SECONDS["ms"]), answered)
     rates = {"request_rate": "request_throughput", "input_rate": "input_throughput", "output_rate": "output_throughput"}
     return ImportedRun(
-        plan=_plan(said, name),
-        environment=_environment(said),
-        measures=found,
-        rates=known_rates({measured: number(said.get(column)) for measured, column in rates.items()}),
+        plan=_plan(row, name),
+        environment=_environment(row),
+        measures=measures,
+        rates=known_rates({measured: number(row.get(column)) for measured, column in rates.items()}),
         answered=answered,
-        duration_s=number(said.get("duration")),
+        duration_s=number(row.get("duration")),
         definitions=DEFINITIONS | {"output_rate": "tokens *asked* of all answers / duration"},
-        doubts=tuple(_asked_lengths(said)),
+        doubts=tuple(_length_doubts(row)),
     )
 
 
-def _asked_lengths(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _length_doubts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """With ignore_eos on, what is asked is what comes; with it off, nobody counted."""
-    if _is_on(said.get("disable_ignore_eos")):
-        text = "Its TPOT and output rate count the lengths that were asked, and answers could end earlier"
-        yield "asked_lengths", f"{text} (disable_ignore_eos): they are too good by as much."
+    if _is_on(row.get("disable_ignore_eos")):
+        text = "Its TPOT and output rate use the requested lengths, but answers could end earlier"
+        yield "asked_lengths", f"{text} (disable_ignore_eos): they are too optimistic by that amount."
 
 
-def _is_on(said: Any) -> bool:
-    return str(said).strip().lower() in ("true", "1", "yes")
+def _is_on(value: Any) -> bool:
+    return str(value).strip().lower() in ("true", "1", "yes")
 
 
-def _read_engine(source: Source) -> Found:
-    return each_row(source, lambda row: _engine(row.said, source.name))
+def _read_engine(source: Source) -> ParsedFile:
+    return run_per_row(source, lambda row: _engine(row.fields, source.name))
 
 
-def _engine(said: Mapping[str, Any], name: str) -> ImportedRun:
+def _engine(row: Mapping[str, Any], name: str) -> ImportedRun:
     """Means of the engines' own histograms: nothing of the way to the client is in them."""
-    bare = {_ENGINE.sub("", column): each for column, each in said.items() if _ENGINE.match(column)}
+    bare = {_ENGINE.sub("", column): cell for column, cell in row.items() if _ENGINE.match(column)}
     answered = whole(bare.get("request_success_total"))
-    found: dict[str, MeasureSummary] = {}
+    measures: dict[str, MeasureSummary] = {}
     for short, column in ENGINE_TIMES.items():
         title = TITLES.get(short, f"{short.upper()} by the server")
         mean = statistics({"mean": bare.get(f"{column}_seconds")})
-        found |= measure(f"server_{short}", mean, answered, unit="s", direction="lower", title=title)
+        measures |= measure(f"server_{short}", mean, answered, unit="s", direction="lower", title=title)
     totals = {"prompt_tokens": "Prompt tokens in all", "generation_tokens": "Output tokens in all"}
     values = {key: value(number(bare.get(f"{key}_total")), "tokens", None, title) for key, title in totals.items()}
     return ImportedRun(
-        plan=_plan(said, name),
-        environment=_environment(said),
-        measures=found,
-        values=told(values),
+        plan=_plan(row, name),
+        environment=_environment(row),
+        measures=measures,
+        values=without_none(values),
         answered=answered,
         definitions={"server": "sum / count of the engines' histograms since their start, pooled over the replicas"},
     )
 
 
-def _plan(said: Mapping[str, Any], name: str) -> dict[str, Any]:
-    requests = whole(said.get("num_prompts"))
-    strategy = next((said[column] for column in STRATEGY if said.get(column)), None)
-    return sayings.plan_of(
-        name=" ".join(filter(None, [said.get("benchmark_label"), strategy])) or None,
-        model=said.get("model_name"),
-        stream=not _is_on(said.get("disable_stream")),
-        workload=_workload(said, name),
-        load=sayings.load(said.get("request_rate"), said.get("max_concurrency"), requests),
+def _plan(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    requests = whole(row.get("num_prompts"))
+    strategy = next((row[column] for column in STRATEGY if row.get(column)), None)
+    return fields.plan_of(
+        name=" ".join(filter(None, [row.get("benchmark_label"), strategy])) or None,
+        model=row.get("model_name"),
+        stream=not _is_on(row.get("disable_stream")),
+        workload=_workload(row, name),
+        load=fields.load(row.get("request_rate"), row.get("max_concurrency"), requests),
         requests=requests,
     )
 
 
-def _workload(said: Mapping[str, Any], name: str) -> dict[str, Any] | None:
-    least, most = whole(said.get("min_output_len")), whole(said.get("max_output_len"))
+def _workload(row: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    least, most = whole(row.get("min_output_len")), whole(row.get("max_output_len"))
     outputs = {"output_tokens": least if least == most else f"{least}-{most}"} if least and most else {}
-    if (prefix := whole(said.get("prefix_len"))) is not None:
-        shared = {"tokens": prefix, "suffix_tokens": whole(said.get("suffix_len"))}
-        shared |= {"groups": whole(said.get("num_prefixes")), "prompts": whole(said.get("suffixes_per_prefix"))}
-        return {"type": "synthetic", "prefix": told(shared), **outputs}
+    if (prefix := whole(row.get("prefix_len"))) is not None:
+        shared = {"tokens": prefix, "suffix_tokens": whole(row.get("suffix_len"))}
+        shared |= {"groups": whole(row.get("num_prefixes")), "prompts": whole(row.get("suffixes_per_prefix"))}
+        return {"type": "synthetic", "prefix": without_none(shared), **outputs}
     match = _NAME.search(name)
-    found = sayings.dataset(match[1] if match else None)
-    return {**(found or {"type": "synthetic"}), **outputs} if found or outputs else None
+    dataset = fields.dataset(match[1] if match else None)
+    return {**(dataset or {"type": "synthetic"}), **outputs} if dataset or outputs else None
 
 
-def _environment(said: Mapping[str, Any]) -> dict[str, Any]:
-    strategy = next((said[column] for column in STRATEGY if said.get(column)), None)
-    return sayings.environment_of(
+def _environment(row: Mapping[str, Any]) -> Environment:
+    strategy = next((row[column] for column in STRATEGY if row.get(column)), None)
+    return fields.environment_of(
         engine="vllm",
-        gpus=sayings.gpus(said["gpu_type"], said.get("num_servers")) if said.get("gpu_type") else None,
-        stack={"strategy": strategy, **{name: said[name] for name in STACK if said.get(name) not in (None, "")}},
+        gpus=fields.gpus(row["gpu_type"], row.get("num_servers")) if row.get("gpu_type") else None,
+        stack={"strategy": strategy, **{name: row[name] for name in STACK if row.get(name) not in (None, "")}},
     )
 
 

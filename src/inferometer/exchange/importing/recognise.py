@@ -2,6 +2,7 @@
 
 import csv
 import io
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from inferometer.documents.files import binary_kind, file_bytes, text_in
 from inferometer.documents.json_text import RefusedError, json_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError
-from inferometer.exchange.importing.source import Format, Row, Source
+from inferometer.exchange.importing.source import Format, Row, SiblingError, Source
 from inferometer.vocabulary import attribute_at
 
 # -- recognise -------------------------------------------------------------------------------------------------------
@@ -47,10 +48,6 @@ FORMATS: dict[str, str] = {
 MOST_KEYS = 8
 
 
-class BesideError(DataError):
-    """The file is no result, but belongs to one."""
-
-
 def format_named(name: str) -> Format:
     if name not in FORMATS:
         raise DataError(f"there is no format {name!r}", f"there are {', '.join(FORMATS)}")
@@ -69,17 +66,27 @@ def recognise(source: Source) -> str:
         if _fits(_loaded(name), source):
             return name
     what, hint = looks_like(source)
-    if hint == _BESIDE:
-        raise BesideError(f"{source.name}: {what}", hint)
-    raise DataError(f"{source.name}: {what}, which is no result that is known here", hint)
+    if hint == _NEEDS_SIBLING:
+        raise SiblingError(f"{source.name}: {what}", hint)
+    raise DataError(f"{source.name}: {what}, which is not a supported result", hint)
 
 
-def _fits(each: Format, source: Source) -> bool:
+def _fits(candidate: Format, source: Source) -> bool:
     """A file may hold anything: one that has other things than a format expects is not of that format."""
     try:
-        return each.fits(source)
+        return candidate.fits(source)
     except (ArithmeticError, AttributeError, DataError, LookupError, TypeError, ValueError):
         return False
+
+
+def check_format(name: str, source: Source) -> None:
+    """A format that was named must be that of the file."""
+    if _fits(_loaded(name), source):
+        return
+    what, _ = looks_like(source)
+    other = next((known for known in FORMATS if _fits(_loaded(known), source)), None)
+    hint = f"it is {other}: leave --format out" if other else f"there are {', '.join(FORMATS)}"
+    raise DataError(f"{source.name}: is no result of {_loaded(name).title}: it is {what}", hint)
 
 
 def looks_like(source: Source) -> tuple[str, str]:
@@ -103,7 +110,7 @@ def _shape(source: Source) -> str:
             return f"{source.form.upper()} with the keys {_some(source.value)}"
     rows = source.rows()
     if rows:
-        return f"{source.form.upper()}, a list of objects with the keys {_some(rows[0].said)}"
+        return f"{source.form.upper()}, a list of objects with the keys {_some(rows[0].fields)}"
     return "a list" if isinstance(source.value, list) else f"{source.form.upper()} that holds only {source.value!r:.60}"
 
 
@@ -115,7 +122,7 @@ def _some(names: Any) -> str:
 
 def _keys(source: Source) -> set[str]:
     rows = source.rows()
-    return set(map(str, rows[0].said)) if rows else set()
+    return set(map(str, rows[0].fields)) if rows else set()
 
 
 def _is_ours(source: Source) -> bool:
@@ -126,24 +133,28 @@ def _is_prometheus(source: Source) -> bool:
     return source.form == "text" and source.value.lstrip().startswith(("# HELP", "# TYPE"))
 
 
-_BESIDE = "it is read with the result beside it: give the folder, or that result"
+_NEEDS_SIBLING = "it is read together with its result file: give the folder, or the result file"
 _FOREIGN = (
     (_is_ours, "a file of an Inferometer run", "give the run's folder to inferometer show"),
-    (_is_prometheus, "metrics of a server in Prometheus' text", "they are no result of a benchmark"),
-    (lambda s: "conversations" in _keys(s), "conversations in ShareGPT's schema", "send them: workload.path"),
+    (_is_prometheus, "metrics of a server in Prometheus' text", "not a benchmark result"),
+    (
+        lambda s: "conversations" in _keys(s),
+        "conversations in ShareGPT's schema",
+        "use it as a workload: workload.path",
+    ),
     (lambda s: {"timestamp", "input_length", "output_length"} <= _keys(s), "a trace", "replay it: workload.path"),
     (lambda s: {"TIMESTAMP", "ContextTokens"} <= _keys(s), "a trace of Azure's", "replay it: workload.path"),
-    (lambda s: {"ts", "mem_used_mb"} <= _keys(s), "InferX's gpu_memory.csv", _BESIDE),
-    (lambda s: "traffic_scenario" in s.mapping(), "the metadata of a genai-bench experiment", _BESIDE),
+    (lambda s: {"ts", "mem_used_mb"} <= _keys(s), "InferX's gpu_memory.csv", _NEEDS_SIBLING),
+    (lambda s: "traffic_scenario" in s.mapping(), "the metadata of a genai-bench experiment", _NEEDS_SIBLING),
     (
         lambda s: s.mapping().get("load_summary") == {} and "successes" in s.mapping(),
         "server-side metrics of inference-perf",
-        _BESIDE,
+        _NEEDS_SIBLING,
     ),
-    (lambda s: {"$defs", "properties"} <= set(s.mapping()), "a JSON schema", "give a result that is written by it"),
+    (lambda s: {"$defs", "properties"} <= set(s.mapping()), "a JSON schema", "give a result file written by it"),
     (lambda s: {"workload", "load"} & set(s.mapping()), "a plan", "run it: inferometer run FILE"),
-    (lambda s: {"object", "data"} == set(s.mapping()), "a server's list of models", "it is no result of a benchmark"),
-    (lambda s: set(s.mapping()) == {"error"}, "a server's error", "it is no result of a benchmark"),
+    (lambda s: {"object", "data"} == set(s.mapping()), "a server's list of models", "not a benchmark result"),
+    (lambda s: set(s.mapping()) == {"error"}, "a server's error", "not a benchmark result"),
 )
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -153,22 +164,39 @@ MOST_BYTES = 2 * 2**30  # of one result; what is larger is not a result but a lo
 
 def read_source(path: Path) -> Source:
     try:
-        content = file_bytes(path, MOST_BYTES)
+        content = unpacked(file_bytes(path, MOST_BYTES))
     except RefusedError as error:
         raise DataError(f"{path}: {error.sentence}") from None
     except IsADirectoryError:
         raise DataError(f"{path}: is a folder, not a file") from None
     except OSError as error:
         raise DataError(f"{path}: {(error.strerror or str(error)).lower()}") from error
-    return parse(path.name, content, str(path), _beside(path))
+    name = path.name.removesuffix(".gz")
+    return parse(name, content, str(path), _sibling_reader(path))
 
 
-def _beside(path: Path) -> Callable[[str], bytes | None]:
+def unpacked(content: bytes) -> bytes:
+    """What gzip has packed, within the same bound; anything else as it is."""
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    unpacker = zlib.decompressobj(wbits=31)
+    try:
+        plain = unpacker.decompress(content, MOST_BYTES)
+    except zlib.error as error:
+        raise RefusedError(f"is damaged gzip: {error}") from None
+    if not unpacker.eof and not unpacker.unconsumed_tail:
+        raise RefusedError("is damaged gzip: it ends before its end")
+    if unpacker.unconsumed_tail:
+        raise RefusedError("is too large when unpacked: at most 2.0 GiB are read")
+    return plain
+
+
+def _sibling_reader(path: Path) -> Callable[[str], bytes | None]:
     def read(name: str) -> bytes | None:
         """None where it is not there or cannot be read: it only adds to the result."""
         try:
             file = path.parent / name
-            return file_bytes(file, MOST_BYTES) if file.is_file() else None
+            return unpacked(file_bytes(file, MOST_BYTES)) if file.is_file() else None
         except (OSError, ValueError):
             return None
 
@@ -176,21 +204,21 @@ def _beside(path: Path) -> Callable[[str], bytes | None]:
 
 
 def parse(
-    name: str, content: bytes, where: str | None = None, beside: Callable[[str], bytes | None] = lambda _name: None
+    name: str, content: bytes, where: str | None = None, sibling: Callable[[str], bytes | None] = lambda _name: None
 ) -> Source:
     """What a file's bytes say."""
     where = where or name
     text = _text(content, where)
     if text.lstrip().startswith(("{", "[")):
-        return _json(name, content, text, where, beside)
+        return _json(name, content, text, where, sibling)
     if name.endswith((".yaml", ".yml")) or text.lstrip().startswith("---"):
-        return Source(name, content, "yaml", _yaml(text, where), beside=beside)
+        return Source(name, content, "yaml", _yaml(text, where), sibling=sibling)
     if name.endswith(".csv") or _looks_like_table(text):
         rows, broken = _rows(text)
-        return Source(name, content, "csv", rows, tuple(broken), beside)
+        return Source(name, content, "csv", rows, tuple(broken), sibling)
     if _looks_like_yaml(text):
-        return Source(name, content, "yaml", _yaml(text, where), beside=beside)
-    return Source(name, content, "text", text, beside=beside)
+        return Source(name, content, "yaml", _yaml(text, where), sibling=sibling)
+    return Source(name, content, "text", text, sibling=sibling)
 
 
 def _text(content: bytes, where: str) -> str:
@@ -208,14 +236,14 @@ def _text(content: bytes, where: str) -> str:
     return text
 
 
-def _json(name: str, content: bytes, text: str, where: str, beside: Callable[[str], bytes | None]) -> Source:
+def _json(name: str, content: bytes, text: str, where: str, sibling: Callable[[str], bytes | None]) -> Source:
     try:
-        return Source(name, content, "json", _unique(text), beside=beside)
+        return Source(name, content, "json", _unique(text), sibling=sibling)
     except RefusedError as error:
         if not _is_lines(text):
             raise DataError(f"{where}: is not JSON: {error.sentence}") from None
     rows, broken = _lines(text)
-    return Source(name, content, "jsonl", rows, tuple(broken), beside)
+    return Source(name, content, "jsonl", rows, tuple(broken), sibling)
 
 
 def _unique(text: str) -> Any:
@@ -241,12 +269,12 @@ def _lines(text: str) -> tuple[list[Row], list[str]]:
         if not line.strip():
             continue
         try:
-            said = _unique(line)
+            parsed = _unique(line)
         except RefusedError as error:
             broken.append(f"line {number}: not JSON: {error.text}")
             continue
-        if isinstance(said, dict):
-            rows.append(Row(f"line {number}", said))
+        if isinstance(parsed, dict):
+            rows.append(Row(f"line {number}", parsed))
         else:
             broken.append(f"line {number}: must be an object")
     return rows, broken

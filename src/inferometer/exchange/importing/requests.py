@@ -22,7 +22,7 @@ _STATUS = re.compile(r"\b([45]\d\d)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ImportedRequest:
     """One request in seconds on any clock. `reads` are the instants at which something arrived."""
 
     sent_s: float
@@ -42,51 +42,55 @@ class Told:
     request_id: str | None = None
 
 
-def records_of(requests: Iterable[Told]) -> Records:
+def records_of(requests: Iterable[ImportedRequest]) -> Records:
     """In the order told, on a clock that begins with the first of them."""
-    told = list(requests)
-    origin = min((_due(each) for each in told), default=0.0)
-    _check_span(told, origin)
-    return Records.of([_record(number, each, origin) for number, each in enumerate(told)])
+    all_requests = list(requests)
+    origin = min((_due(request) for request in all_requests), default=0.0)
+    _check_span(all_requests, origin)
+    return Records.of([_record(number, request, origin) for number, request in enumerate(all_requests)])
 
 
-def _check_span(told: Sequence[Told], origin: float) -> None:
+def _check_span(requests: Sequence[ImportedRequest], origin: float) -> None:
     """Rates and slices are counted over all the time between the first and the last instant."""
-    last = max((max((each.sent_s, each.ended_s or origin, *each.reads_s)) for each in told), default=origin)
+    last = max(
+        (max((request.sent_s, request.ended_s or origin, *request.reads_s)) for request in requests), default=origin
+    )
     if not last - origin <= MOST_SPAN_S:
         text = f"its requests lie {(last - origin) / 86400:,.0f} days apart, at most {MOST_SPAN_S / 86400:.0f} are read"
         raise DataError(text, "is one of the times wrong, or in another unit?")
 
 
-def _due(told: Told) -> float:
-    return told.sent_s if told.scheduled_s is None else min(told.scheduled_s, told.sent_s)
+def _due(request: ImportedRequest) -> float:
+    return request.sent_s if request.scheduled_s is None else min(request.scheduled_s, request.sent_s)
 
 
-def _record(number: int, told: Told, origin: float) -> Record:
-    sent_at = _at(told.sent_s, origin)
-    ended_s = told.ended_s if told.ended_s is not None else (told.reads_s[-1] if len(told.reads_s) else None)
-    tokens = _tokens(told)
-    reads = np.array([_at(each, origin) for each in told.reads_s], "<i8")
-    due_at = sent_at if told.scheduled_s is None else _at(told.scheduled_s, origin)
+def _record(number: int, request: ImportedRequest, origin: float) -> Record:
+    sent_at = _at(request.sent_s, origin)
+    ended_s = (
+        request.ended_s if request.ended_s is not None else (request.reads_s[-1] if len(request.reads_s) else None)
+    )
+    tokens = _tokens(request)
+    reads = np.array([_at(read_s, origin) for read_s in request.reads_s], "<i8")
+    due_at = sent_at if request.scheduled_s is None else _at(request.scheduled_s, origin)
     return Record(
-        session=number if told.session is None else told.session,
-        turn=told.turn,
-        stage=told.stage,
+        session=number if request.session is None else request.session,
+        turn=request.turn,
+        stage=request.stage,
         scheduled_at=due_at,
-        ready_at=None if told.scheduled_s is None else sent_at,
+        ready_at=None if request.scheduled_s is None else sent_at,
         sent_at=sent_at,
         ended_at=None if ended_s is None else _at(ended_s, origin),
         read_at=reads.tobytes(),
         read_tokens=np.array(tokens, "<i8").tobytes(),
-        input_tokens=told.input_tokens,
-        output_tokens=told.output_tokens,
-        tokens_by=None if told.output_tokens is None else "usage",
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
+        tokens_by=None if request.output_tokens is None else "usage",
         events=len(reads),
-        bytes_received=told.bytes_received or 0,
-        status=told.status,
-        outcome=_outcome(told),
-        error=str(told.error) if told.error else None,
-        request_id=None if told.request_id is None else str(told.request_id),
+        bytes_received=request.bytes_received or 0,
+        status=request.status,
+        outcome=_outcome(request),
+        error=str(request.error) if request.error else None,
+        request_id=None if request.request_id is None else str(request.request_id),
     )
 
 
@@ -94,29 +98,29 @@ def _at(instant_s: float, origin: float) -> int:
     return round((instant_s - origin) * NANOSECONDS)
 
 
-def _tokens(told: Told) -> NDArray[np.int64]:
+def _tokens(request: ImportedRequest) -> NDArray[np.int64]:
     """Tokens of each read: as told; else the first read has one and the rest share what is left, the earlier ones the
     more. Where there are more reads than tokens some had none: their instants stay, for gaps are made of them."""
-    if told.read_tokens is not None:
-        return np.array(told.read_tokens, np.int64)
-    reads = len(told.reads_s)
-    if told.output_tokens is None or reads == 0:
+    if request.read_tokens is not None:
+        return np.array(request.read_tokens, np.int64)
+    reads = len(request.reads_s)
+    if request.output_tokens is None or reads == 0:
         return np.ones(reads, np.int64)
     if reads == 1:
-        return np.array([told.output_tokens], np.int64)
-    share, left = divmod(max(told.output_tokens - 1, 0), reads - 1)
+        return np.array([request.output_tokens], np.int64)
+    share, left = divmod(max(request.output_tokens - 1, 0), reads - 1)
     return np.concatenate(([1], share + (np.arange(reads - 1) < left))).astype(np.int64)
 
 
-def _outcome(told: Told) -> Outcome:
+def _outcome(request: ImportedRequest) -> Outcome:
     """What became of a request, as far as the error says."""
-    text = str(told.error or "").lower()
-    if told.cancelled:
+    text = str(request.error or "").lower()
+    if request.cancelled:
         return "cancelled"
-    if told.status is not None and told.status != 200:
+    if request.status is not None and request.status != 200:
         return "status"
     if not text:
-        return "ok" if len(told.reads_s) else "bad"
+        return "ok" if len(request.reads_s) else "bad"
     if "timeout" in text or "timed out" in text:
         return "timeout"
     if "connect" in text or "refused" in text:

@@ -8,12 +8,21 @@ really came is in `total_output_tokens_retokenized`.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from inferometer.exchange.importing import fields as sayings
-from inferometer.exchange.importing.fields import each_row
+from inferometer.exchange.importing import fields
+from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, records_of
-from inferometer.exchange.importing.source import Format, Found, ImportedRun, Source
-from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, prefixed, told, value, whole
-from inferometer.exchange.importing.vllm import ARRAYS, requests_of
+from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.units import (
+    SECONDS,
+    known_rates,
+    measure,
+    number,
+    prefixed,
+    value,
+    whole,
+    without_none,
+)
+from inferometer.exchange.importing.vllm import ARRAYS, UNKNOWN_ARRIVALS, failed_of, requests_of
 from inferometer.record.summary import MeasureSummary, Rate, Value
 
 TIMES = {"ttft": "_ttft_ms", "tpot": "_tpot_ms", "itl": "_itl_ms", "e2e": "_e2e_latency_ms"}
@@ -26,95 +35,102 @@ DEFINITIONS = {
     "concurrency": "sum of E2E / duration",
     "quantiles": "linear interpolation, failed requests left out",
 }
-ASKED_LENGTHS = 0.01  # asked against counted: more, and numbers per token are not of what came
+LENGTH_TOLERANCE = 0.01  # asked against counted: more, and numbers per token are not of what came
 
 
-def is_serving(said: Mapping[str, Any]) -> bool:
-    return {"completed", "duration", "mean_ttft_ms", "output_throughput"} <= said.keys() and "model_id" not in said
+def is_serving(result: Mapping[str, Any]) -> bool:
+    timed = {"mean_ttft_ms", "median_ttft_ms"} & result.keys()  # in 2024 it wrote medians only
+    return {"completed", "duration", "output_throughput"} <= result.keys() and bool(timed) and "model_id" not in result
 
 
 def _fits(source: Source) -> bool:
-    return source.form != "csv" and bool(source.rows()) and is_serving(source.rows()[0].said)
+    return source.form != "csv" and bool(source.rows()) and is_serving(source.rows()[0].fields)
 
 
-def _read(source: Source) -> Found:
-    return each_row(source, lambda row: imported(row.said))
+def _read(source: Source) -> ParsedFile:
+    return run_per_row(source, lambda row: imported(row.fields))
 
 
-def imported(said: Mapping[str, Any]) -> ImportedRun:
-    answered = whole(said.get("completed"))
-    detailed = all(isinstance(said.get(array), list) for array in ARRAYS)
+def imported(result: Mapping[str, Any]) -> ImportedRun:
+    answered = whole(result.get("completed"))
+    detailed = all(isinstance(result.get(array), list) for array in ARRAYS)
+    timed = isinstance(result.get("start_times"), list)
     return ImportedRun(
-        started=sayings.instant(said.get("date")),
-        plan=_plan(said),
-        environment=sayings.environment_of(engine=said.get("backend"), stack=_stack(said)),
-        measures=measures_of(said, answered),
-        rates=rates_of(said),
-        values=_values(said),
-        concurrency=number(said.get("concurrency")),
+        started=fields.instant(result.get("date")),
+        plan=_plan(result),
+        environment=fields.environment_of(engine=result.get("backend"), stack=_stack(result)),
+        measures=measures_of(result, answered),
+        rates=rates_of(result),
+        values=_values(result),
+        concurrency=number(result.get("concurrency")),
         answered=answered,
-        duration_s=number(said.get("duration")),
+        duration_s=number(result.get("duration")),
         definitions=DEFINITIONS,
-        records=records_of(requests_of(said)) if detailed else None,
+        records=records_of(requests_of(result)) if detailed else None,
+        failed=failed_of(result),
         underivable=(*NOT_SCHEDULED, *NOT_CONNECTED),
-        doubts=tuple(_asked_lengths(said)),
+        arrivals_known=timed or not detailed,
+        doubts=tuple(_length_doubts(result)),
+        notes=() if timed or not detailed else (UNKNOWN_ARRIVALS,),
     )
 
 
-def measures_of(said: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
-    found: dict[str, MeasureSummary] = {}
+def measures_of(result: Mapping[str, Any], count: int | None) -> dict[str, MeasureSummary]:
+    measures: dict[str, MeasureSummary] = {}
     for name, ending in TIMES.items():
-        found |= measure(name, prefixed(said, ending, SECONDS["ms"]), count)
-    for name, total in (("input_tokens", number(said.get("total_input_tokens"))), ("output_tokens", _came(said))):
+        measures |= measure(name, prefixed(result, ending, SECONDS["ms"]), count)
+    for name, total in (("input_tokens", number(result.get("total_input_tokens"))), ("output_tokens", _came(result))):
         if total is not None and count:
-            found |= measure(name, {"mean": total / count}, count)
-    return found
+            measures |= measure(name, {"mean": total / count}, count)
+    return measures
 
 
-def _came(said: Mapping[str, Any]) -> float | None:
+def _came(result: Mapping[str, Any]) -> float | None:
     """Output tokens that came: counted again where that was done, never those that were asked."""
-    again = number(said.get("total_output_tokens_retokenized"))
-    return again if again else number(said.get("total_output_tokens"))
+    again = number(result.get("total_output_tokens_retokenized"))
+    return again if again else number(result.get("total_output_tokens"))
 
 
-def rates_of(said: Mapping[str, Any]) -> dict[str, Rate]:
+def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
     """Rates of tokens that came: the tool's own output rate is of those that were asked."""
-    duration, came = number(said.get("duration")), _came(said)
-    output = came / duration if came is not None and duration else number(said.get("output_throughput"))
-    inputs = number(said.get("input_throughput"))
+    duration, came = number(result.get("duration")), _came(result)
+    output = came / duration if came is not None and duration else number(result.get("output_throughput"))
+    inputs = number(result.get("input_throughput"))
     total = inputs + output if inputs is not None and output is not None else None
-    rates = {"request_rate": number(said.get("request_throughput")), "input_rate": inputs, "output_rate": output}
+    rates = {"request_rate": number(result.get("request_throughput")), "input_rate": inputs, "output_rate": output}
     return known_rates(rates | {"total_rate": total})
 
 
-def _asked_lengths(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    asked, came = number(said.get("total_output_tokens")), _came(said)
-    if asked and came is not None and abs(came / asked - 1) > ASKED_LENGTHS:
-        text = f"Its TPOT counts {asked:,.0f} output tokens, but {came:,.0f} were counted in the answers"
-        yield "asked_lengths", f"{text}: the tool takes the length that was asked where the server reports none."
+def _length_doubts(result: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    requested, came = number(result.get("total_output_tokens")), _came(result)
+    if requested and came is not None and abs(came / requested - 1) > LENGTH_TOLERANCE:
+        text = f"Its TPOT counts {requested:,.0f} output tokens, but {came:,.0f} were counted in the answers"
+        yield "asked_lengths", f"{text}: the tool uses the requested length if the server reports none."
 
 
-def _values(said: Mapping[str, Any]) -> dict[str, Value]:
-    accepted = number(said.get("accept_length"))
-    return told({"accept_length": value(accepted, "tokens", "higher", "Speculated tokens accepted per step")})
+def _values(result: Mapping[str, Any]) -> dict[str, Value]:
+    accepted = number(result.get("accept_length"))
+    return without_none({"accept_length": value(accepted, "tokens", "higher", "Speculated tokens accepted per step")})
 
 
-def _plan(said: Mapping[str, Any]) -> dict[str, Any]:
-    name = said.get("dataset_name")
-    drawn = name in sayings.MADE_UP
-    lengths = sayings.lengths(said.get("random_input_len"), said.get("random_output_len")) if drawn else None
-    requests = whole(said.get("num_prompts"))
-    return sayings.plan_of(
-        model=said.get("model") or (said.get("server_info") or {}).get("model_path"),
-        workload=lengths or sayings.dataset(name),
-        load=sayings.load(said.get("request_rate"), said.get("max_concurrency"), requests or whole(said["completed"])),
+def _plan(result: Mapping[str, Any]) -> dict[str, Any]:
+    name = result.get("dataset_name")
+    drawn = name in fields.MADE_UP
+    lengths = fields.lengths(result.get("random_input_len"), result.get("random_output_len")) if drawn else None
+    requests = whole(result.get("num_prompts"))
+    return fields.plan_of(
+        model=result.get("model") or (result.get("server_info") or {}).get("model_path"),
+        workload=lengths or fields.dataset(name),
+        load=fields.load(
+            result.get("request_rate"), result.get("max_concurrency"), requests or whole(result["completed"])
+        ),
         requests=requests,
     )
 
 
-def _stack(said: Mapping[str, Any]) -> dict[str, Any] | None:
-    ratio = number(said.get("random_range_ratio"))
-    return {"random_range_ratio": ratio} if ratio is not None and said.get("dataset_name") in sayings.MADE_UP else None
+def _stack(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    ratio = number(result.get("random_range_ratio"))
+    return {"random_range_ratio": ratio} if ratio is not None and result.get("dataset_name") in fields.MADE_UP else None
 
 
 SERVING = Format("sglang bench_serving", _fits, _read)

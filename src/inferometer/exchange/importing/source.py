@@ -5,10 +5,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from inferometer.errors import DataError
 from inferometer.record.columns import Records
+from inferometer.record.environment import Environment
 from inferometer.record.run import Kind
 from inferometer.record.sample import Samples
 from inferometer.record.summary import MeasureSummary, Rate, Value
+
+
+class SiblingError(DataError):
+    """The file is no result of its own, but belongs to one."""
+
+
+class BrokenResult(DataError):
+    """The file is a result of a known tool, but cannot be read."""
+
 
 Form = Literal["json", "jsonl", "yaml", "csv", "text"]
 
@@ -17,7 +28,7 @@ class Row(NamedTuple):
     """One result of a file that may hold several, and where it stands: `line 7`."""
 
     where: str
-    said: dict[str, Any]
+    fields: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,7 @@ class Source:
     form: Form
     value: Any  # JSON and YAML: what was parsed; JSONL and CSV: a list of `Row`; text: str
     broken: tuple[str, ...] = ()  # rows that could not be read, named
-    beside: Callable[[str], bytes | None] = lambda _name: None
+    sibling: Callable[[str], bytes | None] = lambda _name: None
 
     def mapping(self) -> Mapping[str, Any]:
         """The object in the file; empty where it holds something else."""
@@ -40,12 +51,12 @@ class Source:
         if self.form in ("jsonl", "csv"):
             return list(self.value)
         if isinstance(self.value, list):
-            return [Row(f"entry {at}", each) for at, each in enumerate(self.value) if isinstance(each, dict)]
+            return [Row(f"entry {at}", entry) for at, entry in enumerate(self.value) if isinstance(entry, dict)]
         return [Row("", self.value)] if isinstance(self.value, dict) else []
 
     def columns(self) -> tuple[str, ...]:
         """The columns of a table; none where it is no table, or an empty one."""
-        return tuple(self.value[0].said) if self.form == "csv" and self.value else ()
+        return tuple(self.value[0].fields) if self.form == "csv" and self.value else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +66,7 @@ class ImportedRun:
     kind: Kind = "serving"
     started: datetime | None = None
     plan: dict[str, Any] = field(default_factory=dict)
-    environment: dict[str, Any] = field(default_factory=dict)
+    environment: Environment = field(default_factory=Environment)
     measures: dict[str, MeasureSummary] = field(default_factory=dict)
     rates: dict[str, Rate] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
@@ -68,6 +79,7 @@ class ImportedRun:
     records: Records | None = None
     samples: Samples | None = None
     underivable: tuple[str, ...] = ()  # measures that these records cannot tell
+    arrivals_known: bool = True  # whether records have their own instants; else they follow each other
     doubts: tuple[tuple[str, str], ...] = ()  # (code, text): why its numbers may not mean what they say
     notes: tuple[str, ...] = ()  # how something was read
     part: str = ""  # which part of a file with several runs
@@ -75,7 +87,7 @@ class ImportedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ParsedFile:
     """All that a file holds: its runs, and the rows that are none, each named with what is wrong."""
 
     runs: list[ImportedRun]
@@ -88,4 +100,4 @@ class Format:
 
     title: str
     fits: Callable[[Source], bool]
-    read: Callable[[Source], Found]
+    read: Callable[[Source], ParsedFile]

@@ -50,24 +50,24 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or value is None or (isinstance(value, str) and len(value) > MOST_LETTERS):
         return None
     try:
-        found = float(value)
+        amount = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    if not math.isfinite(found):
+    if not math.isfinite(amount):
         return None
-    if abs(found) > MOST_NUMBER:
-        raise DataError(f"{found:g} is too large for a time, a rate or a count", "is the file damaged?")
-    return found
+    if abs(amount) > MOST_NUMBER:
+        raise DataError(f"{amount:g} is too large for a time, a rate or a count", "is the file damaged?")
+    return amount
 
 
 def whole(value: Any) -> int | None:
     """A count; a broken part of one is no count."""
-    found = number(value)
-    if found is None or found != int(found):
+    amount = number(value)
+    if amount is None or amount != int(amount):
         return None
-    if abs(found) > MOST_COUNT:
-        raise DataError(f"{found:g} is too large for a count", "is the file damaged?")
-    return int(found)
+    if abs(amount) > MOST_COUNT:
+        raise DataError(f"{amount:g} is too large for a count", "is the file damaged?")
+    return int(amount)
 
 
 def is_endless(value: Any) -> bool:
@@ -97,30 +97,30 @@ def statistic(name: str) -> str | None:
     return "min" if share == 0 else "max" if share == 100 else f"p{share:g}"
 
 
-def statistics(said: Any, scale: float = 1.0) -> dict[str, float]:
+def statistics(mapping: Any, scale: float = 1.0) -> dict[str, float]:
     """The statistics of a mapping under our names, each times `scale`; all that there are, and none that is not.
     A mapping of its own for percentiles is read with the rest."""
-    if not isinstance(said, Mapping):
+    if not isinstance(mapping, Mapping):
         return {}
-    inner = [said[name] for name in ("percentiles", "quantiles") if isinstance(said.get(name), Mapping)]
-    found: dict[str, float] = {}
-    for part in (said, *inner):
+    inner = [mapping[name] for name in ("percentiles", "quantiles") if isinstance(mapping.get(name), Mapping)]
+    scaled: dict[str, float] = {}
+    for part in (mapping, *inner):
         for name, value in part.items():
             key, amount = statistic(str(name)), number(value)
             if key is not None and amount is not None:
-                found.setdefault(key, amount * scale)
-    return found
+                scaled.setdefault(key, amount * scale)
+    return scaled
 
 
-def prefixed(said: Mapping[str, Any], ending: str, scale: float = 1.0) -> dict[str, float]:
+def prefixed(mapping: Mapping[str, Any], ending: str, scale: float = 1.0) -> dict[str, float]:
     """Statistics that are written into names: `mean_ttft_ms`, `p99.9_ttft_ms` for the ending `_ttft_ms`."""
-    parts = {name[: -len(ending)]: value for name, value in said.items() if name.endswith(ending)}
+    parts = {name[: -len(ending)]: value for name, value in mapping.items() if name.endswith(ending)}
     return statistics(parts, scale)
 
 
 def measure(
     name: str,
-    found: Mapping[str, float],
+    statistics: Mapping[str, float],
     count: int | None = None,
     *,
     unit: str = "",
@@ -130,9 +130,9 @@ def measure(
     """One measure of a summary, `{}` where nothing was measured: a time that is 0 throughout is a gap in the data.
     One that is not in the vocabulary brings its unit, direction and title."""
     unit = MEASURES[name].unit if name in MEASURES else unit
-    if not found or (unit == "s" and not any(found.values())):
+    if not statistics or (unit == "s" and not any(statistics.values())):
         return {}
-    ordered: dict[str, float | None] = dict(sorted(found.items(), key=_order))
+    ordered: dict[str, float | None] = dict(sorted(statistics.items(), key=_order))
     return {name: MeasureSummary(unit=unit, count=count, statistics=ordered, direction=direction, title=title)}
 
 
@@ -147,7 +147,7 @@ def _order(item: tuple[str, float | None]) -> tuple[int, float]:
 def known_rates(amounts: Mapping[str, float | None]) -> dict[str, Rate]:
     """Those that are known, of the whole run."""
     return {
-        name: Rate(unit=MEASURES[name].unit, window=amount, run=amount)
+        name: Rate(unit=MEASURES[name].unit, value=amount, basis="file", span=amount)
         for name, amount in amounts.items()
         if amount is not None
     }
@@ -158,9 +158,9 @@ def value(amount: float | None, unit: str, direction: Direction | None, title: s
     return None if amount is None else Value(value=amount, unit=unit, direction=direction, title=title)
 
 
-def told(mapping: Mapping[str, T | None]) -> dict[str, T]:
+def without_none(mapping: Mapping[str, T | None]) -> dict[str, T]:
     """Without what is missing."""
-    return {name: each for name, each in mapping.items() if each is not None}
+    return {name: value for name, value in mapping.items() if value is not None}
 
 
 def nearest_unit(name: str, amount: float, units: Iterable[str]) -> str:
@@ -172,13 +172,18 @@ def nearest_unit(name: str, amount: float, units: Iterable[str]) -> str:
 def contradictions(measures: Mapping[str, MeasureSummary]) -> list[tuple[str, str]]:
     """Doubts that follow from the numbers alone: no answer ends before it began, and its parts add up."""
     mean = {name: measure.mean for name, measure in measures.items() if measure.mean is not None}
-    found = []
+    doubts = [
+        ("out_of_range", f"{name} is negative ({key} {amount:g} {measure.unit}), which no such measure can be.")
+        for name, measure in measures.items()
+        for key, amount in measure.statistics.items()
+        if amount is not None and amount < 0 and key != "std" and name in MEASURES
+    ][:1]
     if "ttft" in mean and "e2e" in mean and mean["e2e"] < 0.99 * mean["ttft"]:
         text = f"E2E is {duration_text(mean['e2e'])} and TTFT {duration_text(mean['ttft'])} on average, but no answer"
-        found.append(("units", f"{text} ends before its first token: one of them has another unit than is said."))
-    if {"ttft", "e2e", "tpot", "output_tokens"} <= mean.keys() and not found:
+        doubts.append(("units", f"{text} ends before its first token: one of them has a wrong unit."))
+    if {"ttft", "e2e", "tpot", "output_tokens"} <= mean.keys() and not doubts:
         parts = mean["ttft"] + mean["tpot"] * max(mean["output_tokens"] - 1, 0)
         if parts > 0 and not 0.1 < mean["e2e"] / parts < 10:
             text = f"TTFT and the tokens after it make {duration_text(parts)}, but E2E is {duration_text(mean['e2e'])}"
-            found.append(("units", f"{text}: one of them has another unit than is said."))
-    return found
+            doubts.append(("units", f"{text}: one of them has a wrong unit."))
+    return doubts

@@ -13,8 +13,8 @@ from inferometer.measure.rosetta.definition import (
     defined,
     gap_lengths,
     linear,
-    of_each,
     output_lengths,
+    per_request,
     per_second,
     per_token_after_first,
     posted_at,
@@ -61,12 +61,12 @@ TOOL = Tool(
     name="aiperf",
     title="AIPerf",
     source="ai-dynamo/aiperf, aiperf/metrics/types",
-    remark="valid requests over the whole run; output tokens by a tokenizer unless told otherwise: here by the "
+    remark="valid requests over the whole run; output tokens by a tokenizer by default: here by the "
     "server's usage; std divides by n",
     statistics={"avg": None, "p50": 0.5, "std": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
     quantile=linear,
     spreads=(
-        of_each(
+        per_request(
             *("TTFT", "time_to_first_token.{}", "ttft"),
             "from the start of the request to the first response with content",
             "connecting counts; all requests, not those of a window",
@@ -75,24 +75,24 @@ TOOL = Tool(
         Spread(
             *("TTST", "time_to_second_token.{}", None),
             "second response - first response",
-            "ours has no such measure: it is one gap of many",
+            "Inferometer has no such measure: it is one of many gaps",
             _ttst,
             scale=MS,
         ),
-        of_each(
+        per_request(
             *("ITL", "inter_token_latency.{}", "tpot"),
             "(request latency - TTFT) / (output length - 1), a value per request",
-            "it is a TPOT: beside it stands ours, which divides by the tokens after the first read",
+            "it is a TPOT; Inferometer's TPOT divides by the tokens after the first read",
             _itl,
         ),
         Spread(
             *("ICL", "inter_chunk_latency.{}", "icl"),
             "gaps between responses of all answers",
-            "stamped per network chunk, as ours; all requests",
+            "one timestamp per network chunk, like Inferometer; all requests",
             lambda seen: gap_lengths(seen.good),
             scale=MS,
         ),
-        of_each(
+        per_request(
             *("request latency", "request_latency.{}", "e2e"),
             "from the start of the request to its last response with content",
             "connecting counts",
@@ -101,7 +101,7 @@ TOOL = Tool(
         Spread(
             *("output tokens/s per user", "output_token_throughput_per_user.{}", "user_speed"),
             "1 / ITL of each request",
-            "inflated where the first response brought several tokens",
+            "too high if the first response had several tokens",
             _per_user,
             unit="tokens/s",
         ),
@@ -117,14 +117,14 @@ TOOL = Tool(
         Figure(
             *("requests per second", "request_throughput.avg", "request_rate"),
             "valid requests / time from the first request to the last response",
-            "the drain is in the time",
+            "the time includes the drain",
             lambda seen: per_second(len(seen.good), _duration_s(seen)),
             "1/s",
         ),
         Figure(
             *("output tokens per second", "output_token_throughput.avg", "output_rate"),
             "output tokens of valid requests / the same time",
-            "tokens of failed and unfinished answers are left out, the drain is in",
+            "tokens of failed and unfinished answers are left out, the drain is included",
             lambda seen: per_second(total(output_lengths(seen.good)), _duration_s(seen)),
             "tokens/s",
         ),

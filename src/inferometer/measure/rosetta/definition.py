@@ -16,7 +16,7 @@ from inferometer.vocabulary import NANOSECONDS
 
 # -- seen ------------------------------------------------------------------------------------------------------------
 
-_OFTEN_ASKED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.999)  # quantiles that are kept in one go
+_OFTEN_USED = (0.25, 0.5, 0.75, 0.9, 0.95, 0.97, 0.99, 0.999)  # quantiles that are kept in one go
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,9 +95,9 @@ def output_lengths(answers: Answers) -> Floats:
 
 
 def input_lengths(answers: Answers) -> Floats:
-    """Tokens of each prompt: the server's usage, else what was asked for."""
+    """Tokens of each prompt: the server's usage, else the requested length."""
     records = answers.records
-    return numbers(np.where(known(records.input_tokens), records.input_tokens, records.asked_input))
+    return numbers(np.where(known(records.input_tokens), records.input_tokens, records.requested_input))
 
 
 def to_first(answers: Answers, start_at: Ints) -> Floats:
@@ -124,8 +124,8 @@ def per_token_after_first(length_s: Floats, first_s: Floats, tokens: Floats) -> 
 def messages(answers: Answers, reads: Reads) -> Ints:
     """How many messages each read held: one per token where the answer has events enough for that, else one. A record
     keeps when tokens came, not how they were wrapped."""
-    one_each = (answers.records.events >= answers.read_tokens)[reads.owner]
-    return np.where(np.repeat(one_each, reads.counts()), np.maximum(reads.tokens, 1), 1)
+    one_per_token = (answers.records.events >= answers.read_tokens)[reads.owner]
+    return np.where(np.repeat(one_per_token, reads.counts()), np.maximum(reads.tokens, 1), 1)
 
 
 def gaps_between_messages(answers: Answers) -> Series | Tally:
@@ -155,22 +155,22 @@ def _gap_lengths(answers: Answers, zeros: int) -> Series | Tally:
         if zeros:
             yield Values(np.zeros(1), np.array([zeros]))
 
-    found = Tally(values)
-    found.keep_near(_OFTEN_ASKED)
-    return found
+    tally = Tally(values)
+    tally.keep_near(_OFTEN_USED)
+    return tally
 
 
 def busiest_second(answers: Answers) -> float | None:
     """The most messages in one of the seconds counted from the first request."""
     if not len(answers) or not answers.records.read_offsets[-1]:
         return None
-    start_at, found = posted_at(answers).min(), np.zeros(0, np.float64)
+    start_at, by_second = posted_at(answers).min(), np.zeros(0, np.float64)
     for reads in answers.records.read_batches(None, ("read_at", "read_tokens")):
         second = np.maximum((reads.at - start_at) // NANOSECONDS, 0)
-        counts = np.bincount(second, messages(answers, reads), len(found)).astype(np.float64, copy=False)
-        counts[: len(found)] += found
-        found = counts
-    return float(found.max())
+        counts = np.bincount(second, messages(answers, reads), len(by_second)).astype(np.float64, copy=False)
+        counts[: len(by_second)] += by_second
+        by_second = counts
+    return float(by_second.max())
 
 
 def most_in_a_second(answers: Answers, end_at: Ints) -> float | None:
@@ -244,7 +244,7 @@ class Tool:
     quantile: Quantile
 
 
-def of_each(
+def per_request(
     name: str, field: str, ours: str, definition: str, why: str, value: Callable[[Seen], Floats], scale: float = MS
 ) -> Spread:
     """A time that every request has, or has not: those that have none are left out."""
@@ -254,7 +254,7 @@ def of_each(
 REQUEST_THROUGHPUT = Figure(
     *("requests per second", "request_throughput", "request_rate"),
     "successful requests / time from the start of the run to its last end",
-    "the drain is in the time; ours counts what ended inside the window",
+    "the time includes the drain; Inferometer counts requests that ended inside the window",
     lambda seen: per_second(len(seen.good), seen.duration_s),
     "1/s",
 )
@@ -272,7 +272,7 @@ def linear(series: Some, share: float) -> float:
 
 
 def by_weight(series: Some, share: float) -> float:
-    """The smallest value at which the running share of the weights reaches the one asked for."""
+    """The smallest value at which the running share of the weights reaches the requested one."""
     assert isinstance(series, Series), "one value per request"
     order = np.argsort(series.values, kind="stable")
     running = np.cumsum(_weights(series)[order])
@@ -286,13 +286,13 @@ def by_index(series: Some, share: float) -> float:
     return float(np.sort(series.values)[int(len(series.values) * share)])
 
 
-def statistic(series: Some, word: str, share: float | None, quantile: Quantile) -> float | None:
+def statistic(series: Some, name: str, share: float | None, quantile: Quantile) -> float | None:
     """One statistic by the tool's own word for it; None without values, whatever the tool writes then."""
     if not len(series):
         return None
     if share is not None:
         return quantile(series, share)
-    return _PLAIN[word](series)
+    return _PLAIN[name](series)
 
 
 def mean(series: Some) -> float:

@@ -14,8 +14,8 @@ from inferometer.measure.rosetta.definition import (
     by_weight,
     defined,
     input_lengths,
-    of_each,
     output_lengths,
+    per_request,
     per_second,
     to_end,
     to_first,
@@ -77,35 +77,35 @@ TOOL = Tool(
     name="guidellm",
     title="GuideLLM",
     source="vllm-project/guidellm, src/guidellm/schemas/request_stats.py and statistics.py",
-    remark="successful requests, the others under statuses of their own; a percentile is the value at which the "
-    "running weight reaches it; std divides by n",
+    remark="successful requests, others by status; a percentile is the value at which the "
+    "cumulative weight reaches it; std divides by n",
     statistics={"mean": None, "median": 0.5, "std_dev": None, "p90": 0.9, "p95": 0.95, "p99": 0.99},
     quantile=by_weight,
     spreads=(
-        of_each(
+        per_request(
             *("TTFT", "time_to_first_token_ms.successful.{}", "ttft"),
             "from the first header byte written to the first iteration with tokens",
-            "the same instants; its clock is the wall clock, and it takes the requests of the whole run",
+            "the same timestamps, on the wall clock, for the requests of the whole run",
             _ttft,
         ),
         Spread(
             *("TPOT", "time_per_output_token_ms.successful.{}", "tpot"),
             "(last token - start) / n, weighted by the n tokens of the request",
-            "the first token's wait is in it: it is what we call NTPOT, and longer answers count more",
+            "includes the wait for the first token: Inferometer's NTPOT, weighted by answer length",
             _tpot,
             scale=MS,
         ),
         Spread(
             *("ITL", "inter_token_latency_ms.successful.{}", "itl"),
             "(last token - first token) / (n - 1) of each request, weighted by n - 1",
-            "a mean per request: a stall inside an answer cannot be seen in it; ours has every gap",
+            "a mean per request hides a stall inside an answer; Inferometer uses every gap",
             _itl,
             scale=MS,
         ),
         Spread(
             *("request latency", "request_latency.successful.{}", "e2e"),
             "from the first header byte written to the close of the stream",
-            "the end of the protocol counts; in seconds, alone among its latencies",
+            "includes the end of the protocol; in seconds, unlike its other latencies",
             lambda seen: defined(_latency(seen)),
         ),
         Spread(
@@ -120,14 +120,14 @@ TOOL = Tool(
         Figure(
             *("requests per second", "requests_per_second.successful.mean", "request_rate"),
             "successful requests / time from the first send to the last end",
-            "the drain is in the time",
+            "the time includes the drain",
             _requests_per_s,
             "1/s",
         ),
         Figure(
             *("output tokens per second", "output_tokens_per_second.successful.mean", "output_rate"),
             "output tokens of successful requests / time from the first token to the last",
-            "the wait for the first token of the run is left out, the drain is in",
+            "excludes the wait for the first token of the run, includes the drain",
             _output_per_s,
             "tokens/s",
         ),
@@ -140,8 +140,8 @@ TOOL = Tool(
         ),
         Figure(
             *("concurrency", "request_concurrency.successful.mean", "concurrency"),
-            "successful requests under way, weighted by time, from the first send to the last end",
-            "ramp and drain are in it, failures are not",
+            "time-weighted successful requests in flight, from the first send to the last end",
+            "includes ramp and drain, excludes failures",
             _concurrency,
             "requests",
         ),

@@ -81,7 +81,7 @@ TOOL = Tool(
     name="inference-perf",
     title="inference-perf",
     source="kubernetes-sigs/inference-perf, inference_perf/reportgen/base.py, summarize_requests",
-    remark="successful requests of a stage, or of all; output tokens by a tokenizer unless told otherwise: here by "
+    remark="successful requests of a stage, or of all; output tokens by a tokenizer by default: here by "
     "the server's usage; seconds everywhere",
     statistics={"mean": None, "min": None, "median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "max": None},
     quantile=linear,
@@ -89,37 +89,37 @@ TOOL = Tool(
         Spread(
             *("TTFT", "successes.latency.time_to_first_token.{}", "ttft"),
             "from the call of the HTTP client to the first token, of answers with at least two",
-            "connecting counts; a reasoning channel is not seen: there it is the first visible token",
+            "includes connecting; ignores reasoning, so it is the first visible token",
             _ttft,
         ),
         Spread(
             *("TPOT", "successes.latency.time_per_output_token.{}", "tpot"),
             "(last token - first token) / (n - 1)",
-            "one token is taken to come first, however many did",
+            "assumes one token in the first chunk",
             _tpot,
         ),
         Spread(
             *("ITL", "successes.latency.inter_token_latency.{}", "itl"),
             "gaps between tokens of all answers; tokens of one chunk have the same time",
-            "a chunk of k tokens is one gap and k - 1 of nothing, where ours shares the gap out",
+            "a chunk of k tokens is one gap and k - 1 zeros; Inferometer divides the gap by k",
             _itl,
         ),
         Spread(
             *("NTPOT", "successes.latency.normalized_time_per_output_token.{}", "ntpot"),
             "request latency / n; 0 for an answer without tokens",
-            "the end of the protocol counts; ours ends with the last token and is undefined without any",
+            "includes the end of the protocol; Inferometer ends with the last token, undefined without tokens",
             _ntpot,
         ),
         Spread(
             *("request latency", "successes.latency.request_latency.{}", "e2e"),
             "from the call of the HTTP client until the answer was processed",
-            "connecting, the end of the protocol and, in its own runs, the time to tokenise the answer count",
+            "includes connecting, the end of the protocol and, in its own runs, tokenizing the answer",
             lambda seen: defined(to_end(seen.good, posted_at(seen.good))),
         ),
         Spread(
             *("schedule delay", "load_summary.schedule_delay.{}", "send_delay"),
             "start - scheduled time, of all requests",
-            "waits for a slot or for an earlier turn are in it; ours is our own lateness alone",
+            "includes waits for a slot or an earlier turn; Inferometer counts only late sending",
             _schedule_delay,
         ),
     ),
@@ -127,7 +127,7 @@ TOOL = Tool(
         Figure(
             *("requests per second", "successes.throughput.requests_per_sec", "request_rate"),
             "successful requests / time from the first start to the last end",
-            "the drain is in the time",
+            "the time includes the drain",
             lambda seen: _rate(seen, len(seen.good)),
             "1/s",
         ),
@@ -141,7 +141,7 @@ TOOL = Tool(
         Figure(
             *("output tokens per second", "successes.throughput.output_tokens_per_sec", "output_rate"),
             "output tokens of successful requests / the same time",
-            "tokens of failed and unfinished answers are left out, the drain is in",
+            "tokens of failed and unfinished answers are left out, the drain is included",
             lambda seen: _rate(seen, total(output_lengths(seen.good))),
             "tokens/s",
         ),

@@ -9,8 +9,8 @@ from inferometer.measure.rosetta.definition import (
     Seen,
     Tool,
     by_index,
-    of_each,
     output_lengths,
+    per_request,
     per_second,
     per_token_after_first,
     to_end,
@@ -55,28 +55,28 @@ TOOL = Tool(
     title="MLPerf LoadGen, Server",
     source="mlcommons/inference, loadgen/results.cc and logging.cc",
     remark="every latency from the scheduled time; a percentile is the sorted value at index n * p; a failed request "
-    "makes a run of its own invalid: here it is left out",
+    "makes its own run invalid: here it is left out",
     statistics={"mean": None, "min": None, "50.00": 0.5, "90.00": 0.9, "97.00": 0.97, "99.00": 0.99, "max": None},
     quantile=by_index,
     spreads=(
-        of_each(
+        per_request(
             *("latency", "{} latency (ns)", "e2e_scheduled"),
             "completion - scheduled time",
-            "the end of the protocol counts; ours ends with the last token",
+            "includes the end of the protocol; Inferometer ends with the last token",
             _latency,
             scale=NS,
         ),
-        of_each(
+        per_request(
             *("first token latency", "{} first token latency (ns)", "ttft_scheduled"),
             "first token - scheduled time",
-            "the same instants; all requests, and other percentiles",
+            "the same timestamps; all requests, and other percentiles",
             _first_token,
             scale=NS,
         ),
-        of_each(
+        per_request(
             *("time per output token", "{} time to output token (ns)", "tpot"),
             "(latency - first token latency) / (n - 1)",
-            "one token is taken to come first, however many did; until the completion, not the last token",
+            "assumes one token in the first chunk; until the completion, not the last token",
             _per_token,
             scale=NS,
         ),
@@ -85,7 +85,7 @@ TOOL = Tool(
         Figure(
             *("completed samples per second", "Completed samples per second", "request_rate"),
             "(samples - 1) / time until the query that was scheduled last was done",
-            "the first sample opens the time and does not count; what ends after the last query does",
+            "the first sample starts the clock and is not counted; samples that end after the last query are",
             lambda seen: per_second(max(len(seen.good) - 1, 0), _done_s(seen)),
             "1/s",
         ),
@@ -99,7 +99,7 @@ TOOL = Tool(
         Figure(
             *("scheduled samples per second", "Scheduled samples per second", "offered_rate"),
             "(samples - 1) / scheduled time of the last query",
-            "ours counts every arrival of the window",
+            "Inferometer counts every arrival in the window",
             lambda seen: per_second(max(len(seen.every) - 1, 0), _scheduled_s(seen)),
             "1/s",
         ),

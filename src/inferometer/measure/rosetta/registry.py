@@ -1,4 +1,4 @@
-"""The tools by name, and a run's records under one of them as plain data, beside our own numbers."""
+"""The tools by name, and a run's records under one of them as plain data, next to our own numbers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,18 +19,18 @@ TOOLS: dict[str, str] = {
     "aiperf": f"{_HERE}.aiperf:TOOL",
     "mlperf": f"{_HERE}.mlperf:TOOL",
 }
-_OUR_WORDS = {"median": "p50", "avg": "mean", "std_dev": "std"}
+_OUR_STATISTICS = {"median": "p50", "avg": "mean", "std_dev": "std"}
 
 
 def tool_named(name: str) -> Tool:
     if name not in TOOLS:
-        raise PlanError(f"no tool {name!r} whose definitions we know", f"there are {', '.join(TOOLS)}")
+        raise PlanError(f"the definitions of {name!r} are not known", f"there are {', '.join(TOOLS)}")
     tool: Tool = attribute_at(TOOLS[name])
     return tool
 
 
 def translated(tool: Tool, seen: Seen, summary: Summary) -> dict[str, Any]:
-    """Every number of the tool with ours beside it, in seconds; missing is None."""
+    """Every number of the tool and ours next to it, in seconds; missing is None."""
     ours = quantities(summary)
     return {
         "tool": tool.name,
@@ -39,8 +39,8 @@ def translated(tool: Tool, seen: Seen, summary: Summary) -> dict[str, Any]:
         "remark": tool.remark,
         "requests": {"successful": len(seen.good), "all": len(seen.every)},
         "duration_s": seen.duration_s,
-        "measures": [_spread(tool, each, seen, ours) for each in tool.spreads],
-        "values": [_figure(each, seen, ours) for each in tool.figures],
+        "measures": [_spread(tool, number, seen, ours) for number in tool.spreads],
+        "values": [_figure(number, seen, ours) for number in tool.figures],
     }
 
 
@@ -50,46 +50,46 @@ def statistics(tool: Tool, spread: Spread, seen: Seen) -> dict[str, float | None
 
 
 def _statistics(tool: Tool, series: Some) -> dict[str, float | None]:
-    return {word: statistic(series, word, share, tool.quantile) for word, share in tool.statistics.items()}
+    return {name: statistic(series, name, share, tool.quantile) for name, share in tool.statistics.items()}
 
 
 def fields(tool: Tool, seen: Seen) -> dict[str, float | None]:
     """Under the names and in the units of the tool's own result."""
-    found: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for spread in tool.spreads:
-        for word, value in statistics(tool, spread, seen).items():
-            found[spread.field.format(word)] = None if value is None else value * spread.scale
-    return found | {figure.field: figure.value(seen) for figure in tool.figures}
+        for name, value in statistics(tool, spread, seen).items():
+            values[spread.field.format(name)] = None if value is None else value * spread.scale
+    return values | {figure.field: figure.value(seen) for figure in tool.figures}
 
 
-def our_word(word: str) -> str:
+def our_statistic(name: str) -> str:
     """`median` is our `p50`, `99.00` our `p99`."""
-    if word[0].isdigit():
-        return f"p{float(word):g}"
-    return _OUR_WORDS.get(word, word)
+    if name[0].isdigit():
+        return f"p{float(name):g}"
+    return _OUR_STATISTICS.get(name, name)
 
 
 def _spread(tool: Tool, spread: Spread, seen: Seen, ours: Mapping[str, Quantity]) -> dict[str, Any]:
     series = spread.series(seen)
     theirs = _statistics(tool, series)
-    beside = {word: _value(ours, f"{spread.ours}.{our_word(word)}") for word in theirs} if spread.ours else {}
+    our_values = {name: _value(ours, f"{spread.ours}.{our_statistic(name)}") for name in theirs} if spread.ours else {}
     return {
-        **_said(spread),
+        **_definition(spread),
         "count": series.weight if isinstance(series, Tally) else len(series),
         "theirs": theirs,
-        "ours": beside or None,
+        "ours": our_values or None,
     }
 
 
 def _figure(figure: Figure, seen: Seen, ours: Mapping[str, Quantity]) -> dict[str, Any]:
-    return {**_said(figure), "theirs": figure.value(seen), "ours": _value(ours, figure.ours or "")}
+    return {**_definition(figure), "theirs": figure.value(seen), "ours": _value(ours, figure.ours or "")}
 
 
-def _said(each: Spread | Figure) -> dict[str, Any]:
-    about = {"name": each.name, "field": each.field, "unit": each.unit, "our_measure": each.ours}
-    return about | {"definition": each.definition, "why": each.why}
+def _definition(number: Spread | Figure) -> dict[str, Any]:
+    about = {"name": number.name, "field": number.field, "unit": number.unit, "our_measure": number.ours}
+    return about | {"definition": number.definition, "why": number.why}
 
 
 def _value(ours: Mapping[str, Quantity], key: str) -> float | None:
-    found = ours.get(key)
-    return None if found is None else found.value
+    quantity = ours.get(key)
+    return None if quantity is None else quantity.value

@@ -16,8 +16,8 @@ from inferometer.measure.rosetta.definition import (
     input_lengths,
     linear,
     most_in_a_second,
-    of_each,
     output_lengths,
+    per_request,
     per_second,
     per_token_after_first,
     posted_at,
@@ -65,29 +65,29 @@ TOOL = Tool(
     statistics=MEDIANS_AND_TAILS,
     quantile=linear,
     spreads=(
-        of_each(
+        per_request(
             *("TTFT", "{}_ttft_ms", "ttft"),
             "from the call of the HTTP client to its first message with choices",
-            "connecting counts, and so does an empty first message of a chat, which records do not keep; all requests",
+            "includes connecting and an empty first message of a chat, which records do not have; all requests",
             posted_to_first,
         ),
-        of_each(
+        per_request(
             *("TPOT", "{}_tpot_ms", "tpot"),
             "(latency - TTFT) / (output length - 1), of answers with more than one token",
-            "one token is taken to come first, however many did; ours divides by those that came after the first read",
+            "assumes one token in the first message; Inferometer divides by the tokens after the first read",
             tpot,
         ),
         Spread(
             *("ITL", "{}_itl_ms", "itl"),
             "gaps between messages of all answers",
-            "a message counts as one token; those that share a read are gaps of nothing, where ours shares the gap out",
+            "a message counts as one token, gaps of 0 within a read; Inferometer divides the gap by its tokens",
             _itl,
             scale=MS,
         ),
-        of_each(
+        per_request(
             *("E2EL", "{}_e2el_ms", "e2e"),
             "from the call of the HTTP client to its last message",
-            "connecting counts; in a chat also the wait for the usage behind the last token",
+            "includes connecting; in a chat also the wait for the usage after the last token",
             e2el,
         ),
     ),
@@ -95,14 +95,14 @@ TOOL = Tool(
         Figure(
             *("requests per second", "request_throughput", "request_rate"),
             "successful requests / time from a gap of the open loop before the first request to the last end",
-            "that gap and the drain are in the time; ours counts what ended inside the window",
+            "the time includes that gap and the drain; Inferometer counts requests that ended inside the window",
             lambda seen: per_second(len(seen.good), lasted_s(seen)),
             "1/s",
         ),
         Figure(
             *("output tokens per second", "output_throughput", "output_rate"),
             "output tokens of successful requests / the same time",
-            "warm-up aside, ramp and drain are in it and failures are not; ours counts what arrived inside the window",
+            "includes ramp and drain, excludes failures; Inferometer counts tokens that arrived inside the window",
             lambda seen: _rate(seen, inputs=False, outputs=True),
             "tokens/s",
         ),
@@ -116,14 +116,14 @@ TOOL = Tool(
         Figure(
             *("busiest second", "max_output_tokens_per_s", None),
             "most messages in one of the seconds counted from the first request",
-            "messages, not tokens, in fixed seconds; our peak slides over all of them",
+            "messages, not tokens, in fixed seconds; Inferometer uses a sliding second",
             lambda seen: busiest_second(seen.good),
             "tokens/s",
         ),
         Figure(
             *("most requests at once", "max_concurrent_requests", None),
             "most requests that touched one of these seconds",
-            "two that follow each other within a second count as two; ours counts those in flight at an instant",
+            "two that follow each other within a second count as two; Inferometer counts requests in flight at once",
             _most_at_once,
             "requests",
         ),

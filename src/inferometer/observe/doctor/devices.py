@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from inferometer.observe.doctor.check import Check, Word
+from inferometer.observe.doctor.check import Check, Status
+from inferometer.vocabulary import duration_text, size_text
 from inferometer.wire.child import SAFE_PATH
 
 ASK_S = 10.0  # the first call may have to wake the driver
@@ -18,7 +19,7 @@ IN_USE = 0.1  # of a GPU's memory
 GIB = 2**30
 _RUNTIME = (
     'put "default-runtime": "nvidia" into /etc/docker/daemon.json and restart docker, '
-    "or say --runtime nvidia (server.runtime: nvidia): else the engine in it does not detect its platform"
+    "or use --runtime nvidia (server.runtime: nvidia): otherwise the engine does not detect its platform"
 )
 
 
@@ -47,7 +48,7 @@ class DeviceFacts:
 def device_facts(root: Path = Path("/"), program: str | None = None) -> DeviceFacts:
     trouble, driver, gpus = _nvidia_smi()
     engine = next((name for name in ("docker", "podman") if shutil.which(name)), None)
-    said, engine_trouble = _engine_info(engine) if engine else ({}, None)
+    info, engine_trouble = _engine_info(engine) if engine else ({}, None)
     return DeviceFacts(
         gpus=gpus,
         driver=driver,
@@ -56,8 +57,8 @@ def device_facts(root: Path = Path("/"), program: str | None = None) -> DeviceFa
         nvml=find_spec("pynvml") is not None,
         engine=engine,
         engine_trouble=engine_trouble,
-        runtimes=tuple(said.get("Runtimes") or ()),
-        default_runtime=said.get("DefaultRuntime") or _configured_runtime(root),
+        runtimes=tuple(info.get("Runtimes") or ()),
+        default_runtime=info.get("DefaultRuntime") or _configured_runtime(root),
         programs={program: _is_there(program)} if program else {},
     )
 
@@ -83,16 +84,16 @@ def driver(facts: DeviceFacts, server: str | None) -> Check:
         )
     if facts.device_files:
         remedy = "install nvidia-smi with the driver; in a container: docker run --gpus all"
-        return Check(name, "warning", "a driver is there, but nvidia-smi is not", remedy)
-    return Check(name, "not applicable", "no NVIDIA GPU here; nothing of GPUs is sampled")
+        return Check(name, "warning", "a driver is installed, but nvidia-smi is not", remedy)
+    return Check(name, "not applicable", "no NVIDIA GPU on this machine; GPUs are not sampled")
 
 
 def nvml(facts: DeviceFacts) -> Check:
     if facts.nvml:
-        return Check("NVML", "ok", "the package to ask it with is installed")
+        return Check("NVML", "ok", "the package nvidia-ml-py is installed")
     if not facts.gpus and not facts.device_files:
         return Check("NVML", "not applicable", "no NVIDIA GPU here")
-    remedy = "pip install 'inferometer[gpu]'; until then nvidia-smi is asked, which tells no energy"
+    remedy = "pip install 'inferometer[gpu]'; until then nvidia-smi is used, which does not report energy"
     return Check("NVML", "warning", "the package nvidia-ml-py is not installed", remedy)
 
 
@@ -104,11 +105,11 @@ def gpu_memory(facts: DeviceFacts, server: str | None) -> Check:
     used = [gpu for gpu in facts.gpus if gpu.used_bytes > IN_USE * gpu.total_bytes]
     if not used:
         return Check(name, "ok", "free")
-    texts = (f"GPU {gpu.index}: {gpu.used_bytes / GIB:.1f} of {gpu.total_bytes / GIB:.0f} GiB in use" for gpu in used)
+    texts = (f"GPU {gpu.index}: {size_text(gpu.used_bytes)} of {size_text(gpu.total_bytes)} in use" for gpu in used)
     starts = server is not None and server not in ("simulator", "external")
     if not starts:
         return Check(name, "ok", "; ".join(texts))
-    remedy = "end what uses it (nvidia-smi), or choose another: CUDA_VISIBLE_DEVICES"
+    remedy = "stop the processes that use it (nvidia-smi), or choose another GPU: CUDA_VISIBLE_DEVICES"
     return Check(name, "error" if len(used) == len(facts.gpus) else "warning", "; ".join(texts), remedy)
 
 
@@ -117,13 +118,16 @@ def container_engine(facts: DeviceFacts, server: str | None) -> Check:
     if facts.engine is None:
         if server == "container":
             return Check(
-                name, "error", "neither docker nor podman is here", "install one of them, or start the engine itself"
+                name,
+                "error",
+                "neither docker nor podman is installed",
+                "install one of them, or start the engine without a container",
             )
-        return Check(name, "not applicable", "neither docker nor podman is here")
+        return Check(name, "not applicable", "neither docker nor podman is installed")
     if facts.engine_trouble:
-        remedy = "start the daemon (sudo systemctl start docker), and be in its group (sudo usermod -aG docker $USER)"
-        word: Word = "error" if server == "container" else "warning"
-        return Check(name, word, f"{facts.engine}: {facts.engine_trouble}", remedy)
+        remedy = "start the daemon (sudo systemctl start docker) and join its group (sudo usermod -aG docker $USER)"
+        status: Status = "error" if server == "container" else "warning"
+        return Check(name, status, f"{facts.engine}: {facts.engine_trouble}", remedy)
     return Check(name, "ok", f"{facts.engine} answers")
 
 
@@ -131,7 +135,7 @@ def nvidia_runtime(facts: DeviceFacts, server: str | None) -> Check:
     """Without it an engine in a container sees no GPU: `platform not detected`."""
     name = "nvidia runtime"
     if facts.engine != "docker" or facts.engine_trouble:
-        return Check(name, "not applicable", "no docker that could be asked")
+        return Check(name, "not applicable", "docker is not available")
     if not facts.gpus and not facts.device_files:
         return Check(name, "not applicable", "no NVIDIA GPU here")
     if facts.default_runtime == "nvidia":
@@ -140,8 +144,8 @@ def nvidia_runtime(facts: DeviceFacts, server: str | None) -> Check:
         remedy = (
             f"install the nvidia container toolkit (nvidia-ctk runtime configure --runtime=docker), then {_RUNTIME}"
         )
-        word: Word = "error" if server == "container" else "warning"
-        return Check(name, word, f"docker does not know it, it has {', '.join(facts.runtimes) or 'none'}", remedy)
+        status: Status = "error" if server == "container" else "warning"
+        return Check(name, status, f"docker does not know it, it has {', '.join(facts.runtimes) or 'none'}", remedy)
     return Check(name, "warning", f"known to docker, but its default is {facts.default_runtime}", _RUNTIME)
 
 
@@ -149,9 +153,9 @@ def engine_program(facts: DeviceFacts, server: str) -> Check:
     name = "engine"
     for program, there in facts.programs.items():
         if there:
-            return Check(name, "ok", f"{program} can be called")
+            return Check(name, "ok", f"{program} is available")
         remedy = f"install it, name it (server.command: /where/it/is/{program} ...), or use a container"
-        return Check(name, "error", f"{program} cannot be called: it is not on the PATH", remedy)
+        return Check(name, "error", f"{program} is not on the PATH", remedy)
     return Check(name, "ok", f"{server} needs no program of its own")
 
 
@@ -160,13 +164,13 @@ def engine_program(facts: DeviceFacts, server: str) -> Check:
 
 def _is_there(program: str) -> bool:
     """A program on the PATH, or a module of the Python there: `python3 -m sglang`."""
-    words = program.split()
-    if shutil.which(words[0]) is None:
+    argv = program.split()
+    if shutil.which(argv[0]) is None:
         return False
-    if words[1:2] != ["-m"]:
+    if argv[1:2] != ["-m"]:
         return True
-    look = f"import importlib.util as u, sys; sys.exit(u.find_spec({words[2]!r}) is None)"
-    return _output([words[0], "-c", look], SAFE_PATH)[0] is not None
+    look = f"import importlib.util as u, sys; sys.exit(u.find_spec({argv[2]!r}) is None)"
+    return _output([argv[0], "-c", look], SAFE_PATH)[0] is not None
 
 
 def _nvidia_smi() -> tuple[str | None, str | None, tuple[Gpu, ...]]:
@@ -174,10 +178,10 @@ def _nvidia_smi() -> tuple[str | None, str | None, tuple[Gpu, ...]]:
     if shutil.which("nvidia-smi") is None:
         return None, None, ()
     fields = "index,name,memory.used,memory.total,driver_version"
-    said, trouble = _output(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
-    if said is None:
+    output, trouble = _output(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+    if output is None:
         return trouble, None, ()
-    rows = [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
+    rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines()]
     rows = [row for row in rows if len(row) == 5 and row[0].isdigit()]
     gpus = tuple(Gpu(int(row[0]), row[1], _mib(row[2]), _mib(row[3])) for row in rows)
     return ("" if gpus else "it shows no GPU"), rows[0][4] if rows else None, gpus
@@ -191,26 +195,26 @@ def _mib(cell: str) -> float:
 
 
 def _engine_info(engine: str) -> tuple[dict[str, Any], str | None]:
-    said, trouble = _output([engine, "info", "--format", "{{json .}}"])
-    if said is None:
+    output, trouble = _output([engine, "info", "--format", "{{json .}}"])
+    if output is None:
         return {}, trouble
     try:
-        found = json.loads(said)
+        info = json.loads(output)
     except ValueError:
         return {}, "its answer could not be read"
-    if not isinstance(found, dict):
+    if not isinstance(info, dict):
         return {}, "its answer could not be read"
-    errors = found.get("ServerErrors") or []
-    return found, str(errors[0]) if errors else None
+    errors = info.get("ServerErrors") or []
+    return info, str(errors[0]) if errors else None
 
 
 def _configured_runtime(root: Path) -> str | None:
     try:
-        said = json.loads((root / "etc/docker/daemon.json").read_text())
+        config = json.loads((root / "etc/docker/daemon.json").read_text())
     except (OSError, ValueError):
         return None
-    found = said.get("default-runtime") if isinstance(said, dict) else None
-    return found if isinstance(found, str) else None
+    runtime = config.get("default-runtime") if isinstance(config, dict) else None
+    return runtime if isinstance(runtime, str) else None
 
 
 def _output(command: list[str], env: Mapping[str, str] | None = None) -> tuple[str | None, str | None]:
@@ -225,7 +229,7 @@ def _output(command: list[str], env: Mapping[str, str] | None = None) -> tuple[s
             env={**os.environ, **(env or {})},
         )
     except subprocess.TimeoutExpired:
-        return None, f"no answer within {ASK_S:g} s"
+        return None, f"no answer within {duration_text(ASK_S)}"
     except OSError as error:
         return None, error.strerror or str(error)
     if done.returncode == 0:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferometer.observe.doctor.check import Check, not_told, warned_if
+from inferometer.observe.doctor.check import Check, unknown, warned_if
+from inferometer.vocabulary import duration_text, number_text, percent_text
 
 FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "tsc-early")
 SLOW_READING_S = 1e-6  # a clock that is read through a system call takes this and more; one that is not 50 ns
@@ -74,11 +75,11 @@ def clock_checks(facts: MachineFacts) -> Iterator[Check]:
 
 def cores(facts: MachineFacts) -> Check:
     if facts.cores is None:
-        return not_told("cores")
+        return unknown("cores")
     if facts.cores < 2:
-        remedy = "measure from a machine with more cores, above all if the server runs here too"
-        return Check("cores", "warning", "1 core for the load and everything else", remedy)
-    return Check("cores", "ok", f"{facts.cores} that we may use")
+        remedy = "measure from a machine with more cores, especially if the server runs here too"
+        return Check("cores", "warning", "1 core for the load generator and everything else", remedy)
+    return Check("cores", "ok", f"{facts.cores} available")
 
 
 def limit(facts: MachineFacts) -> Check:
@@ -86,67 +87,69 @@ def limit(facts: MachineFacts) -> Check:
     if facts.cpu_limit is None:
         return Check(name, "ok", "none")
     often = f", reached {facts.throttled:,} times so far" if facts.throttled else ""
-    found = f"{facts.cpu_limit:g} cores by the control group{often}"
-    remedy = "a group that has used up its time stands still for up to 100 ms: give it more (docker --cpus, limits.cpu)"
-    return warned_if(facts.cpu_limit < (facts.cores or 1), name, found, remedy)
+    finding = f"{number_text(facts.cpu_limit)} cores (cgroup limit){often}"
+    remedy = "a cgroup at its limit is paused for up to 100 ms: raise the limit (docker --cpus, limits.cpu)"
+    return warned_if(facts.cpu_limit < (facts.cores or 1), name, finding, remedy)
 
 
 def load(facts: MachineFacts) -> Check:
     if facts.busy_share is None:
-        return not_told("other load")
-    found = f"{facts.busy_share:.0%} of the cores busy while we looked"
-    remedy = "end what else runs here (top), or measure from another machine"
-    return warned_if(facts.busy_share > BUSY, "other load", found, remedy)
+        return unknown("other load")
+    finding = f"{percent_text(facts.busy_share)} of the cores busy during the check"
+    remedy = "stop other processes (top), or measure from another machine"
+    return warned_if(facts.busy_share > BUSY, "other load", finding, remedy)
 
 
 def steal(facts: MachineFacts) -> Check:
     if facts.steal_share is None:
-        return not_told("hypervisor")
-    found = f"{facts.steal_share:.1%} of the cores taken by the host (steal)"
-    remedy = "times are off by whatever the host takes: use a dedicated machine, repeat runs and compare medians"
-    return warned_if(facts.steal_share > MUCH_STEAL, "hypervisor", found, remedy)
+        return unknown("hypervisor")
+    finding = f"{percent_text(facts.steal_share)} of the core time taken by the host (steal)"
+    remedy = "measured times include stolen time: use a dedicated machine, or repeat runs and compare medians"
+    return warned_if(facts.steal_share > MUCH_STEAL, "hypervisor", finding, remedy)
 
 
 def governor(facts: MachineFacts) -> Check:
     name = "CPU governor"
     if not facts.governors:
-        return Check(name, "not applicable", "frequencies are not ours to set here")
+        return Check(name, "not applicable", "the frequency governor cannot be read here")
     slow = {name: count for name, count in facts.governors.items() if name != "performance"}
     if slow:
-        found = ", ".join(f"{name} on {count} cores" for name, count in slow.items())
+        finding = ", ".join(f"{name} on {count} cores" for name, count in slow.items())
         remedy = "cores that slow down between requests answer late: sudo cpupower frequency-set -g performance"
-        return Check(name, "warning", found, remedy)
+        return Check(name, "warning", finding, remedy)
     return Check(name, "ok", "performance")
 
 
 def clock_source(facts: MachineFacts) -> Check:
     name, cost = "clock source", facts.clock_reading_s
-    reading = "" if cost is None else f", {cost * 1e9:,.0f} ns a reading"
+    reading = "" if cost is None else f", {duration_text(cost)} a reading"
     slow = cost is not None and cost > SLOW_READING_S
     if facts.clock_source is None and not slow:
         return Check(name, "ok" if cost is not None else "not applicable", f"not named{reading}")
-    found = f"{facts.clock_source or 'not named'}{reading}"
-    remedy = "it is read through the kernel, for every read of a stream: boot with clocksource=tsc where that is stable"
-    return warned_if(slow or facts.clock_source not in FAST_CLOCKS, name, found, remedy)
+    finding = f"{facts.clock_source or 'not named'}{reading}"
+    remedy = "reading it needs a system call for every read of a stream: boot with clocksource=tsc if it is stable"
+    return warned_if(slow or facts.clock_source not in FAST_CLOCKS, name, finding, remedy)
 
 
 def clock_step(facts: MachineFacts) -> Check:
     name = "wall clock"
     if facts.clock_step_s is None:
-        return Check(name, "not applicable", "not looked at")
+        return Check(name, "not applicable", "not checked")
     if abs(facts.clock_step_s) > STEP_S:
-        found = f"was set by {facts.clock_step_s * 1e3:+.1f} ms while we looked"
-        remedy = "stamps of the kernel are on this clock: let NTP slew it instead of stepping it, and wait until it has"
-        return Check(name, "warning", found, remedy)
+        finding = f"stepped by {duration_text(facts.clock_step_s)} during the check"
+        remedy = (
+            "kernel timestamps use this clock: let NTP slew it instead of stepping it, and wait until it is in sync"
+        )
+        return Check(name, "warning", finding, remedy)
     return Check(name, "ok", "steady")
 
 
 def synchronization(facts: MachineFacts) -> Check:
     name = "NTP"
     if facts.synchronized is None:
-        return Check(name, "not applicable", "not told here; it matters for workers on several machines only")
+        return Check(name, "not applicable", "unknown; it matters only for workers on several machines")
     if not facts.synchronized:
-        remedy = "workers on several machines start together by it: timedatectl set-ntp true, or start chronyd"
+        remedy = "workers on several machines start at a time on this clock: timedatectl set-ntp true, or start chronyd"
         return Check(name, "warning", "the clock is not synchronized", remedy)
     return Check(name, "ok", "synchronized")
 
@@ -156,8 +159,8 @@ def synchronization(facts: MachineFacts) -> Check:
 
 def cpu_times(root: Path) -> list[int] | None:
     """The counters of all cores together: user, nice, system, idle, iowait, irq, softirq, steal, ..."""
-    words = (_text(root / "proc/stat") or "").partition("\n")[0].split()
-    return [int(word) for word in words[1:]] if len(words) > 8 and words[0] == "cpu" else None
+    fields = (_text(root / "proc/stat") or "").partition("\n")[0].split()
+    return [int(ticks) for ticks in fields[1:]] if len(fields) > 8 and fields[0] == "cpu" else None
 
 
 def shares(before: list[int] | None, after: list[int] | None) -> tuple[float | None, float | None]:
@@ -176,7 +179,7 @@ def cpu_limit(root: Path) -> float | None:
     if quota.isdigit() and period.isdigit():
         return int(quota) / int(period)
     old = [_text(root / f"sys/fs/cgroup/cpu/cpu.cfs_{name}_us") or "" for name in ("quota", "period")]
-    return int(old[0]) / int(old[1]) if all(each.isdigit() for each in old) else None
+    return int(old[0]) / int(old[1]) if all(text.isdigit() for text in old) else None
 
 
 def throttled(root: Path) -> int | None:
@@ -188,11 +191,11 @@ def throttled(root: Path) -> int | None:
 
 
 def governors(root: Path) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for file in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_governor")):
         if name := _text(file):
-            found[name] = found.get(name, 0) + 1
-    return found
+            counts[name] = counts.get(name, 0) + 1
+    return counts
 
 
 def synchronized(root: Path) -> bool | None:

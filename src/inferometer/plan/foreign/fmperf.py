@@ -4,10 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from inferometer.errors import PlanError
-from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.inference_perf import SHAREGPT
-from inferometer.plan.foreign.shapes import of_sessions, tidy
+from inferometer.plan.foreign.account import Account, Settings
+from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.shapes import SHAREGPT, of_sessions, tidy
 from inferometer.plan.text import as_written, parse_yaml
 
 TOOL = "fmperf"
@@ -24,35 +23,46 @@ _SETTINGS = (
 )
 
 
-def is_it(said: Mapping[str, Any]) -> bool:
-    return "scenarios" in said and "qps_values" in said
+def is_it(mapping: Mapping[str, Any]) -> bool:
+    return "scenarios" in mapping and "qps_values" in mapping
 
 
-def from_mapping(said: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Foreign:
+def from_mapping(mapping: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Foreign:
     """Rates are of requests there and of sessions here, so that they are divided by the rounds."""
-    said, notes = _with_variables(said, environ)
-    rounds = int(said.get("num_rounds", 1))
+    mapping, changes = _with_variables(mapping, environ)
+    settings = Settings(mapping, Account(TOOL))
+    notes = settings.account.general
+    notes += changes
+    rounds = settings.count("num_rounds", 1) or 1
     try:
-        rates = [float(each) for each in str(said["qps_values"]).split()]
+        rates = [float(rate) for rate in (settings.text("qps_values") or "").split()]
     except ValueError:
-        raise PlanError(f"{TOOL}: qps_values must be numbers, got {said['qps_values']}") from None
-    if said.get("num_users_warmup"):
-        notes.append("num_users_warmup: warmup leaves out the first requests")
-    users = {"sessions_at_once": said.get("num_users")}
-    workload = _workload(said, rounds)
+        settings.wrong("qps_values", "must be numbers")
+        rates = [1.0]
+    if settings.count("num_users_warmup"):
+        settings.note("num_users_warmup", "warmup excludes the first requests")
+    users = {"sessions_at_once": settings.count("num_users")}
+    workload = _workload(settings, rounds)
     if workload.get("turn_tokens"):
         notes.append(f"turn_tokens: a question of a later round is one sentence, about {QUESTION} tokens")
+    settings.no_effect("init_user_id", "users are numbered from 0")
     plan = {
-        "target": {"model": said.get("model_name"), "api": "chat" if said.get("use_chat_completions") else None},
+        "target": {
+            "url": settings.text("base_url"),
+            "model": settings.text("model_name"),
+            "api": "chat" if settings.on("use_chat_completions") else None,
+        },
         "workload": workload,
-        **_when(rates, said.get("test_duration", 60), users),
+        **_when(rates, settings.value("test_duration", 60), users),
     }
-    return Foreign(TOOL, of_sessions(without_missing(plan), notes), notes)
+    settings.settle()
+    whole = of_sessions(without_missing(plan), notes)
+    return Foreign.of(settings.account, whole)
 
 
-def _with_variables(said: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _with_variables(mapping: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """What llm-d's variables say wins over the profile, as it does there."""
-    changed, notes = dict(said), []
+    changed, notes = dict(mapping), []
     for name in sorted(environ):
         if not name.startswith(_PREFIX) or not environ[name]:
             continue
@@ -60,19 +70,22 @@ def _with_variables(said: Mapping[str, Any], environ: Mapping[str, str]) -> tupl
         if key not in _SETTINGS:
             notes.append(f"{name}: has no counterpart in a plan")
             continue
-        value, before = parse_yaml(environ[name], name)[0], said.get(key)
+        value, before = parse_yaml(environ[name], name)[0], mapping.get(key)
         changed[key] = value
         notes.append(f"{name}: {key} {as_written(before)} -> {as_written(value)}")
     return changed, notes
 
 
-def _workload(said: Mapping[str, Any], rounds: int) -> dict[str, Any]:
-    if said["scenarios"] == "sharegpt":
-        return {"type": "sharegpt", "url": SHAREGPT, "output_tokens": said.get("answer_len")}
-    shared, history = said.get("system_prompt") or None, said.get("chat_history")
+def _workload(settings: Settings, rounds: int) -> dict[str, Any]:
+    scenario, answers = settings.text("scenarios"), settings.count("answer_len")
+    shared, history = settings.count("system_prompt") or None, settings.count("chat_history")
+    if scenario == "sharegpt":
+        for name in ("system_prompt", "chat_history", "num_rounds"):
+            settings.no_effect(name, "the prompts are those of ShareGPT")
+        return {"type": "sharegpt", "url": SHAREGPT, "output_tokens": answers}
     return {
         **({"prefix": {"tokens": shared, "suffix_tokens": history}} if shared else {"input_tokens": history}),
-        "output_tokens": said.get("answer_len"),
+        "output_tokens": answers,
         "turns": rounds if rounds > 1 else None,
         "turn_tokens": QUESTION if rounds > 1 else None,
     }

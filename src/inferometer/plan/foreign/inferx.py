@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.found import Foreign, without_missing
+from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import load_of, tidy
 
 TOOL = "inferx_benchmark_framework.py"
@@ -14,17 +14,17 @@ FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("endpoint", "duration", "rate", "concurrency", "prompt-dist", "min-tokens", "max-tokens"), _ONE),
     **dict.fromkeys(("choices-tokens", "request-body-template", "sample-prompts-file", "outdir", "timeout"), _ONE),
     "header": Flag("many"),
-    "json-field": Flag("one", "any text that comes back is the answer; the framework does not use it either"),
+    "json-field": Flag("one", "any returned text is accepted; the framework does not use it either"),
     "gpu-monitor": Flag("none"),
     "gpu-poll-interval": _ONE,
 }
 
 
-def from_words(words: Sequence[str]) -> Foreign:
+def from_argv(argv: Sequence[str]) -> Foreign:
     """The plan that a command line after the script's name means: Poisson arrivals into a queue of `concurrency`."""
-    given, notes = parse(TOOL, words, FLAGS)
+    given = parse(TOOL, argv, FLAGS)
     if "endpoint" not in given:
-        given.mistakes.append(f"{TOOL}: --endpoint is missing")
+        given.wrong("endpoint", "is missing")
     outdir = given.text("outdir", "./results")
     plan = {
         "target": {
@@ -42,17 +42,19 @@ def from_words(words: Sequence[str]) -> Foreign:
         "observe": _observe(given),
     }
     given.settle()
-    notes.append("throughput_latency.png: is drawn where the extra 'charts' is installed; metrics.csv has its numbers")
+    given.account.general.append(
+        "throughput_latency.png: drawn if the extra 'charts' is installed; metrics.csv has its numbers"
+    )
     whole = without_missing(plan)
     if "path" not in whole["workload"]:
         whole["workload"]["output_tokens"] = None  # the body says how long answers may be
-    return Foreign(TOOL, whole, notes)
+    return Foreign.of(given.account, whole)
 
 
 def _observe(given: Given) -> dict[str, Any] | None:
     """The GPU is polled every half second where that is asked for."""
     every = tidy(given.number("gpu-poll-interval", 0.5) or 0.5)
-    return {"gpu": "on", "interval": every} if "gpu-monitor" in given else None
+    return {"gpu": "on", "interval": every} if given.on("gpu-monitor") else None
 
 
 def _workload(given: Given) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def _workload(given: Given) -> dict[str, Any]:
 
 def _choices(given: Given) -> list[int]:
     try:
-        return [int(each) for each in (given.text("choices-tokens", "32,64,128") or "").split(",")]
+        return [int(choice) for choice in (given.text("choices-tokens", "32,64,128") or "").split(",")]
     except ValueError:
         given.wrong("choices-tokens", "must be whole numbers such as 32,64,128")
         return []

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
 from inferometer.plan.foreign import inference_perf, llmd, templates
-from inferometer.plan.foreign.found import ForeignExperiment, without_missing
-from inferometer.plan.foreign.shapes import told_apart
+from inferometer.plan.foreign.account import Account, Settings
+from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.shapes import expanded, with_parameters
 from inferometer.plan.profiles import find_profile, folders, our_folder
 from inferometer.plan.reading import file_text, read_mapping
 from inferometer.plan.text import as_written
@@ -50,14 +51,14 @@ FREE = ("vllmCommon.flags.", "vllmCommon.args.")
 NOT_MEASURED = ("LLMDBENCH_CONTROL_", "LLMDBENCH_HARNESS_", "LLMDBENCH_IMAGE_", "LLMDBENCH_LLMD_IMAGE_", "images.")
 
 
-class Told(Protocol):
+class Collector(Protocol):
     """Where mistakes and notes are gathered."""
 
     notes: dict[str, None]
     mistakes: dict[str, None]
 
 
-def server_of(sets: Mapping[str, Any], where: str, reading: Told) -> dict[str, Any]:
+def server_of(sets: Mapping[str, Any], where: str, reading: Collector) -> dict[str, Any]:
     """The part of a plan that starts such a stack: one vLLM server. What only a cluster has is a mistake."""
     args: dict[str, Any] = {}
     model: str | None = None
@@ -71,7 +72,7 @@ def server_of(sets: Mapping[str, Any], where: str, reading: Told) -> dict[str, A
         elif key.startswith(KV):
             continue
         elif key.startswith(NOT_MEASURED):
-            reading.notes[f"setup: {key} says how their own jobs are run, which is not done here"] = None
+            reading.notes[f"setup: {key} configures llm-d's own jobs and is ignored"] = None
         else:
             _of_cluster(key, value, where, reading)
     if transfer := _kv_transfer(sets):
@@ -79,7 +80,7 @@ def server_of(sets: Mapping[str, Any], where: str, reading: Told) -> dict[str, A
     return {"server": without_missing({"type": "vllm", "model": model, "args": args})}
 
 
-def _of_cluster(key: str, value: Any, where: str, reading: Told) -> None:
+def _of_cluster(key: str, value: Any, where: str, reading: Collector) -> None:
     """One server is all that a plan starts: one replica of method standalone."""
     if (key in METHOD and str(value) == "standalone") or (key in ONE and str(value) == "1"):
         return
@@ -89,11 +90,15 @@ def _of_cluster(key: str, value: Any, where: str, reading: Told) -> None:
 
 def _kv_transfer(sets: Mapping[str, Any]) -> dict[str, Any] | None:
     """`vllmCommon.kvTransfer.*` as the JSON of vLLM's own flag; off unless enabled, as there."""
-    said = {key.removeprefix(KV): value for key, value in sets.items() if key.startswith(KV)}
-    if not said or said.get("enabled") in (False, "false"):
+    settings = {key.removeprefix(KV): value for key, value in sets.items() if key.startswith(KV)}
+    if not settings or settings.get("enabled") in (False, "false"):
         return None
-    extra = {name.partition(".")[2]: value for name, value in said.items() if name.startswith("extraConfig.")}
-    whole = {"kv_connector": said.get("connector"), "kv_role": said.get("role"), "kv_connector_extra_config": extra}
+    extra = {name.partition(".")[2]: value for name, value in settings.items() if name.startswith("extraConfig.")}
+    whole = {
+        "kv_connector": settings.get("connector"),
+        "kv_role": settings.get("role"),
+        "kv_connector_extra_config": extra,
+    }
     return {name: value for name, value in whole.items() if value not in (None, {})}
 
 
@@ -104,9 +109,9 @@ NOTHING = "NA"  # a factor that a treatment leaves as it is
 _URL = "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL"
 _PREFIX = "LLMDBENCH_HARNESS_"
 _RUNTIME = {  # beside the halves
-    "reset_caches": "the prefix cache of a server that we start is reset before each case",
-    "treatment_max_attempts": "a failed case is done again by --resume --retry-failed",
-    "validate_failures": "failed requests are counted in every run; limits say how many may fail",
+    "reset_caches": "the prefix cache of a started server is reset before each case",
+    "treatment_max_attempts": "repeat failed cases with --resume --retry-failed",
+    "validate_failures": "failed requests are counted in every run; use limits to allow a number of failures",
     "design": "",  # for people, there as here
     "experiment": "",
 }
@@ -146,50 +151,69 @@ class Reading:
     def settle(self) -> None:
         if self.mistakes:
             hint = (
-                "against a stack that runs already only the run half is done: --set target.url=http://HOST:PORT"
-                if any("setup" in each for each in self.mistakes)
+                "for a running stack, only the run treatments are used: --set target.url=http://HOST:PORT"
+                if any("setup" in mistake for mistake in self.mistakes)
                 else None
             )
             raise PlanError(list(self.mistakes), hint)
 
 
-def is_it(said: Mapping[str, Any]) -> bool:
+def is_it(mapping: Mapping[str, Any]) -> bool:
     """Treatments in a list or by name, at the top or in one of the halves."""
-    halves = [said.get(name) for name in ("setup", "run")]
+    halves = [mapping.get(name) for name in ("setup", "run")]
     old = any(isinstance(half, dict) and ("treatments" in half or "factors" in half) for half in halves)
-    return old or (isinstance(said.get("treatments"), list | dict) and "plan" not in said)
+    return old or (isinstance(mapping.get("treatments"), list | dict) and "plan" not in mapping)
 
 
 def from_mapping(
-    said: Mapping[str, Any], where: str, environ: Mapping[str, str] = os.environ, run_only: bool = False
-) -> ForeignExperiment:
+    mapping: Mapping[str, Any], where: str, environ: Mapping[str, str] = os.environ, run_only: bool = False
+) -> Foreign:
     """Every treatment of the setup half with every one of the run half."""
-    reading = Reading(where, {**environ, **_variables(said)})
-    about = said.get("experiment") or {}
-    _of_runtime(said, reading)
-    setups = _setups(said, reading, run_only or bool(environ.get(_URL)))
-    runs = _treatments(said.get("run") or said, "run" if "run" in said else "", reading) or [Treatment("", {})]
+    reading = Reading(where, {**environ, **_variables(mapping)})
+    about = mapping.get("experiment") or {}
+    _of_runtime(mapping, reading)
+    setups = _setups(mapping, reading, run_only or bool(environ.get(_URL)))
+    runs = _treatments(mapping.get("run") or mapping, "run" if "run" in mapping else "", reading) or [Treatment("", {})]
     reading.settle()
-    constants = _constants((said.get("run") or {}).get("constants"))
+    constants = _constants((mapping.get("run") or {}).get("constants"))
     cases = list(_cases(setups, runs, constants, about, reading))
     reading.settle()
     whole = {
         "name": about.get("name") or Path(where).stem,
         "about": " ".join(str(about.get("description") or "").split()) or None,
-        "cases": told_apart(cases),
-        "budget": {"failures": 1} if said.get("treatment_stop_on_error") else None,
+        "cases": with_parameters(cases),
+        "budget": {"failures": 1} if mapping.get("treatment_stop_on_error") else None,
     }
-    return ForeignExperiment(TOOL, without_missing(whole), list(reading.notes))
+    account = _accounted(mapping)
+    account.general += list(reading.notes)
+    return Foreign.of(account, {}, without_missing(whole))
 
 
-def _variables(said: Mapping[str, Any]) -> dict[str, str]:
+def _accounted(mapping: Mapping[str, Any]) -> Account:
+    """Every key: what a treatment sets is checked where it is made, the rest here by name."""
+    document = Settings(mapping, Account(TOOL))
+    for name in ("treatments", "treatment_stop_on_error", *(key for key, why in _RUNTIME.items() if why)):
+        document.value(name)
+    document.no_effect("design", "describes the design for people")
+    for half in ("setup", "run"):
+        for name in ("treatments", "factors", "constants"):
+            document.section(half).value(name)
+        document.section(half).no_effect("levels", "the treatments list them")
+    about = document.section("experiment") if isinstance(mapping.get("experiment"), dict) else None
+    for name in ("name", "description", "profile", "harness"):
+        if about is not None:
+            about.value(name)
+    return document.account
+
+
+def _variables(mapping: Mapping[str, Any]) -> dict[str, str]:
     """Constants of the setup half are environment there: the profile and the model may be among them."""
-    constants = _constants((said.get("setup") or {}).get("constants"))
+    constants = _constants((mapping.get("setup") or {}).get("constants"))
     return {key: str(value) for key, value in constants.items() if key.startswith("LLMDBENCH_")}
 
 
-def _of_runtime(said: Mapping[str, Any], reading: Reading) -> None:
-    for name in said:
+def _of_runtime(mapping: Mapping[str, Any], reading: Reading) -> None:
+    for name in mapping:
         if _RUNTIME.get(name):
             reading.notes[f"{name}: {_RUNTIME[name]}"] = None
         elif name not in (*_RUNTIME, "setup", "run", "treatments", "treatment_stop_on_error"):
@@ -202,10 +226,10 @@ def _of_runtime(said: Mapping[str, Any], reading: Reading) -> None:
 def _treatments(half: Mapping[str, Any], prefix: str, reading: Reading) -> list[Treatment]:
     """The rows of a half, of either form."""
     rows = half.get("treatments") or []
-    factors = [str(each) for each in half.get("factors") or []]
+    factors = [str(entry) for entry in half.get("factors") or []]
     named = rows.items() if isinstance(rows, dict) else ((None, row) for row in rows)
-    found = [_treatment(name, row, factors, prefix, reading) for name, row in named]
-    return [each for each in found if each is not None]
+    treatments = [_treatment(name, row, factors, prefix, reading) for name, row in named]
+    return [entry for entry in treatments if entry is not None]
 
 
 def _treatment(name: Any, row: Any, factors: Sequence[str], prefix: str, reading: Reading) -> Treatment | None:
@@ -217,8 +241,8 @@ def _treatment(name: Any, row: Any, factors: Sequence[str], prefix: str, reading
     values = [part.strip().replace("REPLACE_COMMA", ",") for part in str(row).split(",")]
     if len(values) != len(factors):
         text = f"treatment {as_written(row)} has {len(values)} values for {len(factors)} factors"
-        told = f" ({', '.join(factors)})" if factors else ""
-        reading.mistakes[f"{reading.where}: {prefix or 'treatments'}: {text}{told}"] = None
+        listed = f" ({', '.join(factors)})" if factors else ""
+        reading.mistakes[f"{reading.where}: {prefix or 'treatments'}: {text}{listed}"] = None
         return None
     sets = {factor: _typed(value) for factor, value in zip(factors, values, strict=True) if value != NOTHING}
     return Treatment(str(name) if name else _joined(prefix, values), sets)
@@ -238,32 +262,32 @@ def _typed(text: str) -> Any:
         return text
 
 
-def _constants(said: Any) -> Pairs:
+def _constants(entries: Any) -> Pairs:
     """A mapping, a list of mappings, or a list of `{key, value}`."""
-    if isinstance(said, dict):
-        return dict(said)
-    found: Pairs = {}
-    for each in said or []:
-        if isinstance(each, dict):
-            found |= {each["key"]: each.get("value")} if "key" in each else each
-    return found
+    if isinstance(entries, dict):
+        return dict(entries)
+    constants: Pairs = {}
+    for entry in entries or []:
+        if isinstance(entry, dict):
+            constants |= {entry["key"]: entry.get("value")} if "key" in entry else entry
+    return constants
 
 
 # -- the setup half ------------------------------------------------------------------------------------------------
 
 
-def _setups(said: Mapping[str, Any], reading: Reading, run_only: bool) -> list[tuple[str, dict[str, Any]]]:
+def _setups(mapping: Mapping[str, Any], reading: Reading, run_only: bool) -> list[tuple[str, dict[str, Any]]]:
     """Each with the part of a plan that it makes: a server, or nothing."""
-    half = said.get("setup") or {}
+    half = mapping.get("setup") or {}
     constants = _constants(half.get("constants"))
-    found = _treatments(half, "setup", reading)
+    treatments = _treatments(half, "setup", reading)
     if run_only:
-        if found or constants:
-            reading.notes["setup: left out, for the stack runs already; what it is set to is not known here"] = None
+        if treatments or constants:
+            reading.notes["setup: left out, because the stack is already running; its settings are unknown"] = None
         return [("", {})]
-    if not found and not constants:
+    if not treatments and not constants:
         return [("", {})]
-    rows = found or [Treatment("", {})]
+    rows = treatments or [Treatment("", {})]
     return [(row.name, server_of({**constants, **row.sets}, f"{reading.where}: setup", reading)) for row in rows]
 
 
@@ -277,17 +301,17 @@ def _cases(
     about: Mapping[str, Any],
     reading: Reading,
 ) -> Iterator[dict[str, Any]]:
-    plans = {}
+    plans: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for row in runs:
         try:
-            plans[row.name] = _plan(row, constants, about, reading)
+            plans[row.name] = _plans(row, constants, about, reading)
         except PlanError as error:
             reading.mistakes |= dict.fromkeys(error.mistakes)
     for setup, server in setups:
         for row in runs:
-            if row.name in plans:
-                name = " ".join(part for part in (setup, row.name) if part) or str(about.get("name") or "case")
-                yield {"name": name, "plan": _merged(plans[row.name], server)}
+            for level, plan in plans.get(row.name, ()):
+                name = " ".join(part for part in (setup, row.name, level) if part) or str(about.get("name") or "case")
+                yield {"name": name, "plan": _merged(plan, server)}
 
 
 def _merged(plan: dict[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,8 +323,10 @@ def _merged(plan: dict[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
     return {**plan, "target": target | ({"model": model} if model else {}), "server": server["server"]}
 
 
-def _plan(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: Reading) -> dict[str, Any]:
-    """The profile, with what the treatment sets in its own words."""
+def _plans(
+    row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: Reading
+) -> list[tuple[str, dict[str, Any]]]:
+    """The profile, with what the treatment sets in its own words; a run for each of its stages where they are such."""
     changes = [(key, value) for key, value in {**constants, **row.sets}.items()]
     name = row.profile or about.get("profile") or reading.environ.get(f"{_PREFIX}EXPERIMENT_PROFILE")
     harness = str(about.get("harness") or reading.environ.get(f"{_PREFIX}NAME") or "inference-perf")
@@ -309,29 +335,32 @@ def _plan(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: R
         raise PlanError(f"{reading.where}: {text}")
     place = _profile(str(name), harness, reading.where, reading.environ)
     if place is None:
-        return _of_ours(str(name), harness, changes, reading)
-    said, left_out = _said(place, reading.environ)
+        return [("", _of_ours(str(name), harness, changes, reading))]
+    mapping, left_out = _profile_settings(place, reading.environ)
     reading.notes |= dict.fromkeys(left_out)
-    said, _ = templates.made(said, changes, str(place), _may_have(said), f"{reading.where}: {row.name}: ")
-    found = llmd.from_mapping(said, str(place), reading.environ)
-    if found.is_experiment:
-        text = f"{place} is an experiment itself, which a treatment cannot be: name one load"
+    mapping, _ = templates.made(mapping, changes, str(place), _may_have(mapping), f"{reading.where}: {row.name}: ")
+    foreign = llmd.from_mapping(mapping, str(place), reading.environ)
+    reading.notes |= dict.fromkeys(foreign.notes)
+    if not foreign.is_experiment:
+        return [("", foreign.plan)]
+    levels = expanded(foreign.experiment)
+    if levels is None:
+        text = f"{place} measures its own levels, which a treatment cannot: name one load"
         raise PlanError(f"{reading.where}: {row.name}: {text}")
-    reading.notes |= dict.fromkeys(found.notes)
-    return found.plan
+    return levels
 
 
-def _said(place: Path, environ: Mapping[str, str]) -> tuple[Any, list[str]]:
+def _profile_settings(place: Path, environ: Mapping[str, str]) -> tuple[Any, list[str]]:
     if place.name.endswith(".in"):
         return templates.rendered(file_text(place), environ, str(place))
-    said, twice = read_mapping(place)
+    mapping, twice = read_mapping(place)
     if twice:
         raise PlanError(twice)
-    return said, []
+    return mapping, []
 
 
-def _may_have(said: Any) -> Callable[[templates.KeyPath], Any]:
-    is_theirs = isinstance(said, dict) and llmd.reader_of(said) is inference_perf.from_mapping
+def _may_have(mapping: Any) -> Callable[[templates.KeyPath], Any]:
+    is_theirs = isinstance(mapping, dict) and llmd.reader_of(mapping) is inference_perf.from_mapping
     return inference_perf.may_have if is_theirs else lambda _path: ()
 
 
@@ -342,8 +371,8 @@ def _profile(name: str, harness: str, where: str, environ: Mapping[str, str]) ->
     above = [folder / "workload" / "profiles" for folder in [Path(), *Path(where).resolve().parents]]
     places = [Path(), Path(where).parent]
     places += [place for folder in [*above, *folders(environ), our_folder()] for place in (folder / harness, folder)]
-    found = [place / each for place in places for each in names if (place / each).is_file()]
-    return next((each for each in found if _is_theirs(each)), None)
+    files = [place / candidate for place in places for candidate in names if (place / candidate).is_file()]
+    return next((candidate for candidate in files if _is_theirs(candidate)), None)
 
 
 def _is_theirs(path: Path) -> bool:
@@ -365,19 +394,19 @@ def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], readin
         profile = find_profile(f"{harness}/{bare}", reading.environ)
     except PlanError:
         text = f"{reading.where}: the profile {name} of {harness} is not here"
-        raise PlanError(f"{text}: put {bare}.yaml.in beside the experiment, or into a folder of profiles") from None
-    reading.notes[f"there is no template {bare}.yaml.in here: our own plan {profile.name} is taken"] = None
-    said, _ = read_mapping(profile.path)
+        raise PlanError(f"{text}: put {bare}.yaml.in into the experiment's folder or a profile folder") from None
+    reading.notes[f"no template {bare}.yaml.in was found: the built-in plan {profile.name} is used"] = None
+    mapping, _ = read_mapping(profile.path)
     wrong = [key for key, _ in changes if _our_path(key) is None]
     if wrong:
         raise PlanError(
             [
-                f"{reading.where}: {key} has no counterpart in our plan {profile.name}: {bare}.yaml.in has it"
+                f"{reading.where}: {key} has no counterpart in the built-in plan {profile.name}; use {bare}.yaml.in"
                 for key in wrong
             ]
         )
     made = [Override(parse_override(f"{_our_path(key)}=0").path, value, key) for key, value in changes]
-    return override({key: each for key, each in said.items() if key not in ("name", "about")}, made)
+    return override({key: value for key, value in mapping.items() if key not in ("name", "about")}, made)
 
 
 def _our_path(key: str) -> str | None:

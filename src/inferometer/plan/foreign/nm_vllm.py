@@ -9,10 +9,10 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.plan.foreign.arguments import Given
-from inferometer.plan.foreign.found import ForeignExperiment, without_missing
-from inferometer.plan.foreign.inference_perf import SHAREGPT
-from inferometer.plan.foreign.shapes import ESTIMATED, load_of, told_apart
+from inferometer.plan.foreign.account import Account, Settings
+from inferometer.plan.foreign.arguments import Flag, Given, parse
+from inferometer.plan.foreign.common import Foreign, NeedsFileError, without_missing
+from inferometer.plan.foreign.shapes import ESTIMATED, SHAREGPT, load_of, with_parameters
 from inferometer.plan.reading import file_text, read_mapping
 from inferometer.plan.text import as_written
 
@@ -20,23 +20,22 @@ from inferometer.plan.text import as_written
 
 SCRIPTS = ("benchmark_serving", "benchmark_throughput")
 LONGEST = 2048  # tokens of a prompt of their datasets, with its answer
-ULTRACHAT = {"type": "huggingface", "repo": "HuggingFaceH4/ultrachat_200k", "split": "train_sft", "turns": "single"}
+ULTRACHAT = {"type": "huggingface", "repo": "HuggingFaceH4/ultrachat_200k", "split": "train_sft", "turns": "pieces"}
 _KEYS = {"description", "models", "max_model_lens", "sparsity", "script_name", "script_args"}
 _GPUS = ("tensor_parallel_size", "use_all_available_gpus")
 _PACED = ("nr-qps-pair_", "num-prompts_", "request-rate_")
 _WARM = (
-    "their server is warmed with 1000 random prompts of 128 tokens and 1 output token, which is not done here: "
-    "--set warmup=30s leaves out the first half minute"
+    "nm-vllm warms up its server with 1000 random prompts of 128 tokens and 1 output token; "
+    "here with 1000 requests of the load"
 )
-_SERVER = "their server speaks vLLM's own /generate, ours the completions API of the same engine"
-_FITTING = (
-    f"datasets: as there, prompts of 4 to {LONGEST} tokens; their drawing of the first 2N rows with seed 42 is not kept"
-)
+_WARM_REQUESTS = 1000
+_SERVER = "nm-vllm uses vLLM's /generate endpoint, Inferometer the completions API of the same engine"
+_FITTING = f"datasets: prompts of 4 to {LONGEST} tokens as in nm-vllm; its sampling of 2N rows with seed 42 is not used"
 _UNUSED: dict[str, str] = {
-    **dict.fromkeys(("log-model-io",), "save.prompts and save.answers keep texts"),
+    **dict.fromkeys(("log-model-io",), "use save.prompts and save.answers to store texts"),
     **dict.fromkeys(("disable-tqdm",), "progress is shown where there is a terminal"),
-    **dict.fromkeys(("version", "description"), "is kept as the run's environment"),
-    **dict.fromkeys(("save-directory",), "runs are kept in the store; inferometer export --as nm-vllm writes them"),
+    **dict.fromkeys(("version", "description"), "is stored in the run's environment"),
+    **dict.fromkeys(("save-directory",), "runs are stored; inferometer export --as nm-vllm writes them"),
     **dict.fromkeys(("trust-remote-code",), "no code of a model is run by the load"),
     **dict.fromkeys(("server-args", "server-tensor-parallel-size"), "the server's own settings are known here"),
     "system": "is only a label there",
@@ -75,27 +74,27 @@ class ConfigCase:
     model: str
     labels: dict[str, str]
     work: str  # "plan" or "throughput"
-    said: dict[str, Any]
+    settings: dict[str, Any]
     about: str
 
 
 class Config:
     """One config: its mistakes are raised all at once."""
 
-    def __init__(self, said: Mapping[str, Any], where: str, known: Known, notes: dict[str, None]) -> None:
-        self.said, self.where, self.known, self.notes = said, where, known, notes
+    def __init__(self, mapping: Mapping[str, Any], where: str, known: Known, notes: dict[str, None]) -> None:
+        self.mapping, self.where, self.known, self.notes = mapping, where, known, notes
         self.mistakes: list[str] = []
-        self.script = str(said.get("script_name", ""))
+        self.script = str(mapping.get("script_name", ""))
 
     def cases(self) -> list[ConfigCase]:
         self._check()
         models, lengths = self._list("models"), self._list("max_model_lens")
-        sparsities = [None if each in ("", "None") else each for each in self._list("sparsity")] or [None]
+        sparsities = [None if sparsity in ("", "None") else sparsity for sparsity in self._list("sparsity")] or [None]
         combinations = self._combinations()
         self._settle()
         serving = self.script == "benchmark_serving"
         make = self._serving if serving else self._throughput
-        found = [
+        cases = [
             make(str(model), sparsity, length, args)
             for model in models
             for sparsity in (sparsities if serving else [None])
@@ -103,7 +102,7 @@ class Config:
             for args in combinations
         ]
         self._settle()
-        return found
+        return cases
 
     def _settle(self) -> None:
         if self.mistakes:
@@ -114,22 +113,24 @@ class Config:
 
     def _check(self) -> None:
         if self.script not in SCRIPTS:
-            self._wrong(f"script_name must be {' or '.join(SCRIPTS)}, got {as_written(self.said.get('script_name'))}")
-        for name in sorted({*self.said} - _KEYS - {*_GPUS}):
+            self._wrong(
+                f"script_name must be {' or '.join(SCRIPTS)}, got {as_written(self.mapping.get('script_name'))}"
+            )
+        for name in sorted({*self.mapping} - _KEYS - {*_GPUS}):
             self._wrong(f"{name} is not one of its settings; there are {', '.join(sorted(_KEYS | {*_GPUS}))}")
-        if all(name in self.said for name in _GPUS):
-            self._wrong(f"{' and '.join(_GPUS)} cannot stand together: give one or the other")
+        if all(name in self.mapping for name in _GPUS):
+            self._wrong(f"{' and '.join(_GPUS)} exclude each other")
         if not self._list("models"):
-            self._wrong("models is missing: what is served?")
-        if self.script == "benchmark_serving" and "sparsity" not in self.said:
+            self._wrong("models is missing: name the models to serve")
+        if self.script == "benchmark_serving" and "sparsity" not in self.mapping:
             self._wrong("sparsity is missing: [] means none")
         if self.script == "benchmark_throughput":
             for name in _GPUS:
-                if name in self.said:
+                if name in self.mapping:
                     self._wrong(f"{name} belongs to serving; script_args have {name.replace('_', '-')}_")
 
     def _list(self, name: str) -> list[Any]:
-        value = self.said.get(name, [])
+        value = self.mapping.get(name, [])
         if not isinstance(value, list):
             self._wrong(f"{name} must be a list, got {as_written(value)}")
             return []
@@ -137,7 +138,7 @@ class Config:
 
     def _combinations(self) -> list[dict[str, Any]]:
         """Every list with every other, in the order of the keys; an empty one is a flag that is there in all."""
-        args = self.said.get("script_args", {})
+        args = self.mapping.get("script_args", {})
         if not isinstance(args, dict):
             self._wrong(f"script_args must be lists by name, got {as_written(args)}")
             return []
@@ -152,34 +153,44 @@ class Config:
     def _clipped(self, model: str, lengths: Sequence[Any]) -> list[int | None]:
         """No longer than the model can; what is the same then is done once."""
         room = self.known.context(model)
-        found: dict[int | None, None] = {}
-        for each in lengths:
-            if isinstance(each, bool) or not isinstance(each, int) or each < 1:
-                self._wrong(f"max_model_lens must be whole numbers, got {as_written(each)}")
+        clipped: dict[int | None, None] = {}
+        for length in lengths:
+            if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+                self._wrong(f"max_model_lens must be whole numbers, got {as_written(length)}")
                 continue
-            if room is not None and each > room:
-                self.notes[f"max_model_lens: {each} is more than {model} supports, {room} is taken"] = None
-            found[each if room is None else min(each, room)] = None
+            if room is not None and length > room:
+                self.notes[f"max_model_lens: {length} is more than {model} supports, {room} is used"] = None
+            clipped[length if room is None else min(length, room)] = None
         if not lengths:
             return [None]
         if room is None:
-            text = "not cut, for the longest context of the model is not known here; the engine refuses more"
+            text = "not capped, because the model's maximum context is unknown here; the engine refuses longer ones"
             self.notes[f"max_model_lens: {text}"] = None
-        return list(found)
+        return list(clipped)
 
     def _given(self, args: Mapping[str, Any], known: Sequence[str]) -> Given:
         given = Given(f"{self.where}: script_args", args)
         for name in args:
             if name in _UNUSED:
                 self.notes[f"script_args.{name}: {_UNUSED[name]}"] = None
+                given.no_effect(name, _UNUSED[name])
             elif name not in known:
-                given.mistakes.append(f"{self.where}: script_args.{name} is not an argument of {self.script}")
+                given.account.mistakes.append(f"{self.where}: script_args.{name} is not an argument of {self.script}")
         return given
 
-    def _case(self, model: str, args: Mapping[str, Any], work: str, said: dict[str, Any], **beside: Any) -> ConfigCase:
-        labels = {"model": PurePath(model).name} | {name: str(value) for name, value in beside.items() if value}
+    def _read(self, given: Given) -> None:
+        """Gather its mistakes, and every argument that nobody read."""
+        try:
+            given.settle()
+        except PlanError as error:
+            self.mistakes += error.mistakes
+
+    def _case(
+        self, model: str, args: Mapping[str, Any], work: str, settings: dict[str, Any], **extra: Any
+    ) -> ConfigCase:
+        labels = {"model": PurePath(model).name} | {name: str(value) for name, value in extra.items() if value}
         labels |= {name.rstrip("_"): str(value) for name, value in args.items() if value is not True}
-        return ConfigCase(model, labels, work, without_missing(said), str(self.said.get("description") or ""))
+        return ConfigCase(model, labels, work, without_missing(settings), str(self.mapping.get("description") or ""))
 
     # -- serving ---------------------------------------------------------------------------------------------------
 
@@ -187,7 +198,7 @@ class Config:
         given = self._given(args, (*_SERVING, *_SERVING_ALSO))
         for name in _SERVING_ALSO:
             if name in given:
-                given.wrong(name, "is the driver's to say, not the config's")
+                given.wrong(name, "is set by the driver, not by the config")
         if (given.text("backend") or "vllm") != "vllm":
             given.wrong("backend", "has no counterpart but vllm")
         requests, rate = self._pace(given)
@@ -208,9 +219,10 @@ class Config:
                 "extra": ({"use_beam_search": True} if beams else {}) | ({"best_of": best_of} if best_of != 1 else {}),
             },
             "stop": {"requests": requests},
+            "warmup": _WARM_REQUESTS,
             "seed": given.count("seed") or None,
         }
-        self.mistakes += given.mistakes
+        self._read(given)
         return self._case(model, args, "plan", plan, sparsity=sparsity, len=length)
 
     def _pace(self, given: Given) -> tuple[int, float]:
@@ -220,10 +232,10 @@ class Config:
             missing = [name for name in _PACED[1:] if name not in given]
             if missing:
                 text = f"{' and '.join(missing)} missing: give nr-qps-pair_, or num-prompts_ and request-rate_"
-                given.mistakes.append(f"{given.tool}: {text}")
+                given.account.mistakes.append(f"{given.tool}: {text}")
             return given.count("num-prompts_", 1) or 1, given.number("request-rate_", math.inf) or math.inf
         if "num-prompts_" in given or "request-rate_" in given:
-            given.wrong("nr-qps-pair_", "cannot stand beside num-prompts_ and request-rate_: it says both")
+            given.wrong("nr-qps-pair_", "cannot be combined with num-prompts_ and request-rate_")
         parts = Given(given.tool, dict(zip(("n", "qps"), pair.split(","), strict=False)))
         n, qps = parts.count("n"), parts.number("qps")
         if len(pair.split(",")) != 2 or not n or n < 1 or not qps or qps <= 0:
@@ -233,39 +245,39 @@ class Config:
 
     def _gpus(self) -> int | None:
         """Neither key: one GPU, the server's default."""
-        if "use_all_available_gpus" in self.said:
+        if "use_all_available_gpus" in self.mapping:
             return self._all_gpus("use_all_available_gpus")
-        size = self.said.get("tensor_parallel_size")
+        size = self.mapping.get("tensor_parallel_size")
         if size is None:
             return None
         given = Given(self.where, {"tensor_parallel_size": size})
-        found = given.count("tensor_parallel_size")
-        if found is None or found < 1:
+        count = given.count("tensor_parallel_size")
+        if count is None or count < 1:
             self._wrong(f"tensor_parallel_size must be a whole number, got {as_written(size)}")
-        return found
+        return count
 
     def _all_gpus(self, name: str) -> int | None:
         if self.known.gpus is None:
-            self.notes[f"{name}: no GPU was found here, so that tensor parallelism is left to the engine"] = None
+            self.notes[f"{name}: no GPU was found here, so tensor parallelism is left to the engine"] = None
         return self.known.gpus
 
     def _workload(self, given: Given, length_in: str, length_out: str) -> dict[str, Any]:
         name = given.text("dataset")
-        asked = given.count(length_out)
+        requested = given.count(length_out)
         if name is None:
             sent = given.count(length_in)
-            for flag, value in ((length_in, sent), (length_out, asked)):
+            for flag, value in ((length_in, sent), (length_out, requested)):
                 if value is None:
-                    given.mistakes.append(f"{given.tool}.{flag} is missing: give it, or a dataset")
-            return {"input_tokens": sent, "output_tokens": asked}
+                    given.account.mistakes.append(f"{given.tool}.{flag} is missing: give it, or a dataset")
+            return {"input_tokens": sent, "output_tokens": requested}
         if length_in in given:
-            given.wrong(length_in, "cannot stand beside a dataset: its prompts have their own lengths")
+            given.wrong(length_in, "cannot be combined with a dataset: its prompts have their own lengths")
         self.notes[_FITTING] = None
         place = _dataset(name)
         if place is None:
             given.wrong("dataset", "has no counterpart; there are sharegpt, ultrachat and files (.json)")
             return {}
-        return {**place, "min_tokens": 4, "max_tokens": LONGEST, "output_tokens": asked}
+        return {**place, "min_tokens": 4, "max_tokens": LONGEST, "output_tokens": requested}
 
     # -- throughput ------------------------------------------------------------------------------------------------
 
@@ -278,12 +290,12 @@ class Config:
         every, size = given.on("use-all-available-gpus_"), given.count("tensor-parallel-size_")
         if every == (size is not None):
             text = "one of tensor-parallel-size_ and use-all-available-gpus_ must be given, not both"
-            given.mistakes.append(f"{given.tool}: {text}")
-        engine = {ours: given.values.get(theirs) for theirs, ours in _ENGINE.items()}
+            given.account.mistakes.append(f"{given.tool}: {text}")
+        engine = {ours: given.value(theirs) for theirs, ours in _ENGINE.items()}
         engine["max_model_len"] = engine["max_model_len"] or length
         engine["tensor_parallel_size"] = self._all_gpus("use-all-available-gpus_") if every else size
         engine["enforce_eager"] = True if given.on("enforce-eager") else None
-        said = {
+        settings = {
             "engine": "vllm",
             "model": model,
             "args": engine,
@@ -293,8 +305,8 @@ class Config:
             "n": given.count("n", 1),
             "seed": given.count("seed") or None,
         }
-        self.mistakes += given.mistakes
-        return self._case(model, args, "throughput", said, len=length)
+        self._read(given)
+        return self._case(model, args, "throughput", settings, len=length)
 
 
 def _dataset(name: str) -> dict[str, Any] | None:
@@ -312,11 +324,29 @@ TOOL = "nm-vllm"
 LIST_FILE = "benchmark_config_list_file"
 
 
-def is_it(said: Mapping[str, Any]) -> bool:
+def is_it(mapping: Mapping[str, Any]) -> bool:
     """A config, a file of them, or the inputs of the workflow."""
-    configs = said.get("configs")
-    several = isinstance(configs, list) and any(isinstance(each, dict) and "script_name" in each for each in configs)
-    return several or ("script_name" in said and "script_args" in said) or LIST_FILE in said
+    configs = mapping.get("configs")
+    several = isinstance(configs, list) and any(
+        isinstance(config, dict) and "script_name" in config for config in configs
+    )
+    return several or ("script_name" in mapping and "script_args" in mapping) or LIST_FILE in mapping
+
+
+DRIVER: dict[str, Flag] = {"input-config-file": Flag(), "output-directory": Flag("one", "runs are stored")}
+
+
+def from_argv(argv: Sequence[str]) -> Foreign:
+    """`run_benchmarks -i CONFIG -o FOLDER`, nm-vllm's driver."""
+    given = parse(TOOL, argv, DRIVER, {"-i": "input-config-file", "-o": "output-directory"})
+    name = given.text("input-config-file")
+    if name is None:
+        given.wrong("input-config-file", "is missing: -i CONFIG.json")
+    given.settle()
+    mapping, twice = read_mapping(str(name))
+    if twice:
+        raise PlanError(twice)
+    return from_mapping(mapping, str(name)).noted(given.account.notes)
 
 
 def is_list(text: str) -> bool:
@@ -329,16 +359,16 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
-def from_list(text: str, where: str, known: Known | None = None) -> ForeignExperiment:
+def from_list(text: str, where: str, known: Known | None = None) -> Foreign:
     """All cases of all configs that a text file lists; paths are those of the folder one stands in, as there, or of the
     list itself."""
     configs: list[tuple[str, dict[str, Any]]] = []
     for line in _lines(text):
-        path = next((each for each in _places(line, where) if each.is_file()), Path(line))
-        said, twice = read_mapping(path)
+        path = next((place for place in _places(line, where) if place.is_file()), Path(line))
+        mapping, twice = read_mapping(path)
         if twice:
             raise PlanError(twice)
-        configs += _configs(said, str(path))
+        configs += _configs(mapping, str(path))
     return _experiment(configs, Path(where).stem, known or Known())
 
 
@@ -349,37 +379,43 @@ def _places(line: str, where: str) -> Iterator[Path]:
         yield folder / line
 
 
-def from_mapping(said: Mapping[str, Any], where: str, known: Known | None = None) -> ForeignExperiment:
+def from_mapping(mapping: Mapping[str, Any], where: str, known: Known | None = None) -> Foreign:
     """All cases of a config; or of the list that the workflow's inputs name, within their time."""
-    if LIST_FILE not in said:
-        return _experiment(_configs(said, where), Path(where).stem, known or Known())
-    path = next((each for each in _places(str(said[LIST_FILE]), where) if each.is_file()), Path(str(said[LIST_FILE])))
-    found = from_list(file_text(path), str(path), known)
-    return _in_time(found, said, where)
+    if LIST_FILE not in mapping:
+        return _experiment(_configs(mapping, where), Path(where).stem, known or Known())
+    path = next(
+        (place for place in _places(str(mapping[LIST_FILE]), where) if place.is_file()), Path(str(mapping[LIST_FILE]))
+    )
+    if not path.is_file():
+        raise NeedsFileError(f"{where}: {LIST_FILE}: file not found, got {path}")
+    foreign = from_list(file_text(path), str(path), known)
+    return _in_time(foreign, mapping, where)
 
 
-def _in_time(found: ForeignExperiment, said: Mapping[str, Any], where: str) -> ForeignExperiment:
-    """`timeout` is minutes for the whole; the rest of the inputs says how their machine is built."""
-    given = Given(where, dict(said))
-    minutes = given.number("timeout")
-    given.settle()
+def _in_time(foreign: Foreign, inputs: Mapping[str, Any], where: str) -> Foreign:
+    """`timeout` is minutes for the whole; the rest of the inputs describes how their machine is built."""
+    settings = Settings(inputs, Account(where))
+    settings.value(LIST_FILE)
+    minutes = settings.number("timeout")
+    for name in inputs:
+        if name not in (LIST_FILE, "timeout"):
+            settings.no_effect(name, "describes how nm-vllm is built, which is not done here")
+    settings.settle()
     if minutes:
-        found.experiment["budget"] = {"time": f"{minutes:g}min"}
-    others = [name for name in said if name not in (LIST_FILE, "timeout")]
-    if others:
-        found.notes.append(f"{', '.join(others)}: say where and of what it is built, which is not done here")
-    return found
+        foreign.experiment["budget"] = {"time": f"{minutes:g}min"}
+    foreign.entries = [*settings.account.entries(), *foreign.entries]
+    return foreign.noted(settings.account.notes)
 
 
-def _configs(said: Mapping[str, Any], where: str) -> list[tuple[str, dict[str, Any]]]:
+def _configs(mapping: Mapping[str, Any], where: str) -> list[tuple[str, dict[str, Any]]]:
     """Each with where it stands."""
-    configs = said.get("configs", [said])
-    if not isinstance(configs, list) or not configs or not all(isinstance(each, dict) for each in configs):
+    configs = mapping.get("configs", [mapping])
+    if not isinstance(configs, list) or not configs or not all(isinstance(config, dict) for config in configs):
         raise PlanError(f"{where}: configs must be a list of configs, got {as_written(configs)}")
     return [(f"{where}: configs[{at}]", config) for at, config in enumerate(configs)]
 
 
-def _experiment(configs: Sequence[tuple[str, dict[str, Any]]], name: str, known: Known) -> ForeignExperiment:
+def _experiment(configs: Sequence[tuple[str, dict[str, Any]]], name: str, known: Known) -> Foreign:
     notes: dict[str, None] = {}
     mistakes: list[str] = []
     cases: list[ConfigCase] = []
@@ -390,27 +426,38 @@ def _experiment(configs: Sequence[tuple[str, dict[str, Any]]], name: str, known:
             mistakes += error.mistakes
     if mistakes:
         raise PlanError(mistakes)
-    written = [{"name": label, each.work: each.said} for label, each in zip(_named(cases), cases, strict=True)]
-    about = list(dict.fromkeys(each.about for each in cases if each.about))
+    written = [{"name": label, case.work: case.settings} for label, case in zip(_named(cases), cases, strict=True)]
+    about = list(dict.fromkeys(case.about for case in cases if case.about))
     whole = {
         "name": name,
         "about": "; ".join(about) or None,
-        "cases": told_apart(written),
-        "server": {"restart": "each-case"} if any(each.work == "plan" for each in cases) else None,
+        "cases": with_parameters(written),
+        "server": {"restart": "each-case"} if any(case.work == "plan" for case in cases) else None,
     }
-    return ForeignExperiment(TOOL, without_missing(whole), list(notes))
+    account = Account(TOOL)
+    account.general += notes
+    for at, config in configs:
+        Settings(config, account, f"{at.rpartition(': ')[2]}.")
+    for entry in account.entries():  # unknown keys and arguments were mistakes above
+        account.read(entry.source)
+    for at, config in configs:
+        place = at.rpartition(": ")[2]
+        account.note(f"{place}.max_model_lens", "is capped at what the model supports, where that is known")
+        if "use_all_available_gpus" in config and known.gpus is None:
+            account.note(f"{place}.use_all_available_gpus", "no GPU was found here: the engine decides")
+    return Foreign.of(account, {}, without_missing(whole))
 
 
 def _named(cases: Sequence[ConfigCase]) -> list[str]:
     """By what varies; where that is not enough also by description, then by number."""
     varies = {
         name
-        for name in dict.fromkeys(name for each in cases for name in each.labels)
-        if len({each.labels.get(name) for each in cases}) > 1
+        for name in dict.fromkeys(name for case in cases for name in case.labels)
+        if len({case.labels.get(name) for case in cases}) > 1
     }
-    short = [_label(each, varies) for each in cases]
+    short = [_label(case, varies) for case in cases]
     if len({*short}) < len(short):
-        short = [f"{each.about} {text}".strip() for each, text in zip(cases, short, strict=True)]
+        short = [f"{case.about} {text}".strip() for case, text in zip(cases, short, strict=True)]
     return [
         text if short.count(text) == 1 else f"{text} ({short[: at + 1].count(text)})" for at, text in enumerate(short)
     ]

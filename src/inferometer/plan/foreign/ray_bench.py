@@ -1,14 +1,14 @@
-"""The benchmark of Ray Serve's prefix-aware router (a relative of sglang's bench_serving): its flags as a plan."""
+"""The benchmark of Ray Serve's prefix-aware router (derived from sglang's bench_serving): its flags as a plan."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import ESTIMATED, load_of, tidy, url_of
+from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.shapes import ESTIMATED, below, load_of, tidy, url_of
 
-TOOL = "conduct/benchmark.py"
+TOOL = "Ray's benchmark.py"
 _PORTS = {
     "sglang": 30000,
     "sglang-native": 30000,
@@ -29,63 +29,59 @@ FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("request-rate", "request-rate-range", "max-concurrency", "extra-request-body"), _ONE),
     **dict.fromkeys(("gen-num-groups", "gen-prompts-per-group", "gen-system-prompt-len", "gen-question-len"), _ONE),
     **dict.fromkeys(("gen-output-len", "random-input-len", "random-output-len", "random-range-ratio"), _ONE),
-    **dict.fromkeys(("with-warmup", "disable-ignore-eos", "disable-stream", "multi"), _MAYBE),
-    "system": Flag("one", "which of its systems is meant has no counterpart"),
+    **dict.fromkeys(
+        ("with-warmup", "disable-ignore-eos", "disable-stream", "multi", "return-logprob", "apply-chat-template"),
+        _MAYBE,
+    ),
+    "system": Flag("one", "has no counterpart"),
     "disable-tqdm": Flag("maybe", "--quiet hides the progress"),
-    "apply-chat-template": Flag("maybe", "how prompts become tokens is the server's part; api chat asks for it"),
-    "return-logprob": Flag("maybe", "sampling.extra.logprobs asks for them"),
-    "output-details": Flag("maybe", "the records of every run are kept"),
-    "flush-cache": Flag("maybe", "prompts are new in every run; nothing has to be flushed"),
+    "output-details": Flag("maybe", "the records of every run are stored"),
+    "flush-cache": Flag("maybe", "prompts are new in every run: no cache can hold them"),
 }
 _ALIASES = {
     "gen-num-prefixes": "gen-num-groups",
     "gen-suffixes-per-prefix": "gen-prompts-per-group",
     "gen-prefix-len": "gen-system-prompt-len",
     "gen-suffix-len": "gen-question-len",
-    "gsp-num-groups": "gen-num-groups",
-    "gsp-prompts-per-group": "gen-prompts-per-group",
-    "gsp-system-prompt-len": "gen-system-prompt-len",
-    "gsp-question-len": "gen-question-len",
-    "gsp-output-len": "gen-output-len",
 }
 
 
-def from_words(words: Sequence[str]) -> Foreign:
+def from_argv(argv: Sequence[str]) -> Foreign:
     """The plan that a command line after the script's name means."""
-    given, notes = parse(TOOL, words, FLAGS, _ALIASES)
-    requests = _requests(given, notes)
+    given = parse(TOOL, argv, FLAGS, _ALIASES)
+    requests = _requests(given)
     warm = given.on("with-warmup")
     if warm:
-        notes.append("--with-warmup: the same requests are sent twice, the second time counts")
+        given.note("with-warmup", "the same requests are sent twice, the second pass is measured")
     if "output-file" in given:
-        notes.append("--output-file: the file has our own schema, not the script's")
+        given.note("output-file", "the file has Inferometer's schema, not the script's")
     if "tokenizer" not in given:
-        notes.append(ESTIMATED)
+        given.account.general.append(ESTIMATED)
+    logprobs = {"logprobs": True} if given.on("return-logprob") else {}
     plan = {
         "target": _target(given),
-        "workload": _workload(given, requests, notes),
+        "workload": _workload(given, requests),
         **_when(given, requests),
         "sampling": {
             "ignore_eos": False if given.on("disable-ignore-eos") else None,
-            "extra": given.fields("extra-request-body"),
+            "extra": {**logprobs, **given.fields("extra-request-body")},
         },
         "warmup": {"tape": True} if warm else None,
         "outputs": [{"format": "json", "path": given.text("output-file")}] if "output-file" in given else None,
         "seed": given.count("seed") or None,
     }
-    given.settle()
-    return Foreign(TOOL, without_missing(plan), notes)
+    return Foreign.of(given.account, without_missing(plan))
 
 
-def _requests(given: Given, notes: list[str]) -> int:
+def _requests(given: Given) -> int:
     """Of generated prefixes every prompt is sent, whatever --num-prompts says."""
-    asked = given.count("num-prompts", 1000) or 1000
+    requested = given.count("num-prompts", 1000) or 1000
     if given.text("dataset-name") != "generated-shared-prefix":
-        return asked
+        return requested
     prefix = _shared_prefix(given)["prefix"]
     made = int(prefix["groups"] * prefix["prompts"])
-    if "num-prompts" in given and made != asked:
-        notes.append(f"--num-prompts: all of the groups x prompts are sent, {made}, as the script does")
+    if "num-prompts" in given and made != requested:
+        given.note("num-prompts", f"all of the groups x prompts are sent, {made}, as the script does")
     return made
 
 
@@ -97,14 +93,15 @@ def _target(given: Given) -> dict[str, Any]:
     return {
         "url": url_of(given.text("base-url"), given.text("host") or "127.0.0.1", port),
         "model": given.text("model"),
+        "api": "chat" if given.on("apply-chat-template") else None,
         "stream": False if given.on("disable-stream") else None,
     }
 
 
-def _workload(given: Given, requests: int, notes: list[str]) -> dict[str, Any]:
+def _workload(given: Given, requests: int) -> dict[str, Any]:
     match given.text("dataset-name") or "sharegpt":
         case "sharegpt":
-            workload = _sharegpt(given, requests, notes)
+            workload = _sharegpt(given, requests)
         case "generated-shared-prefix":
             workload = _shared_prefix(given)
         case "random" | "random-ids":
@@ -125,11 +122,11 @@ def _outputs(given: Given, default: int | None = None) -> Any:
     return f"{least}-{most}"
 
 
-def _sharegpt(given: Given, requests: int, notes: list[str]) -> dict[str, Any]:
+def _sharegpt(given: Given, requests: int) -> dict[str, Any]:
     link = given.text("dataset-link") or given.text("dataset-path")
     if link is None:
-        given.wrong("dataset-link", "is missing: where the conversations are")
-    notes.append(
+        given.wrong("dataset-link", "is missing: the file with the conversations")
+    given.account.general.append(
         "sharegpt: --max-conversations chooses conversations, each is cut into growing pieces, and of these prompts "
         "are drawn; the script itself cuts the list of pieces instead"
     )
@@ -159,16 +156,15 @@ def _shared_prefix(given: Given) -> dict[str, Any]:
 
 
 def _random(given: Given) -> dict[str, Any]:
-    """In sglang's words a ratio of 0 means any length up to the one given, and 1 that length."""
+    """A ratio of 0 means any length up to the one given, and 1 that length."""
     ratio = given.number("random-range-ratio", 0.0) or 0.0
-    found = {}
-    for ours, theirs in (("input_tokens", "random-input-len"), ("output_tokens", "random-output-len")):
-        most = given.count(theirs, 1024) or 1024
-        least = max(1, math.floor(most * ratio))
-        found[ours] = most if least == most else f"{least}-{most}"
+    lengths: dict[str, Any] = {
+        "input_tokens": below(given.count("random-input-len", 1024) or 1024, ratio),
+        "output_tokens": below(given.count("random-output-len", 1024) or 1024, ratio),
+    }
     if "min-output-len" in given or "max-output-len" in given:
-        found["output_tokens"] = _outputs(given)
-    return found
+        lengths["output_tokens"] = _outputs(given)
+    return lengths
 
 
 def _when(given: Given, requests: int) -> dict[str, Any]:
@@ -183,7 +179,7 @@ def _stages(given: Given, requests: int) -> list[dict[str, Any]]:
     """One stage for each rate, as long as its requests take to be sent."""
     text = given.text("request-rate-range", "2,34,2") or ""
     try:
-        numbers = [float(each) for each in text.split(",")]
+        numbers = [float(number) for number in text.split(",")]
     except ValueError:
         given.wrong("request-rate-range", "must be start,stop,step or a list of rates")
         return []

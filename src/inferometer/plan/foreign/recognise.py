@@ -3,127 +3,192 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.plan.foreign.found import Foreign, IsExperiment, reading
+from inferometer.plan.foreign import llmd, llmd_experiment, nm_vllm, templates, vllm_multi_turn, vllm_offline
+from inferometer.plan.foreign.common import Foreign, reading
+from inferometer.plan.reading import file_text
+from inferometer.plan.text import parse_json, parse_yaml
 from inferometer.vocabulary import attribute_at
 
 COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once python and paths are gone, and its reader
-    "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_words", "vLLM's benchmark"),
-    "vllm bench sweep serve_workload": ("inferometer.plan.foreign.vllm_sweep:workload_from_words", "its explorer"),
-    "vllm bench sweep serve": ("inferometer.plan.foreign.vllm_sweep:from_words", "its sweep over servers and loads"),
-    "vllm-bench": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, in Rust"),
-    "benchmark_serving": ("inferometer.plan.foreign.vllm_bench:from_words", "the same, before it was a command"),
-    "guidellm run": ("inferometer.plan.foreign.guidellm:from_run_words", "guidellm since 0.7"),
-    "guidellm benchmark run": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
-    "guidellm benchmark": ("inferometer.plan.foreign.guidellm:from_words", "guidellm"),
-    "inference-perf": (
-        "inferometer.plan.foreign.inference_perf:inference_perf",
-        "inference-perf with its configuration",
-    ),
-    "benchmark": ("inferometer.plan.foreign.ray_bench:from_words", "the benchmark of Ray Serve's prefix-aware router"),
-    "bench_serving": ("inferometer.plan.foreign.ray_bench:from_words", "sglang's, of the same family"),
-    "inferx_benchmark_framework": ("inferometer.plan.foreign.inferx:from_words", "InferX's framework"),
-    "run": ("inferometer.plan.foreign.llmd:from_words", "llm-d-benchmark's run.sh"),
+    "vllm bench serve": ("inferometer.plan.foreign.vllm_bench:from_argv", "vLLM's benchmark"),
+    "vllm bench latency": ("inferometer.plan.foreign.vllm_offline:latency", "its batches in this process"),
+    "vllm bench throughput": ("inferometer.plan.foreign.vllm_offline:throughput", "its throughput in this process"),
+    "vllm bench startup": ("inferometer.plan.foreign.vllm_offline:startup", "its start-up time"),
+    "vllm bench mm-processor": ("inferometer.plan.foreign.vllm_offline:processor", "its multimodal processor"),
+    "vllm bench sweep serve_workload": ("inferometer.plan.foreign.vllm_sweep:workload_from_argv", "its explorer"),
+    "vllm bench sweep startup": ("inferometer.plan.foreign.vllm_offline:startup_sweep", "its sweep over start-ups"),
+    "vllm bench sweep plot": ("inferometer.plan.foreign.vllm_sweep:plot_from_argv", "its charts"),
+    "vllm bench sweep plot_pareto": ("inferometer.plan.foreign.vllm_sweep:plot_from_argv", "its charts"),
+    "vllm bench sweep serve": ("inferometer.plan.foreign.vllm_sweep:from_argv", "its sweep over servers and loads"),
+    "vllm-bench": ("inferometer.plan.foreign.vllm_bench:from_argv", "the same, in Rust"),
+    "benchmark_serving": ("inferometer.plan.foreign.vllm_bench:from_argv", "the same, before it was a command"),
+    "benchmark_latency": ("inferometer.plan.foreign.vllm_offline:latency", "the same, before it was a command"),
+    "benchmark_throughput": ("inferometer.plan.foreign.vllm_offline:throughput", "the same, before it was a command"),
+    "guidellm run": ("inferometer.plan.foreign.guidellm:from_run_argv", "guidellm since 0.7"),
+    "guidellm benchmark run": ("inferometer.plan.foreign.guidellm_flags:from_argv", "guidellm"),
+    "guidellm benchmark": ("inferometer.plan.foreign.guidellm_flags:from_argv", "guidellm"),
+    "aiperf profile": ("inferometer.plan.foreign.aiperf:from_argv", "NVIDIA's aiperf"),
+    "genai-perf profile": ("inferometer.plan.foreign.aiperf:from_argv", "aiperf's predecessor"),
+    "genai-bench benchmark": ("inferometer.plan.foreign.genai_bench:from_argv", "genai-bench"),
+    "inference-perf": ("inferometer.plan.foreign.inference_perf:from_argv", "inference-perf with its configuration"),
+    "benchmark": ("inferometer.plan.foreign.ray_bench:from_argv", "the benchmark of Ray Serve's prefix-aware router"),
+    "bench_serving": ("inferometer.plan.foreign.sglang:from_argv", "sglang's benchmark"),
+    "run_benchmarks": ("inferometer.plan.foreign.nm_vllm:from_argv", "nm-vllm's driver"),
+    "inferx_benchmark_framework": ("inferometer.plan.foreign.inferx:from_argv", "InferX's framework"),
+    "llmdbenchmark run": ("inferometer.plan.foreign.llmd:from_argv", "llm-d-benchmark"),
+    "run": ("inferometer.plan.foreign.llmd:from_argv", "llm-d-benchmark's run.sh"),
 }
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
 _LAUNCHERS = re.compile(r"(python[0-9.]*|uv|uvx|bash|sh|time|env|sudo|pipx)")
 
 
-def from_command(words: Sequence[str]) -> Foreign:
+def from_command(argv: Sequence[str]) -> Foreign:
     """The plan that another tool's command line means."""
-    bare = _without_launcher(list(words))
+    bare = _without_launcher(list(argv))
     for name, (place, _) in COMMANDS.items():
         steps = name.split()
-        if [_stem(word) for word in bare[: len(steps)]] == steps:
+        if [_stem(arg) for arg in bare[: len(steps)]] == steps:
             with reading(f"-- {name}", "its command line", is_file=False):
-                found: Foreign = attribute_at(place)(bare[len(steps) :])
-            return found
-    if words and words[0].startswith("-"):
-        raise PlanError(f"-- {' '.join(words)[:60]}: flags without the name of their tool", _whose(words))
+                foreign: Foreign = attribute_at(place)(bare[len(steps) :])
+            return foreign
+    if argv and argv[0].startswith("-"):
+        raise PlanError(f"-- {' '.join(argv)[:60]}: flags without the name of the tool", _whose(argv))
     known = ", ".join(dict.fromkeys(COMMANDS))
-    raise PlanError(f"-- {' '.join(words)[:60]}: no command line that is known here", f"there are {known}")
+    raise PlanError(f"-- {' '.join(argv)[:60]}: not a known command line", f"there are {known}")
 
 
 def refuse_changes(changes: Sequence[str], what: str) -> None:
     """`-o` is for the files of some tools; elsewhere it would be dropped unsaid."""
     if changes:
         tools = "inference-perf, guidellm, vllm-benchmark or fmperf"
-        raise PlanError(f"-o {changes[0]}: changes a file of {tools}, not {what}", "--set changes what is made of it")
+        raise PlanError(
+            f"-o {changes[0]}: changes a file of {tools}, not {what}", "use --set to change the converted plan"
+        )
 
 
-def _whose(words: Sequence[str]) -> str:
+def _whose(argv: Sequence[str]) -> str:
     """The tool that knows most of the flags; of several the first that is a script of its own."""
-    given = {word.partition("=")[0].lstrip("-").replace("_", "-") for word in words if word.startswith("--")}
+    given = {arg.partition("=")[0].lstrip("-").replace("_", "-") for arg in argv if arg.startswith("--")}
     names = {
-        "ray_bench": "conduct/benchmark.py",
+        "ray_bench": "benchmark.py",
+        "sglang": "python -m sglang.bench_serving",
         "vllm_bench": "vllm bench serve",
-        "guidellm": "guidellm benchmark run",
+        "guidellm_flags": "guidellm benchmark run",
+        "aiperf": "aiperf profile",
+        "inferx": "inferx_benchmark_framework.py",
     }
-    names |= {"inferx": "inferx_benchmark_framework.py"}
     known = {name: set(attribute_at(f"inferometer.plan.foreign.{module}:FLAGS")) for module, name in names.items()}
     best = max(known, key=lambda name: len(given & known[name]))
-    return f"begin with its name: -- {best} {' '.join(words[:2])} ..."
+    return f"start with the tool's name: -- {best} {' '.join(argv[:2])} ..."
 
 
-def _without_launcher(words: list[str]) -> list[str]:
+def _without_launcher(argv: list[str]) -> list[str]:
     """`X=1 python3 -m pkg.benchmark_serving` is benchmark_serving."""
-    while words:
-        word = words[0]
-        runner = _LAUNCHERS.fullmatch(PurePath(word).name) or _ASSIGNMENT.fullmatch(word) or word in ("-m", "-u")
-        uv_run = word == "run" and len(words) > 1 and not words[1].startswith("-")
+    while argv:
+        arg = argv[0]
+        runner = _LAUNCHERS.fullmatch(PurePath(arg).name) or _ASSIGNMENT.fullmatch(arg) or arg in ("-m", "-u")
+        uv_run = arg == "run" and len(argv) > 1 and not argv[1].startswith("-")
         if not runner and not uv_run:
             break
-        words = words[1:]
-    return words
+        argv = argv[1:]
+    return argv
 
 
-def _stem(word: str) -> str:
+def _stem(arg: str) -> str:
     """`./scripts/benchmark.py` is benchmark; `sglang.bench_serving` is bench_serving."""
-    name = PurePath(word).name
+    name = PurePath(arg).name
     for ending in (".py", ".sh"):
         name = name.removesuffix(ending)
     return name.rpartition(".")[2] if name != "inference-perf" else name
 
 
-def is_foreign(said: Mapping[str, Any]) -> bool:
-    """Whether a file's content is another tool's plan."""
-    from inferometer.plan.foreign import llmd
-
-    return llmd.reader_of(said) is not None or whose_experiment(said) is not None
+# -- files ---------------------------------------------------------------------------------------------------------
 
 
-def whose_experiment(said: Mapping[str, Any]) -> str | None:
-    """The tool whose experiment a file's content is; `experiments.open_experiment` reads it."""
-    from inferometer.plan.foreign import llmd_experiment, nm_vllm
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a file leaves to its surroundings: variables, the machine, and whether its stack is already running."""
 
-    readers = {nm_vllm.TOOL: nm_vllm.is_it, llmd_experiment.TOOL: llmd_experiment.is_it}
-    return next((tool for tool, is_it in readers.items() if is_it(said)), None)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    known: nm_vllm.Known = field(default_factory=nm_vllm.Known)
+    run_only: bool = False
 
 
-def from_mapping(
-    said: dict[str, Any], where: str, changes: Sequence[str] = (), environ: Mapping[str, str] = os.environ
-) -> Foreign:
-    """The plan that another tool's file means, changed in its own words."""
-    from inferometer.plan.foreign import llmd
+def from_file(path: Path, changes: Sequence[str] = (), around: Surroundings | None = None) -> Foreign | None:
+    """What another tool's file means, changed in its own words; None where it is none of theirs."""
+    return from_text(file_text(path), str(path), changes, around)
 
-    if (tool := whose_experiment(said)) is not None and llmd.reader_of(said) is None:
-        raise IsExperiment(f"{where}: is an experiment of {tool}, not a plan", f"inferometer sweep {where}")
+
+def from_text(text: str, where: str, changes: Sequence[str] = (), around: Surroundings | None = None) -> Foreign | None:
+    """The same for a file's content."""
+    around = around or Surroundings()
+    if where.endswith(".txt"):
+        if not nm_vllm.is_list(text):
+            raise PlanError(f"{where}: must list configs, a path ending in .json on each line")
+        refuse_changes(changes, "a list of configs")
+        with reading(where, "a list of configs of nm-vllm"):
+            return nm_vllm.from_list(text, where, around.known)
+    if is_template(where) or templates.has_variables(text):
+        with reading(where, "a template of llm-d"):
+            return llmd.from_text(text, where, changes, around.environ)
+    is_json = where.endswith(".json") or text.lstrip().startswith(("{", "["))
+    value, twice = (parse_json if is_json else parse_yaml)(text, where)
+    foreign = from_value(value, where, changes, around)
+    if foreign is not None and twice:
+        raise PlanError(twice)
+    return foreign
+
+
+def from_value(
+    value: Any, where: str, changes: Sequence[str] = (), around: Surroundings | None = None
+) -> Foreign | None:
+    """The same for a parsed document."""
+    around = around or Surroundings()
+    if vllm_offline.is_suite(value):
+        refuse_changes(changes, "a suite of vLLM")
+        with reading(where, "a suite of vLLM"):
+            return vllm_offline.from_suite(value, where)
+    if not isinstance(value, dict):
+        return None
+    if vllm_multi_turn.is_it(value):
+        refuse_changes(changes, "conversations of vLLM's multi-turn benchmark")
+        with reading(where, "conversations of vLLM's multi-turn benchmark"):
+            return vllm_multi_turn.from_mapping(value)
+    if nm_vllm.is_it(value):
+        refuse_changes(changes, "a config of nm-vllm")
+        with reading(where, "a config of nm-vllm"):
+            return nm_vllm.from_mapping(value, where, around.known)
+    if llmd_experiment.is_it(value) and llmd.reader_of(value) is None:
+        refuse_changes(changes, "an experiment of llm-d")
+        with reading(where, "an experiment of llm-d"):
+            return llmd_experiment.from_mapping(value, where, around.environ, run_only=around.run_only)
+    if llmd.reader_of(value) is None:
+        return None
     with reading(where, "a plan of another tool"):
-        said, differences = llmd.changed(said, changes, where)
-        return llmd.from_mapping(said, where, environ).noted(differences)
+        value, differences = llmd.changed(value, changes, where)
+        return llmd.from_mapping(value, where, around.environ).noted(differences)
+
+
+def is_foreign(value: Any) -> bool:
+    """Whether a document is another tool's plan or experiment."""
+    if vllm_offline.is_suite(value):
+        return True
+    if not isinstance(value, dict):
+        return False
+    kinds = (vllm_multi_turn.is_it, nm_vllm.is_it, llmd_experiment.is_it)
+    return any(is_it(value) for is_it in kinds) or llmd.reader_of(value) is not None
+
+
+def changed(value: Any, changes: Sequence[str], where: str) -> Any:
+    """A document with changes made in its own words."""
+    return llmd.changed(value, changes, where)[0] if changes else value
 
 
 def is_template(path: str) -> bool:
     """Whether a file is one of llm-d's templates, by its name."""
     return path.endswith((".yaml.in", ".yml.in"))
-
-
-def from_template(text: str, where: str, changes: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
-    """The plan that a template means."""
-    from inferometer.plan.foreign import llmd
-
-    with reading(where, "a template of llm-d"):
-        return llmd.from_text(text, where, changes, environ)

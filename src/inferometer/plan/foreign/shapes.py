@@ -1,6 +1,7 @@
 """What readers of other tools' plans share: lengths and loads in our form, cases told apart by what they differ in, and
 the plan as text for people."""
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,11 +17,17 @@ from inferometer.plan.writing import to_mapping
 # -- shapes ----------------------------------------------------------------------------------------------------------
 
 ESTIMATED = (
-    "lengths are estimated where the tool counts with the model's tokenizer; "
-    "--set workload.tokenizer=model makes them exact, server asks the server"
+    "lengths are estimated, while the tool uses the model's tokenizer; "
+    "for exact lengths: --set workload.tokenizer=model, or server"
 )
 
-NO_FILES = "outputs: every case is kept as a run, and --csv writes a line for each"  # one file would be the last's
+SHAREGPT = (
+    "https://huggingface.co/datasets/anon8231489123/ShareGPT_Vicuna_unfiltered/resolve/main/"
+    "ShareGPT_V3_unfiltered_cleaned_split.json"
+)
+RESOLUTIONS = {"4k": (3840, 2160), "1080p": (1920, 1080), "720p": (1280, 720), "360p": (640, 360)}  # width, height
+
+NO_FILES = "outputs: every case is stored as a run, and --csv writes one line per case"  # one file would be the last's
 
 
 def load_of(rate: float | None, cap: int | None, requests: int, cv: float = 1.0) -> dict[str, Any]:
@@ -52,13 +59,19 @@ def about(length: int, ratio: float) -> Any:
     return f"{max(1, math.floor(length * (1 - ratio)))}-{math.ceil(length * (1 + ratio))}"
 
 
+def below(most: int, ratio: float) -> Any:
+    """Lengths from a share of the given one up to it, as sglang draws them."""
+    least = max(1, math.floor(most * ratio))
+    return most if least >= most else f"{least}-{most}"
+
+
 def bell(mean: float, std: float | None, least: float | None, most: float | None, shape: str = "normal") -> Any:
     """Lengths about a mean: fixed without a deviation, else normal (or another shape) within bounds."""
     if not std:
         return tidy(mean)
-    said: dict[str, Any] = {"type": shape} if shape != "normal" else {}
-    said |= {"mean": tidy(mean), "std": tidy(std)}
-    return said | {name: tidy(value) for name, value in (("min", least), ("max", most)) if value is not None}
+    lengths: dict[str, Any] = {"type": shape} if shape != "normal" else {}
+    lengths |= {"mean": tidy(mean), "std": tidy(std)}
+    return lengths | {name: tidy(value) for name, value in (("min", least), ("max", most)) if value is not None}
 
 
 def tidy(value: float) -> float:
@@ -72,21 +85,25 @@ def of_sessions(plan: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     load = plan.get("load", {})
     if turns == 1 or not ("rate" in load or any("rate" in stage for stage in load.get("stages", ()))):
         return plan
-    notes.append(f"rates are of sessions of {turns:g} turns: each is the rate of requests / {turns:g}")
+    notes.append(f"rates are of sessions of {turns:g} turns: request rate / {turns:g}")
     divided = _slower(load, turns)
     if "stages" in load:
         divided["stages"] = [_slower(stage, turns) for stage in load["stages"]]
     return {**plan, "load": divided}
 
 
-def experiment(plan: dict[str, Any], varied: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """The experiment over a plan without its load; rates of requests as those of sessions. Nothing varied is none."""
+def experiment(
+    plan: dict[str, Any], varied: dict[str, Any], notes: list[str], *, scaled: bool = True
+) -> dict[str, Any]:
+    """The experiment over a plan without its load; rates of requests as those of sessions, where they are not that
+    already. Nothing varied is none."""
     if not varied:
         return {}
     if plan.get("outputs"):
         notes.append(NO_FILES)
         plan = {name: value for name, value in plan.items() if name != "outputs"}
     turns = Lengths.of(plan.get("workload", {}).get("turns") or 1).mean_value or 1.0
+    turns = turns if scaled else 1.0
     divided: dict[str, Any] = {
         name: {
             path: [tidy(round(value / turns, 6)) for value in values] if path == "load.rate" else values
@@ -113,16 +130,16 @@ def _slower(level: dict[str, Any], turns: float) -> dict[str, Any]:
 def together(first: Any, second: Any) -> Any:
     """The lengths of two drawn parts as one: means and bounds added, deviations as those of independent draws."""
     both = [Lengths.of(first), Lengths.of(second)]
-    mean = sum(each.mean_value or 0.0 for each in both)
-    if all(each.type == "fixed" for each in both):
+    mean = sum(part.mean_value or 0.0 for part in both)
+    if all(part.type == "fixed" for part in both):
         return tidy(mean)
-    most = [each.most for each in both]
+    most = [part.most for part in both]
     return bell(
         mean,
-        round(math.sqrt(sum(_deviation(each) ** 2 for each in both)), 3),
-        sum(each.least for each in both),
-        None if None in most else sum(each or 0 for each in most),
-        "lognormal" if "lognormal" in {each.type for each in both} else "normal",
+        round(math.sqrt(sum(_deviation(part) ** 2 for part in both)), 3),
+        sum(part.least for part in both),
+        None if None in most else sum(part or 0 for part in most),
+        "lognormal" if "lognormal" in {part.type for part in both} else "normal",
     )
 
 
@@ -132,27 +149,59 @@ def _deviation(lengths: Lengths) -> float:
     return lengths.std or 0.0
 
 
+def expanded(experiment: dict[str, Any]) -> list[tuple[str, dict[str, Any]]] | None:
+    """The plans of an experiment, each with what tells it apart; None where its levels are measured first."""
+    if "levels" in experiment:
+        return None
+    if "cases" in experiment:
+        return [(str(case["name"]), case["plan"]) for case in experiment["cases"]]
+    rows: list[dict[str, Any]] = [{}]
+    group = experiment.get("zip") or {}
+    if group:
+        rows = [dict(zip(group, values, strict=True)) for values in zip(*group.values(), strict=True)]
+    for path, values in (experiment.get("axes") or {}).items():
+        rows = [{**row, path: value} for row in rows for value in values]
+    common = experiment.get("set") or {}
+    made = []
+    for row in rows:
+        name = " ".join(f"{path.rpartition('.')[2]}={value}" for path, value in row.items())
+        made.append((name, _with_paths(experiment["plan"], {**common, **row})))
+    return made
+
+
+def _with_paths(plan: dict[str, Any], sets: dict[str, Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = copy.deepcopy(plan)
+    for path, value in sets.items():
+        *steps, last = path.split(".")
+        at = whole
+        for step in steps:
+            at = at.setdefault(step, {})
+        both = isinstance(value, dict) and isinstance(at.get(last), dict)
+        at[last] = {**at[last], **value} if both else value
+    return whole
+
+
 # -- varied ----------------------------------------------------------------------------------------------------------
 
-WORKS = ("plan", "throughput")
+WORKS = ("plan", "throughput", "latency")
 TWICE = {"target.model": "server.model"}  # the same, where both vary
 
 
-def told_apart(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_parameters(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """With the settings that are not the same in all of them as parameters."""
     leaves = [dict(_leaves(next(case[work] for work in WORKS if work in case))) for case in cases]
-    names = dict.fromkeys(name for each in leaves for name in each)
-    varies = [name for name in names if len({str(each.get(name)) for each in leaves}) > 1]
+    names = dict.fromkeys(name for settings in leaves for name in settings)
+    varies = [name for name in names if len({str(settings.get(name)) for settings in leaves}) > 1]
     shown = [name for name in varies if TWICE.get(name) not in varies]
     return [
-        {"name": case["name"], "set": {name: each[name] for name in shown if name in each}, **case}
-        for case, each in zip(cases, leaves, strict=True)
+        {"name": case["name"], "set": {name: settings[name] for name in shown if name in settings}, **case}
+        for case, settings in zip(cases, leaves, strict=True)
     ]
 
 
-def _leaves(said: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _leaves(settings: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Single values by their paths; lists are no parameters that a table can show."""
-    for name, value in said.items():
+    for name, value in settings.items():
         if isinstance(value, dict):
             yield from _leaves(value, (*above, name))
         elif not isinstance(value, list):
@@ -162,22 +211,22 @@ def _leaves(said: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple
 # -- shown -----------------------------------------------------------------------------------------------------------
 
 
-def to_yaml(plan: Plan, said: dict[str, Any]) -> str:
+def to_yaml(plan: Plan, given: dict[str, Any]) -> str:
     """What differs from our defaults, and what the other tool's reader set."""
-    shown = _beside(to_mapping(plan), said, to_mapping(plan, full=True))
+    shown = _merged(to_mapping(plan), given, to_mapping(plan, full=True))
     return yaml.dump(shown, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-def _beside(lean: dict[str, Any], said: dict[str, Any], full: dict[str, Any]) -> dict[str, Any]:
+def _merged(lean: dict[str, Any], given: dict[str, Any], full: dict[str, Any]) -> dict[str, Any]:
     """The lean mapping with the values of the full one wherever something was said, in its order."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for name, value in full.items():
-        own, shown = said.get(name), lean.get(name)
+        own, shown = given.get(name), lean.get(name)
         if isinstance(value, dict) and isinstance(own, dict) and isinstance(shown, dict | None):
-            inner = _beside(shown or {}, own, value)
-            found |= {name: inner} if inner else {}
+            inner = _merged(shown or {}, own, value)
+            merged |= {name: inner} if inner else {}
         elif name in lean:
-            found[name] = shown
+            merged[name] = shown
         elif own is not None and value is not None:
-            found[name] = value
-    return found | {name: value for name, value in lean.items() if name not in found}
+            merged[name] = value
+    return merged | {name: value for name, value in lean.items() if name not in merged}

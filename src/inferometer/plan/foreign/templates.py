@@ -15,9 +15,9 @@ _STANDS_FOR = {  # where the first is not set, the second says it
     "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": _MODEL,
 }
 NOT_NEEDED = {  # what our flags say, and what only a cluster needs; unset they are left out
-    _MODEL: "--model says it, or the server is asked",
-    "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": "workload.tokenizer says it",
-    "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": "--url says it",
+    _MODEL: "use --model, else the server's model is used",
+    "LLMDBENCH_DEPLOY_CURRENT_TOKENIZER": "use workload.tokenizer",
+    "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": "use --url",
     "LLMDBENCH_HARNESS_CONTAINER_IMAGE": "",
     "LLMDBENCH_HARNESS_SERVICE_ACCOUNT": "",
     "LLMDBENCH_HARNESS_PVC_NAME": "",
@@ -31,22 +31,32 @@ def rendered(text: str, environ: Mapping[str, str], where: str) -> tuple[Any, li
 
     def value(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
-        found = variable(name, environ)
-        if found is None and default is None:
+        setting = variable(name, environ)
+        if setting is None and default is None:
             missing[name] = None
-        return "null" if found is None and default is None else (found if found is not None else default) or ""
+        return "null" if setting is None and default is None else (setting if setting is not None else default) or ""
 
-    said, twice = parse_yaml(_TOKEN.sub(value, _unquoted(text)), where)
+    settings, twice = parse_yaml(_TOKEN.sub(value, _unquoted(text)), where)
     wrong = [f"{where}: {name} is not set, and REPLACE_ENV_{name} has no default" for name in missing]
     wrong = [line for name, line in zip(missing, wrong, strict=True) if name not in NOT_NEEDED]
     if wrong or twice:
-        raise PlanError([*twice, *wrong], "set the variable, or write ++++default=VALUE behind it in the template")
-    return said, [f"{name} is not set: {NOT_NEEDED[name]}" for name in missing if NOT_NEEDED[name]]
+        raise PlanError([*twice, *wrong], "set the variable, or append ++++default=VALUE to it in the template")
+    return settings, [f"{name} is not set: {NOT_NEEDED[name]}" for name in missing if NOT_NEEDED[name]]
 
 
 def _unquoted(text: str) -> str:
     """`"REPLACE_ENV_X"` without its quotes, so that what is not set is nothing and not the text null."""
     return re.sub(r"([\"'])(REPLACE_ENV_[A-Z0-9_]+(?:\+\+\+\+default=[^\"']*)?)\1", r"\2", text)
+
+
+def variables_in(text: str) -> list[str]:
+    """The variables that a template needs: those without a default."""
+    return [match[1] for match in _TOKEN.finditer(text) if match[2] is None]
+
+
+def has_variables(text: str) -> bool:
+    """Whether a file without a template's name has a template's variables."""
+    return "REPLACE_ENV_" in text
 
 
 def variable(name: str, environ: Mapping[str, str]) -> str | None:
@@ -55,6 +65,11 @@ def variable(name: str, environ: Mapping[str, str]) -> str | None:
     if name in _STANDS_FOR and (other := variable(_STANDS_FOR[name], environ)):
         return other.replace(",", " ").split()[0]
     return None
+
+
+def models_in(text: str) -> list[str]:
+    """The models of a list, separated by commas or spaces."""
+    return text.replace(",", " ").split()
 
 
 def changes_in(texts: Sequence[str]) -> list[tuple[str, Any]]:
@@ -83,14 +98,14 @@ def _split(text: str) -> list[str]:
 
 
 def changed(
-    said: Any, texts: Sequence[str], where: str, may_have: Callable[[KeyPath], Collection[str]] = lambda _path: ()
+    settings: Any, texts: Sequence[str], where: str, may_have: Callable[[KeyPath], Collection[str]] = lambda _path: ()
 ) -> tuple[Any, list[str]]:
     """The settings with each `-o` made, and each difference."""
-    return made(said, changes_in(texts), where, may_have)
+    return made(settings, changes_in(texts), where, may_have)
 
 
 def made(
-    said: Any,
+    settings: Any,
     changes: Sequence[tuple[str, Any]],
     where: str,
     may_have: Callable[[KeyPath], Collection[str]] = lambda _path: (),
@@ -101,58 +116,62 @@ def made(
     notes, mistakes = [], []
     for key, value in changes:
         steps = tuple(int(step) if step.isdigit() else step for step in re.split(r"[.\[\]]+", key.rstrip("]")))
-        named = [path for path in _paths(said) if path == steps or (len(steps) == 1 and path[-1] == steps[0])]
-        places = [path for path in named if not any(path[: len(each)] == each for each in named if each != path)]
-        allowed = may_have(steps[:-1]) if isinstance(_at(said, steps[:-1]), dict) else ()
+        named = [path for path in _paths(settings) if path == steps or (len(steps) == 1 and path[-1] == steps[0])]
+        places = [path for path in named if not any(path[: len(other)] == other for other in named if other != path)]
+        allowed = may_have(steps[:-1]) if isinstance(_at(settings, steps[:-1]), dict) else ()
         if not places and len(steps) > 1 and steps[-1] in allowed:
             places = [steps]
         if not places:
-            mistakes.append(f"{flag}{key}: {where} has no such setting{_meant(key, said, steps, allowed)}")
+            mistakes.append(f"{flag}{key}: {where} has no such setting{_meant(key, settings, steps, allowed)}")
         for place in places:
-            before = _at(said, place)
-            said = _with(said, place, value)
+            before = _at(settings, place)
+            settings = _with(settings, place, value)
             notes.append(f"{_written(place)}: {as_written(before)} -> {as_written(value)}")
         if len(places) > 1:
-            notes.append(f"{flag}{key} changed {len(places)} settings; a dotted path means one: {_written(places[0])}")
+            notes.append(
+                f"{flag}{key} changed {len(places)} settings; use a dotted path for one: {_written(places[0])}"
+            )
     if mistakes:
         raise PlanError(mistakes)
-    return said, notes
+    return settings, notes
 
 
-def _paths(said: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
-    entries = said.items() if isinstance(said, dict) else enumerate(said) if isinstance(said, list) else ()
+def _paths(settings: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
+    entries = (
+        settings.items() if isinstance(settings, dict) else enumerate(settings) if isinstance(settings, list) else ()
+    )
     for step, value in entries:
         yield (*above, step)
         yield from _paths(value, (*above, step))
 
 
-def _at(said: Any, path: KeyPath) -> Any:
+def _at(settings: Any, path: KeyPath) -> Any:
     for step in path:
         try:
-            said = said[step]
+            settings = settings[step]
         except (LookupError, TypeError):
             return None
-    return said
+    return settings
 
 
-def _with(said: Any, path: KeyPath, value: Any) -> Any:
+def _with(settings: Any, path: KeyPath, value: Any) -> Any:
     if not path:
         return value
-    if isinstance(said, list):
+    if isinstance(settings, list):
         at = int(path[0])
-        return [*said[:at], _with(said[at], path[1:], value), *said[at + 1 :]]
-    return {**said, path[0]: _with(said.get(path[0]), path[1:], value)}
+        return [*settings[:at], _with(settings[at], path[1:], value), *settings[at + 1 :]]
+    return {**settings, path[0]: _with(settings.get(path[0]), path[1:], value)}
 
 
 def _written(path: KeyPath) -> str:
     return ".".join(str(step) for step in path)
 
 
-def _meant(key: str, said: Any, steps: KeyPath, allowed: Collection[str]) -> str:
-    known = [_written(path) for path in _paths(said)]
+def _meant(key: str, settings: Any, steps: KeyPath, allowed: Collection[str]) -> str:
+    known = [_written(path) for path in _paths(settings)]
     if len(steps) > 1:
         known += [_written((*steps[:-1], name)) for name in allowed]
     close = difflib.get_close_matches(key, known, n=2, cutoff=0.6)
     last = {name.rpartition(".")[2]: name for name in reversed(known)}
-    close += [last[each] for each in difflib.get_close_matches(key.rpartition(".")[2], list(last), n=1, cutoff=0.6)]
+    close += [last[name] for name in difflib.get_close_matches(key.rpartition(".")[2], list(last), n=1, cutoff=0.6)]
     return f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""

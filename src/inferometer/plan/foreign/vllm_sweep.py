@@ -9,8 +9,8 @@ from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.found import Foreign, without_missing
-from inferometer.plan.foreign.shapes import NO_FILES, load_of, told_apart
+from inferometer.plan.foreign.common import Foreign, NeedsFileError, NoPlanError, without_missing
+from inferometer.plan.foreign.shapes import NO_FILES, load_of, with_parameters
 from inferometer.plan.reading import file_text
 from inferometer.plan.text import parse_json
 
@@ -20,34 +20,42 @@ _RUNS = 3
 FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("serve-cmd", "bench-cmd", "serve-params", "bench-params", "link-vars"), Flag()),
     **dict.fromkeys(("experiment-name", "num-runs", "server-ready-timeout"), Flag()),
-    "after-bench-cmd": Flag("one", "the prefix cache of a server that stays is reset between cases"),
-    "output-dir": Flag("one", "runs are kept in the store, and --csv writes a line for each"),
-    "show-stdout": Flag("none", "the log of a server is kept with the experiment"),
+    "after-bench-cmd": Flag("one", "the prefix cache of a running server is reset between cases"),
+    "output-dir": Flag("one", "runs are stored, and --csv writes one line per case"),
+    "show-stdout": Flag("none", "the server log is stored with the experiment"),
     "dry-run": Flag("none", "inferometer sweep --dry-run prints the cases"),
-    "resume": Flag("none", "inferometer sweep --resume goes on with an experiment that was interrupted"),
+    "resume": Flag("none", "use inferometer sweep --resume to continue an interrupted experiment"),
 }
 _WORKLOAD = FLAGS | dict.fromkeys(("workload-var", "workload-iters"), Flag())
 _ALIASES = {"-o": "output-dir", "-e": "experiment-name"}
 Record = dict[str, Any]
 
 
-def from_words(words: Sequence[str]) -> Foreign:
+def from_argv(argv: Sequence[str]) -> Foreign:
     """Every combination of both lists is a case."""
-    given, notes = parse(TOOL, words, FLAGS, _ALIASES)
-    return Foreign(TOOL, {}, notes, _experiment(given, notes))
+    given = parse(TOOL, argv, FLAGS, _ALIASES)
+    experiment = _experiment(given)
+    return Foreign.of(given.account, {}, experiment)
 
 
-def workload_from_words(words: Sequence[str]) -> Foreign:
+def plot_from_argv(argv: Sequence[str]) -> Foreign:
+    """What draws results is no plan."""
+    raise NoPlanError(
+        "vllm bench sweep plot: draws results and measures nothing", "inferometer chart, inferometer report"
+    )
+
+
+def workload_from_argv(argv: Sequence[str]) -> Foreign:
     """Each of them at several loads: one request at a time, all at once, and what lies between."""
-    given, notes = parse(TOOL, words, _WORKLOAD, _ALIASES)
+    given = parse(TOOL, argv, _WORKLOAD, _ALIASES)
     iterations = given.count("workload-iters", 10) or 10
     variable = given.text("workload-var", "request_rate")
     if variable not in ("request_rate", "max_concurrency"):
         given.wrong("workload-var", "must be request_rate or max_concurrency")
     if iterations < 2:
         given.wrong("workload-iters", "must be at least 2")
-    found = _experiment(given, notes)
-    requests = {(case["plan"].get("stop") or {}).get("requests") for case in found["cases"]}
+    experiment = _experiment(given)
+    requests = {(case["plan"].get("stop") or {}).get("requests") for case in experiment["cases"]}
     if len(requests) > 1:
         raise PlanError(f"{TOOL}: --bench-params has several num_prompts: all at once is one load for all of them")
     rates = variable == "request_rate"
@@ -60,36 +68,43 @@ def workload_from_words(words: Sequence[str]) -> Foreign:
         "set": {"load": {"type": "poisson" if rates else "concurrency"}},
     }
     if rates:
-        notes.append("--workload-var request_rate: rates between the ends are not rounded to whole numbers")
-    return Foreign(TOOL, {}, notes, {**found, "levels": levels})
+        given.account.general.append(
+            "--workload-var request_rate: rates between the ends are not rounded to whole numbers"
+        )
+    return Foreign.of(given.account, {}, {**experiment, "levels": levels})
 
 
-def _experiment(given: Given, notes: list[str]) -> dict[str, Any]:
+def _experiment(given: Given) -> dict[str, Any]:
+    notes = given.account.general
     serve, bench = (_command(given, name) for name in ("serve-cmd", "bench-cmd"))
     servers, loads = (_records(given, name) for name in ("serve-params", "bench-params"))
     linked = given.pairs("link-vars") if "link-vars" in given else {}
-    given.settle()
+    repeats, ready, name = (
+        given.count("num-runs", _RUNS),
+        given.count("server-ready-timeout", 300),
+        given.text("experiment-name"),
+    )
+    if given.account.mistakes:
+        raise PlanError(given.account.mistakes)
     pairs = [(server, load) for server in servers for load in loads if _agree(server, load, linked)]
     if not pairs:
         raise PlanError(f"{TOOL}: --link-vars {given.text('link-vars')} leaves no combination")
-    ready = given.count("server-ready-timeout", 300)
     cases = [
         {"name": _name(server, load) or "case", "plan": _plan(bench, load, _server(serve, server, ready), notes)}
         for server, load in pairs
     ]
     whole = {
-        "name": given.text("experiment-name"),
-        "repeats": given.count("num-runs", _RUNS),
-        "cases": told_apart(cases),
+        "name": name,
+        "repeats": repeats,
+        "cases": with_parameters(cases),
     }
-    given.settle()
     return without_missing(whole)  # type: ignore[no-any-return]
 
 
 def _command(given: Given, name: str) -> list[str]:
     text = given.text(name)
     if text is None:
-        given.mistakes.append(f"{TOOL}: --{name} is missing")
+        given.account.mistakes.append(f"{TOOL}: --{name} is missing")
         return []
     return shlex.split(text)
 
@@ -100,16 +115,15 @@ def _records(given: Given, name: str) -> list[Record]:
     if place is None:
         return [{}]
     if not Path(place).is_file():
-        given.wrong(name, "must be a JSON file; there is no such file")
-        return []
-    said, twice = parse_json(file_text(Path(place)), place)
-    given.mistakes += twice
-    if isinstance(said, dict):
-        said = [{NAME: key, **value} for key, value in said.items() if isinstance(value, dict)]
-    if not isinstance(said, list) or not said or not all(isinstance(each, dict) for each in said):
+        raise NeedsFileError(f"{TOOL}: --{name} must be a JSON file; file not found, got {place}")
+    records, twice = parse_json(file_text(Path(place)), place)
+    given.account.mistakes += twice
+    if isinstance(records, dict):
+        records = [{NAME: key, **value} for key, value in records.items() if isinstance(value, dict)]
+    if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
         given.wrong(name, "must hold a list of settings by name")
         return []
-    return said
+    return records
 
 
 def _agree(server: Record, load: Record, linked: Mapping[str, str]) -> bool:
@@ -118,7 +132,7 @@ def _agree(server: Record, load: Record, linked: Mapping[str, str]) -> bool:
 
 def _name(*records: Record) -> str:
     """By the names that they were given, else by what they set."""
-    parts = [str(each.get(NAME) or " ".join(f"{key}={value}" for key, value in each.items())) for each in records]
+    parts = [str(record.get(NAME) or " ".join(f"{key}={value}" for key, value in record.items())) for record in records]
     return " ".join(part for part in parts if part)
 
 
@@ -129,12 +143,12 @@ def _flag(name: str) -> str:
 # -- the server ----------------------------------------------------------------------------------------------------
 
 
-def _server(words: Sequence[str], record: Record, ready: int | None) -> dict[str, Any]:
+def _server(argv: Sequence[str], record: Record, ready: int | None) -> dict[str, Any]:
     """`vllm serve MODEL --flag value` with a record's settings over its own; any other command as it is."""
-    if [Path(word).name for word in words[:2]] != ["vllm", "serve"]:
-        more = [word for key, value in _settings(record) for word in _words(key, value)]
-        return {"type": "command", "command": [*words, *more], "ready": ready}
-    model, args, flags = _parsed(words[2:])
+    if [Path(arg).name for arg in argv[:2]] != ["vllm", "serve"]:
+        more = [arg for key, value in _settings(record) for arg in _flag_args(key, value)]
+        return {"type": "command", "command": [*argv, *more], "ready": ready}
+    model, args, flags = _parsed(argv[2:])
     args |= dict(_settings(record))
     own = {name: args.pop(name, None) for name in ("host", "port")}
     model = args.pop("model", model)
@@ -148,30 +162,30 @@ def _settings(record: Record) -> Iterator[tuple[str, Any]]:
             yield (f"no-{_flag(key)}" if off else _flag(key)), (True if off else value)
 
 
-def _parsed(words: Sequence[str]) -> tuple[str | None, dict[str, Any], list[str]]:
+def _parsed(argv: Sequence[str]) -> tuple[str | None, dict[str, Any], list[str]]:
     """The model, the flags by name, and the words that are neither (`-tp 2`)."""
     model, at = None, 0
     args: dict[str, Any] = {}
     rest: list[str] = []
-    while at < len(words):
-        name, sign, inline = words[at].partition("=")
-        follows = at + 1 < len(words) and not words[at + 1].startswith("-")
+    while at < len(argv):
+        name, sign, inline = argv[at].partition("=")
+        follows = at + 1 < len(argv) and not argv[at + 1].startswith("-")
         if name.startswith("--"):
-            args[_flag(name)] = inline if sign else words[at + 1] if follows else True
+            args[_flag(name)] = inline if sign else argv[at + 1] if follows else True
             at += 1 + (follows and not sign)
         elif name.startswith("-"):
-            rest += words[at : at + 1 + follows]
+            rest += argv[at : at + 1 + follows]
             at += 1 + follows
         else:
-            model, at = words[at], at + 1
+            model, at = argv[at], at + 1
     return model, args, rest
 
 
 def _changed(name: str, value: Any) -> list[str]:
-    return [f"--{name}=false"] if value is False else _words(name, value)
+    return [f"--{name}=false"] if value is False else _flag_args(name, value)
 
 
-def _words(name: str, value: Any) -> list[str]:
+def _flag_args(name: str, value: Any) -> list[str]:
     if value is True:
         return [f"--{name}"]
     return [f"--{name}", json.dumps(value) if isinstance(value, dict | list) else str(value)]
@@ -184,15 +198,15 @@ def _plan(bench: Sequence[str], record: Record, server: dict[str, Any], notes: l
     """The benchmark's command with a record's flags behind its own, aimed at the server."""
     from inferometer.plan.foreign.recognise import from_command
 
-    changed = [word for key, value in record.items() if key != NAME for word in _changed(_flag(key), value)]
-    found = from_command([*bench, *changed])
-    if found.is_experiment:
-        raise PlanError(f"{TOOL}: --bench-cmd is a sweep itself: {shlex.join(bench)}")
-    if found.plan.pop("outputs", None):
-        found.notes.append(NO_FILES)
-    notes += [note for note in found.notes if note not in notes]
-    target = dict(found.plan.get("target") or {})
+    changed = [arg for key, value in record.items() if key != NAME for arg in _changed(_flag(key), value)]
+    foreign = from_command([*bench, *changed])
+    if foreign.is_experiment:
+        raise PlanError(f"{TOOL}: --bench-cmd is itself a sweep: {shlex.join(bench)}")
+    if foreign.plan.pop("outputs", None):
+        foreign.notes.append(NO_FILES)
+    notes += [note for note in foreign.notes if note not in notes]
+    target = dict(foreign.plan.get("target") or {})
     address = str(target.pop("url", "")).rpartition(":")[2]
     if server["type"] == "command":
         server = {**server, "port": int(address) if address.isdigit() else 8000}
-    return {**found.plan, "target": target, "server": without_missing(server)}
+    return {**foreign.plan, "target": target, "server": without_missing(server)}

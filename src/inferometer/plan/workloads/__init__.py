@@ -23,8 +23,9 @@ from inferometer.plan.workloads.dataset import (
     Table,
 )
 from inferometer.plan.workloads.lengths import Lengths
-from inferometer.plan.workloads.synthetic import Synthetic
-from inferometer.plan.workloads.trace import Azure, BurstGpt, Mooncake, Trace, TraceFile
+from inferometer.plan.workloads.pieces import ConversationPieces
+from inferometer.plan.workloads.synthetic import FixedText, Synthetic
+from inferometer.plan.workloads.trace import Azure, BurstGpt, Mooncake, Otel, Trace, TraceFile
 
 __all__ = ["TYPES", "Lengths", "Synthetic", "TraceFile", "Workload", "WorkloadSection", "section_of"]
 
@@ -39,7 +40,7 @@ class _AnyOf:
         return {"anyOf": schema.pop("oneOf"), **schema} if "oneOf" in schema else schema
 
 
-def _said_type(value: Any) -> str:
+def _type_tag(value: Any) -> str:
     """The tag of the kind that a value is; the word before it keeps it apart from every field's name."""
     named = value.get("type") if isinstance(value, Mapping) else getattr(value, "type", None)
     return f"type {named or short.workload_type(value)}"
@@ -78,8 +79,11 @@ Workload = Annotated[
     | Annotated[Azure, Tag("type azure")]
     | Annotated[Mooncake, Tag("type mooncake")]
     | Annotated[BurstGpt, Tag("type burstgpt")]
-    | Annotated[Trace, Tag("type trace")],
-    Discriminator(_said_type),
+    | Annotated[Trace, Tag("type trace")]
+    | Annotated[Otel, Tag("type otel")]
+    | Annotated[FixedText, Tag("type text")]
+    | Annotated[ConversationPieces, Tag("type conversation_pieces")],
+    Discriminator(_type_tag),
     BeforeValidator(_typed),
     _AnyOf,
 ]

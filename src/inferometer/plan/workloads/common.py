@@ -11,7 +11,7 @@ from inferometer.plan.workloads.lengths import Lengths
 class WorkloadSection(Section):
     """A kind of workload. Each has a `type` that names it."""
 
-    type: str = Field(description="where prompts come from")
+    type: str = Field(description="source of the prompts")
 
     @property
     def mean_input(self) -> float | None:
@@ -34,7 +34,12 @@ class WorkloadSection(Section):
         return getattr(self, "turns", None) in ("single", "pieces")
 
     @property
-    def asked_output(self) -> Lengths | None:
+    def is_finite(self) -> bool:
+        """Whether its last session ends the load."""
+        return bool(getattr(self, "once", False))
+
+    @property
+    def requested_output(self) -> Lengths | None:
         """The lengths asked of answers, where the plan says them."""
         return None
 
@@ -43,8 +48,8 @@ class FileSection(WorkloadSection):
     """A workload that is read from a file, here or fetched."""
 
     path: str | None = Field(None, min_length=1, description="the file")
-    url: str | None = Field(None, min_length=1, description="where it is fetched from, once")
-    checksum: str | None = Field(None, description="sha256 that the file must have")
+    url: str | None = Field(None, min_length=1, description="URL to download it from, once")
+    checksum: str | None = Field(None, description="expected sha256 of the file")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from self._of_place()
@@ -53,9 +58,9 @@ class FileSection(WorkloadSection):
 
     def _of_place(self) -> Iterator[Mistake]:
         if self.path is None and self.url is None:
-            yield Mistake(("path",), "is missing: give the file, or the url to fetch it from")
+            yield Mistake(("path",), "is missing: give the file, or the url to download it from")
         if self.path is not None and self.url is not None:
-            yield Mistake(("url",), "must not stand beside path: the file is here, or fetched")
+            yield Mistake(("url",), "cannot be combined with path: give one or the other")
 
     @property
     def sha256(self) -> str | None:

@@ -1,31 +1,36 @@
 """Workloads read from files of prompts and conversations: one section per schema."""
 
-import re
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from inferometer.plan.fields import Count, Mistake, Tokens
+from inferometer.plan.fields import Count, Mistake, Number, Tokens, is_header_name
 from inferometer.plan.workloads.common import FileSection
 from inferometer.plan.workloads.lengths import Lengths, Pause
 
 TurnsMode = Literal["single", "whole", "conversation", "pieces"]
 _TURNS = (
-    "single: the first question; whole: all up to the last question; conversation: turn by turn; "
-    "pieces: all up to each question, each as a prompt of its own"
+    "single: the first question; whole: everything up to the last question; conversation: turn by turn; "
+    "pieces: everything up to each question, as separate prompts"
 )
-_ANSWERS = "which answers later turns hold: those of the file, or those that came back"
+MEDIA = ("image", "audio", "video")  # columns with files, URLs or bytes that are part of the message
+_NAMED = (
+    "which column is the prompt (or messages), answer, output_tokens, system, tools, image, audio, video; "
+    "`a|b`: the first that there is, `a.0.b`: a value inside"
+)
+_TEMPLATE = "the prompt as text with {column} for a column, instead of one column"
+_ANSWERS = "history of later turns: the answers of the file, or the generated ones"
 
 
 class DataFile(FileSection):
     """What all of them have in common: where the file is, and what is asked of answers."""
 
     output_tokens: Lengths | None = Field(
-        None, description="asked of each answer; without it the recorded length, or what the server likes"
+        None, description="requested output length; default: the recorded length, else set by the server"
     )
     tokenizer: str | None = Field(
-        None, description="that counts tokens: a folder, a model's name, or `server` for its own /tokenize"
+        None, description="tokenizer: a folder, a model's name, or `server` for its /tokenize"
     )
 
     @property
@@ -33,7 +38,7 @@ class DataFile(FileSection):
         return None if self.output_tokens is None else self.output_tokens.mean_value
 
     @property
-    def asked_output(self) -> Lengths | None:
+    def requested_output(self) -> Lengths | None:
         return self.output_tokens
 
 
@@ -42,18 +47,23 @@ class Dataset(DataFile):
 
     known_columns: ClassVar[tuple[str, ...]] = ()  # what `columns` can name
 
-    limit: Count | None = Field(None, ge=1, description="use only so many sessions; after these they come again")
-    shuffle: bool = Field(True, description="in an order drawn from the seed, not as in the file")
+    limit: Count | None = Field(None, ge=1, description="number of sessions to use; then they repeat")
+    shuffle: bool = Field(True, description="shuffle with the seed instead of file order")
     unusable: Literal["skip", "refuse"] = Field(
-        "skip", description="rows that are broken or longer than the model's context: leave out and count, or refuse"
+        "skip", description="rows that are invalid or longer than the model's context: skip and count, or refuse"
     )
-    min_tokens: Count | None = Field(None, ge=0, description="leave out prompts that are shorter")
-    max_tokens: Count | None = Field(None, ge=1, description="leave out prompts that are longer")
+    min_tokens: Count | None = Field(None, ge=0, description="skip shorter prompts")
+    max_tokens: Count | None = Field(None, ge=1, description="skip longer prompts")
+    where: dict[str, str | list[str]] = Field({}, description="rows to use: column and its value, or several values")
+    once: bool = Field(False, description="send each session once; the run ends with the last")
+    models: dict[str, Number] = Field({}, description="models (or adapters) to request, with weights")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from super().disagreements()
         if self.min_tokens is not None and self.max_tokens is not None and self.min_tokens > self.max_tokens:
             yield Mistake(("max_tokens",), f"must be at least min_tokens, {self.min_tokens}, got {self.max_tokens}")
+        if any(weight <= 0 for weight in self.models.values()):
+            yield Mistake(("models",), "must have weights greater than 0")
         for name in sorted(set(getattr(self, "columns", {})) - set(self.known_columns)):
             known = ", ".join(self.known_columns)
             yield Mistake(("columns", name), f"is not a field of {self.type}; there are {known}")
@@ -65,18 +75,20 @@ class Conversations(Dataset):
     turns: TurnsMode = Field("single", description=_TURNS)
     answers: Literal["recorded", "live"] = Field("recorded", description=_ANSWERS)
     think: Pause = Field(Pause(type="fixed", value=0.0), description="pause between an answer and the next turn")
-    conversations: Count | None = Field(None, ge=1, description="choose so many conversations before anything is cut")
-    min_messages: Count | None = Field(None, ge=1, description="leave out shorter conversations")
+    conversations: Count | None = Field(None, ge=1, description="number of conversations to choose before cutting")
+    min_messages: Count | None = Field(None, ge=1, description="skip shorter conversations")
     prefix_header: str | None = Field(
-        None, min_length=1, description="header with an id of the prompt's beginning, such as X-Prefix-ID"
+        None, min_length=1, description="header with an id of the prompt's prefix, such as X-Prefix-ID"
     )
-    prefix_chars: Tokens = Field(100, ge=1, description="characters that make prompts count as sharing a beginning")
-    columns: dict[str, str] = Field({}, description="names of the fields, where the file has others")
+    prefix_chars: Tokens = Field(
+        100, ge=1, description="characters that prompts must have in common to share a prefix id"
+    )
+    columns: dict[str, str] = Field({}, description="field names, if the file uses others")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from super().disagreements()
-        if self.prefix_header is not None and not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", self.prefix_header, re.ASCII):
-            yield Mistake(("prefix_header",), f"is not a possible name of a header, got {self.prefix_header}")
+        if self.prefix_header is not None and not is_header_name(self.prefix_header):
+            yield Mistake(("prefix_header",), f"is not a valid header name, got {self.prefix_header}")
 
 
 class ShareGpt(Conversations):
@@ -84,7 +96,7 @@ class ShareGpt(Conversations):
 
     known_columns: ClassVar[tuple[str, ...]] = ("conversations", "from", "value", "system", "tools")
 
-    type: Literal["sharegpt"] = Field("sharegpt", description="where prompts come from")
+    type: Literal["sharegpt"] = Field("sharegpt", description="source of the prompts")
 
 
 class Messages(Conversations):
@@ -92,7 +104,7 @@ class Messages(Conversations):
 
     known_columns: ClassVar[tuple[str, ...]] = ("messages", "role", "content", "tools")
 
-    type: Literal["messages"] = Field("messages", description="where prompts come from")
+    type: Literal["messages"] = Field("messages", description="source of the prompts")
     turns: TurnsMode = Field("whole", description=_TURNS)
 
 
@@ -101,35 +113,35 @@ class Oasst(Conversations):
 
     known_columns: ClassVar[tuple[str, ...]] = ("prompt", "text", "role", "replies", "rank")
 
-    type: Literal["oasst"] = Field("oasst", description="where prompts come from")
+    type: Literal["oasst"] = Field("oasst", description="source of the prompts")
     turns: TurnsMode = Field("conversation", description=_TURNS)
     paths: Literal["best", "all"] = Field("best", description="the path of the best-ranked replies, or every path")
 
 
 class MtBench(Conversations):
-    """MT-Bench: questions of two turns. No answers are recorded, so that later turns hold live ones."""
+    """MT-Bench: questions of two turns. It has no recorded answers, so later turns use generated ones."""
 
     known_columns: ClassVar[tuple[str, ...]] = ("turns",)
 
-    type: Literal["mt_bench"] = Field("mt_bench", description="where prompts come from")
+    type: Literal["mt_bench"] = Field("mt_bench", description="source of the prompts")
     turns: Literal["single", "conversation"] = Field(
         "conversation", description="single: the first question; conversation: both"
     )
-    answers: Literal["live"] = Field("live", description="answers that came back")
+    answers: Literal["live"] = Field("live", description="generated answers")
 
 
 class HumanEval(Dataset):
     """HumanEval: functions to complete."""
 
-    type: Literal["humaneval"] = Field("humaneval", description="where prompts come from")
+    type: Literal["humaneval"] = Field("humaneval", description="source of the prompts")
 
 
 class Sonnet(DataFile):
-    """Lines of verse, put together to prompts of an asked length with a shared beginning."""
+    """Lines of verse, combined to prompts of a given length with a shared prefix."""
 
-    type: Literal["sonnet"] = Field("sonnet", description="where prompts come from")
+    type: Literal["sonnet"] = Field("sonnet", description="source of the prompts")
     input_tokens: Lengths = Field(Lengths.of(550), description="length of each prompt")
-    prefix_tokens: Tokens = Field(200, ge=0, description="length of the beginning that all share")
+    prefix_tokens: Tokens = Field(200, ge=0, description="length of the shared prefix")
 
     @property
     def mean_input(self) -> float | None:
@@ -139,22 +151,24 @@ class Sonnet(DataFile):
 class Prompts(Dataset):
     """A file with a prompt on each line."""
 
-    type: Literal["prompts"] = Field("prompts", description="where prompts come from")
+    type: Literal["prompts"] = Field("prompts", description="source of the prompts")
 
 
 class Table(Dataset):
     """CSV, JSONL or Parquet with named columns."""
 
-    known_columns: ClassVar[tuple[str, ...]] = ("prompt", "messages", "answer", "output_tokens", "system", "tools")
-
-    type: Literal["table"] = Field("table", description="where prompts come from")
-    columns: dict[str, str] = Field(
-        {}, description="which column is the prompt (or messages), answer, output_tokens, system, tools"
+    known_columns: ClassVar[tuple[str, ...]] = (
+        *("prompt", "messages", "answer", "output_tokens", "system", "tools"),
+        *MEDIA,
     )
+
+    type: Literal["table"] = Field("table", description="source of the prompts")
+    columns: dict[str, str] = Field({}, description=_NAMED)
+    template: str | None = Field(None, min_length=1, description=_TEMPLATE)
 
 
 class HuggingFace(Conversations):
-    """A dataset of the Hugging Face hub, by its name; needs the extra `datasets`. Its rows tell their schema."""
+    """A dataset of the Hugging Face hub, by name; needs the extra `datasets`. The schema is detected from the rows."""
 
     known_columns: ClassVar[tuple[str, ...]] = tuple(
         dict.fromkeys(
@@ -168,10 +182,12 @@ class HuggingFace(Conversations):
         )
     )
 
-    type: Literal["huggingface"] = Field("huggingface", description="where prompts come from")
+    type: Literal["huggingface"] = Field("huggingface", description="source of the prompts")
+    files: list[str] = Field([], description="files of the dataset to read, instead of a split")
+    template: str | None = Field(None, min_length=1, description=_TEMPLATE)
     repo: str | None = Field(None, min_length=1, description="name of the dataset, owner/name")
     subset: str | None = Field(None, description="its configuration")
-    split: str = Field("train", min_length=1, description="its part")
+    split: str = Field("train", min_length=1, description="its split")
 
     def _of_place(self) -> Iterator[Mistake]:
         if (self.repo is None) == (self.path is None):

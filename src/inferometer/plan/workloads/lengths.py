@@ -45,25 +45,31 @@ _TAKES: dict[str, tuple[str, ...]] = {
     "choices": ("weights",),
     "empirical": ("min", "max"),
 }
-_TELLS = (("value", "fixed"), ("values", "choices"), ("parts", "mixture"), ("file", "empirical"), ("alpha", "zipf"))
+_SHAPE_FIELDS = (
+    ("value", "fixed"),
+    ("values", "choices"),
+    ("parts", "mixture"),
+    ("file", "empirical"),
+    ("alpha", "zipf"),
+)
 
 
 class Part(Section):
     """One distribution of lengths; several, with weights, make a mixture."""
 
-    type: Shape = Field("fixed", description="kind of distribution; not needed where another field tells")
+    type: Shape = Field("fixed", description="type of distribution; not needed if another field implies it")
     value: Tokens | None = Field(None, ge=1, description="fixed: the length")
-    min: Tokens | None = Field(None, ge=1, description="uniform, zipf: the least; others: nothing shorter is drawn")
-    max: Tokens | None = Field(None, ge=1, description="uniform, zipf: the most; others: nothing longer is drawn")
+    min: Tokens | None = Field(None, ge=1, description="uniform, zipf: minimum; others: lower bound")
+    max: Tokens | None = Field(None, ge=1, description="uniform, zipf: maximum; others: upper bound")
     mean: Number | None = Field(None, gt=0, le=MOST_TOKENS, description="normal, lognormal: the mean length")
     std: Number | None = Field(None, ge=0, le=MOST_TOKENS, description="normal, lognormal: the standard deviation")
     alpha: Number | None = Field(
-        None, gt=0, le=MOST_ALPHA, description="zipf: the exponent; the k-th length comes like 1/k^alpha"
+        None, gt=0, le=MOST_ALPHA, description="zipf: exponent; the k-th length has a weight of 1/k^alpha"
     )
     values: list[Count] = Field([], description="choices: the lengths")
-    weights: list[Number] = Field([], description="choices: how often each, in proportion")
-    file: str | None = Field(None, description="empirical: a file of lengths, one a line")
-    weight: Number = Field(1.0, gt=0, description="how often this part of a mixture is drawn, in proportion")
+    weights: list[Number] = Field([], description="choices: relative weights")
+    file: str | None = Field(None, description="empirical: a file of lengths, one per line")
+    weight: Number = Field(1.0, gt=0, description="relative weight of this part of a mixture")
 
     @model_validator(mode="before")
     @classmethod
@@ -143,11 +149,11 @@ class Part(Section):
         return self._mapping()
 
     def _mapping(self) -> dict[str, Any]:
-        said = {name: _plain(getattr(self, name)) for name in type(self).model_fields if _given(self, name)}
-        said.pop("type", None)
+        fields = {name: _plain(getattr(self, name)) for name in type(self).model_fields if _given(self, name)}
+        fields.pop("type", None)
         if self.weight == 1:
-            said.pop("weight", None)
-        return said if shape_of(said) == self.type else {"type": self.type, **said}
+            fields.pop("weight", None)
+        return fields if shape_of(fields) == self.type else {"type": self.type, **fields}
 
     def __str__(self) -> str:
         match self.type:
@@ -170,11 +176,11 @@ class Part(Section):
 
 
 class Lengths(Part):
-    """How long things are: a number, a range `100-500`, a list, or a distribution."""
+    """A length: a number, a range `100-500`, a list, or a distribution."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
-        {"type": "integer", "minimum": 1, "description": "always so long"},
-        {**COUNT_TEXT, "description": "always so long"},
+        {"type": "integer", "minimum": 1, "description": "fixed length"},
+        {**COUNT_TEXT, "description": "fixed length"},
         {"type": "string", "pattern": r"^\s*[0-9][^-]*-\s*[0-9][^-]*$", "description": "uniform: least-most"},
         {"type": "array", "minItems": 1, "items": {"type": ["integer", "string"]}, "description": "one of these"},
     ]
@@ -199,7 +205,7 @@ class Lengths(Part):
         if self.type != "mixture":
             return super().most
         most = [part.most for part in self.parts]
-        known = [each for each in most if each is not None]
+        known = [bound for bound in most if bound is not None]
         return max(known) if len(known) == len(most) else None
 
     @property
@@ -215,8 +221,8 @@ def lengths_long(value: Any) -> Any:
         if not value:
             raise ValueError("must hold at least one length")
         return {"type": "choices", "values": list(value)}
-    if isinstance(value, str) and (found := _RANGE.fullmatch(value)):
-        return {"type": "uniform", "min": found[1], "max": found[2]}
+    if isinstance(value, str) and (match := _RANGE.fullmatch(value)):
+        return {"type": "uniform", "min": match[1], "max": match[2]}
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     return {"type": "fixed", "value": _whole(value)}
@@ -235,11 +241,11 @@ def _whole(value: str | float) -> int:
     return number
 
 
-def shape_of(said: Mapping[str, Any]) -> str:
+def shape_of(fields: Mapping[str, Any]) -> str:
     """The type that the fields of a distribution tell."""
-    given = {name for name, value in said.items() if value is not None}
-    told = next((shape for name, shape in _TELLS if name in given), None)
-    return told or ("normal" if given & {"mean", "std"} else "uniform" if given & {"min", "max"} else "fixed")
+    given = {name for name, value in fields.items() if value is not None}
+    shape = next((shape for name, shape in _SHAPE_FIELDS if name in given), None)
+    return shape or ("normal" if given & {"mean", "std"} else "uniform" if given & {"min", "max"} else "fixed")
 
 
 def _given(part: Section, name: str) -> bool:
@@ -249,7 +255,7 @@ def _given(part: Section, name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(entry) for entry in value]
     if isinstance(value, Part):
         return value._mapping()
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -286,20 +292,20 @@ _PAUSE_NEEDS: dict[str, tuple[str, ...]] = {
 
 
 class Pause(Section):
-    """How long something waits: always the same, or drawn."""
+    """A pause: fixed, or drawn from a distribution."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
-        {"type": "number", "minimum": 0, "description": "always so many seconds"},
-        {**DURATION_TEXT, "description": "always so long"},
+        {"type": "number", "minimum": 0, "description": "fixed number of seconds"},
+        {**DURATION_TEXT, "description": "fixed length"},
         {"type": "string", "pattern": r"^\s*[0-9.][^-]*-\s*[0-9.][^-]*$", "description": "uniform: least-most"},
     ]
 
     type: Literal["fixed", "uniform", "normal", "lognormal", "exponential"] = Field(
-        "fixed", description="kind of distribution; not needed where another field tells"
+        "fixed", description="type of distribution; not needed if another field implies it"
     )
     value: Duration | None = Field(None, ge=0, description="fixed: the pause")
-    min: Duration | None = Field(None, ge=0, description="the least")
-    max: Duration | None = Field(None, ge=0, description="the most")
+    min: Duration | None = Field(None, ge=0, description="minimum")
+    max: Duration | None = Field(None, ge=0, description="maximum")
     mean: Duration | None = Field(None, ge=0, description="normal, lognormal, exponential: the mean")
     std: Duration | None = Field(None, ge=0, description="normal, lognormal: the standard deviation")
 
@@ -333,13 +339,13 @@ class Pause(Section):
         """As people write it; reads back as the same pause."""
         written = vocabulary.duration_written
         names = ("value", "min", "max", "mean", "std")
-        said = {name: written(value) for name in names if (value := getattr(self, name)) is not None}
+        fields = {name: written(value) for name in names if (value := getattr(self, name)) is not None}
         match self.type:
             case "fixed":
-                return said["value"]
-            case "uniform" if not any("-" in text for text in said.values()):
-                return f"{said['min']}-{said['max']}"
-        return said if _type_of(said) == self.type else {"type": self.type, **said}
+                return fields["value"]
+            case "uniform" if not any("-" in text for text in fields.values()):
+                return f"{fields['min']}-{fields['max']}"
+        return fields if _type_of(fields) == self.type else {"type": self.type, **fields}
 
     @model_serializer
     def _written(self) -> Any:
@@ -350,8 +356,8 @@ def pause_long(value: Any) -> Any:
     """A short form made long."""
     if isinstance(value, Mapping):
         return value if "type" in value else {"type": _type_of(value), **value}
-    if isinstance(value, str) and (found := _PAUSE_RANGE.fullmatch(value)) and "e-" not in value:
-        return {"type": "uniform", "min": found[1], "max": found[2]}
+    if isinstance(value, str) and (match := _PAUSE_RANGE.fullmatch(value)) and "e-" not in value:
+        return {"type": "uniform", "min": match[1], "max": match[2]}
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return value
     try:
@@ -363,8 +369,8 @@ def pause_long(value: Any) -> Any:
     return {"type": "fixed", "value": seconds}
 
 
-def _type_of(said: Mapping[str, Any]) -> str:
-    given = {name for name, value in said.items() if value is not None}
+def _type_of(fields: Mapping[str, Any]) -> str:
+    given = {name for name, value in fields.items() if value is not None}
     if given & {"mean", "std"}:
         return "normal" if "std" in given else "exponential"
     return "uniform" if given & {"min", "max"} else "fixed"

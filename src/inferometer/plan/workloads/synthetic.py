@@ -5,9 +5,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
-from inferometer.plan.fields import Count, Mistake, Number, Requests, Section, Tokens
+from inferometer.plan.fields import Count, Duration, Mistake, Number, Requests, Section, Tokens, is_header_name
 from inferometer.plan.workloads.common import WorkloadSection
 from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths, Pause
+from inferometer.vocabulary import percent_text
 
 MOST_GROUPS = 1_000_000
 MOST_IMAGES = 1000
@@ -15,16 +16,16 @@ MOST_PIXELS = 1 << 28  # of all images of a prompt: they are made in memory
 
 
 class Pair(Section):
-    """An input and an output length that belong together."""
+    """A pair of input and output lengths."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
         {"type": "string", "pattern": r"^\s*[0-9][^:]*:\s*[0-9][^:]*$", "examples": ["300:100"]},
         {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": ["number", "string"]}},
     ]
 
-    input: Tokens = Field(ge=1, description="tokens of the prompt")
-    output: Tokens = Field(ge=1, description="tokens asked of the answer")
-    weight: Number = Field(1.0, gt=0, description="how often, in proportion")
+    input: Tokens = Field(ge=1, description="input tokens")
+    output: Tokens = Field(ge=1, description="requested output tokens")
+    weight: Number = Field(1.0, gt=0, description="relative weight")
 
     @model_validator(mode="before")
     @classmethod
@@ -47,30 +48,37 @@ class Pair(Section):
 
 
 class Prefix(Section):
-    """Beginnings that prompts share, and how much of them a prefix cache shall hold."""
+    """Prefixes that prompts share, and the prefix cache hit rate to reach."""
 
-    tokens: Lengths | None = Field(None, description="length of a shared beginning, drawn for each group")
+    tokens: Lengths | None = Field(None, description="length of a shared prefix, drawn per group")
     suffix_tokens: Lengths | None = Field(
-        None, description="what follows it, in place of input_tokens, which is the length of both together"
+        None, description="length after the prefix, instead of input_tokens, which includes the prefix"
     )
-    groups: Count = Field(1, ge=1, le=MOST_GROUPS, description="how many different beginnings")
-    prompts: Requests | None = Field(None, ge=1, description="different prompts per beginning; without it, all are new")
+    groups: Count = Field(1, ge=1, le=MOST_GROUPS, description="number of different prefixes")
+    prompts: Requests | None = Field(
+        None, ge=1, description="different prompts per prefix; default: all prompts are new"
+    )
     zipf: Number | None = Field(
-        None, ge=0, le=MOST_ALPHA, description="popularity of the groups: the k-th has a share like 1/k^zipf"
+        None, ge=0, le=MOST_ALPHA, description="popularity of the groups: the k-th has a weight of 1/k^zipf"
     )
     hit_rate: Number | None = Field(
-        None, ge=0, le=1, description="share of the input tokens to come from the cache: primed first, checked after"
+        None, ge=0, le=1, description="target prefix cache hit rate of input tokens: primed before, checked after"
     )
-    block: Tokens = Field(16, ge=1, description="tokens that the server caches together: what a hit is rounded down to")
-    prime: bool | None = Field(None, description="send each beginning once before the load; default: with a hit_rate")
+    block: Tokens = Field(16, ge=1, description="cache block size of the server in tokens; hits are rounded down to it")
+    prime: bool | None = Field(None, description="send each prefix once before the load; default: if hit_rate is set")
+    header: str | None = Field(
+        None, min_length=1, description="header with the number of the group, such as X-Prefix-ID"
+    )
 
     def disagreements(self) -> Iterator[Mistake]:
         if self.tokens is None and self.hit_rate is None:
-            yield Mistake(("tokens",), "is missing: give the length of the shared beginning, or a hit_rate")
+            yield Mistake(("tokens",), "is missing: give the length of the shared prefix, or a hit_rate")
         if self.suffix_tokens is not None and self.tokens is None:
             yield Mistake(("tokens",), "is missing: suffix_tokens follow it")
         if self.prompts is not None and self.hit_rate is not None:
-            yield Mistake(("prompts",), "come again, which a hit_rate cannot foresee: give one or the other")
+            yield Mistake(("prompts",), "repeat, so a hit_rate cannot be planned: give one or the other")
+        if self.header is not None and not is_header_name(self.header):
+            yield Mistake(("header",), f"is not a valid header name, got {self.header}")
 
     @property
     def primed(self) -> bool:
@@ -78,54 +86,120 @@ class Prefix(Section):
         return self.hit_rate is not None if self.prime is None else self.prime
 
 
-class Images(Section):
-    """Images beside the text, each a new one."""
+class ImageSize(Section):
+    """One of several sizes."""
 
-    count: Count = Field(1, ge=1, le=MOST_IMAGES, description="images per prompt")
+    width: Count = Field(ge=1, le=16384, description="pixels")
+    height: Count = Field(ge=1, le=16384, description="pixels")
+    weight: Number = Field(1.0, gt=0, description="relative weight")
+
+
+class Images(Section):
+    """Images in addition to the text; every image is new."""
+
+    count: Lengths = Field(Lengths.of(1), description="images per prompt: a number, or a distribution such as 1-3")
     width: Count = Field(512, ge=1, le=16384, description="pixels")
     height: Count = Field(512, ge=1, le=16384, description="pixels")
-    format: Literal["png", "jpeg"] = Field("png", description="how they are written")
-    content: Literal["noise", "gradient"] = Field("gradient", description="what is on them: noise hardly compresses")
+    sizes: list[ImageSize] = Field([], description="several sizes with weights, instead of width and height")
+    format: Literal["png", "jpeg"] = Field("png", description="image format")
+    content: Literal["noise", "gradient", "blank"] = Field(
+        "gradient", description="content of the images: noise hardly compresses"
+    )
+    position: Number | None = Field(
+        None, ge=0, le=1, description="where in the text: 0 before it, 1 after it; default 0"
+    )
 
     def disagreements(self) -> Iterator[Mistake]:
-        if (pixels := self.count * self.width * self.height) > MOST_PIXELS:
-            text = f"must have at most {MOST_PIXELS:,} pixels together: {self.count} x {self.width} x {self.height}"
+        if self.sizes and {"width", "height"} & self.model_fields_set - _defaults(self):
+            yield Mistake(("sizes",), "replace width and height: give one or the other")
+        most = self.count.most
+        if most is None or most > MOST_IMAGES:
+            yield Mistake(("count",), f"must be at most {MOST_IMAGES:,} images per prompt")
+            return
+        largest = max(size.width * size.height for size in self.options)
+        if (pixels := most * largest) > MOST_PIXELS:
+            text = f"must have at most {MOST_PIXELS:,} pixels together: {most} x {self.width} x {self.height}"
             yield Mistake((), f"{text} are {pixels:,}")
+
+    @property
+    def options(self) -> list[ImageSize]:
+        """Its sizes, however they were given."""
+        return self.sizes or [ImageSize(width=self.width, height=self.height)]
+
+
+class Tools(Section):
+    """Turns that ask for a tool call, each followed by a request with the tool's answer."""
+
+    turns: list[Count] = Field(min_length=1, description="numbers of these turns, from 0")
+    definitions: list[dict[str, Any]] = Field([], description="tools in OpenAI's form; default: one that queries data")
+    response_tokens: Lengths = Field(Lengths.of(8), description="length of a tool's answer")
+    choice: str = Field("required", description="tool_choice of these turns; other turns have none")
+
+
+class FixedText(WorkloadSection):
+    """One text for all prompts, with the number of a request in it."""
+
+    type: Literal["text"] = Field("text", description="source of the prompts")
+    text: str = Field(min_length=1, description="the prompt; {index} is the number of the request")
+    repeat: Count = Field(1, ge=1, le=100_000, description="how often it is repeated in a prompt")
+    output_tokens: Lengths | None = Field(Lengths.of(64), description="null: the server decides when to stop")
+
+    @property
+    def mean_output(self) -> float | None:
+        return None if self.output_tokens is None else self.output_tokens.mean_value
+
+    @property
+    def requested_output(self) -> Lengths | None:
+        return self.output_tokens
+
+    @property
+    def single_turns(self) -> bool:
+        return True
 
 
 class Synthetic(WorkloadSection):
-    """Text, made up, of asked lengths."""
+    """Synthetic text of given lengths."""
 
-    type: Literal["synthetic"] = Field("synthetic", description="where prompts come from")
+    type: Literal["synthetic"] = Field("synthetic", description="source of the prompts")
     input_tokens: Lengths = Field(Lengths.of(256), description="length of each prompt")
     output_tokens: Lengths | None = Field(Lengths.of(64), description="null: the server decides when to stop")
-    pairs: list[Pair] = Field([], description="input and output lengths that belong together, in place of both")
-    count: Requests | None = Field(None, ge=1, description="different prompts; after these they come again")
-    prompt_as: Literal["text", "token_ids"] = Field("text", description="how prompts are sent")
-    vocabulary: Tokens = Field(10_000, ge=100, description="token ids are drawn below this")
-    nonce_tokens: Tokens = Field(8, ge=0, description="tokens, new in each run, that keep prompts out of old caches")
+    pairs: list[Pair] = Field([], description="pairs of input and output lengths, instead of both fields")
+    count: Requests | None = Field(None, ge=1, description="number of different prompts; then they repeat")
+    prompt_as: Literal["text", "token_ids"] = Field("text", description="send prompts as text or token ids")
+    vocabulary: Tokens = Field(10_000, ge=100, description="upper bound of token ids")
+    nonce_tokens: Tokens = Field(8, ge=0, description="random tokens per run that prevent hits in old caches")
     tokenizer: str | None = Field(
-        None, description="that makes lengths exact: a folder, a model's name, or `server` for its own /tokenize"
+        None, description="tokenizer for exact lengths: a folder, a model's name, or `server` for its /tokenize"
     )
-    prefix: Prefix | None = Field(None, description="beginnings that prompts share")
-    turns: Lengths = Field(Lengths.of(1), description="requests of a session, each with all that was said before")
+    prefix: Prefix | None = Field(None, description="shared prefixes")
+    turns: Lengths = Field(Lengths.of(1), description="turns per session, each with the full history")
     turn_tokens: Lengths | None = Field(
-        None, description="what each later turn adds; default: suffix_tokens, or without them input_tokens"
+        None, description="new input tokens of each later turn; default: suffix_tokens, else input_tokens"
     )
     history: Literal["live", "made"] = Field(
-        "live", description="answers that later turns hold: those that came back, or made-up ones of the asked length"
+        "live", description="history of later turns: generated answers, or synthetic ones of the requested length"
     )
     think: Pause = Field(Pause(type="fixed", value=0.0), description="pause between an answer and the next turn")
-    images: Images | None = Field(None, description="images beside the text (api chat)")
-    models: dict[str, Number] = Field({}, description="models (or adapters) asked for, each with its weight")
+    turn_interval: Duration | None = Field(
+        None, gt=0, description="a next turn is due so long after the one before was, or when its answer has come"
+    )
+    max_context: Tokens | None = Field(None, ge=1, description="a session ends before its history has more tokens")
+    images: Images | None = Field(None, description="images in addition to the text (api chat)")
+    tools: Tools | None = Field(None, description="turns that call a tool (api chat)")
+    documents: Count | None = Field(None, ge=1, le=100_000, description="documents per query (api rerank)")
+    models: dict[str, Number] = Field({}, description="models (or adapters) to request, with weights")
 
     def disagreements(self) -> Iterator[Mistake]:
         if self.pairs and {"input_tokens", "output_tokens"} & self.model_fields_set - _defaults(self):
-            yield Mistake(("pairs",), "stand in place of input_tokens and output_tokens: give one or the other")
+            yield Mistake(("pairs",), "replace input_tokens and output_tokens: give one or the other")
         if any(weight <= 0 for weight in self.models.values()):
             yield Mistake(("models",), "must have weights greater than 0")
         if self.images is not None and self.prompt_as == "token_ids":
-            yield Mistake(("images",), "stand beside text: prompt_as must be text")
+            yield Mistake(("images",), "need text prompts: prompt_as must be text")
+        if self.tools is not None and self.prompt_as == "token_ids":
+            yield Mistake(("tools",), "need text prompts: prompt_as must be text")
+        if self.tools is not None and max(self.tools.turns) >= (self.turns.most or MOST_GROUPS):
+            yield Mistake(("tools", "turns"), f"must be below the number of turns, {self.turns.most}")
         if self.turn_tokens is not None and self.turns.most == 1:
             yield Mistake(("turn_tokens",), "belong to later turns, but turns is 1")
         if self.prefix is not None:
@@ -134,15 +208,15 @@ class Synthetic(WorkloadSection):
     def _of_prefix(self, prefix: Prefix) -> Iterator[Mistake]:
         if prefix.suffix_tokens is not None:
             if self.pairs or "input_tokens" in self.model_fields_set - _defaults(self):
-                yield Mistake(("prefix", "suffix_tokens"), "stand in place of input_tokens: give one or the other")
+                yield Mistake(("prefix", "suffix_tokens"), "replace input_tokens: give one or the other")
         elif (longest := prefix.tokens and prefix.tokens.most) and longest >= self._shortest_input:
             text = f"must be less than the shortest prompt, {self._shortest_input}: input_tokens is the length of both"
             yield Mistake(("prefix", "tokens"), text)
         if prefix.hit_rate is not None and self.turns.most != 1:
-            yield Mistake(("prefix", "hit_rate"), "is for single turns: later ones find their own history in the cache")
+            yield Mistake(("prefix", "hit_rate"), "needs single turns: later turns have their history in the cache")
         mean, shared = self.mean_input, prefix.tokens and prefix.tokens.mean_value
         if prefix.hit_rate and mean and shared and prefix.hit_rate * mean > shared:
-            text = f"cannot be reached: the shared beginning is {shared / mean:.0%} of a prompt"
+            text = f"cannot be reached: the shared prefix is {percent_text(shared / mean)} of a prompt"
             yield Mistake(("prefix", "hit_rate"), text)
 
     @property
@@ -173,7 +247,7 @@ class Synthetic(WorkloadSection):
         return self.turns.most == 1
 
     @property
-    def asked_output(self) -> Lengths | None:
+    def requested_output(self) -> Lengths | None:
         return None if self.pairs else self.output_tokens
 
 

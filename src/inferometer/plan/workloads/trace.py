@@ -9,18 +9,18 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from inferometer.plan.fields import Count, Duration, Mistake, Section, Tokens
-from inferometer.plan.workloads.common import FileSection
+from inferometer.plan.workloads.common import FileSection, WorkloadSection
 
 
 class Window(Section):
-    """A stretch of the recording; the clock starts anew with it."""
+    """A time range of the recording; its start becomes time 0."""
 
     short_forms: ClassVar[list[dict[str, Any]]] = [
         {"type": "string", "pattern": r"^[^-]*-[^-]*$", "examples": ["10min-20min"], "description": "start-end"}
     ]
 
-    start: Duration = Field(0.0, ge=0, description="begin so long after the first row")
-    end: Duration | None = Field(None, gt=0, description="end so long after the first row")
+    start: Duration = Field(0.0, ge=0, description="start, as time after the first row")
+    end: Duration | None = Field(None, gt=0, description="end, as time after the first row")
 
     @model_validator(mode="before")
     @classmethod
@@ -29,7 +29,7 @@ class Window(Section):
             return value
         start, dash, end = value.partition("-")
         if not dash:
-            raise ValueError("must be a stretch of time such as 10min-20min")
+            raise ValueError("must be a time range such as 10min-20min")
         return {"start": start.strip() or 0, "end": end.strip() or None}
 
     def disagreements(self) -> Iterator[Mistake]:
@@ -42,35 +42,35 @@ class TraceFile(FileSection):
 
     replayed: ClassVar[bool] = True  # it has arrival times: without a load it is replayed
 
-    window: Window = Field(Window(), description="only this stretch of the recording")
-    limit: Count | None = Field(None, ge=1, description="use only so many rows")
-    sort: bool = Field(False, description="put rows that go back in time into order; else they are an error")
-    max_tokens: Count | None = Field(None, ge=1, description="leave out prompts that are longer")
-    prompt_as: Literal["text", "token_ids"] = Field("text", description="how prompts are sent")
-    vocabulary: Tokens = Field(10_000, ge=100, description="token ids are drawn below this")
-    nonce_tokens: Tokens = Field(8, ge=0, description="tokens, new in each run, that keep prompts out of old caches")
+    window: Window = Field(Window(), description="time range of the recording to use")
+    limit: Count | None = Field(None, ge=1, description="number of rows to use")
+    sort: bool = Field(False, description="sort rows by time; otherwise rows out of order are an error")
+    max_tokens: Count | None = Field(None, ge=1, description="skip longer prompts")
+    prompt_as: Literal["text", "token_ids"] = Field("text", description="send prompts as text or token ids")
+    vocabulary: Tokens = Field(10_000, ge=100, description="upper bound of token ids")
+    nonce_tokens: Tokens = Field(8, ge=0, description="random tokens per run that prevent hits in old caches")
     tokenizer: str | None = Field(
-        None, description="that makes lengths exact: a folder, a model's name, or `server` for its own /tokenize"
+        None, description="tokenizer for exact lengths: a folder, a model's name, or `server` for its /tokenize"
     )
 
 
 class Azure(TraceFile):
     """Azure's LLM inference traces: TIMESTAMP, ContextTokens, GeneratedTokens."""
 
-    type: Literal["azure"] = Field("azure", description="where prompts come from")
+    type: Literal["azure"] = Field("azure", description="source of the prompts")
 
 
 class Mooncake(TraceFile):
-    """Mooncake's traces: `hash_ids` name blocks of tokens, and so what prompts share."""
+    """Mooncake's traces: `hash_ids` name blocks of tokens that prompts share."""
 
-    type: Literal["mooncake"] = Field("mooncake", description="where prompts come from")
-    block_tokens: Tokens = Field(512, ge=1, description="tokens of a block that a hash id names")
+    type: Literal["mooncake"] = Field("mooncake", description="source of the prompts")
+    block_tokens: Tokens = Field(512, ge=1, description="tokens per hashed block")
 
 
 class BurstGpt(TraceFile):
     """BurstGPT's traces, with and without sessions."""
 
-    type: Literal["burstgpt"] = Field("burstgpt", description="where prompts come from")
+    type: Literal["burstgpt"] = Field("burstgpt", description="source of the prompts")
 
 
 USES = ("time", "input_tokens", "output_tokens", "prompt", "session", "elapsed", "hash_ids")  # of columns
@@ -79,15 +79,50 @@ USES = ("time", "input_tokens", "output_tokens", "prompt", "session", "elapsed",
 class Trace(TraceFile):
     """Any CSV, JSONL or Parquet file with a column of times and columns of lengths or texts."""
 
-    type: Literal["trace"] = Field("trace", description="where prompts come from")
+    type: Literal["trace"] = Field("trace", description="source of the prompts")
     columns: dict[str, str] = Field(
-        {}, description="which column is the time, input_tokens, output_tokens, prompt, session, elapsed, hash_ids"
+        {}, description="column names of time, input_tokens, output_tokens, prompt, session, elapsed, hash_ids"
     )
-    unit: Literal["s", "ms", "us", "ns"] | None = Field(None, description="of a time that is a number; else a date")
-    block_tokens: Tokens = Field(512, ge=1, description="tokens of a block that a hash id names")
+    unit: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="unit of numeric times; otherwise times are dates"
+    )
+    block_tokens: Tokens = Field(512, ge=1, description="tokens per hashed block")
 
     def disagreements(self) -> Iterator[Mistake]:
         yield from super().disagreements()
         for use in self.columns:
             if use not in USES:
-                yield Mistake(("columns", use), f"is no use of a column; there are {', '.join(USES)}")
+                yield Mistake(("columns", use), f"is not a known column; there are {', '.join(USES)}")
+
+
+class Otel(WorkloadSection):
+    """Sessions of agents recorded as OpenTelemetry GenAI spans: every trace is a session, whose calls follow those that
+    they depend on and run at once where they did."""
+
+    type: Literal["otel"] = Field("otel", description="source of the prompts")
+    path: str | None = Field(None, min_length=1, description="a file with a trace, or a folder of them")
+    paths: list[str] = Field([], description="several files, folders or patterns such as traces/*.json")
+    repo: str | None = Field(None, min_length=1, description="or a dataset of the Hugging Face hub, owner/name")
+    subset: str | None = Field(None, description="its configuration")
+    split: str = Field("train", min_length=1, description="its split")
+    model: str | None = Field(None, description="model of all requests; default: that of the target")
+    models: dict[str, str] = Field({}, description="models to request instead of the recorded ones")
+    output_tokens: Tokens = Field(1000, ge=1, description="requested output length of calls without a recorded one")
+    errors: bool = Field(True, description="also send calls that failed when they were recorded")
+    answers: Literal["live", "recorded"] = Field(
+        "live", description="history of later calls: generated answers where they are recognised, or the recorded ones"
+    )
+    max_wait: Duration = Field(15.0, ge=0, description="longest pause between a call and those that it depends on")
+    below_tokens: Tokens | None = Field(None, ge=1, description="skip sessions with a call of as many tokens")
+    unusable: Literal["skip", "refuse"] = Field("skip", description="traces that cannot be read: skip, or refuse")
+    limit: Count | None = Field(None, ge=1, description="number of sessions to use")
+    skip: Count = Field(0, ge=0, description="number of sessions to skip")
+
+    def disagreements(self) -> Iterator[Mistake]:
+        places = [self.path is not None, bool(self.paths), self.repo is not None]
+        if sum(places) != 1:
+            yield Mistake(("path",), "is missing: give one of path, paths and repo")
+
+    @property
+    def is_finite(self) -> bool:
+        return True

@@ -1,6 +1,7 @@
 """`Chart`: a Vega-Lite specification with its name and title; the parts that specifications share, and the colours in
 light and in dark."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -28,8 +29,8 @@ class Chart:
     def subtitle(self) -> str:
         """Of what and how much of it; may be empty."""
         title = self.spec.get("title")
-        said = title.get("subtitle", "") if isinstance(title, dict) else ""
-        return " ".join(said) if isinstance(said, list) else str(said)
+        subtitle = title.get("subtitle", "") if isinstance(title, dict) else ""
+        return " ".join(subtitle) if isinstance(subtitle, list) else str(subtitle)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """How a notebook draws it: as a picture where the extra `charts` is installed, and by its own Vega."""
@@ -107,8 +108,8 @@ y = x  # an axis is an axis
 
 def with_unit(title: str, unit: str) -> str:
     """Unless the title says it already: `Server: requests`, `Output tokens per second`."""
-    said = title.lower()
-    known = unit in said.split() or (unit == "tokens/s" and "tokens per second" in said)
+    lowered = title.lower()
+    known = unit in lowered.split() or (unit == "tokens/s" and "tokens per second" in lowered)
     return title if known or not unit else f"{title} ({unit})"
 
 
@@ -129,9 +130,9 @@ def meanings(field: str, place_of: Mapping[str, int], present: Iterable[str]) ->
     """Words that have the same colour in every chart: a place in the theme's range, so that it follows light and
     dark. Places between them are filled with names that nothing has."""
     domain = [f"no {place}" for place in range(max(place_of.values()) + 1)]
-    for word, place in place_of.items():
-        domain[place] = word
-    shown = [word for word in place_of if word in set(present)]
+    for value, place in place_of.items():
+        domain[place] = value
+    shown = [value for value in place_of if value in set(present)]
     return {**colours(field, domain), "legend": {"values": shown, "columns": legend_columns(shown)}}
 
 
@@ -153,12 +154,13 @@ def rules(field: str, rows: Sequence[Mapping[str, Any]], label: str | None = Non
     ]
     if label is not None:
         lines += [
-            _words(field, label, [row for row in rows if bool(row.get("left")) == left], left) for left in (False, True)
+            _labels(field, label, [row for row in rows if bool(row.get("left")) == left], left)
+            for left in (False, True)
         ]
     return [line for line in lines if line["data"]["values"]]
 
 
-def _words(field: str, label: str, rows: Sequence[Mapping[str, Any]], left: bool) -> Spec:
+def _labels(field: str, label: str, rows: Sequence[Mapping[str, Any]], left: bool) -> Spec:
     """Above the plot, where nothing covers them: right of their lines, or left near the end of the axis."""
     side = {"align": "right", "dx": 2} if left else {"align": "left", "dx": -2}
     return {
@@ -168,10 +170,53 @@ def _words(field: str, label: str, rows: Sequence[Mapping[str, Any]], left: bool
     }
 
 
-def tip(field: str, title: str, kind: str = "quantitative", format_: str | None = ".4~g") -> Spec:
-    """A line of a tooltip."""
-    told: Spec = {"field": field, "type": kind, "title": title}
-    return told | {"format": format_} if kind == "quantitative" and format_ else told
+# -- tooltips --------------------------------------------------------------------------------------------------------
+
+
+class Tip(NamedTuple):
+    """A line of a tooltip: the text of `field`, as a Vega expression, after `title`."""
+
+    title: str
+    expression: str
+
+
+def tip(field: str, title: str, kind: Literal["number", "share", "time", "nominal"] = "number") -> Tip:
+    datum = f"datum[{json.dumps(field)}]"
+    return Tip(title, {"number": number_in_vega, "share": share_in_vega, "time": _time, "nominal": _label}[kind](datum))
+
+
+def tooltip(*lines: Tip) -> Spec:
+    """What the channel `tooltip` takes. Vega's own formats write other numbers than we do elsewhere."""
+    return {"value": {"expr": f"{{{', '.join(f'{json.dumps(line.title)}: {line.expression}' for line in lines)}}}"}}
+
+
+def number_in_vega(value: str) -> str:
+    """`vocabulary.number_text` as a Vega expression of the value that an expression gives."""
+    whole, small = f"format({value}, ',.0f')", f"format({value}, '.3~g')"
+    between = f"format({value}, abs({value}) >= 9.995 ? '.1f' : '.2f')"
+    digits = (
+        f"abs({value}) >= 99.95 || {value} == floor({value}) ? {whole} : abs({value}) < 0.9995 ? {small} : {between}"
+    )
+    return f"(isValid({value}) ? replace({digits}, '−', '-') : '-')"
+
+
+def share_in_vega(share: str) -> str:
+    """`vocabulary.percent_text` as a Vega expression, of shares from 0 to 1."""
+    percent = f"(round(1e12 * {share}) / 1e10)"
+    tail = f"format({percent}, '.' + (1 - floor(log(100 - {percent}) / LN10)) + '~f')"
+    digits = f"{percent} == floor({percent}) ? '.0f' : '.1f'"
+    far = f"({percent} > 99.9 && {percent} < 100)"
+    near = f"({percent} > 0 && {percent} < 0.1)"
+    text = f"{far} ? {tail} : {near} ? {number_in_vega(percent)} : format({percent}, {digits})"
+    return f"(isValid({share}) ? ({text}) + '%' : '-')"
+
+
+def _time(instant: str) -> str:
+    return f"timeFormat(toDate({instant}), '%Y-%m-%d %H:%M')"
+
+
+def _label(value: str) -> str:
+    return f"(isValid({value}) ? '' + {value} : '-')"
 
 
 # -- theme -----------------------------------------------------------------------------------------------------------
@@ -196,19 +241,19 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans
 
 # By meaning, the same in all charts: names of the first six series colours.
 BLUE, ORANGE, GREEN, PINK, AMBER, SKY, GREY = range(7)
-WORDS = {"better": GREEN, "worse": ORANGE, "same": BLUE, "changed": PINK, "unclear": GREY}
+STATUS_COLOURS = {"better": GREEN, "worse": ORANGE, "same": BLUE, "changed": PINK, "unclear": GREY}
 
 
 def config(theme: Theme = "light") -> dict[str, Any]:
     """What Vega-Lite calls `config`: everything about looks, nothing about data."""
     ink, series = INK[theme], SERIES[theme]
-    words = {"labelColor": ink["muted"], "titleColor": ink["text"]}
+    text_colours = {"labelColor": ink["muted"], "titleColor": ink["text"]}
     return {
         "background": "transparent",
         "font": FONT,
         "view": {"stroke": None},
         "axis": {
-            **words,
+            **text_colours,
             "gridColor": ink["grid"],
             "domainColor": ink["grid"],
             "tickColor": ink["grid"],
@@ -218,7 +263,7 @@ def config(theme: Theme = "light") -> dict[str, Any]:
             "titlePadding": 8,
         },
         "legend": {
-            **words,
+            **text_colours,
             "orient": "top",
             "title": None,
             "labelFontSize": 12,

@@ -4,25 +4,26 @@ from typing import Any
 
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
-from inferometer.judge.wording import change_text
-from inferometer.show.charts.chart import WORDS, Cannot, Spec, meanings, tip, titled, view, x
+from inferometer.show.charts.chart import STATUS_COLOURS, Cannot, Spec, meanings, tip, titled, tooltip, view, x
+from inferometer.show.comparison_view import change_rows
+from inferometer.vocabulary import percent_text
 
 _LINE = 26
 
 
-def comparison(found: Comparison) -> Spec:
+def comparison(comparison: Comparison) -> Spec:
     """Measures of which less is better and of which more is: the colour tells, not the side."""
-    rows = [_row(change) for change in found.changes]
+    rows = [_row(change) for change in comparison.changes]
     if not rows:
-        raise Cannot("there is no measure that both sides know")
+        raise Cannot("the two sides have no measure in common")
     across = x("change", "change (%)", axis={"format": "+,.2~f"})
     rank = {"field": "measure", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 240}}
-    colour = meanings("word", WORDS, {row["word"] for row in rows})
+    colour = meanings("status", STATUS_COLOURS, {row["status"] for row in rows})
     tips = [
         tip("measure", "measure", "nominal"),
-        tip("told", "change", "nominal"),
+        tip("text", "change", "nominal"),
         tip("interval", "interval", "nominal"),
-        tip("word", "so it is", "nominal"),
+        tip("status", "so it is", "nominal"),
     ]
     whiskers = {
         "transform": [{"filter": "isValid(datum.low)"}],
@@ -36,32 +37,30 @@ def comparison(found: Comparison) -> Spec:
             "encoding": {"x": {"field": "zero", "type": "quantitative"}},
         },
         *([whiskers] if any(row["low"] is not None for row in rows) else []),
-        {"mark": {"type": "point", "size": 90}, "encoding": {"x": across, "y": rank, "color": colour, "tooltip": tips}},
+        {
+            "mark": {"type": "point", "size": 90},
+            "encoding": {"x": across, "y": rank, "color": colour, "tooltip": tooltip(*tips)},
+        },
     ]
-    noise = any(change.within_only for change in found.changes)
-    said = (
-        "whiskers tell of the noise within the runs only"
+    noise = any(change.within_only for change in comparison.changes)
+    subtitle = (
+        "whiskers show noise within the runs only"
         if noise
-        else f"whiskers are {1 - found.alpha:.0%} intervals, corrected for all measures together"
+        else f"whiskers are {percent_text(1 - comparison.alpha)} confidence intervals, corrected for all measures"
     )
-    return view(titled("What changed, with its interval", said), rows, layers, height=_LINE * len(rows) + 20)
+    return view(titled("Changes with confidence intervals", subtitle), rows, layers, height=_LINE * len(rows) + 20)
 
 
 def _row(change: Change) -> dict[str, Any]:
     """In percent; of a share, which is a percentage itself, in points."""
-    by = 100 * change.change
+    texts = change_rows([change])[0]
     low, high = (None, None) if change.interval is None else (100 * end for end in change.interval)
-    ends = (
-        "not known"
-        if change.interval is None
-        else " to ".join(change_text(end, change.relative, change.unit) for end in change.interval)
-    )
     return {
         "measure": change.title if change.relative else f"{change.title} (points)",
-        "change": by,
+        "change": 100 * change.change,
         "low": low,
         "high": high,
-        "word": change.word,
-        "told": change_text(change.change, change.relative, change.unit),
-        "interval": ends,
+        "status": texts.status,
+        "label": texts.change,
+        "interval": texts.interval,
     }

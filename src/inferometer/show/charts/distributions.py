@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.registry import each_of
+from inferometer.measure.registry import request_values
 from inferometer.measure.values import quantities
 from inferometer.record.columns import Floats, Ints
 from inferometer.record.run import Run
@@ -22,13 +22,14 @@ from inferometer.show.charts.chart import (
     tip,
     titled,
     toggled,
+    tooltip,
     view,
     with_unit,
     x,
     y,
 )
-from inferometer.show.charts.subject import Subject, labels_of
-from inferometer.vocabulary import MEASURES
+from inferometer.show.charts.subject import ChartedRun, headlined, labels_of
+from inferometer.vocabulary import MEASURES, duration_text, number_text
 
 # -- thinning --------------------------------------------------------------------------------------------------------
 
@@ -78,35 +79,37 @@ MARKED = ("p50", "p90", "p99")
 _TAIL = 4  # a histogram that is this many times longer than its p99 is cut, and says so
 
 
-def cdf_of(name: str) -> Callable[[Subject], Spec]:
+def cdf_of(name: str) -> Callable[[ChartedRun], Spec]:
     """The chart of one measure's cumulative distribution."""
     of = "tokens" if name == "itl" else "requests"
 
-    def cdf(subject: Subject) -> Spec:
-        values, weights = subject.values(name)
+    def cdf(subject: ChartedRun) -> Spec:
+        measure = subject.headlined(name)
+        values, weights = subject.values(measure)
         shares, grid = quantile_grid(values, weights)
         scale = scale_of("s", [_p99(values, weights)])
         rows = [{"share": share, "value": scale.shown(value)} for share, value in zip(shares, grid, strict=True)]
-        word = MEASURES[name].title
+        label = MEASURES[measure].title
         line = {
             "mark": {"type": "line", "interpolate": "step-before", "clip": True},
             "encoding": {
-                "x": x("value", with_unit(word, scale.unit), scale={"zero": False}),
+                "x": x("value", with_unit(label, scale.unit), scale={"zero": False}),
                 "y": y("share", f"share of {of}", axis={"format": "%"}, scale={"domain": [0, 1]}),
-                "tooltip": [tip("value", with_unit(word, scale.unit)), tip("share", f"share of {of}", format_=".2%")],
+                "tooltip": tooltip(tip("value", with_unit(label, scale.unit)), tip("share", f"share of {of}", "share")),
             },
         }
-        said = f"{word}: share of {of} that {'came' if name == 'itl' else 'were'} at least this fast"
-        return view(titled(said, _count(subject, values)), rows, [line, *_marks(subject, name, scale)])
+        title = f"{label}: share of {of} that {'came' if name == 'itl' else 'were'} at least this fast"
+        return view(titled(title, _count(subject, values)), rows, [line, *_marks(subject, measure, scale)])
 
     return cdf
 
 
-def histogram_of(name: str) -> Callable[[Subject], Spec]:
+def histogram_of(name: str) -> Callable[[ChartedRun], Spec]:
     """The chart of one measure's histogram, binned here."""
 
-    def histogram(subject: Subject) -> Spec:
-        values, weights = subject.values(name)
+    def histogram(subject: ChartedRun) -> Spec:
+        measure = subject.headlined(name)
+        values, weights = subject.values(measure)
         low, high, beyond = _range(values, weights)
         scale = scale_of("s", [high])
         counts, edges = np.histogram(values, BINS, (low, high), weights=weights)
@@ -114,20 +117,20 @@ def histogram_of(name: str) -> Callable[[Subject], Spec]:
             {"from": scale.shown(a), "to": scale.shown(b), "count": float(n)}
             for a, b, n in zip(edges[:-1], edges[1:], counts, strict=True)
         ]
-        word = MEASURES[name].title
-        axis = with_unit(word, scale.unit)
+        label = MEASURES[measure].title
+        axis = with_unit(label, scale.unit)
         bars = {
             "mark": {"type": "bar", "binSpacing": 1},
             "encoding": {
                 "x": x("from", axis, bin={"binned": True}, scale={"zero": False}),
                 "x2": {"field": "to"},
                 "y": y("count", "tokens" if weights is not None else "requests"),
-                "tooltip": [tip("from", f"{axis} from"), tip("to", "to"), tip("count", "count", format_=",d")],
+                "tooltip": tooltip(tip("from", f"{axis} from"), tip("to", "to"), tip("count", "count")),
             },
         }
-        cut = f"; {beyond:,} beyond {scale.shown(high):.3g} {scale.unit} are not shown" if beyond else ""
-        title = titled(f"{word}: how often it took how long", _count(subject, values) + cut)
-        return view(title, rows, [bars, *_marks(subject, name, scale, largest=high)])
+        cut = f"; {beyond:,} beyond {duration_text(high)} are not shown" if beyond else ""
+        title = titled(f"{label}: histogram", _count(subject, values) + cut)
+        return view(title, rows, [bars, *_marks(subject, measure, scale, largest=high)])
 
     return histogram
 
@@ -152,15 +155,15 @@ def _range(values: Floats, weights: Floats | None) -> tuple[float, float, int]:
     return low, high, int(beyond.sum() if weights is None else weights[beyond].sum())
 
 
-def _marks(subject: Subject, name: str, scale: Scale, largest: float = float("inf")) -> list[Spec]:
+def _marks(subject: ChartedRun, name: str, scale: Scale, largest: float = float("inf")) -> list[Spec]:
     """The quantiles that the summary is sure enough of to tell."""
-    found = quantities(subject.run.summary)
-    told = [(key, found[f"{name}.{key}"].value) for key in MARKED if f"{name}.{key}" in found]
-    rows = [{"at": scale.shown(value), "word": key} for key, value in told if value <= largest]
-    return rules("at", rows, "word") if rows else []
+    numbers = quantities(subject.run.summary)
+    quantiles = [(key, numbers[f"{name}.{key}"].value) for key in MARKED if f"{name}.{key}" in numbers]
+    rows = [{"at": scale.shown(value), "label": key} for key, value in quantiles if value <= largest]
+    return rules("at", rows, "label") if rows else []
 
 
-def _count(subject: Subject, values: Floats) -> str:
+def _count(subject: ChartedRun, values: Floats) -> str:
     n = int(subject.chosen.sum())
     return f"{n:,} answered requests of the window"
 
@@ -179,31 +182,32 @@ MOST_RUNS = 8  # more lines cannot be told apart
 
 def cdfs_of(name: str) -> Callable[[Sequence[Run]], Spec]:
     def cdfs(runs: Sequence[Run]) -> Spec:
-        found: dict[str, Grid] = {}
+        grids: dict[str, Grid] = {}
+        measure = headlined(runs, name)
         for run in runs:
-            if len(found) == MOST_RUNS:
+            if len(grids) == MOST_RUNS:
                 break
             try:
-                found[run.id] = quantile_grid(*Subject(run).values(name), most=160)
+                grids[run.id] = quantile_grid(*ChartedRun(run).values(measure), most=160)
             except Cannot:
                 continue
-        if len(found) < 2:
+        if len(grids) < 2:
             raise Cannot("fewer than two of these runs have records of their requests")
-        return _view(name, found, [run for run in runs if run.id in found], len(runs))
+        return _view(measure, grids, [run for run in runs if run.id in grids], len(runs))
 
     return cdfs
 
 
-def _view(name: str, found: dict[str, Grid], runs: list[Run], asked: int) -> Spec:
-    names, word = labels_of(runs), MEASURES[name].title
-    scale = scale_of("s", [float(np.quantile(grid, 0.9)) for _, grid in found.values()])
+def _view(name: str, grids: dict[str, Grid], runs: list[Run], requested: int) -> Spec:
+    names, label = labels_of(runs), MEASURES[name].title
+    scale = scale_of("s", [float(np.quantile(grid, 0.9)) for _, grid in grids.values()])
     rows = [
         {"run": names[id_], "share": share, "value": scale.shown(value)}
-        for id_, (shares, grid) in found.items()
+        for id_, (shares, grid) in grids.items()
         for share, value in zip(shares, grid, strict=True)
     ]
     params, opacity = toggled("run")
-    axis = with_unit(word, scale.unit)
+    axis = with_unit(label, scale.unit)
     line = {
         "params": params,
         "mark": {"type": "line", "interpolate": "step-before"},
@@ -212,11 +216,11 @@ def _view(name: str, found: dict[str, Grid], runs: list[Run], asked: int) -> Spe
             "y": y("share", "share of requests", axis={"format": "%"}, scale={"domain": [0, 1]}),
             "color": colours("run", list(names.values())),
             "opacity": opacity,
-            "tooltip": [tip("run", "run", "nominal"), tip("value", axis), tip("share", "share", format_=".2%")],
+            "tooltip": tooltip(tip("run", "run", "nominal"), tip("value", axis), tip("share", "share", "share")),
         },
     }
-    some = "" if asked == len(runs) else f"{len(runs)} of {asked} runs"
-    return view(titled(f"{word} of several runs, one over the other", some), rows, [line])
+    some = "" if requested == len(runs) else f"{len(runs)} of {requested} runs"
+    return view(titled(f"{label} of several runs, overlaid", some), rows, [line])
 
 
 ttft_cdfs, e2e_cdfs = cdfs_of("ttft"), cdfs_of("e2e")
@@ -229,39 +233,39 @@ FEWEST = 5  # values in a bin that has a line
 _LINES = {"p50": 0.5, "p90": 0.9}
 
 
-def ttft_by_input(subject: Subject) -> Spec:
-    return _against(subject, "ttft", "input_tokens", "input")
+def ttft_by_input(subject: ChartedRun) -> Spec:
+    return _against(subject, subject.headlined("ttft"), "input_tokens", "input")
 
 
-def e2e_by_output(subject: Subject) -> Spec:
-    return _against(subject, "e2e", "output_tokens", "output")
+def e2e_by_output(subject: ChartedRun) -> Spec:
+    return _against(subject, subject.headlined("e2e"), "output_tokens", "output")
 
 
-def _against(subject: Subject, name: str, length: str, word: str) -> Spec:
-    lengths, values = each_of(length, subject.answers), each_of(name, subject.answers)
+def _against(subject: ChartedRun, name: str, length: str, kind: str) -> Spec:
+    lengths, values = request_values(length, subject.answers), request_values(name, subject.answers)
     fine = subject.chosen & ~np.isnan(lengths) & ~np.isnan(values)
     lengths, values = lengths[fine], values[fine]
     if not len(values):
-        raise Cannot(f"no answered request tells both {MEASURES[name].title} and its {word} tokens")
+        raise Cannot(f"no answered request has both {MEASURES[name].title} and its {kind} tokens")
     if lengths.min() == lengths.max():
-        raise Cannot(f"every request has the same {word} length, {lengths[0]:,.0f} tokens")
+        raise Cannot(f"every request has the same {kind} length, {number_text(lengths[0])} tokens")
     scale = scale_of("s", [float(np.quantile(values, 0.99))])
     shown = sampled(values, POINTS)
     points = [{"length": lengths[at], "value": scale.shown(values[at])} for at in shown.tolist()]
-    axes = {"x": x("length", f"{word} tokens"), "y": y("value", with_unit(MEASURES[name].title, scale.unit))}
-    tips = [tip("length", f"{word} tokens", format_=",d"), tip("value", with_unit(MEASURES[name].title, scale.unit))]
+    axes = {"x": x("length", f"{kind} tokens"), "y": y("value", with_unit(MEASURES[name].title, scale.unit))}
+    tips = [tip("length", f"{kind} tokens"), tip("value", with_unit(MEASURES[name].title, scale.unit))]
     lines = [row | {"value": scale.shown(row["value"])} for row in _lines(lengths, values)]
     note = (
         ""
         if len(shown) == len(values)
-        else f"; points are a sample of {len(shown):,} with the slowest, lines are of all"
+        else f"; points are a sample of {len(shown):,} including the slowest, lines use all requests"
     )
-    title = titled(f"{MEASURES[name].title} against the length of the {word}", f"{len(values):,} requests{note}")
+    title = titled(f"{MEASURES[name].title} by {kind} length", f"{len(values):,} requests{note}")
     return view(
         title,
         points,
         [
-            {"mark": {"type": "point", "opacity": 0.35, "size": 22}, "encoding": axes | {"tooltip": tips}},
+            {"mark": {"type": "point", "opacity": 0.35, "size": 22}, "encoding": axes | {"tooltip": tooltip(*tips)}},
             {
                 "data": {"values": lines},
                 "mark": {"type": "line", "point": True},
@@ -286,7 +290,7 @@ def _lines(lengths: Floats, values: Floats) -> list[dict[str, Any]]:
             continue
         middle = float(lengths[inside].mean())
         rows += [
-            {"line": word, "length": middle, "value": float(np.quantile(values[inside], share))}
-            for word, share in _LINES.items()
+            {"line": label, "length": middle, "value": float(np.quantile(values[inside], share))}
+            for label, share in _LINES.items()
         ]
     return rows

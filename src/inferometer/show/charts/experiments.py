@@ -1,31 +1,45 @@
 """Experiments: a measure as curves over what was varied, or as a grid over two things that were."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.plan.experiment import LEVEL, number_of
+from inferometer.plan.limit import Limit
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.show.charts.chart import (
+    GREEN,
+    GREY,
+    ORANGE,
     Cannot,
     Scale,
     Spec,
     colours,
+    meanings,
+    number_in_vega,
     scale_of,
     tip,
     titled,
     toggled,
+    tooltip,
     view,
     with_unit,
     x,
     y,
 )
 from inferometer.store.experiments import KeptExperiment
+from inferometer.vocabulary import MEASURES, number_text
+
+Case = tuple[dict[str, Any], Run]  # what was set, and the run that came of it
 
 MOST_SERIES = 12
-KEYS = ("ttft_scheduled.p50", "ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50", "output_rate", "request_rate", "goodput")
+KEYS = (
+    *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50"),
+    *("output_rate", "request_rate", "goodput"),
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -33,19 +47,29 @@ class Varied:
     """One number of the cases of an experiment: what was set, and the run that came of it."""
 
     key: str
-    cases: list[tuple[dict[str, Any], Run]]
+    cases: list[Case]
 
     def known(self) -> list[tuple[dict[str, Any], Run, Quantity]]:
-        found = [(settings, run, quantities(run.summary).get(self.key)) for settings, run in self.cases]
-        return [(settings, run, each) for settings, run, each in found if each is not None]
+        basis = common_basis(run.summary for _, run in self.cases)
+        joined = joined_cases(self.cases)
+        rows = [(settings, run, quantities(run.summary, basis).get(self.key)) for settings, run in joined]
+        return [(settings, run, quantity) for settings, run, quantity in rows if quantity is not None]
 
 
-def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[tuple[dict[str, Any], Run]]:
+def cases_of(kept: KeptExperiment, load: Callable[[str], Run | None]) -> list[Case]:
     """The cases that came to a run that can be read; of levels these and not the ends, by what they are levels of."""
-    done = [(case.get("parameters") or {}, case["run"]) for case in kept.cases if case.get("run")]
-    between = [(said, run) for said, run in done if LEVEL not in said or number_of(said[LEVEL]) is not None]
-    loaded = [({k: v for k, v in said.items() if k != LEVEL}, load(run)) for said, run in between] if between else []
-    loaded = loaded or [(said, load(run)) for said, run in done]
+    done = [(case.parameters or {}, case.run) for case in kept.cases if case.run]
+    between = [
+        (parameters, run)
+        for parameters, run in done
+        if LEVEL not in parameters or number_of(parameters[LEVEL]) is not None
+    ]
+    loaded = (
+        [({k: v for k, v in parameters.items() if k != LEVEL}, load(run)) for parameters, run in between]
+        if between
+        else []
+    )
+    loaded = loaded or [(parameters, load(run)) for parameters, run in done]
     return [(dict(settings), run) for settings, run in loaded if run is not None and run.summary != Summary()]
 
 
@@ -53,8 +77,32 @@ def keys_of(cases: Sequence[tuple[Mapping[str, Any], Run]]) -> list[str]:
     """The numbers worth a chart that every case knows; without any of the usual, the first few."""
     known = [set(quantities(run.summary)) for _, run in cases]
     common = set.intersection(*known) if known else set()
-    usual = [key for key in KEYS if key in common]
+    there = [key for key in KEYS if key in common]
+    usual = [key for key in there if key.replace("ttft.", "ttft_scheduled.") not in there or "ttft." not in key]
     return usual or [key for key in (quantities(cases[0][1].summary) if cases else {}) if key in common][:4]
+
+
+def readable(path: str) -> str:
+    """`input tokens` for `workload.input_tokens`."""
+    return path.rpartition(".")[2].replace("_", " ")
+
+
+def joined_cases(cases: Sequence[Case]) -> list[Case]:
+    """Settings that vary together are one: of those whose values go in pairs the first stays. What does not vary is
+    no setting of a case."""
+    settings = [own for own, _ in cases]
+    varied = list(_varied(settings))
+    kept: list[str] = []
+    for name in varied:
+        if not any(_together(settings, name, other) for other in kept):
+            kept.append(name)
+    return [({name: own[name] for name in kept if name in own}, run) for own, run in cases]
+
+
+def _together(settings: Sequence[Mapping[str, Any]], one: str, other: str) -> bool:
+    """Whether each value of one comes with one value of the other, and the other way round."""
+    pairs = {(_value_text(own.get(one)), _value_text(own.get(other))) for own in settings}
+    return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
 
 
 def experiment_curves(varied: Varied) -> Spec:
@@ -62,30 +110,35 @@ def experiment_curves(varied: Varied) -> Spec:
     known = varied.known()
     axis = _numeric_axis([settings for settings, _, _ in known])
     if axis is None:
-        raise Cannot("no number with two values or more was varied")
+        raise Cannot("no numeric setting was varied over two or more values")
     scale, name = _scale(known), known[0][2]
-    rows = [_curve_row(settings, run, each, axis, scale) for settings, run, each in known]
+    rows = [_curve_row(settings, run, quantity, axis, scale) for settings, run, quantity in known]
     named = list(dict.fromkeys(row["series"] for row in rows))
     series = named[:MOST_SERIES]
     rows = sorted((row for row in rows if row["series"] in series), key=lambda row: row["at"])
     params, opacity = toggled("series")
     up = with_unit(_title(name), scale.unit)
     encoding = {
-        "x": x("at", axis, scale={"zero": False}),
+        "x": x("at", readable(axis), scale={"zero": False}),
         "color": colours("series", series) | ({} if len(series) > 1 else {"legend": None}),
         "opacity": opacity,
     }
-    tips = [tip("at", axis), tip("value", up), tip("series", "series", "nominal"), tip("run", "run", "nominal")]
+    tips = [
+        tip("at", readable(axis)),
+        tip("value", up),
+        tip("series", "series", "nominal"),
+        tip("run", "run", "nominal"),
+    ]
     layers: list[Spec] = [
         {
             "params": params,
             "mark": {"type": "line"},
             "encoding": encoding | {"y": y("value", up, aggregate="mean")},
         },
-        {"mark": {"type": "point"}, "encoding": encoding | {"y": y("value", up), "tooltip": tips}},
+        {"mark": {"type": "point"}, "encoding": encoding | {"y": y("value", up), "tooltip": tooltip(*tips)}},
     ]
     some = f", the first {len(series)} of {len(named)} series" if len(series) < len(named) else ""
-    return view(titled(f"{_title(name)} against {axis}", f"{len(rows)} runs{some}"), rows, layers)
+    return view(titled(f"{_title(name)} by {readable(axis)}", f"{len(rows)} runs{some}"), rows, layers)
 
 
 def experiment_grid(varied: Varied) -> Spec:
@@ -93,40 +146,143 @@ def experiment_grid(varied: Varied) -> Spec:
     known = varied.known()
     axes = list(_varied([settings for settings, _, _ in known]))[:2]
     if len(axes) < 2:
-        raise Cannot("fewer than two things were varied")
+        raise Cannot("fewer than two settings were varied")
     scale, name = _scale(known), known[0][2]
     cells: dict[tuple[str, str], list[float]] = {}
-    for settings, _, each in known:
-        place = (_word(settings.get(axes[0])), _word(settings.get(axes[1])))
-        cells.setdefault(place, []).append(each.value * scale.factor)
+    for settings, _, quantity in known:
+        place = (_value_text(settings.get(axes[0])), _value_text(settings.get(axes[1])))
+        cells.setdefault(place, []).append(quantity.value * scale.factor)
     rows: list[dict[str, Any]] = [
         {"across": a, "up": b, "value": sum(v) / len(v), "runs": len(v)} for (a, b), v in cells.items()
     ]
     up = with_unit(_title(name), scale.unit)
     places = {
-        "x": _steps("across", axes[0], [settings.get(axes[0]) for settings, _, _ in known], 0),
-        "y": _steps("up", axes[1], [settings.get(axes[1]) for settings, _, _ in known]),
+        "x": _steps("across", readable(axes[0]), [settings.get(axes[0]) for settings, _, _ in known], 0),
+        "y": _steps("up", readable(axes[1]), [settings.get(axes[1]) for settings, _, _ in known]),
     }
-    tips = [tip("across", axes[0], "nominal"), tip("up", axes[1], "nominal"), tip("value", up), tip("runs", "runs")]
+    tips = [
+        tip("across", readable(axes[0]), "nominal"),
+        tip("up", readable(axes[1]), "nominal"),
+        tip("value", up),
+        tip("runs", "runs"),
+    ]
     middle = (min(row["value"] for row in rows) + max(row["value"] for row in rows)) / 2
+    bright = "<" if name.direction == "lower" else ">"  # yellow is better in every map
     layers: list[Spec] = [
         {
             "mark": {"type": "rect"},
             "encoding": places
-            | {"color": {"field": "value", "type": "quantitative", "title": up, "legend": None}, "tooltip": tips},
+            | {
+                "color": {
+                    "field": "value",
+                    "type": "quantitative",
+                    "title": up,
+                    "legend": None,
+                    "scale": {"scheme": "viridis", "reverse": name.direction == "lower"},
+                },
+                "tooltip": tooltip(*tips),
+            },
         },
         {
             "mark": {"type": "text", "fontSize": 12},
             "encoding": places
             | {
-                "text": {"field": "value", "type": "quantitative", "format": ".3~g"},
-                "color": {"condition": {"test": f"datum.value > {middle!r}", "value": "#111111"}, "value": "#ffffff"},
+                "text": {"value": {"expr": number_in_vega("datum.value")}},
+                "color": {
+                    "condition": {"test": f"datum.value {bright} {middle!r}", "value": "#111111"},
+                    "value": "#ffffff",
+                },
             },
         },
     ]
     return view(
-        titled(f"{up} over {axes[0]} and {axes[1]}"), rows, layers, height=max(150, 34 * len({r["up"] for r in rows}))
+        titled(f"{up} by {readable(axes[0])} and {readable(axes[1])}", _better(name)),
+        rows,
+        layers,
+        height=max(150, 34 * len({r["up"] for r in rows})),
     )
+
+
+def limit_keys(cases: Sequence[Case]) -> dict[str, Limit]:
+    """The limits that the runs of an experiment were judged by, named as measures are: `tpot.p90`."""
+    limits = {}
+    for text in dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits):
+        with suppress(ValueError):
+            limit = Limit.model_validate(text)
+            limits[limit.measure if limit.stat is None else f"{limit.measure}.{limit.stat}"] = limit
+    return limits
+
+
+def search_curve(varied: Varied) -> Spec:
+    """What a limit is about, at every load that was tried: the limit as a line, the steps as points."""
+    limit = limit_keys(varied.cases).get(varied.key)
+    if limit is None:
+        raise Cannot(f"no limit on {varied.key}")
+    axis = _numeric_axis([settings for settings, _ in varied.cases])
+    if axis is None:
+        raise Cannot("fewer than two loads were tried")
+    rows = [row for settings, run in varied.cases for row in _limit_rows(settings, run, varied.key, axis)]
+    if not rows:
+        raise Cannot(f"no step has a value of {varied.key}")
+    measure = MEASURES[limit.measure]
+    scale = scale_of(measure.unit, [*(row["value"] for row in rows), limit.value])
+    rows = [row | {"value": scale.shown(row["value"])} for row in rows]
+    title = measure.title if limit.stat is None else f"{measure.title} {limit.stat}"
+    axes = {
+        "x": x("at", _LOADS.get(axis, readable(axis)), scale={"zero": False}),
+        "y": y("value", with_unit(title, scale.unit)),
+    }
+    tips = [
+        tip("at", readable(axis)),
+        tip("value", title),
+        tip("status", "limit", "nominal"),
+        tip("run", "run", "nominal"),
+    ]
+    layers: list[Spec] = [
+        {"mark": {"type": "line", "opacity": 0.5}, "encoding": axes | {"y": axes["y"] | {"aggregate": "mean"}}},
+        {
+            "data": {"values": [{"limit": scale.shown(limit.value), "text": str(limit)}]},
+            "mark": {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2},
+            "encoding": {"y": {"field": "limit", "type": "quantitative"}},
+        },
+        {
+            "data": {"values": [{"limit": scale.shown(limit.value), "text": f"limit: {limit}"}]},
+            "mark": {"type": "text", "align": "right", "baseline": "bottom", "dx": -4, "dy": -3, "fontSize": 11},
+            "encoding": {
+                "y": {"field": "limit", "type": "quantitative"},
+                "x": {"value": {"expr": "width"}},
+                "text": {"field": "text"},
+            },
+        },
+        {
+            "mark": {"type": "point", "size": 80},
+            "encoding": axes
+            | {
+                "color": meanings(
+                    "status", {"keeps": GREEN, "breaks": ORANGE, "undecided": GREY}, {r["status"] for r in rows}
+                ),
+                "tooltip": tooltip(*tips),
+            },
+        },
+    ]
+    return view(
+        titled(f"{title} at the loads that were tried", f"{len(rows)} steps; the dashed line is the limit"),
+        rows,
+        layers,
+    )
+
+
+_LOADS = {"rate": "request rate (req/s)", "concurrency": "requests in flight"}
+
+
+def _limit_rows(settings: Mapping[str, Any], run: Run, key: str, axis: str) -> Iterator[dict[str, Any]]:
+    for result in run.summary.limits:
+        with suppress(ValueError):
+            limit = Limit.model_validate(result.limit)
+            named = limit.measure if limit.stat is None else f"{limit.measure}.{limit.stat}"
+            if named == key and result.value is not None and axis in settings:
+                status = {True: "keeps", False: "breaks", None: "undecided"}[result.met]
+                yield {"at": settings[axis], "value": result.value, "status": status, "run": run.id}
 
 
 def _numeric_axis(settings: Sequence[Mapping[str, Any]]) -> str | None:
@@ -140,33 +296,44 @@ def _numeric_axis(settings: Sequence[Mapping[str, Any]]) -> str | None:
 
 def _varied(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """The settings with two values or more, and these."""
-    names = dict.fromkeys(name for each in settings for name in each)
-    found = {name: list({_word(each.get(name)): each.get(name) for each in settings}.values()) for name in names}
-    return {name: values for name, values in found.items() if len(values) > 1}
+    names = dict.fromkeys(name for case in settings for name in case)
+    by_name = {
+        name: list({_value_text(case.get(name)): case.get(name) for case in settings}.values()) for name in names
+    }
+    return {name: values for name, values in by_name.items() if len(values) > 1}
 
 
-def _curve_row(settings: Mapping[str, Any], run: Run, each: Quantity, axis: str, scale: Scale) -> dict[str, Any]:
-    others = ", ".join(f"{name} {_word(value)}" for name, value in settings.items() if name != axis)
-    return {"at": settings.get(axis), "value": scale.shown(each.value), "series": others or "all", "run": run.id}
+def _curve_row(settings: Mapping[str, Any], run: Run, quantity: Quantity, axis: str, scale: Scale) -> dict[str, Any]:
+    others = ", ".join(f"{readable(name)} {_value_text(value)}" for name, value in settings.items() if name != axis)
+    return {"at": settings.get(axis), "value": scale.shown(quantity.value), "series": others or "all", "run": run.id}
 
 
 def _scale(known: Sequence[tuple[dict[str, Any], Run, Quantity]]) -> Scale:
     if not known:
-        raise Cannot("no case knows this measure")
-    return scale_of(known[0][2].unit, [each.value for _, _, each in known])
+        raise Cannot("no case has this measure")
+    return scale_of(known[0][2].unit, [quantity.value for _, _, quantity in known])
 
 
 def _steps(field: str, title: str, values: Sequence[Any], angle: int | None = None) -> Spec:
     """In the order of numbers where they are numbers."""
     numbers = all(isinstance(value, int | float) for value in values)
-    order = [_word(value) for value in (sorted(set(values)) if numbers else dict.fromkeys(map(_word, values)))]
+    order = [
+        _value_text(value) for value in (sorted(set(values)) if numbers else dict.fromkeys(map(_value_text, values)))
+    ]
     axis = {} if angle is None else {"axis": {"labelAngle": angle}}
     return {"field": field, "type": "nominal", "title": title, "sort": order, **axis}
 
 
-def _title(each: Quantity) -> str:
-    return each.title if each.statistic is None else f"{each.title} {each.statistic}"
+def _better(quantity: Quantity) -> str:
+    """Which colour is which: the same in every map."""
+    if quantity.direction is None:
+        return ""
+    return f"yellow is better: {'less' if quantity.direction == 'lower' else 'more'}"
 
 
-def _word(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+def _title(quantity: Quantity) -> str:
+    return quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
+
+
+def _value_text(value: Any) -> str:
+    return number_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

@@ -7,7 +7,7 @@ from typing import Any
 
 from inferometer.judge.changes import change_points
 from inferometer.judge.identity import identity
-from inferometer.measure.values import quantities
+from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import (
     MOST,
@@ -19,16 +19,25 @@ from inferometer.show.charts.chart import (
     tip,
     titled,
     toggled,
+    tooltip,
     view,
     with_unit,
     y,
 )
-from inferometer.show.charts.subject import load_of, stack_of
+from inferometer.show.series_names import series_names
+from inferometer.vocabulary import change_text
 
 MOST_SERIES = 12
 ROW = 14  # pixels from one row of words to the next
 Placed = dict[tuple[int, bool], list[dict[str, Any]]]  # by row and whether it is left of its line
-WORD = 0.17  # share of the width that "+33.2%" has on a phone
+TIME_FORMAT = {  # dates as ISO 8601 has them, and 24 hours
+    **dict.fromkeys(("year",), "%Y"),
+    **dict.fromkeys(("quarter", "month"), "%Y-%m"),
+    **dict.fromkeys(("week", "date", "day"), "%m-%d"),
+    **dict.fromkeys(("hours", "minutes"), "%H:%M"),
+    **dict.fromkeys(("seconds", "milliseconds"), "%H:%M:%S"),
+}
+LABEL_WIDTH = 0.17  # share of the width that "+33.2%" has on a phone
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,51 +68,52 @@ def history_of(runs: Sequence[Run], *keys: str) -> History:
     there are several (batch sizes, lengths)."""
     lines: dict[tuple[str, str], list[Point]] = {}
     titles, units = {}, []
-    words = _identity_words(runs)
+    labels = _identity_labels(runs)
+    basis = common_basis(run.summary for run in runs)
     for run in sorted(runs, key=lambda run: run.started_at):
-        found = quantities(run.summary)
+        numbers = quantities(run.summary, basis)
         for key in keys:
-            if (each := found.get(key)) is not None:
+            if (quantity := numbers.get(key)) is not None:
                 sound = run.status != "invalid"
-                point = Point(run.id, run.started_at, each.value, _came_with(run), sound)
+                point = Point(run.id, run.started_at, quantity.value, _came_with(run), sound)
                 lines.setdefault((identity(run).key, key), []).append(point)
-                titles[key] = each.title if each.statistic is None else f"{each.title} {each.statistic}"
-                units.append(each.unit)
-    named = {_line_name(words[who], titles[key], len(words), len(keys)): line for (who, key), line in lines.items()}
+                titles[key] = quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
+                units.append(quantity.unit)
+    named = {_line_name(labels[who], titles[key], len(labels), len(keys)): line for (who, key), line in lines.items()}
     title = titles[keys[0]] if len(titles) == 1 else "Measures"
     return History(title, units[0] if units else "", named)
 
 
-def history(told: History) -> Spec:
+def history(history: History) -> Spec:
     """Change points are marked where the new level begins, with how much it is."""
-    lines = dict(list(told.lines.items())[:MOST_SERIES])
+    lines = dict(list(history.lines.items())[:MOST_SERIES])
     if not lines:
-        raise Cannot("no run of the history knows this measure")
+        raise Cannot("no run of the history has this measure")
     most = max(2, MOST // len(lines))
-    scale = scale_of(told.unit, [point.value for line in lines.values() for point in line])
+    scale = scale_of(history.unit, [point.value for line in lines.values() for point in line])
     rows = [_row(name, point, scale.factor) for name, line in lines.items() for point in line[-most:]]
     steps = [step for name, line in lines.items() for step in _steps(name, line, line[-most:][0].at)]
-    axis = with_unit(told.title, scale.unit)
-    time = {"field": "at", "type": "temporal", "title": None}
-    colour = _colour(list(lines), told.names)
+    axis = with_unit(history.title, scale.unit)
+    time = {"field": "at", "type": "temporal", "title": None, "axis": {"format": TIME_FORMAT}}
+    colour = _colour(list(lines), history.names)
     params, opacity = toggled("series")
     tips = [
         *(
             tip("series", "series", "nominal"),
-            {"field": "at", "type": "temporal", "title": "when", "format": "%Y-%m-%d %H:%M"},
+            tip("at", "when", "time"),
         ),
         *(tip("value", axis), tip("run", "run", "nominal"), tip("came_with", "versions", "nominal")),
     ]
     encoding = {"x": time, "y": y("value", axis, scale={"zero": False}), "color": colour, "opacity": opacity}
     line: Spec = {"params": params, "mark": {"type": "line", "point": {"size": 26}}}
-    layers: list[Spec] = [line | {"encoding": encoding | {"tooltip": tips}}]
+    layers: list[Spec] = [line | {"encoding": encoding | {"tooltip": tooltip(*tips)}}]
     if any(row.get("invalid") for row in rows):
         layers = [
             {"transform": [{"filter": "!datum.invalid"}], **layers[0]},
             {
                 "transform": [{"filter": "datum.invalid"}],
                 "mark": {"type": "point", "shape": "cross", "filled": False, "size": 40},
-                "encoding": encoding | {"tooltip": tips},
+                "encoding": encoding | {"tooltip": tooltip(*tips)},
             },
         ]
     placed = _placed(steps, [row["at"] for row in rows])
@@ -111,22 +121,22 @@ def history(told: History) -> Spec:
         colour["legend"]["offset"] = 8 + ROW * len({row for row, _ in placed})  # above the words of the steps
     if steps:
         layers += _step_layers(placed, time, colour)
-    return view(titled(f"{told.title} over time", _subtitle(told, rows, len(lines), len(steps))), rows, layers)
+    return view(titled(f"{history.title} over time", _subtitle(history, rows, len(lines), len(steps))), rows, layers)
 
 
 def _colour(lines: Sequence[str], names: Sequence[str]) -> Spec:
     """Of the lines that are there, in the colours that they have among all names."""
-    told = colours("series", list(dict.fromkeys([*names, *lines])))
+    colour = colours("series", list(dict.fromkeys([*names, *lines])))
     legend = {"values": list(lines), "columns": legend_columns(lines)}
-    return told | {"legend": legend if len(lines) > 1 else None}
+    return colour | {"legend": legend if len(lines) > 1 else None}
 
 
-def _subtitle(told: History, rows: Sequence[dict[str, Any]], lines: int, steps: int) -> str:
-    changes = f"{steps} change{'s' if steps > 1 else ''} of level" if steps else "no change of level found"
-    some = f", the first {lines} of {len(told.lines)} series" if lines < len(told.lines) else ""
+def _subtitle(history: History, rows: Sequence[dict[str, Any]], lines: int, steps: int) -> str:
+    changes = f"{steps} change point{'s' if steps > 1 else ''}" if steps else "no change point"
+    some = f", the first {lines} of {len(history.lines)} series" if lines < len(history.lines) else ""
     shown, every = (
         len({row["run"] for row in rows}),
-        len({point.run for line in told.lines.values() for point in line}),
+        len({point.run for line in history.lines.values() for point in line}),
     )
     runs = f"the last {shown:,} of {every:,} runs" if shown < every and not some else f"{shown:,} runs"
     invalid = len({row["run"] for row in rows if row.get("invalid")})
@@ -136,15 +146,15 @@ def _subtitle(told: History, rows: Sequence[dict[str, Any]], lines: int, steps: 
 
 def _step_layers(placed: Placed, time: Spec, colour: Spec) -> list[Spec]:
     """Upright lines, and above the plot how much it is, in the colour of its series."""
-    steps = [step for words in placed.values() for step in words]
-    tips = [tip("word", "change", "nominal"), tip("series", "series", "nominal"), tip("came_with", "with", "nominal")]
-    rule = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": time, "tooltip": tips}}
+    steps = [step for group in placed.values() for step in group]
+    tips = [tip("label", "change", "nominal"), tip("series", "series", "nominal"), tip("came_with", "with", "nominal")]
+    rule = {"mark": {"type": "rule", "strokeDash": [4, 3]}, "encoding": {"x": time, "tooltip": tooltip(*tips)}}
     layers: list[Spec] = [{"data": {"values": steps}, **rule}]
-    for (row, left), words in placed.items():
+    for (row, left), group in placed.items():
         side = {"align": "right", "dx": -4} if left else {"align": "left", "dx": 4}
-        where = {"x": time, "y": {"value": -7 - ROW * row}, "text": {"field": "word"}, "color": colour}
+        where = {"x": time, "y": {"value": -7 - ROW * row}, "text": {"field": "label"}, "color": colour}
         mark = {"type": "text", "fontSize": 11, **side}
-        layers.append({"data": {"values": words}, "mark": mark, "encoding": where | {"tooltip": tips}})
+        layers.append({"data": {"values": group}, "mark": mark, "encoding": where | {"tooltip": tooltip(*tips)}})
     return layers
 
 
@@ -156,9 +166,11 @@ def _placed(steps: Sequence[dict[str, Any]], times: Sequence[str]) -> Placed:
     placed: Placed = {}
     for step in sorted(steps, key=lambda step: str(step["at"])):
         at = (datetime.fromisoformat(step["at"]).timestamp() - first) / length
-        left = at > 1 - WORD
-        middle = at + (-WORD if left else WORD) / 2
-        free = [row for row, middles in enumerate(taken) if all(abs(middle - each) >= WORD for each in middles)]
+        left = at > 1 - LABEL_WIDTH
+        middle = at + (-LABEL_WIDTH if left else LABEL_WIDTH) / 2
+        free = [
+            row for row, middles in enumerate(taken) if all(abs(middle - other) >= LABEL_WIDTH for other in middles)
+        ]
         row = free[0] if free else len(taken)
         taken += [] if free else [[]]
         taken[row].append(middle)
@@ -174,16 +186,16 @@ def _row(name: str, point: Point, factor: float) -> dict[str, Any]:
 def _steps(name: str, line: Sequence[Point], since: str) -> list[dict[str, Any]]:
     """Found in all that is known, told where they are in sight."""
     sound = [point for point in line if point.sound]
-    found = change_points([point.value for point in sound])
+    changes = change_points([point.value for point in sound])
     return [
         {
             "series": name,
-            "at": sound[each.index].at,
-            "word": "changed" if each.change is None else f"{each.change:+.1%}",
-            "came_with": sound[each.index].came_with,
+            "at": sound[change.index].at,
+            "label": "changed" if change.change is None else change_text(change.change),
+            "came_with": sound[change.index].came_with,
         }
-        for each in found
-        if not each.is_drift and sound[each.index].at > since
+        for change in changes
+        if not change.is_drift and sound[change.index].at > since
     ]
 
 
@@ -191,16 +203,10 @@ def _came_with(run: Run) -> str:
     return ", ".join(f"{name} {value}" for name, value in identity(run).axes.items() if value)
 
 
-def _identity_words(runs: Sequence[Run]) -> dict[str, str]:
-    """A name for each identity among the runs; a number where words do not tell them apart."""
-    words: dict[str, str] = {}
-    for run in runs:
-        key = identity(run).key
-        if key not in words:
-            name = str(run.plan.get("name") or " ".join(filter(None, [stack_of(run), load_of(run)])))
-            taken = set(words.values())
-            words[key] = name if name not in taken else f"{name} ({sum(n.startswith(name) for n in taken) + 1})"
-    return words
+def _identity_labels(runs: Sequence[Run]) -> dict[str, str]:
+    """A name for each identity among the runs."""
+    by_identity = {identity(run).key: run for run in sorted(runs, key=lambda run: run.started_at)}
+    return series_names(by_identity, versions=False)
 
 
 def _line_name(who: str, title: str, identities: int, keys: int) -> str:

@@ -6,15 +6,28 @@ import numpy as np
 
 from inferometer.measure.quantiles import Ints
 from inferometer.record.columns import known
-from inferometer.show.charts.chart import BLUE, GREEN, GREY, ORANGE, Cannot, Spec, meanings, tip, titled, view, x
-from inferometer.show.charts.subject import Subject
+from inferometer.show.charts.chart import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    Cannot,
+    Spec,
+    meanings,
+    tip,
+    titled,
+    tooltip,
+    view,
+    x,
+)
+from inferometer.show.charts.subject import ChartedRun
 from inferometer.vocabulary import NANOSECONDS
 
 LANES = 160
 PARTS = {"waiting to be sent": GREY, "until the first token": BLUE, "until the last token": GREEN, "failed": ORANGE}
 
 
-def requests(subject: Subject) -> Spec:
+def requests(subject: ChartedRun) -> Spec:
     """Neighbours in time, around the middle of the window: of a long run all would be too thin to see."""
     answers = subject.answers
     sent = np.flatnonzero(known(answers.records.sent_at))
@@ -23,7 +36,7 @@ def requests(subject: Subject) -> Spec:
     chosen = _around_middle(subject, sent)
     rows = [part for lane, at in enumerate(chosen.tolist()) for part in _parts(subject, lane, at)]
     note = "" if len(chosen) == len(sent) else f"{len(chosen)} of {len(sent):,}, around the middle of the window"
-    title = titled("Requests side by side: waiting, first token, last token", note)
+    title = titled("Timeline of requests: waiting, first token, last token", note)
     bars = {
         "mark": {"type": "bar", "height": {"band": 0.75}, "clip": True},
         "encoding": {
@@ -31,19 +44,19 @@ def requests(subject: Subject) -> Spec:
             "x2": {"field": "to"},
             "y": {"field": "lane", "type": "ordinal", "axis": None, "title": None},
             "color": meanings("part", PARTS, {row["part"] for row in rows}),
-            "tooltip": [
+            "tooltip": tooltip(
                 tip("request", "session.turn", "nominal"),
                 tip("part", "part", "nominal"),
                 tip("took", "took (s)"),
                 tip("from", "from (s)"),
-                tip("tokens", "output tokens", format_=",d"),
-            ],
+                tip("tokens", "output tokens"),
+            ),
         },
     }
     return view(title, rows, [bars], height=int(np.clip(3 * len(chosen), 120, 420)))
 
 
-def _around_middle(subject: Subject, sent: Ints) -> Ints:
+def _around_middle(subject: ChartedRun, sent: Ints) -> Ints:
     at = subject.answers.records.sent_at[sent]
     order = np.argsort(at, kind="stable")
     middle_at = (subject.window.start_at + subject.window.end_at) // 2
@@ -53,7 +66,7 @@ def _around_middle(subject: Subject, sent: Ints) -> Ints:
     return chosen
 
 
-def _parts(subject: Subject, lane: int, at: int) -> list[dict[str, Any]]:
+def _parts(subject: ChartedRun, lane: int, at: int) -> list[dict[str, Any]]:
     answers, records = subject.answers, subject.answers.records
     due, sent, first, last, ended = (
         int(column[at])
@@ -73,12 +86,12 @@ def _parts(subject: Subject, lane: int, at: int) -> list[dict[str, Any]]:
         {
             "lane": lane,
             "request": name,
-            "part": word,
+            "part": part,
             "from": (start - subject.start_at) / NANOSECONDS,
             "to": (stop - subject.start_at) / NANOSECONDS,
             "took": (stop - start) / NANOSECONDS,
             "tokens": tokens,
         }
-        for word, start, stop in spans
+        for part, start, stop in spans
         if stop > start
     ]

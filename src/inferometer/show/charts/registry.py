@@ -8,7 +8,7 @@ from inferometer.errors import PlanError
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Absent, Cannot, Chart, Spec
 from inferometer.show.charts.rendering import render_png
-from inferometer.show.charts.subject import Subject
+from inferometer.show.charts.subject import ChartedRun
 from inferometer.vocabulary import attribute_at
 
 # -- registry --------------------------------------------------------------------------------------------------------
@@ -27,6 +27,7 @@ class Definition(NamedTuple):
 
 
 _HERE = "inferometer.show.charts"
+FLEET = "samples of a routed fleet"
 _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
 
 
@@ -34,58 +35,84 @@ def _of_run(module: str, title: str, needs: str = "records") -> Definition:
     return Definition(f"{_HERE}.{module}", title, "run", needs)
 
 
-def _of_runs(module: str, title: str, needs: str = "two runs or more") -> Definition:
+def _of_runs(module: str, title: str, needs: str = "at least two runs") -> Definition:
     return Definition(f"{_HERE}.{module}", title, "runs", needs)
 
 
 CHARTS: dict[str, Definition] = {
     **{
-        f"{name}_cdf": _of_run(f"distributions:{name}_cdf", f"{word}: share of requests that were at least this fast")
-        for name, word in _LATENCIES.items()
+        f"{name}_cdf": _of_run(f"distributions:{name}_cdf", f"{label}: share of requests that were at least this fast")
+        for name, label in _LATENCIES.items()
         if name != "itl"
     },
     "itl_cdf": _of_run("distributions:itl_cdf", "ITL: share of tokens that came at least this fast"),
     **{
-        f"{name}_histogram": _of_run(f"distributions:{name}_histogram", f"{word}: how often it took how long")
-        for name, word in _LATENCIES.items()
+        f"{name}_histogram": _of_run(f"distributions:{name}_histogram", f"{label}: histogram")
+        for name, label in _LATENCIES.items()
     },
-    "ttft_by_input": _of_run("distributions:ttft_by_input", "TTFT against the length of the input"),
-    "e2e_by_output": _of_run("distributions:e2e_by_output", "E2E against the length of the output"),
-    "throughput_latency": _of_run("timelines:throughput_latency", "TTFT against requests completed per second"),
-    "latency_over_time": _of_run("timelines:latency_over_time", "TTFT over the time of the run"),
-    "tokens_over_time": _of_run("timelines:tokens_over_time", "Tokens per second over the time of the run"),
-    "in_flight": _of_run("timelines:in_flight", "Requests in flight and waiting over the time of the run"),
-    "requests": _of_run("lanes:requests", "Requests side by side: waiting, first token, last token"),
-    "under_one_clock": _of_run("timelines:under_one_clock", "Load, server and GPU under the same clock", "samples"),
-    "startup_phases": _of_run("startup:startup_phases", "What the start took its time for", "startup phases"),
-    "batch_latency": _of_run("batches:batch_latency", "Latency of a batch against its size", "batch sizes"),
-    "latency_by_rate": _of_runs("trade_offs:latency_by_rate", "TTFT against the rate that was offered"),
+    "ttft_by_input": _of_run("distributions:ttft_by_input", "TTFT by input length"),
+    "e2e_by_output": _of_run("distributions:e2e_by_output", "E2E by output length"),
+    "throughput_latency": _of_run("timelines:throughput_latency", "TTFT by request throughput"),
+    "latency_over_time": _of_run("timelines:latency_over_time", "TTFT over time"),
+    "tokens_over_time": _of_run("timelines:tokens_over_time", "Tokens per second over time"),
+    "in_flight": _of_run("timelines:in_flight", "Requests in flight and waiting over time"),
+    "requests": _of_run("lanes:requests", "Timeline of requests: waiting, first token, last token"),
+    "under_one_clock": _of_run("timelines:under_one_clock", "Load, server and GPU on one time axis", "samples"),
+    "startup_phases": _of_run("startup:startup_phases", "Startup time by phase", "startup phases"),
+    "batch_latency": _of_run("batches:batch_latency", "Batch latency by batch size", "batch sizes"),
+    "replica_load": _of_run("routing:replica_load", "Requests at every replica over time", FLEET),
+    "prefix_match_rate": _of_run("routing:prefix_match_rate", "Prefix match rate over time", FLEET),
+    "regret_over_time": _of_run("routing:regret_over_time", "Cached tokens of a prompt over time", FLEET),
+    "tree_against_cache": _of_run("routing:tree_against_cache", "Tree of the router against the caches", FLEET),
+    "server_times": _of_run("routing:server_times", "Times in the servers over time", FLEET),
+    "search_overhead": _of_run("routing:search_overhead", "Time to choose a replica", FLEET),
+    "routing_phases": _of_run("routing:routing_phases", "Routing time of a request by phase", FLEET),
+    "routing_decisions": _of_run("routing:routing_decisions", "Decisions of the router", FLEET),
+    "latency_by_rate": _of_runs("trade_offs:latency_by_rate", "TTFT by offered rate"),
     "throughput_by_user_speed": _of_runs(
-        "trade_offs:throughput_by_user_speed", "Tokens per second and GPU against the speed of one user"
+        "trade_offs:throughput_by_user_speed", "Tokens per second and GPU by interactivity"
     ),
     "cost_by_user_speed": _of_runs(
-        "trade_offs:cost_by_user_speed", "Cost of a million tokens against the speed of one user", "runs with a price"
+        "trade_offs:cost_by_user_speed", "Cost of a million tokens by interactivity", "runs with a price"
     ),
     "pareto": _of_runs("trade_offs:pareto", "Pareto front: no other run is better in both"),
-    "ttft_cdfs": _of_runs("distributions:ttft_cdfs", "TTFT of several runs, one over the other", "records of two runs"),
-    "e2e_cdfs": _of_runs("distributions:e2e_cdfs", "E2E of several runs, one over the other", "records of two runs"),
-    "startups": _of_runs("startup:startups", "Phases of several starts, side by side", "two runs with startup phases"),
-    "comparison": Definition(
-        f"{_HERE}.differences:comparison", "What changed, with its interval", "comparison", "a comparison"
+    "ttft_cdfs": _of_runs("distributions:ttft_cdfs", "TTFT of several runs, overlaid", "records of two runs"),
+    "e2e_cdfs": _of_runs("distributions:e2e_cdfs", "E2E of several runs, overlaid", "records of two runs"),
+    "startups": _of_runs(
+        "startup:startups", "Startup phases of several runs, side by side", "two runs with startup phases"
     ),
-    "history": Definition(f"{_HERE}.history:history", "A measure over time, with where it changed", "history", "runs"),
+    "request_lifecycle": _of_runs(
+        "strategies:request_lifecycle", "Where a request spends its time", "runs with server metrics"
+    ),
+    "comparison": Definition(
+        f"{_HERE}.differences:comparison", "Changes with confidence intervals", "comparison", "a comparison"
+    ),
+    "history": Definition(f"{_HERE}.history:history", "A measure over time, with change points", "history", "runs"),
     "experiment_curves": Definition(
-        f"{_HERE}.experiments:experiment_curves", "A measure against what was varied", "experiment", "a numeric axis"
+        f"{_HERE}.experiments:experiment_curves", "A measure by a varied setting", "experiment", "a numeric axis"
+    ),
+    "search_curve": Definition(
+        f"{_HERE}.experiments:search_curve", "A limited measure at the loads of a search", "experiment", "a search"
     ),
     "experiment_grid": Definition(
-        f"{_HERE}.experiments:experiment_grid", "A measure over two things that were varied", "experiment", "two axes"
+        f"{_HERE}.experiments:experiment_grid", "A measure by two varied settings", "experiment", "two axes"
+    ),
+    "strategy_bars": Definition(
+        f"{_HERE}.strategies:strategy_bars", "Strategies side by side", "experiment", "at least two strategies"
+    ),
+    "ratio_to_baseline": Definition(
+        f"{_HERE}.strategies:ratio_to_baseline", "Ratio to the first strategy", "experiment", "at least two strategies"
+    ),
+    "routing_map": Definition(
+        f"{_HERE}.strategies:routing_map", "Which strategy wins where", "experiment", "two numeric axes and strategies"
     ),
 }
+STRATEGIES = ("strategy_bars", "ratio_to_baseline")  # one of each for an experiment, whatever the measure
 
 
 def charts_of(run: Run) -> list[Chart]:
     """Every chart that this run can give."""
-    return gallery("run", Subject(run))[0]
+    return gallery("run", ChartedRun(run))[0]
 
 
 def charts_of_runs(runs: Sequence[Run]) -> list[Chart]:
@@ -110,7 +137,7 @@ def gallery(of: Of, thing: Any) -> tuple[list[Chart], list[Absent]]:
 def draw(name: str, thing: Any) -> Chart:
     """One chart by its name; of a run, of several, of a comparison, history or experiment, as its definition says."""
     definition = definition_of(name)
-    thing = Subject(thing) if isinstance(thing, Run) else thing
+    thing = ChartedRun(thing) if isinstance(thing, Run) else thing
     spec = _function(definition.where)(thing)
     title = spec["title"]["text"]
     return Chart(name, title, spec)

@@ -105,8 +105,8 @@ def contact_sheet(charts: Sequence[Chart], theme: Theme = "light", columns: int 
 def size_of(picture: str) -> tuple[float, float]:
     """Width and height in pixels, as its first element says them."""
     opening = _OPENING.search(picture)
-    found = dict(_SIZE.findall(opening[0])) if opening else {}
-    return float(found.get("width", 0)), float(found.get("height", 0))
+    size = dict(_SIZE.findall(opening[0])) if opening else {}
+    return float(size.get("width", 0)), float(size.get("height", 0))
 
 
 def _with_own_ids(picture: str, at: int) -> str:

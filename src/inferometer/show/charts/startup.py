@@ -6,18 +6,19 @@ from typing import Any
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Phase
-from inferometer.show.charts.chart import Cannot, Spec, colours, tip, titled, view, x
-from inferometer.show.charts.subject import Subject, labels_of
+from inferometer.show.charts.chart import Cannot, Spec, colours, tip, titled, tooltip, view, x
+from inferometer.show.charts.subject import ChartedRun, labels_of
+from inferometer.vocabulary import duration_text
 
 _BAR = 22
 
 
-def startup_phases(subject: Subject) -> Spec:
+def startup_phases(subject: ChartedRun) -> Spec:
     """A bar for each phase, from when it began; inner phases are indented below their outer one."""
     startup = subject.run.summary.startup
     phases = [(phase, phase.began_s) for phase in startup.phases if phase.began_s is not None] if startup else []
     if not phases:
-        raise Cannot("this run does not tell the phases of a start")
+        raise Cannot("this run has no startup phases")
     inside = {phase.name: phase.inside for phase, _ in phases}
     rows = [_row(phase, began_s, at, inside) for at, (phase, began_s) in enumerate(phases)]
     processes = list(dict.fromkeys(row["process"] for row in rows))
@@ -35,16 +36,16 @@ def startup_phases(subject: Subject) -> Spec:
                 "axis": {"labelLimit": 150, "labelAlign": "left", "labelPadding": 150, "grid": False, "ticks": False},
             },
             "color": colour,
-            "tooltip": [
+            "tooltip": tooltip(
                 tip("phase", "phase", "nominal"),
                 tip("took", "took (s)"),
                 tip("process", "process", "nominal"),
-            ],
+            ),
         },
     }
     ready = quantities(subject.run.summary).get("time_to_ready")
-    said = f"ready after {ready.value:.3g} s" if ready else "it did not become ready"
-    return view(titled("What the start took its time for", said), rows, [bars], height=_BAR * len(rows) + 20)
+    subtitle = f"ready after {duration_text(ready.value)}" if ready else "it never became ready"
+    return view(titled("Startup time by phase", subtitle), rows, [bars], height=_BAR * len(rows) + 20)
 
 
 def _row(phase: Phase, began_s: float, at: int, inside: Mapping[str, str | None]) -> dict[str, Any]:
@@ -63,13 +64,13 @@ def _row(phase: Phase, began_s: float, at: int, inside: Mapping[str, str | None]
 
 def startups(runs: Sequence[Run]) -> Spec:
     """Bars side by side for each phase, a colour for each start."""
-    told = [run for run in runs if (run.summary.startup and run.summary.startup.phases)]
-    if len(told) < 2:
-        raise Cannot("fewer than two runs tell the phases of a start")
-    names = labels_of(told)
+    with_phases = [run for run in runs if (run.summary.startup and run.summary.startup.phases)]
+    if len(with_phases) < 2:
+        raise Cannot("fewer than two runs have startup phases")
+    names = labels_of(with_phases)
     rows = [
         {"phase": each.title, "start": names[run.id], "took": each.value}
-        for run in told
+        for run in with_phases
         for each in quantities(run.summary).values()
         if each.unit == "s" and each.name.endswith(("_time", "time_to_ready"))
     ]
@@ -81,8 +82,10 @@ def startups(runs: Sequence[Run]) -> Spec:
             "y": {"field": "phase", "type": "nominal", "sort": phases, "title": None, "axis": {"labelLimit": 220}},
             "yOffset": {"field": "start", "sort": list(names.values())},
             "color": colours("start", list(names.values())),
-            "tooltip": [tip("start", "start", "nominal"), tip("phase", "phase", "nominal"), tip("took", "took (s)")],
+            "tooltip": tooltip(
+                tip("start", "start", "nominal"), tip("phase", "phase", "nominal"), tip("took", "took (s)")
+            ),
         },
     }
-    height = max(120, 12 * len(phases) * len(told))
-    return view(titled("Phases of several starts, side by side"), rows, [bars], height=height)
+    height = max(120, 12 * len(phases) * len(with_phases))
+    return view(titled("Startup phases of several runs, side by side"), rows, [bars], height=height)

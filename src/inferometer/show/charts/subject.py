@@ -1,22 +1,21 @@
-"""`Subject`: a run as charts look at it: records and samples read once, with the window that was measured; and what a
-run is called in a chart."""
+"""`ChartedRun`: a run as charts look at it: records and samples read once, with the window that was measured; and what
+a run is called in a chart."""
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from inferometer.judge.identity import identity
 from inferometer.measure.answers import Answers
 from inferometer.measure.facts import Facts
-from inferometer.measure.registry import REGISTRY, each_of
+from inferometer.measure.registry import REGISTRY, request_values
 from inferometer.measure.tally import condensed, gap_batches
 from inferometer.measure.window import Window, end_of
 from inferometer.record.columns import Floats, Ints, Mask
 from inferometer.record.run import Run
 from inferometer.record.sample import Samples
 from inferometer.show.charts.chart import Cannot
+from inferometer.show.series_names import UNNAMED, series_names, stack_text
 from inferometer.vocabulary import NANOSECONDS
 
 # -- subject ---------------------------------------------------------------------------------------------------------
@@ -24,7 +23,7 @@ from inferometer.vocabulary import NANOSECONDS
 _ROUNDING = 1000  # ns: a summary tells its window in seconds, which are rounded
 
 
-class Subject:
+class ChartedRun:
     def __init__(self, run: Run) -> None:
         self.run = run
 
@@ -41,7 +40,7 @@ class Subject:
     def samples(self) -> Samples:
         samples = self.run.samples
         if samples is None or not len(samples):
-            raise Cannot("nothing was sampled beside the load")
+            raise Cannot("nothing was sampled during the load")
         return samples
 
     @cached_property
@@ -70,12 +69,16 @@ class Subject:
         chosen: Mask = self.window.holds(self.answers.records.scheduled_at) & self.answers.ok
         return chosen
 
+    def headlined(self, name: str) -> str:
+        """The measure that a page headlines under this name: of an open loop from the schedule on."""
+        return headlined([self.run], name)
+
     def values(self, name: str) -> tuple[Floats, Floats | None]:
         """A measure of the chosen requests, or of their gaps with weights; of a long run's gaps values that stand for
         their neighbours, right to 0.012%."""
         measure = REGISTRY[name]
         if measure.gaps is None:
-            values = each_of(name, self.answers)[self.chosen]
+            values = request_values(name, self.answers)[self.chosen]
             return _some(name, values[~np.isnan(values)]), None
         if not self.answers.records.held:
             values, weights = condensed(gap_batches(self.answers, self.chosen, measure))
@@ -96,6 +99,13 @@ class Subject:
         return np.linspace(self.start_at, self.end_at, pieces + 1).astype(np.int64)
 
 
+def headlined(runs: Sequence[Run], name: str) -> str:
+    """`ttft_scheduled` for `ttft` where every run is an open loop: one page has one number for it."""
+    scheduled = f"{name}_scheduled"
+    is_open = all(run.summary.loop in ("open", "mixed") and scheduled in run.summary.measures for run in runs)
+    return scheduled if is_open and runs else name
+
+
 def _some(name: str, values: Floats) -> Floats:
     if not len(values):
         raise Cannot(f"no answered request of the window has a {name}")
@@ -106,46 +116,16 @@ def _some(name: str, values: Floats) -> Floats:
 
 
 def labels_of(runs: Sequence[Run]) -> dict[str, str]:
-    """By run id: the plan's name where that tells them apart, with the load where it does not, else the id."""
-    for label in (_name, _name_and_load):
-        words = {run.id: label(run) for run in runs}
-        if all(words.values()) and len(set(words.values())) == len(words):
-            return words
-    return {run.id: run.id for run in runs}
+    """By run id: the plan's name where that tells them apart, else what differs in words."""
+    names = series_names({run.id: run for run in runs})
+    return {id_: run_words(id_) if name.startswith(UNNAMED) else name for id_, name in names.items()}
+
+
+def run_words(id_: str) -> str:
+    """The end of an id, which is words: `plum-fox`."""
+    return id_.split("-", 2)[2] if id_[:8].isdecimal() and id_.count("-") >= 2 else id_
 
 
 def stack_of(run: Run) -> str:
     """The model and what it ran on, as far as that is known."""
-    parts = identity(run).parts
-    model, engine = parts["stack"].get("model"), parts["stack"].get("engine")
-    return ", ".join(str(each) for each in (model, engine) if each) or "unknown model"
-
-
-def load_of(run: Run) -> str:
-    """`8 at once`, `10/s`; empty where the plan does not say."""
-    load = run.plan.get("load") or {}
-    if not isinstance(load, dict):
-        return ""
-    if load.get("concurrency"):
-        return f"{load['concurrency']} at once"
-    if load.get("max_concurrency"):
-        return f"at most {load['max_concurrency']} at once"
-    return f"{_number(load['rate'])}/s" if load.get("rate") else ""
-
-
-def gpus_of(run: Run) -> int | None:
-    """How many GPUs the run had; None where nobody said."""
-    gpus = identity(run).parts["hardware"].get("gpus")
-    return len(gpus) if isinstance(gpus, list) and gpus else None
-
-
-def _name(run: Run) -> str:
-    return str(run.plan.get("name") or "")
-
-
-def _name_and_load(run: Run) -> str:
-    return " ".join(filter(None, [_name(run) or stack_of(run), load_of(run)]))
-
-
-def _number(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    return stack_text(run) or "unknown model"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inferometer.measure.registry import each_of
+from inferometer.measure.registry import request_values
 from inferometer.measure.telemetry import GPU, HOST
 from inferometer.measure.window import InFlight
 from inferometer.record.columns import Floats, Ints, Records, known
@@ -15,27 +15,29 @@ from inferometer.show.charts.chart import (
     WIDTH,
     Cannot,
     Spec,
+    Tip,
     colours,
     rules,
     scale_of,
     tip,
     titled,
     toggled,
+    tooltip,
     view,
     with_unit,
     x,
     y,
 )
 from inferometer.show.charts.distributions import thinned
-from inferometer.show.charts.subject import Subject
-from inferometer.vocabulary import NANOSECONDS
+from inferometer.show.charts.subject import ChartedRun
+from inferometer.vocabulary import MEASURES, NANOSECONDS, duration_text
 
 # -- timelines -------------------------------------------------------------------------------------------------------
 
 PIECES = 300
 
 
-def tokens_over_time(subject: Subject) -> Spec:
+def tokens_over_time(subject: ChartedRun) -> Spec:
     """Output tokens as they arrived; a prompt counts when its first token comes."""
     records, edges = subject.answers.records, subject.edges(PIECES)
     if not records.read_offsets[-1]:
@@ -45,17 +47,17 @@ def tokens_over_time(subject: Subject) -> Spec:
     both = known(first) & known(prompt)
     if both.any():
         series["input"] = per_second(first[both], prompt[both], edges)
-    title = titled("Tokens per second over the time of the run", f"means of {piece_text(edges)}")
+    title = titled("Tokens per second over time", f"means of {piece_text(edges)}")
     return over_time(subject, title, series, edges, "tokens per second")
 
 
-def in_flight(subject: Subject) -> Spec:
+def in_flight(subject: ChartedRun) -> Spec:
     series, edges = flight_of(subject)
-    title = titled("Requests in flight and waiting over the time of the run", f"means of {piece_text(edges)}")
+    title = titled("Requests in flight and waiting over time", f"means of {piece_text(edges)}")
     return over_time(subject, title, series, edges, "requests")
 
 
-def flight_of(subject: Subject) -> tuple[dict[str, Floats], Ints]:
+def flight_of(subject: ChartedRun) -> tuple[dict[str, Floats], Ints]:
     """In flight: sent and not over. Waiting: due and not sent yet."""
     records, edges = subject.answers.records, subject.edges(PIECES)
     waiting = InFlight.of(records.scheduled_at, np.where(known(records.sent_at), records.sent_at, records.ended_at))
@@ -81,10 +83,10 @@ def _per_second(pieces: Iterable[tuple[Ints, Ints]], edges: Ints) -> Floats:
 
 def piece_text(edges: Ints) -> str:
     length = float(edges[1] - edges[0]) / NANOSECONDS
-    return f"{length:.3g} s each"
+    return f"{duration_text(length)} each"
 
 
-def over_time(subject: Subject, title: Any, series: dict[str, Floats], edges: Ints, axis: str) -> Spec:
+def over_time(subject: ChartedRun, title: Any, series: dict[str, Floats], edges: Ints, axis: str) -> Spec:
     """Lines under the run's clock; the window that was measured is marked."""
     middles = subject.seconds((edges[:-1] + edges[1:]) // 2)
     rows = [
@@ -101,22 +103,22 @@ def over_time(subject: Subject, title: Any, series: dict[str, Floats], edges: In
             "y": y("value", axis),
             "color": colours("series", [*series]),
             "opacity": opacity,
-            "tooltip": [tip("at", "time (s)"), tip("series", "series", "nominal"), tip("value", axis)],
+            "tooltip": tooltip(tip("at", "time (s)"), tip("series", "series", "nominal"), tip("value", axis)),
         },
     }
     return view(title, rows, [line, *window_marks(subject)])
 
 
-def window_marks(subject: Subject) -> list[Spec]:
+def window_marks(subject: ChartedRun) -> list[Spec]:
     """Where the measured window begins and ends, unless it is the run."""
     window, whole = subject.window, subject.end_at - subject.start_at
     places = [("window begins", window.start_at), ("window ends", window.end_at)]
     inner = [
-        {"at": float(subject.seconds(np.array([at]))[0]), "word": word, "left": word == "window ends"}
-        for word, at in places
+        {"at": float(subject.seconds(np.array([at]))[0]), "label": label, "left": label == "window ends"}
+        for label, at in places
         if 0.01 * whole < at - subject.start_at < 0.99 * whole
     ]
-    return rules("at", inner, "word") if inner else []
+    return rules("at", inner, "label") if inner else []
 
 
 # -- series ----------------------------------------------------------------------------------------------------------
@@ -152,20 +154,20 @@ _GPUS: tuple[tuple[str, str, str], ...] = (
 _HOST = {"cpu_share": "cores busy", "steal_share": "taken by the hypervisor"}
 
 
-def under_one_clock(subject: Subject) -> Spec:
+def under_one_clock(subject: ChartedRun) -> Spec:
     """Panels above one another that share their time axis; the load's own come first."""
     sampled = [panel for panel in _sampled(subject) if panel.lines]
     if not sampled:
-        raise Cannot("nothing of the server, the GPUs or the host was sampled")
+        raise Cannot("neither the server nor the GPUs nor the host were sampled")
     panels = [*_load(subject), *sampled]
     start_at, end_at = _span(subject, panels)
     pixels = MOST_POINTS // (2 * sum(len(panel.lines) for panel in panels))
     views = [_view(panel, start_at, end_at, pixels, panel is panels[-1]) for panel in panels]
-    title = titled("Load, server and GPU under the same clock", "one time axis for what we saw and what was sampled")
+    title = titled("Load, server and GPU on one time axis", "client measurements and samples on one time axis")
     return {"title": title, "vconcat": views, "spacing": 14, "resolve": {"scale": {"color": "independent"}}}
 
 
-def _load(subject: Subject) -> Iterator[Panel]:
+def _load(subject: ChartedRun) -> Iterator[Panel]:
     try:
         series, edges = flight_of(subject)
     except Cannot:
@@ -178,22 +180,22 @@ def _load(subject: Subject) -> Iterator[Panel]:
         yield Panel("Output tokens per second", "", [Line("output tokens", middles, output)])
 
 
-def _sampled(subject: Subject) -> Iterator[Panel]:
-    sources = [word for word in subject.samples.source.words if word in subject.samples.source.counts()]
-    servers = [word for word in sources if word.startswith(("http://", "https://"))]
-    gpus = sorted(word for word in sources if word.startswith(GPU))
+def _sampled(subject: ChartedRun) -> Iterator[Panel]:
+    sources = [label for label in subject.samples.source.categories if label in subject.samples.source.counts()]
+    servers = [label for label in sources if "://" in label]
+    gpus = sorted(label for label in sources if label.startswith(GPU))
     for title, unit, names in _SERVER:
-        pairs = [(source, name, word) for name, word in names.items() for source in servers]
+        pairs = [(source, name, label) for name, label in names.items() for source in servers]
         several = len(servers) > 1
         yield _panel(subject, title, unit, [(s, n, f"{w}, {_host(s)}" if several else w) for s, n, w in pairs])
     for title, unit, name in _GPUS:
         yield _panel(subject, title, unit, [(source, name, source.replace(GPU, "GPU ")) for source in gpus])
-    yield _panel(subject, "This machine", "share", [(HOST, name, word) for name, word in _HOST.items()])
+    yield _panel(subject, "This machine", "share", [(HOST, name, label) for name, label in _HOST.items()])
 
 
-def _panel(subject: Subject, title: str, unit: str, asked: list[tuple[str, str, str]]) -> Panel:
-    found = [Line(word, *_summed(*subject.samples.series(name, source))) for source, name, word in asked]
-    lines = [line for line in found if len(line.at) > 1]
+def _panel(subject: ChartedRun, title: str, unit: str, series: list[tuple[str, str, str]]) -> Panel:
+    candidates = [Line(label, *_summed(*subject.samples.series(name, source))) for source, name, label in series]
+    lines = [line for line in candidates if len(line.at) > 1]
     more = f" (the first {MOST_SERIES} of {len(lines)})" if len(lines) > MOST_SERIES else ""
     return Panel(title + more, unit, lines[:MOST_SERIES])
 
@@ -210,7 +212,7 @@ def _host(source: str) -> str:
     return source.split("//", 1)[1].split("/", 1)[0]
 
 
-def _span(subject: Subject, panels: list[Panel]) -> tuple[int, int]:
+def _span(subject: ChartedRun, panels: list[Panel]) -> tuple[int, int]:
     try:
         return subject.start_at, subject.end_at
     except Cannot:
@@ -239,7 +241,7 @@ def _view(panel: Panel, start_at: int, end_at: int, pixels: int, last: bool) -> 
             "x": axis,
             "y": y("value", "", axis={"title": None, "tickCount": 3, "minExtent": 44}),
             "color": colour,
-            "tooltip": [tip("at", "time (s)"), tip("series", "series", "nominal"), tip("value", panel.title)],
+            "tooltip": tooltip(tip("at", "time (s)"), tip("series", "series", "nominal"), tip("value", panel.title)),
         },
     }
 
@@ -258,36 +260,38 @@ QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 MOST = 600  # points of a series
 
 
-def throughput_latency(subject: Subject) -> Spec:
+def throughput_latency(subject: ChartedRun) -> Spec:
     """A point for each second and quantile: requests that were completed in it, and their TTFT."""
     answers = subject.answers
     ended = answers.records.ended_at
     second, pieces = _cut(subject, ended, 1.0)
-    rows = _quantile_rows(second, each_of("ttft", answers), answers.ok & known(ended), pieces)
+    rows = _quantile_rows(second, request_values(subject.headlined("ttft"), answers), answers.ok & known(ended), pieces)
     if not rows:
         raise Cannot("no request was answered")
     for row in rows:
         row["rate"] = row.pop("count") / pieces[1]
-    length = f"{pieces[1]:g} s" if pieces[1] != 1 else "second"
-    title = titled("TTFT against requests completed per second", f"a point for each {length} and quantile")
-    return _quantile_view(title, rows, x("rate", "requests completed (1/s)"), "point", tip("rate", "requests/s"))
+    length = duration_text(pieces[1]) if pieces[1] != 1 else "second"
+    title = titled("TTFT by request throughput", f"one point per {length} and quantile")
+    return _quantile_view(
+        subject, title, rows, x("rate", "requests completed (1/s)"), "point", tip("rate", "requests/s")
+    )
 
 
-def latency_over_time(subject: Subject) -> Spec:
+def latency_over_time(subject: ChartedRun) -> Spec:
     answers = subject.answers
     sent = answers.records.scheduled_at
     length = max(1.0, (subject.end_at - subject.start_at) / NANOSECONDS / 120)
     piece, pieces = _cut(subject, sent, length)
-    rows = _quantile_rows(piece, each_of("ttft", answers), answers.ok & known(sent), pieces)
+    rows = _quantile_rows(piece, request_values(subject.headlined("ttft"), answers), answers.ok & known(sent), pieces)
     if not rows:
         raise Cannot("no request was answered")
     for row in rows:
         row["at"] = (row.pop("piece") + 0.5) * pieces[1]
-    title = titled("TTFT over the time of the run", f"quantiles of what was due in each {pieces[1]:.3g} s")
-    return _quantile_view(title, rows, x("at", "time since the start (s)"), "line", tip("at", "time (s)"))
+    title = titled("TTFT over time", f"quantiles of the requests due in each {duration_text(pieces[1])}")
+    return _quantile_view(subject, title, rows, x("at", "time since the start (s)"), "line", tip("at", "time (s)"))
 
 
-def _cut(subject: Subject, at: Ints, length_s: float) -> tuple[Ints, tuple[int, float]]:
+def _cut(subject: ChartedRun, at: Ints, length_s: float) -> tuple[Ints, tuple[int, float]]:
     """The piece of the run that each instant lies in, how many there are, and how long each is."""
     whole_s = max((subject.end_at - subject.start_at) / NANOSECONDS, 1e-9)
     length_s = max(length_s, float(np.ceil(whole_s / MOST)))
@@ -304,21 +308,23 @@ def _quantile_rows(piece: Ints, values: Floats, fine: Any, pieces: tuple[int, fl
     edges = np.searchsorted(places, np.arange(pieces[0] + 1))
     for place, (start, end) in enumerate(pairwise(edges.tolist())):
         if end > start:
-            found = np.quantile(ordered[start:end], list(QUANTILES.values()))
+            quantiles = np.quantile(ordered[start:end], list(QUANTILES.values()))
             rows += [
-                {"piece": place, "count": int(end - start), "quantile": word, "value": float(value)}
-                for word, value in zip(QUANTILES, found, strict=True)
+                {"piece": place, "count": int(end - start), "quantile": quantile, "value": float(value)}
+                for quantile, value in zip(QUANTILES, quantiles, strict=True)
             ]
     return rows
 
 
-def _quantile_view(title: Any, rows: list[dict[str, Any]], across: Spec, mark: str, more: Spec) -> Spec:
+def _quantile_view(
+    subject: ChartedRun, title: Any, rows: list[dict[str, Any]], across: Spec, mark: str, more: Tip
+) -> Spec:
     scale = scale_of("s", [row["value"] for row in rows])
     for row in rows:
         row["value"] = scale.shown(row["value"])
     params, opacity = toggled("quantile")
     looks: Spec = {"type": "point", "size": 30} if mark == "point" else {"type": "line", "point": {"size": 14}}
-    axis = with_unit("TTFT", scale.unit)
+    axis = with_unit(MEASURES[subject.headlined("ttft")].title, scale.unit)
     layer = {
         "params": params,
         "mark": looks,
@@ -327,7 +333,7 @@ def _quantile_view(title: Any, rows: list[dict[str, Any]], across: Spec, mark: s
             "y": y("value", axis),
             "color": colours("quantile", [*QUANTILES]),
             "opacity": opacity,
-            "tooltip": [more, tip("quantile", "quantile", "nominal"), tip("value", axis)],
+            "tooltip": tooltip(more, tip("quantile", "quantile", "nominal"), tip("value", axis)),
         },
     }
     return view(title, rows, [layer])

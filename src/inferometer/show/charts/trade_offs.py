@@ -1,96 +1,245 @@
 """Runs as points: what more load costs in latency, what throughput costs in speed for a user, and which runs no other
-one beats."""
+one beats. Points of one series are joined in the order of load; a page may choose what makes a colour, a shape or a
+facet among the fields that `usermeta` names."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
-from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
-from inferometer.show.charts.chart import Cannot, Spec, colours, scale_of, tip, titled, toggled, view, with_unit, x, y
-from inferometer.show.charts.subject import gpus_of, load_of, stack_of
+from inferometer.record.summary import Basis
+from inferometer.show.charts.chart import (
+    HEIGHT,
+    LETTER,
+    WIDTH,
+    Cannot,
+    Spec,
+    Tip,
+    colours,
+    scale_of,
+    tip,
+    titled,
+    tooltip,
+    view,
+    with_unit,
+    x,
+    y,
+)
+from inferometer.show.charts.subject import stack_of
+from inferometer.show.series_names import hardware_words
 
-QUANTILES = ("p50", "p90", "p99")
-_ABOUT = [tip("stack", "stack", "nominal"), tip("load", "load", "nominal"), tip("run", "run", "nominal")]
+QUANTILES = ("p50", "p99")
+FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it is called
+    "stack": "model · engine · hardware",
+    "model": "model",
+    "engine": "engine",
+    "hardware": "hardware",
+    "workload": "workload",
+    "name": "plan",
+}
+SPEED = "interactivity: output tokens/s of one user"
+TALL = 340  # pixels: points of many runs need room
+LABEL_HEIGHT = 14
+_ABOUT = [
+    *(tip("stack", "stack", "nominal"), tip("workload", "workload", "nominal"), tip("load", "load", "nominal")),
+    tip("run", "run", "nominal"),
+]
+_FIRST_NUMBER = re.compile(r"[0-9][0-9,]*(?:\.[0-9]+)?")
 
 
-def latency_by_rate(runs: Sequence[Run]) -> Spec:
-    """Lines over runs of different rates; a dash pattern for each stack."""
-    rows = [row for run in runs for row in _rate_rows(run)]
+class PointRow(TypedDict, total=False):
+    """A run as a point: who it is about, how much load it had, and its numbers."""
+
+    run: str
+    stack: str
+    model: str
+    engine: str
+    hardware: str
+    workload: str
+    name: str
+    load: str
+    process: str  # rates are not joined with numbers in flight
+    order: float  # of the load: points are joined by it
+    speed: float
+    throughput: float
+    cost: float | None
+    rate: float
+    quantile: str
+    value: float | None
+    beaten: str
+    label: str
+
+
+@dataclass(frozen=True)
+class PlottedRun:
+    """What a point is made of: of a run, or of what an index knows of one."""
+
+    about: PointRow
+    numbers: Mapping[str, float]  # rates on one basis for all runs of a chart
+    gpus: int | None  # accelerators; None: not known
+
+
+Plottable = Run | PlottedRun
+
+
+def plotted(runs: Sequence[Plottable]) -> list[PlottedRun]:
+    basis = common_basis(run.summary for run in runs if isinstance(run, Run))
+    return [_plotted(run, basis) if isinstance(run, Run) else run for run in runs]
+
+
+def _plotted(run: Run, basis: Basis) -> PlottedRun:
+    numbers = {key: quantity.value for key, quantity in quantities(run.summary, basis).items()}
+    return PlottedRun(_about(run), numbers, len(run.subject.accelerators) or None)
+
+
+# -- charts ----------------------------------------------------------------------------------------------------------
+
+
+def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
+    """Lines over runs of different rates; the tail is dashed."""
+    rows = [row for run in plotted(runs) for row in _rate_rows(run)]
     if len({row["rate"] for row in rows}) < 2:
-        raise Cannot("it needs runs with TTFT at two rates or more")
+        raise Cannot("it needs runs with TTFT at two or more rates")
     scale = scale_of("s", [row["value"] for row in rows])
     for row in rows:
         row["value"] = scale.shown(row["value"])
-    params, opacity = toggled("quantile")
     axis = with_unit("TTFT", scale.unit)
-    line: Spec = {
-        "params": params,
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": x("rate", "requests offered (1/s)"),
-            "y": y("value", axis),
-            "color": colours("quantile", [q for q in QUANTILES if any(row["quantile"] == q for row in rows)]),
-            "opacity": opacity,
-            "tooltip": [tip("rate", "requests/s"), tip("quantile", "quantile", "nominal"), tip("value", axis), *_ABOUT],
-        },
+    across, up = x("rate", "requests offered (1/s)"), y("value", axis)
+    present = [quantile for quantile in QUANTILES if any(row["quantile"] == quantile for row in rows)]
+    dash = {
+        "field": "quantile",
+        "type": "nominal",
+        "title": None,
+        "scale": {"domain": present, "range": [[1, 0], [4, 3]][: len(present)]},
     }
-    if len({row["stack"] for row in rows}) > 1:
-        line["encoding"]["strokeDash"] = {"field": "stack", "type": "nominal", "title": None}
-    return view(titled("TTFT against the rate that was offered", f"{len(runs)} runs"), rows, [line])
+    tips = [tip("rate", "requests/s"), tip("quantile", "quantile", "nominal"), tip("value", axis)]
+    layers = _joined(rows, across, up, tips, detail=["workload", "process", "quantile"], more={"strokeDash": dash})
+    return _view(titled("TTFT by offered rate", f"{len(runs)} runs"), rows, layers)
 
 
-def _rate_rows(run: Run) -> list[dict[str, Any]]:
-    found = quantities(run.summary)
-    rate = found.get("offered_rate") or found.get("request_rate")
-    measure = "ttft_scheduled" if "ttft_scheduled.p50" in found else "ttft"
-    told = [(quantile, found.get(f"{measure}.{quantile}")) for quantile in QUANTILES]
-    return [
-        _about(run) | {"rate": rate.value, "quantile": quantile, "value": each.value}
-        for quantile, each in told
-        if rate is not None and each is not None
-    ]
-
-
-def throughput_by_user_speed(runs: Sequence[Run]) -> Spec:
+def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
     rows, axis = _speed_rows(runs)
-    said = "each point is a run; up and to the right is better"
-    title = titled(f"{axis} against the speed of one user", said)
-    return view(title, rows, _points(rows, y("throughput", axis), tip("throughput", axis)))
+    title = titled(
+        f"{axis} by interactivity", "each point is a run, joined in the order of load; up and right is better"
+    )
+    across, up = x("speed", SPEED), y("throughput", _named(axis))
+    tips = [tip("speed", "tokens/s of one user"), tip("throughput", axis)]
+    return _view(title, rows, [*_joined(rows, across, up, tips), *_labels(rows, across, up, "speed", "throughput")])
 
 
-def cost_by_user_speed(runs: Sequence[Run]) -> Spec:
+def cost_by_user_speed(runs: Sequence[Plottable]) -> Spec:
     rows = [row for row in _speed_rows(runs)[0] if row["cost"] is not None]
     if not rows:
-        raise Cannot("no run tells what its hardware costs")
-    title = titled("Cost of a million tokens against the speed of one user", "down and to the right is better")
-    return view(title, rows, _points(rows, y("cost", "cost of a million tokens ($)"), tip("cost", "$ per million")))
+        raise Cannot("no run has a hardware price")
+    title = titled("Cost of a million tokens by interactivity", "input and output tokens; down and right is better")
+    across, up = x("speed", SPEED), y("cost", "$ per million tokens (input + output)")
+    tips = [tip("speed", "tokens/s of one user"), tip("cost", "$ per million")]
+    return _view(title, rows, [*_joined(rows, across, up, tips), *_labels(rows, across, up, "speed", "cost")])
 
 
-def pareto(runs: Sequence[Run]) -> Spec:
+def pareto(runs: Sequence[Plottable]) -> Spec:
     """The front as a line; runs that another one beats are pale."""
     rows, axis = _speed_rows(runs)
     best = front([(row["speed"], row["throughput"]) for row in rows])
-    line = [row for at, row in enumerate(rows) if at in best]
     for at, row in enumerate(rows):
         row["beaten"] = "on the front" if at in best else "beaten by another"
-    axes = {"x": x("speed", "tokens per second of one user"), "y": y("throughput", axis)}
+    line = sorted((row for at, row in enumerate(rows) if at in best), key=lambda row: row["speed"])
+    across, up = x("speed", SPEED), y("throughput", _named(axis))
+    axes = {"x": across, "y": up}
+    faded = {"condition": {"test": "datum.beaten == 'on the front'", "value": 1}, "value": 0.3}
+    tips = tooltip(tip("speed", "tokens/s of one user"), tip("throughput", axis), *_ABOUT)
     shown: list[Spec] = [
         {
-            "data": {"values": sorted(line, key=lambda row: row["speed"])},
+            "data": {"values": line},
             "mark": {"type": "line", "interpolate": "step-before", "strokeDash": [5, 4], "strokeWidth": 1.5},
             "encoding": axes,
         },
         {
+            "name": "points",
             "mark": {"type": "point", "size": 60},
-            "encoding": axes
-            | {
-                "color": colours("beaten", ["on the front", "beaten by another"]),
-                "tooltip": [tip("speed", "tokens/s of one user"), tip("throughput", axis), *_ABOUT],
-            },
+            "encoding": axes | {"color": _colour(rows), "opacity": faded, "tooltip": tips},
         },
     ]
-    said = f"{len(best)} of {len(rows)} runs are on it"
-    return view(titled("Pareto front: no other run is better in both", said), rows, shown)
+    subtitle = f"{len(best)} of {len(rows)} runs are on it: no other is better in both"
+    return _view(titled("Pareto front", subtitle), rows, [*shown, *_labels(line, across, up, "speed", "throughput")])
+
+
+# -- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _view(title: Mapping[str, Any], rows: Sequence[PointRow], layers: Sequence[Spec]) -> Spec:
+    values = {name: len({row.get(name) for row in rows}) for name in FIELDS}
+    choices = {name: FIELDS[name] for name, count in values.items() if 1 < count <= 12}
+    return view(title, rows, layers, height=TALL) | {"usermeta": {"choices": choices, "colour": "stack"}}
+
+
+def _joined(
+    rows: Sequence[PointRow],
+    across: Spec,
+    up: Spec,
+    tips: Sequence[Tip],
+    detail: Sequence[str] = ("workload", "process"),
+    more: Spec | None = None,
+) -> list[Spec]:
+    """A line through each series in the order of load, and its points."""
+    colour, dash = _colour(rows), more or {}
+    return [
+        {
+            "name": "lines",
+            "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.6},
+            "encoding": {"x": across, "y": up, "color": colour, "order": {"field": "order"}, **dash}
+            | {"detail": [{"field": name} for name in detail]},
+        },
+        {
+            "name": "points",
+            "mark": {"type": "point", "size": 60},
+            "encoding": {"x": across, "y": up, "color": colour, "tooltip": tooltip(*tips, *_ABOUT)},
+        },
+    ]
+
+
+def _colour(rows: Sequence[PointRow]) -> Spec:
+    stacks = list(dict.fromkeys(row["stack"] for row in rows))
+    return colours("stack", stacks) | ({} if len(stacks) > 1 else {"legend": None})
+
+
+def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_field: str) -> list[Spec]:
+    """The load beside its point, for as many as there is room: none covers another one or another point."""
+    placed = _with_room([(float(row[x_field]), float(row[y_field]), row["load"]) for row in rows])  # type: ignore[literal-required]
+    labelled = [{**row, "label": row["load"]} for at, row in enumerate(rows) if at in placed and row["load"]]
+    if not labelled:
+        return []
+    return [
+        {
+            "name": "labels",
+            "data": {"values": labelled},
+            "mark": {"type": "text", "align": "left", "dx": 7, "dy": -7, "fontSize": 11},
+            "encoding": {"x": across, "y": up, "text": {"field": "label", "type": "nominal"}},
+        }
+    ]
+
+
+def _with_room(points: Sequence[tuple[float, float, str]]) -> set[int]:
+    """Greedy, at the size that pictures have; a page hides more of them where it is narrower."""
+    if not points:
+        return set()
+    widest, highest = max(point[0] for point in points) or 1.0, max(point[1] for point in points) or 1.0
+    spots = [(px / widest * WIDTH, HEIGHT - py / highest * HEIGHT) for px, py, _ in points]
+    taken: list[tuple[float, float, float, float]] = []
+    placed: set[int] = set()
+    for at, (left, top) in enumerate(spots):
+        box = (left + 7, top - 7 - LABEL_HEIGHT, left + 7 + LETTER * len(points[at][2]), top - 3)
+        dots = [(a - 4, b - 4, a + 4, b + 4) for other, (a, b) in enumerate(spots) if other != at]
+        if not any(_overlap(box, other) for other in (*taken, *dots)):
+            placed.add(at)
+            taken.append(box)
+    return placed
+
+
+def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def front(points: Sequence[tuple[float, float]]) -> set[int]:
@@ -104,61 +253,88 @@ def front(points: Sequence[tuple[float, float]]) -> set[int]:
     return best
 
 
-def _speed_rows(runs: Sequence[Run]) -> tuple[list[dict[str, Any]], str]:
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _rate_rows(run: PlottedRun) -> list[PointRow]:
+    numbers = run.numbers
+    rate = numbers.get("offered_rate", numbers.get("request_rate"))
+    measure = "ttft_scheduled" if "ttft_scheduled.p50" in numbers else "ttft"
+    rows: list[PointRow] = []
+    for quantile in QUANTILES:
+        value = numbers.get(f"{measure}.{quantile}")
+        if rate is not None and value is not None:
+            rows.append({**run.about, "rate": rate, "order": rate, "quantile": quantile, "value": value})
+    return rows
+
+
+def _speed_rows(runs: Sequence[Plottable]) -> tuple[list[PointRow], str]:
     """Speed of one user, tokens per second and GPU, and cost, of each run that tells them; and the axis' name. Where
     the number of GPUs is not known of all, it is tokens per second and no more."""
-    per_gpu = all(_per_gpu(run) is not None for run in runs)
-    rows = []
-    for run in runs:
-        found = quantities(run.summary)
-        speed, tokens = user_speed(found), _per_gpu(run) if per_gpu else _tokens(found)
+    points = plotted(runs)
+    per_gpu = all(_per_gpu(run) is not None for run in points)
+    rows: list[PointRow] = []
+    for run in points:
+        speed, tokens = user_speed(run.numbers), _per_gpu(run) if per_gpu else _tokens(run.numbers)
         if speed is not None and tokens is not None:
-            cost = found.get("cost_per_million_tokens")
-            numbers = {"speed": speed, "throughput": tokens, "cost": None if cost is None else cost.value}
-            rows.append(_about(run) | numbers)
+            cost = run.numbers.get("cost_per_million_tokens")
+            rows.append({**run.about, "speed": speed, "throughput": tokens, "cost": cost})
     if len(rows) < 2:
-        raise Cannot("it needs two runs or more that tell tokens per second and TPOT")
+        raise Cannot("it needs at least two runs with tokens per second and TPOT")
     return rows, "Tokens per second and GPU" if per_gpu else "Tokens per second"
 
 
-def _tokens(found: Mapping[str, Quantity]) -> float | None:
-    rate = found.get("total_rate") or found.get("output_rate")
-    return None if rate is None else rate.value
+def _named(axis: str) -> str:
+    return f"{axis.lower().replace('gpu', 'GPU')} (input + output)"
 
 
-def _per_gpu(run: Run) -> float | None:
+def _tokens(numbers: Mapping[str, float]) -> float | None:
+    return numbers.get("total_rate", numbers.get("output_rate"))
+
+
+def throughput_of(numbers: Mapping[str, float]) -> float | None:
+    """Per GPU where a run tells it, else of the whole."""
+    return numbers.get("throughput_per_gpu", _tokens(numbers))
+
+
+def _per_gpu(run: PlottedRun) -> float | None:
     """As the run itself says it, else by the GPUs that are known of it."""
-    found = quantities(run.summary)
-    if (said := found.get("throughput_per_gpu")) is not None:
-        return said.value
-    tokens, gpus = _tokens(found), gpus_of(run)
-    return None if tokens is None or gpus is None else tokens / gpus
+    if (reported := run.numbers.get("throughput_per_gpu")) is not None:
+        return reported
+    tokens = _tokens(run.numbers)
+    return None if tokens is None or run.gpus is None else tokens / run.gpus
 
 
-def user_speed(found: Mapping[str, Quantity]) -> float | None:
+def user_speed(numbers: Mapping[str, float]) -> float | None:
     """As the run itself says it; else 1 / mean TPOT, as CI benchmarks plot it."""
-    if (said := found.get("tokens_per_s_user")) is not None:
-        return said.value
-    tpot, speed = found.get("tpot.mean"), found.get("user_speed.p50")
-    if tpot is not None and tpot.value > 0:
-        return 1 / tpot.value
-    return None if speed is None else speed.value
+    if (reported := numbers.get("tokens_per_s_user")) is not None:
+        return reported
+    tpot = numbers.get("tpot.mean")
+    return 1 / tpot if tpot is not None and tpot > 0 else numbers.get("user_speed.p50")
 
 
-def _points(rows: Sequence[Mapping[str, Any]], up: Spec, more: Spec) -> list[Spec]:
-    stacks = list(dict.fromkeys(row["stack"] for row in rows))
-    axes = {"x": x("speed", "tokens per second of one user"), "y": up}
-    colour = colours("stack", stacks) | ({} if len(stacks) > 1 else {"legend": None})
-    point = {
-        "mark": {"type": "point", "size": 60},
-        "encoding": axes | {"color": colour, "tooltip": [tip("speed", "tokens/s of one user"), more, *_ABOUT]},
+def _about(run: Run) -> PointRow:
+    subject = run.subject
+    return {
+        "run": run.id,
+        "stack": stack_of(run),
+        "model": subject.model or "-",
+        "engine": subject.engine_text or "-",
+        "hardware": hardware_words(run) or "-",
+        "workload": subject.workload or "-",
+        "name": subject.name or "-",
+        "load": subject.load,
+        "process": load_process(subject.load),
+        "order": load_order(subject.load),
     }
-    words = {
-        "mark": {"type": "text", "align": "left", "dx": 7, "dy": -6, "fontSize": 11},
-        "encoding": axes | {"text": {"field": "load", "type": "nominal"}},
-    }
-    return [point, words] if len(rows) <= 40 else [point]
 
 
-def _about(run: Run) -> dict[str, Any]:
-    return {"run": run.id, "stack": stack_of(run), "load": load_of(run)}
+def load_process(load: str) -> str:
+    """A load in words without its numbers: `req/s Poisson`, `in flight`."""
+    return _FIRST_NUMBER.sub("", load).strip()
+
+
+def load_order(load: str) -> float:
+    """The first number of a load in words: `16 in flight` comes after `8 in flight`."""
+    match = _FIRST_NUMBER.search(load)
+    return float(match[0].replace(",", "")) if match else 0.0

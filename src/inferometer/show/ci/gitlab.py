@@ -5,23 +5,22 @@ import math
 import re
 from collections.abc import Iterator
 
-from inferometer.exchange.exporting.facts import model_of
 from inferometer.measure.values import Quantity
 from inferometer.record.sanitize import harmless
 from inferometer.show.ci.outcome import Outcome, Report
 
 _UNITS = {"s": "seconds", "tokens/s": "tokens_per_second", "1/s": "per_second", "share": "ratio"}
-_WORD = re.compile(r"[^a-zA-Z0-9_]+")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]+")
 _LEFT_OUT = ("std", "min", "max")  # too noisy to be read as a change
 
 
 def metrics(report: Report) -> str:
     """All samples of a name stand together; of runs that nothing tells apart, the last."""
     families: dict[str, dict[str, float]] = {}
-    for each in report.outcomes:
-        for quantity in each.quantities.values():
+    for outcome in report.outcomes:
+        for quantity in outcome.quantities.values():
             if quantity.statistic not in _LEFT_OUT and math.isfinite(quantity.value):
-                families.setdefault(_name(quantity), {})[_labels(each, quantity)] = quantity.value
+                families.setdefault(_name(quantity), {})[_labels(outcome, quantity)] = quantity.value
     return "".join(f"{line}\n" for line in _lines(families))
 
 
@@ -33,23 +32,26 @@ def _lines(families: dict[str, dict[str, float]]) -> Iterator[str]:
 
 
 def _name(quantity: Quantity) -> str:
-    unit, name = _UNITS.get(quantity.unit, _WORD.sub("_", quantity.unit).strip("_")), _WORD.sub("_", quantity.name)
+    unit, name = (
+        _UNITS.get(quantity.unit, _NOT_IN_NAMES.sub("_", quantity.unit).strip("_")),
+        _NOT_IN_NAMES.sub("_", quantity.name),
+    )
     return f"inferometer_{name}" if not unit or name.endswith(f"_{unit}") else f"inferometer_{name}_{unit}"
 
 
-def _labels(each: Outcome, quantity: Quantity) -> str:
-    said = {
-        "plan": each.run.plan.get("name"),
-        "kind": each.run.kind,
-        "model": model_of(each.run),
-        **{_WORD.sub("_", str(name)): value for name, value in each.parameters.items()},
+def _labels(outcome: Outcome, quantity: Quantity) -> str:
+    labels = {
+        "plan": outcome.run.plan.get("name"),
+        "kind": outcome.run.kind,
+        "model": outcome.run.subject.model,
+        **{_NOT_IN_NAMES.sub("_", str(name)): value for name, value in outcome.parameters.items()},
         "statistic": quantity.statistic,
     }
-    written = (f'{name}="{_escaped(str(value))}"' for name, value in said.items() if value is not None)
+    written = (f'{name}="{_escaped(str(value))}"' for name, value in labels.items() if value is not None)
     return f"{{{','.join(written)}}}"
 
 
 def _escaped(value: str) -> str:
     """GitLab takes everything after a `#` for a comment, also inside quotes, and then refuses the whole file."""
-    said = harmless(value).replace("#", "＃")
-    return said.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    text = harmless(value).replace("#", "＃")
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

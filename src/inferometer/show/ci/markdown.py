@@ -1,21 +1,22 @@
 """The step summary: GitHub-flavoured Markdown, safe whatever names are in it, and never larger than GitHub takes."""
 
 import html
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from inferometer.judge.wording import change_text
 from inferometer.record.sanitize import cut, one_line
 from inferometer.record.summary import Summary
+from inferometer.show.about import about_of, page_link
 from inferometer.show.ci.outcome import Outcome, Report, headline_keys
 from inferometer.show.notify.findings import run_facts
-from inferometer.show.numbers import spread_text, value_text
+from inferometer.vocabulary import change_text, value_text
 
 MOST_BYTES = 1_000_000  # GitHub drops a summary of more than 1 MiB of a step, whole
 STATISTICS = ("mean", "p50", "p90", "p99")
 MARKS = {"fine": "✅", "worse": "📉", "failed": "❌", "invalid": "❌", "unclear": "⚠️", "doubtful": "⚠️"}
-WORD_MARKS = {"worse": "🔴", "better": "🟢", "same": "⚪", "unclear": "🟡", "changed": "🔵"}
+STATUS_MARKS = {"worse": "🔴", "better": "🟢", "same": "⚪", "unclear": "🟡", "changed": "🔵"}
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+=-](?=.)|(?<=^\d)[.)](?= ))")
 _WEB = re.compile(r"\b(www)\.", re.IGNORECASE)  # a link by itself
 MOST_TEXT = 2000  # characters of a problem
@@ -32,7 +33,7 @@ def summary(report: Report, room: int = MOST_BYTES) -> str:
 
 def fitting(parts: Sequence[str], room: int) -> str:
     """Whole parts as long as there is room, in bytes of UTF-8."""
-    left_out = "\n_More was measured than has room here: `inferometer show` has it all._\n"
+    left_out = "\n_This summary is shortened: `inferometer show` prints everything._\n"
     kept: list[str] = []
     room -= len(left_out.encode())
     if room < 0:
@@ -47,111 +48,137 @@ def fitting(parts: Sequence[str], room: int) -> str:
 
 
 def _head(report: Report) -> str:
-    lines = [f"## {MARKS[report.word]} {plain(cut(report.title, MOST_CELL))}: {report.word}\n"]
-    for each, problem in report.problems[:50]:
-        whose = f"**{_name(each)}**: " if len(report.outcomes) > 1 else ""
-        lines.append(f"- {'❌' if problem.level == 'error' else '⚠️'} {whose}{plain(cut(problem.text, MOST_TEXT))}")
-    if len(report.problems) > 50:
-        lines.append(f"- … and {len(report.problems) - 50} more")
+    lines = [f"## {MARKS[report.status]} {plain(cut(report.title, MOST_CELL))}: {report.status}\n"]
+    if len(report.outcomes) == 1:
+        lines.append(_about(report.outcomes[0]) + "\n")
+    findings = _findings(report)
+    for (level, text), outcomes in list(findings.items())[:50]:
+        whose = f"**{', '.join(map(_name, outcomes[:6]))}**{_more(outcomes)}: " if len(report.outcomes) > 1 else ""
+        lines.append(f"- {'❌' if level == 'error' else '⚠️'} {whose}{plain(cut(text, MOST_TEXT))}")
+    if len(findings) > 50:
+        lines.append(f"- … and {len(findings) - 50} more")
     if not report.problems:
-        lines += [f"- {plain(cut(text, MOST_TEXT))}" for each in report.outcomes[:20] for text in _quiet(each)]
+        lines += [f"- {plain(cut(text, MOST_TEXT))}" for outcome in report.outcomes[:20] for text in _quiet(outcome)]
     return "\n".join(lines) + "\n\n"
 
 
-def _quiet(each: Outcome) -> Iterable[str]:
-    return map(str, each.check.get("sentences", ())) if each.check else ()
+def _findings(report: Report) -> dict[tuple[str, str], list[Outcome]]:
+    """Each finding once, with all the runs that it is about."""
+    findings: dict[tuple[str, str], list[Outcome]] = {}
+    for outcome, problem in report.problems:
+        findings.setdefault((problem.level, problem.text), []).append(outcome)
+    return findings
+
+
+def _more(outcomes: Sequence[Outcome]) -> str:
+    return f" and {len(outcomes) - 6} more" if len(outcomes) > 6 else ""
+
+
+def _about(outcome: Outcome) -> str:
+    """Model, engine, hardware, workload and load, with a link to the page of the run where there is one."""
+    about = about_of(outcome.run)
+    text = plain(cut(" · ".join(filter(None, (about.stack, about.traffic))) or outcome.label, MOST_CELL))
+    link = page_link(outcome.run.id, os.environ)
+    return f"{text} · [run page]({link})" if link else text
+
+
+def _quiet(outcome: Outcome) -> Iterable[str]:
+    return map(str, outcome.check.get("sentences", ())) if outcome.check else ()
 
 
 def _runs(report: Report) -> Iterator[str]:
-    serving = [each for each in report.outcomes if each.run.kind == "serving"]
+    serving = [outcome for outcome in report.outcomes if outcome.run.kind == "serving"]
     if len(serving) > 1:
         for at in range(0, len(serving), _TABLED):
             yield _runs_table(serving[at : at + _TABLED])
-    for each in report.outcomes:
-        if each.run.summary != Summary() and (len(serving) < 2 or each.run.kind != "serving"):
-            yield measures_table(each)
+    for outcome in report.outcomes:
+        if outcome.run.summary != Summary() and (len(serving) < 2 or outcome.run.kind != "serving"):
+            yield measures_table(outcome)
 
 
 def _runs_table(outcomes: Sequence[Outcome]) -> str:
     """A row per run, with the parameters in which they differ."""
     keys = headline_keys(outcomes)
-    names = list(dict.fromkeys(name for each in outcomes for name in each.parameters))
+    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.parameters))
     titles = [_title(outcomes, key) for key in keys]
     rows = [
-        [each.label, *(_said(each.parameters.get(name)) for name in names), *_cells(each, keys)] for each in outcomes
+        [outcome.label, *(_parameter_text(outcome.parameters.get(name)) for name in names), *_cells(outcome, keys)]
+        for outcome in outcomes
     ]
     return table(["run", *names, *titles, "verdict"], rows, right=1 + len(names))
 
 
-def _cells(each: Outcome, keys: Sequence[str]) -> list[str]:
-    known = each.quantities
-    cells = [value_text(known[key].value, known[key].unit) if key in known else "-" for key in keys]
-    return [*cells, each.verdict]
+def _cells(outcome: Outcome, keys: Sequence[str]) -> list[str]:
+    known = outcome.quantities
+    cells = [known[key].text if key in known else "-" for key in keys]
+    return [*cells, outcome.verdict]
 
 
-def _name(each: Outcome) -> str:
-    return plain(cut(each.label, MOST_CELL))
+def _name(outcome: Outcome) -> str:
+    return plain(cut(outcome.label, MOST_CELL))
 
 
 def _title(outcomes: Sequence[Outcome], key: str) -> str:
-    found = next(each.quantities[key] for each in outcomes if key in each.quantities)
-    return " ".join(filter(None, (found.title, found.statistic)))
+    quantity = next(outcome.quantities[key] for outcome in outcomes if key in outcome.quantities)
+    return " ".join(filter(None, (quantity.title, quantity.statistic)))
 
 
-def measures_table(each: Outcome) -> str:
+def measures_table(outcome: Outcome) -> str:
     """A row per measure with its mean and quantiles, then one per number that has none."""
-    known = each.quantities
-    names = list(dict.fromkeys(found.name for found in known.values() if found.statistic))
-    rows = [[_row_title(each, name), *(_cell(each, f"{name}.{stat}") for stat in STATISTICS)] for name in names]
+    known = outcome.quantities
+    names = list(dict.fromkeys(quantity.name for quantity in known.values() if quantity.statistic))
+    rows = [[_row_title(outcome, name), *(_cell(outcome, f"{name}.{stat}") for stat in STATISTICS)] for name in names]
     rows = [row for row in rows if any(cell != "-" for cell in row[1:])]
-    scalars = [found for found in known.values() if found.statistic is None]
-    single = [[found.title, value_text(found.value, found.unit)] for found in scalars]
-    head = f"**{_name(each)}** ({plain(each.verdict)})\n\n"
+    scalars = [quantity for quantity in known.values() if quantity.statistic is None]
+    single = [[quantity.title, quantity.text] for quantity in scalars]
+    head = f"**{_name(outcome)}** ({plain(outcome.verdict)})\n\n"
     first = table(["", *STATISTICS], rows, right=1) if rows else ""
     return head + first + (table(["", "value"], single, right=1) if single else "")
 
 
-def _row_title(each: Outcome, name: str) -> str:
-    return next(found.title for found in each.quantities.values() if found.name == name)
+def _row_title(outcome: Outcome, name: str) -> str:
+    return next(quantity.title for quantity in outcome.quantities.values() if quantity.name == name)
 
 
-def _cell(each: Outcome, key: str) -> str:
-    found = each.quantities.get(key)
-    if found is None:
+def _cell(outcome: Outcome, key: str) -> str:
+    quantity = outcome.quantities.get(key)
+    if quantity is None:
         return "-"
-    beside = spread_text(found.value, found.interval, found.unit)
-    return f"{value_text(found.value, found.unit)} {beside}".strip()
+    return f"{quantity.text} {quantity.spread}".strip()
 
 
 def _checks(report: Report) -> Iterator[str]:
-    for each in report.outcomes:
-        if each.check and each.check.get("measures"):
-            shown = [found for found in each.check["measures"] if _matters(found)]
-            against = plain(cut(str(each.check.get("against")), MOST_CELL))
-            whose = f"{_name(each)} against {against}" if len(report.outcomes) > 1 else f"Against {against}"
+    for outcome in report.outcomes:
+        if outcome.check and outcome.check.get("measures"):
+            shown = [measure for measure in outcome.check["measures"] if _matters(measure)]
+            against = plain(cut(str(outcome.check.get("against")), MOST_CELL))
+            whose = f"{_name(outcome)} against {against}" if len(report.outcomes) > 1 else f"Against {against}"
             yield f"### {whose}\n\n" + table(["", "before", "after", "change", ""], map(_change, shown), right=1)
 
 
-def _matters(found: Mapping[str, Any]) -> bool:
-    return found["class"] == "alert" or found["word"] in ("worse", "better", "changed")
+def _matters(measure: Mapping[str, Any]) -> bool:
+    return measure["class"] == "alert" or measure["status"] in ("worse", "better", "changed")
 
 
-def _change(found: Mapping[str, Any]) -> list[str]:
-    before, after = (value_text(found[name], found["unit"]) for name in ("before", "after"))
-    change = change_text(found["change"], found["relative"], found["unit"])
-    return [found["title"], before, after, change, f"{WORD_MARKS.get(found['word'], '')} {found['word']}"]
+def _change(measure: Mapping[str, Any]) -> list[str]:
+    before, after = (value_text(measure[name], measure["unit"]) for name in ("before", "after"))
+    change = change_text(measure["change"], measure["relative"], measure["unit"])
+    return [measure["title"], before, after, change, f"{STATUS_MARKS.get(measure['status'], '')} {measure['status']}"]
 
 
 def _details(report: Report) -> Iterator[str]:
     """Folded: limits, what was measured, and everything that was measured."""
-    many = sum(each.run.kind == "serving" for each in report.outcomes) > 1
-    for each in report.outcomes:
-        limits = [["❔" if limit.met is None else _MET[limit.met], limit.text] for limit in each.run.summary.limits]
-        facts = list({"run": each.run.id or None, "started": each.run.started_at[:19], **run_facts(each.run)}.items())
+    many = sum(outcome.run.kind == "serving" for outcome in report.outcomes) > 1
+    for outcome in report.outcomes:
+        limits = [["❔" if limit.met is None else _MET[limit.met], limit.text] for limit in outcome.run.summary.limits]
+        facts = list(
+            {"run": outcome.run.id or None, "started": outcome.run.started_at[:19], **run_facts(outcome.run)}.items()
+        )
         body = (table(["", "limit"], limits) if limits else "") + table(["", ""], facts)
-        if many and each.run.kind == "serving" and each.run.summary != Summary():
-            body += measures_table(each)
-        yield f"<details><summary>{in_html(cut(each.label, MOST_CELL))}</summary>\n\n{body}</details>\n\n"
+        if many and outcome.run.kind == "serving" and outcome.run.summary != Summary():
+            body += measures_table(outcome)
+        name = in_html(cut(outcome.label, MOST_CELL))
+        yield f"<details><summary>{name}</summary>\n\n{_about(outcome)}\n\n{body}</details>\n\n"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: int | None = None) -> str:
@@ -162,25 +189,25 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], right: int | No
 
 
 def _row(cells: Sequence[Any]) -> str:
-    return f"| {' | '.join(plain(cut(_said(cell), MOST_CELL)) for cell in cells)} |"
+    return f"| {' | '.join(plain(cut(_parameter_text(cell), MOST_CELL)) for cell in cells)} |"
 
 
-def _said(value: Any) -> str:
+def _parameter_text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
 def plain(text: str) -> str:
     """Text that stays text: no HTML, no Markdown, no mention of anybody, one line."""
-    said = _SPECIAL.sub(r"\\\1", html.escape(one_line(text), quote=False))
-    return _unlinked(said).replace("@", "&#64;")
+    escaped = _SPECIAL.sub(r"\\\1", html.escape(one_line(text), quote=False))
+    return _unlinked(escaped).replace("@", "&#64;")
 
 
-def _unlinked(said: str) -> str:
+def _unlinked(text: str) -> str:
     """GitHub makes links of addresses, also without brackets."""
-    return _WEB.sub(r"\1&#46;", said).replace("://", "&#58;//")
+    return _WEB.sub(r"\1&#46;", text).replace("://", "&#58;//")
 
 
 def in_html(text: str) -> str:
     """The same inside a tag of ours, where Markdown's own escapes would be seen."""
-    said = _unlinked(html.escape(one_line(text)))
-    return said.replace("@", "&#64;").replace("[", "&#91;").replace("]", "&#93;").replace("`", "&#96;")
+    escaped = _unlinked(html.escape(one_line(text)))
+    return escaped.replace("@", "&#64;").replace("[", "&#91;").replace("]", "&#93;").replace("`", "&#96;")

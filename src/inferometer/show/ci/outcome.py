@@ -8,11 +8,13 @@ from typing import Any, Literal
 from inferometer.errors import INVALID, UNREACHABLE
 from inferometer.judge.ending import exit_code, never_reached
 from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.verdict import LEADING
 from inferometer.record.encoding import document_of
 from inferometer.record.run import STATES, Run
 from inferometer.record.sanitize import harmless
 from inferometer.record.schema import schema_of
 from inferometer.record.summary import Summary
+from inferometer.show.notify.findings import other_failures
 
 Level = Literal["error", "warning"]
 WORST_FIRST = (3, 4, 1)  # exit codes: nothing answered, not a measurement, a limit failed or worse
@@ -50,7 +52,7 @@ class Outcome:
 
     @property
     def errors(self) -> list[Problem]:
-        return [each for each in self.problems if each.level == "error"]
+        return [problem for problem in self.problems if problem.level == "error"]
 
 
 @dataclass(frozen=True)
@@ -62,19 +64,19 @@ class Report:
 
     @property
     def problems(self) -> list[tuple[Outcome, Problem]]:
-        return [(each, problem) for each in self.outcomes for problem in each.problems]
+        return [(outcome, problem) for outcome in self.outcomes for problem in outcome.problems]
 
     @property
     def exit_code(self) -> int:
-        found = {problem.code for _, problem in self.problems}
-        return next((code for code in WORST_FIRST if code in found), 0)
+        codes = {problem.code for _, problem in self.problems}
+        return next((code for code in WORST_FIRST if code in codes), 0)
 
     @property
-    def word(self) -> str:
+    def status(self) -> str:
         """`fine`, or what is worst: worse, failed, invalid, unclear, doubtful."""
         whats = {problem.what for _, problem in self.problems}
         if self.exit_code == 0:
-            return next((word for word in ("unclear", "doubtful") if word in whats), "fine")
+            return next((status for status in ("unclear", "doubtful") if status in whats), "fine")
         return "worse" if self.exit_code == 1 and "worse" in whats else "invalid" if self.exit_code == 4 else "failed"
 
     @property
@@ -85,10 +87,10 @@ class Report:
         """As `--json` prints it; stable."""
         return {
             "schema": schema_of("ci"),
-            "word": self.word,
+            "status": self.status,
             "worse": self.worse,
             "exit_code": self.exit_code,
-            "runs": [_document(each) for each in self.outcomes],
+            "runs": [_document(outcome) for outcome in self.outcomes],
         }
 
 
@@ -100,7 +102,7 @@ def outcome(
     label: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    problems = (*_of_run(run), *_of_limits(run), *_of_check(check, strict))
+    problems = (*_of_failures(run), *_of_run(run), *_of_limits(run), *_of_check(check, strict))
     return Outcome(run, harmless(label or label_of(run)), check, problems, parameters or {})
 
 
@@ -111,6 +113,12 @@ def label_of(run: Run) -> str:
 def problems_of(run: Run) -> list[Problem]:
     """Of the run itself, whatever others were."""
     return [*_of_run(run), *_of_limits(run)]
+
+
+def _of_failures(run: Run) -> Iterator[Problem]:
+    """What failed, where it is no reason for doubt: a few, or as many as a limit of the plan judges."""
+    if text := other_failures(run):
+        yield Problem("warning", 0, "failed requests", "failed requests", f"{text}.")
 
 
 def _of_run(run: Run) -> Iterator[Problem]:
@@ -132,18 +140,21 @@ def _of_run(run: Run) -> Iterator[Problem]:
 
 
 def _ended(run: Run) -> str:
-    said = STATES[run.state]
-    return f"is {said}" if run.state == "partial" else said
+    text = STATES[run.state]
+    return f"is {text}" if run.state == "partial" else text
 
 
 def _reasons(run: Run) -> str:
-    """The first that made the verdict what it is; the others are counted: `inferometer show` has them all."""
+    """What failed, then the first that made the verdict what it is; the others are counted: `inferometer show` has
+    them all."""
     reasons = run.doubts
     if not reasons:
         return ""
-    first = next((reason for reason in reasons if reason.status == run.status), reasons[0])
-    more = f" ({len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return f"{first.text}{more}"
+    decisive = next((reason for reason in reasons if reason.status == run.status), reasons[0])
+    leading = next((reason for reason in reasons if reason.code in LEADING), decisive)
+    named = list(dict.fromkeys([leading.text, decisive.text]))
+    more = f" ({len(reasons) - len(named)} more)" if len(reasons) > len(named) else ""
+    return f"{' '.join(named)}{more}"
 
 
 def _of_limits(run: Run) -> Iterator[Problem]:
@@ -152,35 +163,35 @@ def _of_limits(run: Run) -> Iterator[Problem]:
         if limit.met is False:
             yield Problem("error", 1, what, "a limit failed", f"{limit.text}.")
         elif limit.met is None:
-            yield Problem("error", 4, what, "a limit cannot be told", f"{limit.text}.")
+            yield Problem("error", 4, what, "a limit is undecided", f"{limit.text}.")
 
 
 def _of_check(check: Mapping[str, Any] | None, strict: bool) -> Iterator[Problem]:
     if check is None:
         return
-    word, text = check.get("word"), " ".join(map(str, check.get("sentences", ())))
-    if word == "worse":
+    status, text = check.get("status"), " ".join(map(str, check.get("sentences", ())))
+    if status == "worse":
         yield Problem("error", 1, "worse", "worse", text)
-    elif word == "unclear":
+    elif status == "unclear":
         level: Level = "error" if strict else "warning"
-        why = text or "It cannot be told whether it is worse."
+        why = text or "Unclear whether it is worse."
         yield Problem(level, 1 if strict else 0, "unclear", "unclear", why)
 
 
-def _document(each: Outcome) -> dict[str, Any]:
+def _document(outcome: Outcome) -> dict[str, Any]:
     return {
-        "run": each.run.id or None,
-        "label": each.label,
-        "kind": each.run.kind,
-        "verdict": each.verdict,
-        "parameters": dict(each.parameters),
+        "run": outcome.run.id or None,
+        "label": outcome.label,
+        "kind": outcome.run.kind,
+        "verdict": outcome.verdict,
+        "parameters": dict(outcome.parameters),
         "problems": [
-            {"level": found.level, "what": found.what, "title": found.title, "text": found.text}
-            for found in each.problems
+            {"level": problem.level, "what": problem.what, "title": problem.title, "text": problem.text}
+            for problem in outcome.problems
         ],
-        "measures": {key: quantity.value for key, quantity in each.quantities.items()},
-        "limits": document_of(each.run.summary.limits),
-        "check": each.check,
+        "measures": {key: quantity.value for key, quantity in outcome.quantities.items()},
+        "limits": document_of(outcome.run.summary.limits),
+        "check": outcome.check,
     }
 
 
@@ -188,9 +199,9 @@ def headline_keys(outcomes: Sequence[Outcome], most: int = 8) -> list[str]:
     """The numbers that people look at first, of all the runs together."""
     from inferometer.judge.compare import headline
 
-    found: dict[str, None] = {}
-    for each in outcomes:
-        known = each.quantities
-        is_open = each.run.summary.loop in ("open", "mixed")
-        found |= dict.fromkeys(headline(known, known, is_open))
-    return list(found)[:most]
+    keys: dict[str, None] = {}
+    for outcome in outcomes:
+        known = outcome.quantities
+        is_open = outcome.run.summary.loop in ("open", "mixed")
+        keys |= dict.fromkeys(headline(known, known, is_open))
+    return list(keys)[:most]

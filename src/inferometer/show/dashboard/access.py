@@ -1,9 +1,11 @@
-"""Who may ask, and what browsers are told: the token, the hosts that we answer for, and the headers that keep a page to
-itself. Plain ASGI, so that nothing passes beside it."""
+"""Who may ask: the token and its login form, the hosts that we answer for, and the headers that keep a page to itself.
+Plain ASGI, so that nothing passes beside it."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
+from html import escape
 from http.cookies import SimpleCookie
 from ipaddress import ip_address
 from typing import Any
@@ -13,8 +15,10 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = dict[str, str]
 
 COOKIE = "inferometer"
+LOGIN = "/login"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -30,6 +34,10 @@ SAFE = {
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 READING = ("GET", "HEAD")
+PUBLIC = ("/assets/style.css", "/assets/pages.css", "/assets/theme.js")  # what the login form is made of
+LONGEST_QUERY = 8192  # bytes; a filter of a person has some hundred
+LONGEST_FORM = 4096
+WRONG_TOKEN_S = 0.5  # a guess takes at least so long
 
 
 def is_loopback(host: str) -> bool:
@@ -56,45 +64,89 @@ class Guard:
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         sent = _with_headers(send)
-        if (refusal := self._refusal(scope, headers)) is not None:
-            await _answer(sent, *refusal)
+        if scope["method"] == "HEAD":
+            scope, sent = {**scope, "method": "GET"}, _without_body(sent)
+        if self.token is not None and scope["path"] == LOGIN and scope["method"] == "POST":
+            await self._log_in(scope, receive, sent)
+        elif (refusal := self._refusal(scope, headers)) is not None:
+            await self._refuse(sent, headers, scope, *refusal)
         elif self.token is not None and self._in_query(scope):
             await _answer(sent, 303, "", [("location", _without_token(scope)), ("set-cookie", self._cookie())])
         else:
             await self.app(scope, receive, sent)
 
-    def _refusal(self, scope: Scope, headers: dict[str, str]) -> tuple[int, str] | None:
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         if self.token is None and _name_of(headers.get("host", "")) not in LOOPBACK:
-            return 421, "this dashboard answers for this machine alone; ask for it by localhost"
-        if self.token is not None and not (self._in_query(scope) or self._is_known(headers)):
+            return 421, "this dashboard is reachable only from this machine; use localhost"
+        if len(scope["query_string"]) > LONGEST_QUERY:
+            return 414, f"the address is too long: at most {LONGEST_QUERY} bytes after the question mark"
+        if self.token is not None and not self._may_read(scope, headers):
             return 401, "a token is needed: open the address that `inferometer dashboard` printed"
         if scope["method"] in READING:
             return None
         if not self.write:
-            return 403, "read-only: `inferometer dashboard --write` lets pages set tags and baselines and delete runs"
-        return None if _is_own_page(headers) else (403, "changes are made by pages of this dashboard alone")
+            return 403, "read-only: start `inferometer dashboard --write` to set tags and baselines and to delete runs"
+        return None if _is_own_page(headers) else (403, "only pages of this dashboard can make changes")
 
-    def _is_known(self, headers: dict[str, str]) -> bool:
+    def _may_read(self, scope: Scope, headers: Headers) -> bool:
+        return scope["path"] in PUBLIC or self._in_query(scope) or self._is_known(headers)
+
+    async def _refuse(self, send: Send, headers: Headers, scope: Scope, status: int, text: str) -> None:
+        if status == 401 and "text/html" in headers.get("accept", ""):
+            await _answer(send, status, login_page(_without_token(scope)), kind="text/html")
+        else:
+            await _answer(send, status, f"{text}\n")
+
+    async def _log_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The form of `login_page`: with the right token a cookie, and on to the page that was asked for."""
+        form = dict(parse_qsl(await _body(receive, LONGEST_FORM), keep_blank_values=True))
+        path = "/" + form.get("next", "").lstrip("/\\")  # on this server: `//` at its start would be another one
+        if self._fits(form.get("token", "").strip()):
+            await _answer(send, 303, "", [("location", _printable(path)), ("set-cookie", self._cookie())])
+            return
+        await asyncio.sleep(WRONG_TOKEN_S)
+        await _answer(send, 401, login_page(path, "This is not the token of this dashboard."), kind="text/html")
+
+    def _is_known(self, headers: Headers) -> bool:
         cookie = SimpleCookie()
         try:
             cookie.load(headers.get("cookie", ""))
         except Exception:  # whatever somebody sends as a cookie, it is none of ours
             cookie.clear()
-        said = [headers.get("authorization", "").removeprefix("Bearer "), getattr(cookie.get(COOKIE), "value", "")]
-        return any(self._fits(each) for each in said)
+        tokens = [headers.get("authorization", "").removeprefix("Bearer "), getattr(cookie.get(COOKIE), "value", "")]
+        return any(self._fits(token) for token in tokens)
 
     def _in_query(self, scope: Scope) -> bool:
         return any(name == "token" and self._fits(value) for name, value in _query(scope))
 
-    def _fits(self, said: str) -> bool:
+    def _fits(self, token: str) -> bool:
         """In constant time: how long it takes tells nothing of how much was right."""
-        return hmac.compare_digest(said.encode(), (self.token or "").encode())
+        return hmac.compare_digest(token.encode(), (self.token or "").encode())
 
     def _cookie(self) -> str:
         return f"{COOKIE}={self.token}; Path=/; HttpOnly; SameSite=Strict"
 
 
-def _is_own_page(headers: dict[str, str]) -> bool:
+def login_page(path: str, mistake: str = "") -> str:
+    """A form for the token, without a script."""
+    told = f'<p class="error" role="alert">{escape(mistake)}</p>' if mistake else ""
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Log in · Inferometer</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/assets/style.css">
+<link rel="stylesheet" href="/assets/pages.css"></head>
+<body><main class="wrap login"><h1>Inferometer</h1>{told}
+<form class="tools" method="post" action="{LOGIN}">
+<input type="hidden" name="next" value="{escape(path)}">
+<input type="text" name="user" value="inferometer" autocomplete="username" hidden aria-label="User">
+<label class="wide">Token
+<input type="password" name="token" autocomplete="current-password" required autofocus></label>
+<button class="primary" type="submit">Log in</button></form>
+<p class="muted">The token is in the address that <code>inferometer dashboard</code> printed, or in
+<code>$INFEROMETER_TOKEN</code> of the machine that it runs on.</p></main></body></html>
+"""
+
+
+def _is_own_page(headers: Headers) -> bool:
     """A form of another site cannot set this header, nor can its script without our leave, which nobody gets."""
     origin = headers.get("origin")
     same = origin is None or origin.partition("://")[2] == headers.get("host")
@@ -119,6 +171,11 @@ def _without_token(scope: Scope) -> str:
     return path + (f"?{rest}" if rest else "")
 
 
+def _printable(path: str) -> str:
+    """A header is one line."""
+    return "".join(letter for letter in path if letter.isascii() and letter.isprintable())
+
+
 def _with_headers(send: Send) -> Send:
     async def sent(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -130,8 +187,31 @@ def _with_headers(send: Send) -> Send:
     return sent
 
 
-async def _answer(send: Send, status: int, text: str, headers: list[tuple[str, str]] | None = None) -> None:
-    said = [("content-type", "text/plain; charset=utf-8"), ("cache-control", "no-store"), *(headers or [])]
-    encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in said]
+def _without_body(send: Send) -> Send:
+    """The answer to HEAD: that of GET, with its length, and nothing after it."""
+
+    async def sent(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            message = {**message, "body": b""}
+        await send(message)
+
+    return sent
+
+
+async def _body(receive: Receive, most: int) -> str:
+    content = b""
+    while len(content) <= most:
+        message = await receive()
+        content += message.get("body", b"")
+        if message["type"] != "http.request" or not message.get("more_body"):
+            break
+    return content[:most].decode("utf-8", "replace")
+
+
+async def _answer(
+    send: Send, status: int, text: str, headers: list[tuple[str, str]] | None = None, kind: str = "text/plain"
+) -> None:
+    all_headers = [("content-type", f"{kind}; charset=utf-8"), ("cache-control", "no-store"), *(headers or [])]
+    encoded = [(name.encode(), value.encode("latin-1", "replace")) for name, value in all_headers]
     await send({"type": "http.response.start", "status": status, "headers": encoded})
-    await send({"type": "http.response.body", "body": f"{text}\n".encode()})
+    await send({"type": "http.response.body", "body": text.encode()})

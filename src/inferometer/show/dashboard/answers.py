@@ -1,25 +1,49 @@
 """What the API answers, as functions of the store: no web framework here. The conductor says how runs are compared and
 how a run in progress is read, for that is above this room."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from inferometer.errors import PlanError, StoreError
 from inferometer.judge.compare import Comparison
-from inferometer.measure.values import canonical, quantities
+from inferometer.measure.values import Quantity, alike, canonical
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
-from inferometer.show.dashboard.documents import quantity_row, row, run_document
+from inferometer.show.about import About, about_of
+from inferometer.show.charts.experiments import Case, cases_of, joined_cases
+from inferometer.show.comparison_view import comparison_view
+from inferometer.show.dashboard.documents import (
+    Cell,
+    ChartDocument,
+    ChartsDocument,
+    Json,
+    LiveDocument,
+    RunDocument,
+    measure_row,
+    run_document,
+    title_of,
+)
 from inferometer.show.dashboard.drawing import (
+    SERIES,
     comparison_charts,
     experiment_charts,
     history_chart,
     run_charts,
     trade_offs,
 )
-from inferometer.show.dashboard.families import Family, changes_in, families, points_of, summary_of
-from inferometer.show.dashboard.live import LiveRuns
+from inferometer.show.dashboard.explore import NUMBERS, ExploreDocument, GridMeasure, explored
+from inferometer.show.dashboard.families import (
+    Family,
+    FamilyRow,
+    SeriesChange,
+    changes_in,
+    families,
+    family_row,
+    values_by_label,
+)
+from inferometer.show.dashboard.listing import RunRow, RunsPage, Words, page_of, run_row, searched, visitor_conditions
+from inferometer.show.dashboard.live import LiveRuns, is_running
+from inferometer.show.dashboard.overview import Overview, history_lines
 from inferometer.show.dashboard.reading import (
     NotFound,
     entry_of,
@@ -29,14 +53,103 @@ from inferometer.show.dashboard.reading import (
     files_of,
     run_of,
 )
+from inferometer.show.experiment_answer import ExperimentAnswer, ExperimentRow, answer_of, experiment_row
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
+from inferometer.store.query import Condition
 from inferometer.store.store import Store
 
 MOST_COMPARED = 40
+LAST_EXPERIMENTS = 6
+_BASES = ("output_rate.window", "output_rate.span")  # so that a line of the overview is on one basis
 
 Compare = Callable[[Sequence[Run], Sequence[Run], Sequence[str], bool], Comparison]
 Known = dict[int, list[Family]]
+
+
+# -- documents -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One measure of several runs; missing is null."""
+
+    key: str
+    title: str
+    unit: str
+    direction: str | None
+    observed: bool
+    values: list[float | None]
+
+
+@dataclass(frozen=True)
+class ComparedRuns:
+    before: list[About]
+    after: list[About]
+
+
+@dataclass(frozen=True)
+class ComparisonDocument:
+    """Two sides, judged as `compare --json` has it, and every number of every run beside each other."""
+
+    comparison: Json
+    view: Json
+    runs: ComparedRuns
+    table: list[TableRow]
+    charts: list[ChartDocument]
+
+
+@dataclass(frozen=True)
+class HistoryMeasure:
+    """One measure of a family over time, and where each series changed."""
+
+    key: str
+    series: dict[str, int]
+    changes: dict[str, list[SeriesChange]]
+    field: str
+    chart: ChartDocument | None
+
+
+@dataclass(frozen=True)
+class Histories:
+    histories: list[FamilyRow]
+
+
+@dataclass(frozen=True)
+class HistoryDocument:
+    history: FamilyRow
+    lines: list[HistoryMeasure]
+
+
+@dataclass(frozen=True)
+class ExperimentsDocument:
+    experiments: list[ExperimentRow]
+
+
+@dataclass(frozen=True)
+class GridCase:
+    name: str | None
+    parameters: dict[str, Cell]
+    run: str | None
+    repeat: int | None
+    error: str | None
+    verdict: str | None
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ExperimentDocument:
+    row: ExperimentRow
+    about: About | None  # of its first run
+    answer: ExperimentAnswer
+    charts: list[ChartDocument]
+    axes: list[str]  # settings that vary; of those that vary together one
+    grid: list[GridCase]
+    measures: list[GridMeasure]
+    definition: Json
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -45,112 +158,185 @@ class Answers:
     compare: Compare
     live: LiveRuns
     _families: Known = field(default_factory=dict)
+    _words: list[Words] = field(default_factory=list)
+
+    @property
+    def words(self) -> Words:
+        if not self._words:
+            self._words.append(Words(self.load))
+        return self._words[0]
 
     # -- runs -----------------------------------------------------------------------------------------------------
 
     def load(self, entry: Entry) -> Run:
         return run_of(self.store, entry)
 
-    def found(self, wanted: str) -> tuple[Entry, Run]:
+    def entry_and_run(self, wanted: str) -> tuple[Entry, Run]:
         """A run that is not over comes with what its logs hold so far."""
         entry = entry_of(self.store, wanted)
         run = self.load(entry)
         return entry, self.live.read(run) if run.summary == Summary() else run
 
-    def run(self, wanted: str) -> dict[str, Any]:
-        entry, run = self.found(wanted)
-        baselines = sorted(name for name, id_ in self.store.baselines().items() if id_ == entry.id)
-        said = run_document(run, entry)
-        return said | {"files": files_of(self.store, run), "marks": said["marks"] | {"baselines": baselines}}
+    def page(
+        self,
+        *,
+        where: Sequence[str],
+        search: str,
+        sort: str | None,
+        columns: Sequence[str],
+        limit: int,
+        offset: int,
+        experiments: bool,
+    ) -> RunsPage:
+        return page_of(
+            self.store,
+            self.words,
+            where=where,
+            search=search,
+            sort=sort,
+            columns=columns,
+            limit=limit,
+            offset=offset,
+            experiments=experiments,
+        )
 
-    def live_state(self, wanted: str) -> dict[str, Any]:
+    def run(self, wanted: str) -> RunDocument:
+        entry, run = self.entry_and_run(wanted)
+        baselines = sorted(name for name, id_ in self.store.baselines().items() if id_ == entry.id)
+        return replace(run_document(run, entry, baselines), files=files_of(self.store, run))
+
+    def live_state(self, wanted: str) -> LiveDocument:
         entry = entry_of(self.store, wanted)
         return self.live.state(self.load(entry), entry)
 
-    def charts(self, wanted: str) -> dict[str, Any]:
-        return run_charts(self.found(wanted)[1])
+    def charts(self, wanted: str) -> ChartsDocument:
+        return run_charts(self.entry_and_run(wanted)[1])
 
     def file(self, wanted: str, name: str) -> str:
         return file_text(self.store, self.load(entry_of(self.store, wanted)), name)
+
+    # -- overview -------------------------------------------------------------------------------------------------
+
+    def overview(self) -> Overview:
+        entries = self.store.runs(numbers=_BASES)
+        partial = [entry for entry in entries if entry.state == "partial"]
+        running = [entry for entry in partial if self._is_running(entry)]
+        histories = self.families(entries)
+        return Overview(
+            lines=history_lines(histories),
+            left_out=sum(family.left_out for family in histories),
+            running=[self.row(entry) for entry in running],
+            experiments=self.experiments().experiments[:LAST_EXPERIMENTS],
+            total=len(entries),
+        )
+
+    def row(self, entry: Entry) -> RunRow:
+        return run_row(entry, self.words)
+
+    def _is_running(self, entry: Entry) -> bool:
+        run = self._readable(entry)
+        return run is not None and is_running(run)
 
     # -- comparing ------------------------------------------------------------------------------------------------
 
     def comparison(
         self, before: Sequence[str], after: Sequence[str], measures: Sequence[str], every: bool
-    ) -> dict[str, Any]:
-        """Two sides, judged, and every number of every run beside each other."""
+    ) -> ComparisonDocument:
         if not before or not after:
             raise PlanError("compare: needs at least one run on each side", "before=ID&after=ID")
         if len(before) + len(after) > MOST_COMPARED:
             raise PlanError(f"compare: at most {MOST_COMPARED} runs at once, got {len(before) + len(after)}")
-        sides = [[self.found(wanted) for wanted in side] for side in (before, after)]
-        one, other = ([run for _, run in side] for side in sides)
-        found = self.compare(one, other, measures, every)
-        rows = {word: [row(entry) for entry, _ in side] for word, side in zip(("before", "after"), sides, strict=True)}
-        return found.document() | {
-            "runs": rows,
-            "table": table_of([*one, *other]),
-            **comparison_charts(found, [*one, *other]),
-        }
+        one, other = ([self.entry_and_run(wanted)[1] for wanted in side] for side in (before, after))
+        comparison = self.compare(one, other, measures, every)
+        return ComparisonDocument(
+            comparison=comparison.document(),
+            view=comparison_view(comparison).document(),
+            runs=ComparedRuns([about_of(run) for run in one], [about_of(run) for run in other]),
+            table=table_of([*one, *other]),
+            charts=comparison_charts(comparison, [*one, *other]),
+        )
 
     # -- histories ------------------------------------------------------------------------------------------------
 
-    def families(self) -> list[Family]:
-        """Made again when a run came, went or ended. Requests run beside each other: what another one forgets is still
-        in this one's hands."""
-        entries = self.store.runs()
-        now = hash(tuple((entry.id, entry.state) for entry in entries))
+    def families(self, entries: Sequence[Entry] | None = None) -> list[Family]:
+        """Made again when a run came, went or ended; cases of experiments are no part of a history. Requests run beside
+        each other: what another one forgets is still in this one's hands."""
+        entries = self.store.runs(numbers=_BASES) if entries is None else entries
+        own = [entry for entry in entries if entry.experiment is None]
+        now = hash(tuple((entry.id, entry.state, entry.verdict) for entry in own))
         known = self._families.get(now)
         if known is None:
-            known = families(entries, self.load)
+            known = families(own, self.load)
             self._families.clear()
             self._families[now] = known
         return known
 
-    def histories(self) -> dict[str, Any]:
-        return {"histories": [summary_of(family) for family in self.families()]}
+    def histories(self) -> Histories:
+        return Histories([family_row(family) for family in self.families()])
 
     def family(self, wanted: str) -> Family:
-        found = next((each for each in self.families() if each.id == wanted), None)
-        if found is None:
+        match = next((family for family in self.families() if family.id == wanted), None)
+        if match is None:
             raise NotFound(f"no history {wanted[:80]!r}")
-        return found
+        return match
 
-    def history(self, wanted: str, keys: Sequence[str]) -> dict[str, Any]:
+    def history(self, wanted: str, keys: Sequence[str]) -> HistoryDocument:
         """Measures of one family over time."""
         family = self.family(wanted)
-        asked = [canonical(key) for key in keys] or list(family.keys)[:1]
-        if unknown := [key for key in asked if key not in family.keys]:
+        requested = [canonical(key) for key in keys] or list(family.keys)[:1]
+        if unknown := [key for key in requested if key not in family.keys]:
             raise PlanError(f"not measured there: {', '.join(unknown)}", f"there are {', '.join(family.keys)}")
-        wide = with_values(family, self.store, asked)
-        return {**summary_of(family), "lines": [line_of(wide, key) for key in asked]}
+        wide = with_values(family, self.store, requested)
+        return HistoryDocument(family_row(family), [line_of(wide, key) for key in requested])
 
-    def trade_offs(self, wanted: str) -> dict[str, Any]:
+    def trade_offs(self, wanted: str) -> ChartsDocument:
         """The newest run of each series of a family, beside each other."""
-        runs = map(self._readable, self.family(wanted).newest)
-        return trade_offs([run for run in runs if run is not None])
+        return trade_offs(self.all_readable(self.family(wanted).newest))
+
+    # -- across families ------------------------------------------------------------------------------------------
+
+    def explore(self, where: Sequence[str], search: str = "") -> ExploreDocument:
+        """The newest runs that fit, of any model, engine and hardware, by what the index knows of them; cases of
+        experiments are among them."""
+        return explored(
+            self.explorable(searched(self.explorable_entries(visitor_conditions(where)), search)), self.words
+        )
+
+    def explorable_entries(self, where: Sequence[str | Condition] = ()) -> list[Entry]:
+        return self.store.runs(where=where, numbers=NUMBERS)
+
+    def explorable(self, entries: Sequence[Entry]) -> list[Entry]:
+        return [
+            entry
+            for entry in entries
+            if entry.kind == "serving" and entry.state in ("complete", "interrupted") and entry.verdict != "invalid"
+        ]
 
     # -- experiments ----------------------------------------------------------------------------------------------
 
-    def experiments(self) -> dict[str, Any]:
-        return {"experiments": [experiment_row(each) for each in experiments_in(self.store)]}
+    def experiments(self) -> ExperimentsDocument:
+        return ExperimentsDocument([experiment_row(experiment) for experiment in experiments_in(self.store)])
 
     def kept_experiment(self, wanted: str) -> KeptExperiment:
         return experiment_of(self.store, wanted)
 
-    def experiment(self, wanted: str) -> dict[str, Any]:
+    def experiment(self, wanted: str) -> ExperimentDocument:
         kept = self.kept_experiment(wanted)
         runs = self.case_runs(kept)
-        return experiment_document(kept, runs) | experiment_charts(kept, runs)
+        cases = cases_of(kept, lambda id_: runs.get(id_))
+        return experiment_document(kept, runs, cases)
 
     def case_runs(self, kept: KeptExperiment) -> dict[str, Run]:
         """Those that are still there and can be read."""
         known = {entry.id: entry for entry in self.store.runs(experiment=kept.id)}
-        wanted = [id_ for case in kept.cases if isinstance(id_ := case.get("run"), str)]
+        wanted = [id_ for case in kept.cases if (id_ := case.run)]
         for id_ in wanted:
             if id_ not in known:
                 known |= _maybe(self.store, id_)
         return {id_: run for id_ in wanted if id_ in known and (run := self._readable(known[id_])) is not None}
+
+    def all_readable(self, entries: Sequence[Entry]) -> list[Run]:
+        return [run for run in map(self._readable, entries) if run is not None]
 
     def _readable(self, entry: Entry) -> Run | None:
         try:
@@ -166,57 +352,74 @@ def _maybe(store: Store, id_: str) -> dict[str, Entry]:
         return {}
 
 
-def table_of(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Every number that any of the runs has; missing is None."""
-    found = [quantities(run.summary) for run in runs]
-    first = {key: each for numbers in reversed(found) for key, each in numbers.items()}
-    ordered = {key: first[key] for numbers in found for key in numbers}
-    return [
-        {**{name: said for name, said in quantity_row(each).items() if name not in ("value", "low", "high")}}
-        | {"values": [numbers[key].value if key in numbers else None for numbers in found]}
-        for key, each in ordered.items()
-    ]
+def table_of(runs: Sequence[Run]) -> list[TableRow]:
+    """Every number that any of the runs has."""
+    by_run = alike([run.summary for run in runs])
+    first = {key: quantity for numbers in reversed(by_run) for key, quantity in numbers.items()}
+    ordered = {key: first[key] for numbers in by_run for key in numbers}
+    return [_table_row(quantity, [_value(numbers.get(key)) for numbers in by_run]) for key, quantity in ordered.items()]
+
+
+def _table_row(quantity: Quantity, values: list[float | None]) -> TableRow:
+    row = measure_row(quantity)
+    return TableRow(row.key, row.title, row.unit, row.direction, row.observed, values)
+
+
+def _value(quantity: Quantity | None) -> float | None:
+    return None if quantity is None else quantity.value
 
 
 def with_values(family: Family, store: Store, keys: Sequence[str]) -> Family:
     """Its entries with the numbers that are asked for."""
     wanted = {entry.id for series in family.series for entry in series.entries}
-    stored = list(dict.fromkeys(name for key in keys for each in family.series if (name := each.stored(key))))
+    stored = list(dict.fromkeys(name for key in keys for series in family.series for name in series.stored_on(key)))
     wide = {entry.id: entry for entry in store.runs(where=[f"kind={family.kind}"], numbers=stored)}
     known = {id_: wide[id_] for id_ in wanted if id_ in wide}
     series = [
-        replace(each, entries=[known[entry.id] for entry in each.entries if entry.id in known])
-        for each in family.series
+        replace(own, entries=[known[entry.id] for entry in own.entries if entry.id in known]) for own in family.series
     ]
     return replace(family, series=series)
 
 
-def line_of(family: Family, key: str) -> dict[str, Any]:
+def line_of(family: Family, key: str) -> HistoryMeasure:
     """One measure of a family: a chart, and where each series changed."""
-    points = {series.label: found for series in family.series if (found := points_of(series, key))}
-    changes = {label: found for label, own in points.items() if (found := changes_in(own))}
+    points = values_by_label(family, key)
+    changes = {label: rows for label, own in points.items() if (rows := changes_in(own))}
     counted = {label: len(own) for label, own in points.items()}
-    return {"key": key, "series": counted, "changes": changes, **history_chart(family, key, points)}
+    return HistoryMeasure(key, counted, changes, SERIES, history_chart(family, key, points))
 
 
-def experiment_row(kept: KeptExperiment) -> dict[str, Any]:
-    said = {"id": kept.id, "kind": kept.kind, "name": kept.name, "started": kept.started_at}
-    failed = sum(1 for case in kept.cases if not case.get("run"))
-    return said | {"cases": len(kept.cases), "failed": failed, "over": kept.result is not None}
-
-
-def experiment_document(kept: KeptExperiment, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Its cases with their parameters and numbers: a grid."""
-    numbers = {id_: quantities(run.summary) for id_, run in runs.items()}
-    known = {key: each for found in numbers.values() for key, each in found.items()}
-    cases = [
-        {
-            **{name: case.get(name) for name in ("name", "parameters", "run", "repeat", "error")},
-            "verdict": runs[case["run"]].status if case.get("run") in runs else None,
-            "values": {key: each.value for key, each in numbers.get(str(case.get("run")), {}).items()},
-        }
-        for case in kept.cases
+def experiment_document(kept: KeptExperiment, runs: dict[str, Run], cases: Sequence[Case]) -> ExperimentDocument:
+    """Its answer first, then its charts and its cases with their numbers: a grid."""
+    numbers = dict(zip(runs, alike([run.summary for run in runs.values()]), strict=True))
+    known = {key: quantity for by_key in numbers.values() for key, quantity in by_key.items()}
+    grid = [
+        GridCase(
+            name=case.name,
+            parameters={name: _cell(value) for name, value in (case.parameters or {}).items()},
+            run=case.run,
+            repeat=case.repeat,
+            error=case.error,
+            verdict=runs[case.run].status if case.run and case.run in runs else None,
+            values={key: quantity.value for key, quantity in numbers.get(case.run or "", {}).items()},
+        )
+        for case in kept.latest
     ]
-    measures = [quantity_row(each) for each in known.values() if each.direction is not None]
-    shown = [{name: each[name] for name in ("key", "title", "unit", "direction")} for each in measures]
-    return {**experiment_row(kept), "result": kept.result, "grid": cases, "measures": shown}
+    return ExperimentDocument(
+        row=experiment_row(kept),
+        about=about_of(next(iter(runs.values()))) if runs else None,
+        answer=answer_of(kept, cases),
+        charts=experiment_charts(kept, cases),
+        axes=list(dict.fromkeys(name for settings, _ in joined_cases(cases) for name in settings)),
+        grid=grid,
+        measures=[_grid_measure(quantity) for quantity in known.values() if quantity.direction is not None],
+        definition={name: part for name, part in kept.definition.items() if name not in ("file", "cases")},
+    )
+
+
+def _cell(value: object) -> Cell:
+    return value if isinstance(value, str | int | float) or value is None else str(value)
+
+
+def _grid_measure(quantity: Quantity) -> GridMeasure:
+    return GridMeasure(quantity.key, title_of(quantity), quantity.unit, quantity.direction)

@@ -2,12 +2,14 @@
 ask in `access`."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Annotated, Any
 
 import orjson
 from fastapi import Body, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import PlainTextResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -15,10 +17,21 @@ from inferometer import __version__
 from inferometer.errors import InferometerError, PlanError, StoreError
 from inferometer.record.sanitize import harmless, json_text
 from inferometer.show.dashboard.access import Guard
-from inferometer.show.dashboard.answers import Answers
-from inferometer.show.dashboard.documents import MOST, page_of
-from inferometer.show.dashboard.pages import ASSETS, PAGES, asset_bytes, names_document, shell
+from inferometer.show.dashboard.answers import (
+    Answers,
+    ComparisonDocument,
+    ExperimentDocument,
+    ExperimentsDocument,
+    Histories,
+    HistoryDocument,
+)
+from inferometer.show.dashboard.documents import ChartsDocument, Json, LiveDocument, RunDocument
+from inferometer.show.dashboard.explore import ExploreDocument
+from inferometer.show.dashboard.listing import MOST, RunsPage
+from inferometer.show.dashboard.overview import Overview
+from inferometer.show.dashboard.pages import ASSETS, PAGES, PagesNames, asset_bytes, names_document, shell
 from inferometer.show.dashboard.reading import NotFound, Refused, entry_of
+from inferometer.show.dashboard.time_limit import LIMIT_S, TimeLimit
 
 # -- reference -------------------------------------------------------------------------------------------------------
 
@@ -43,38 +56,74 @@ def reference_page(openapi: Mapping[str, Any]) -> str:
 
 def _operations(openapi: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for path, methods in openapi["paths"].items():
-        for method, said in methods.items():
+        for method, operation in methods.items():
             heading = f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
-            about = f"<p>{escape(said.get('description') or said.get('summary') or '')}</p>"
-            yield (said.get("tags") or ["other"])[0], heading + about + _parameters(said.get("parameters") or [])
+            about = f"<p>{escape(operation.get('description') or operation.get('summary') or '')}</p>"
+            yield (
+                (operation.get("tags") or ["other"])[0],
+                heading + about + _parameters(operation.get("parameters") or []),
+            )
 
 
 def _parameters(parameters: list[Mapping[str, Any]]) -> str:
     if not parameters:
         return ""
-    rows = "".join(_parameter(each) for each in parameters)
+    rows = "".join(_parameter(parameter) for parameter in parameters)
     return f'<div class="scroll"><table class="facts"><tbody>{rows}</tbody></table></div>'
 
 
-def _parameter(said: Mapping[str, Any]) -> str:
-    schema = said.get("schema") or {}
+def _parameter(parameter: Mapping[str, Any]) -> str:
+    schema = parameter.get("schema") or {}
     default = schema.get("default")
-    notes = [said.get("description") or "", "needed" if said.get("required") and said["in"] != "path" else ""]
+    notes = [
+        parameter.get("description") or "",
+        "needed" if parameter.get("required") and parameter["in"] != "path" else "",
+    ]
     notes += [f"default {default}"] if default not in (None, "", []) else []
     text = escape(" ".join(note for note in notes if note))
-    return f"<tr><td><code>{escape(said['name'])}</code></td><td>{text}</td></tr>"
+    return f"<tr><td><code>{escape(parameter['name'])}</code></td><td>{text}</td></tr>"
 
 
 # -- app -------------------------------------------------------------------------------------------------------------
 
-ABOUT = "Everything that the pages show, as JSON. Seconds, bytes, tokens and shares; a missing number is null."
+ABOUT = "Everything that the pages show, as JSON, in seconds, bytes, tokens and shares; a missing number is null."
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
-RunId = Annotated[str, Path(description="An id, the start or the name of one, `latest`, a baseline or a tag.")]
-Names = Annotated[str, Query(description="With commas between them.")]
+RunId = Annotated[str, Path(description="An id or its prefix, a name, `latest`, a baseline or a tag.")]
+Names = Annotated[str, Query(description="Comma-separated.")]
 
 
-def made_app(answers: Answers, *, token: str | None = None, write: bool = False) -> Guard:
+@dataclass(frozen=True)
+class Refusal:
+    """What went wrong, and what to do about it."""
+
+    error: str
+    hint: str | None
+
+
+@dataclass(frozen=True)
+class TagsDocument:
+    tags: list[str]
+
+
+@dataclass(frozen=True)
+class BaselineDocument:
+    baseline: str
+    run: str | None
+
+
+@dataclass(frozen=True)
+class DeletedDocument:
+    deleted: str
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Refusal, "description": text}
+    for status, text in {400: "not what it should be", 404: "not in the store", 503: "took too long"}.items()
+}
+
+
+def made_app(answers: Answers, *, token: str | None = None, write: bool = False, limit_s: float = LIMIT_S) -> Guard:
     app = FastAPI(title="Inferometer", version=__version__, description=ABOUT, docs_url=None, redoc_url=None)
     app.openapi_url = None
     app.add_exception_handler(InferometerError, _refused_for(str(answers.store.home)))
@@ -86,7 +135,7 @@ def made_app(answers: Answers, *, token: str | None = None, write: bool = False)
     if write:
         _add_changes(app, answers)
     _add_pages(app, write)
-    return Guard(app, token, write)
+    return Guard(TimeLimit(app, limit_s), token, write)
 
 
 def json_answer(content: object, status: int = 200) -> Response:
@@ -98,9 +147,11 @@ def _refused_for(home: str) -> Callable[[Request, Exception], Response]:
     """Mistakes as the command line tells them, but not where the store is."""
 
     def refused(_request: Request, error: Exception) -> Response:
-        said = {name: getattr(error, name, None) for name in ("message", "hint")}
-        told = {name: text and text.replace(f"{home}/", "").replace(home, "the store") for name, text in said.items()}
-        return json_answer({"error": told["message"] or type(error).__name__, "hint": told["hint"]}, _status(error))
+        texts = {name: getattr(error, name, None) for name in ("message", "hint")}
+        cleaned = {
+            name: text and text.replace(f"{home}/", "").replace(home, "the store") for name, text in texts.items()
+        }
+        return json_answer(Refusal(cleaned["message"] or type(error).__name__, cleaned["hint"]), _status(error))
 
     return refused
 
@@ -121,51 +172,51 @@ def _status(error: Exception) -> int:
 def _unknown(_request: Request, error: Exception) -> Response:
     """No such address, or not by this method."""
     status = getattr(error, "status_code", 404)
-    return json_answer(
-        {"error": str(getattr(error, "detail", error)).lower(), "hint": "/api lists the addresses"}, status
-    )
+    return json_answer(Refusal(str(getattr(error, "detail", error)).lower(), "/api lists the addresses"), status)
 
 
 def _unfit(_request: Request, error: Exception) -> Response:
     """A parameter that is missing or not what it should be."""
-    found = error.errors() if isinstance(error, RequestValidationError) else []
-    told = [
-        f"{each['loc'][-1]}: {each['msg'][:1].lower()}{each['msg'][1:]}, got {each['input']!r:.80}" for each in found
+    errors = error.errors() if isinstance(error, RequestValidationError) else []
+    messages = [
+        f"{detail['loc'][-1]}: {detail['msg'][:1].lower()}{detail['msg'][1:]}, got {detail['input']!r:.80}"
+        for detail in errors
     ]
-    return json_answer({"error": "; ".join(told), "hint": "/api tells what each address takes"}, 400)
+    return json_answer(Refusal("; ".join(messages), "/api lists the parameters of each address"), 400)
 
 
 def _add_runs(app: FastAPI, answers: Answers) -> None:
-    @app.get("/api/runs", tags=["runs"])
+    @app.get("/api/runs", response_model=RunsPage, responses=REFUSALS, tags=["runs"])
     def runs(
         where: Annotated[list[str], Query(description="A condition of `list --where`: `ttft p99 < 500ms`.")] = [],  # noqa: B006
-        search: Annotated[str, Query(description="Words that a run has somewhere.")] = "",
-        sort: Annotated[str | None, Query(description="Any name; `-output_rate` has the largest first.")] = None,
+        search: Annotated[str, Query(description="Words to search for in a run.")] = "",
+        sort: Annotated[str | None, Query(description="Any name; `-output_rate` sorts in descending order.")] = None,
         columns: Names = "",
         limit: Annotated[int, Query(ge=1, le=MOST)] = 50,
         offset: Annotated[int, Query(ge=0)] = 0,
+        experiments: Annotated[bool, Query(description="With cases of sweeps, searches and A/B tests.")] = True,
     ) -> Response:
         """A page of the runs that fit, the newest first, and how many there are."""
-        named = words(columns)
-        found = page_of(answers.store, where=where, search=search, sort=sort, columns=named, limit=limit, offset=offset)
-        return json_answer(found)
+        named = comma_separated(columns)
+        options = {"sort": sort, "columns": named, "limit": limit, "offset": offset, "experiments": experiments}
+        return json_answer(answers.page(where=where, search=search, **options))  # type: ignore[arg-type]
 
-    @app.get("/api/runs/{run}", tags=["runs"])
+    @app.get("/api/runs/{run}", response_model=RunDocument, responses=REFUSALS, tags=["runs"])
     def run(run: RunId) -> Response:
         """Verdict, numbers, limits, plan, environment and the names of its files."""
         return json_answer(answers.run(run))
 
-    @app.get("/api/runs/{run}/charts", tags=["runs"])
+    @app.get("/api/runs/{run}/charts", response_model=ChartsDocument, responses=REFUSALS, tags=["runs"])
     def charts(run: RunId) -> Response:
         """Its charts as Vega-Lite, and those that cannot be made, with the reason."""
         return json_answer(answers.charts(run))
 
-    @app.get("/api/runs/{run}/live", tags=["runs"])
+    @app.get("/api/runs/{run}/live", response_model=LiveDocument, responses=REFUSALS, tags=["runs"])
     def live(run: RunId) -> Response:
         """The same as the run, of what its logs hold so far; `running` says whether it is still written."""
         return json_answer(answers.live_state(run))
 
-    @app.get("/api/runs/{run}/files/{name}", tags=["runs"])
+    @app.get("/api/runs/{run}/files/{name}", response_class=PlainTextResponse, responses=REFUSALS, tags=["runs"])
     def file(run: RunId, name: str) -> Response:
         """A text file of a run, as text; of a large one the end."""
         text = harmless(answers.file(run, name))
@@ -173,32 +224,49 @@ def _add_runs(app: FastAPI, answers: Answers) -> None:
 
 
 def _add_judgements(app: FastAPI, answers: Answers) -> None:
-    @app.get("/api/compare", tags=["judging"])
+    @app.get("/api/overview", response_model=Overview, responses=REFUSALS, tags=["judging"])
+    def overview() -> Response:
+        """Every line of history with its latest numbers and its state, what runs now, and the last experiments."""
+        return json_answer(answers.overview())
+
+    @app.get("/api/explore", response_model=ExploreDocument, responses=REFUSALS, tags=["judging"])
+    def explore(
+        where: Annotated[list[str], Query(description="A condition of `list --where`.")] = [],  # noqa: B006
+        search: Annotated[str, Query(description="Words to search for in a run.")] = "",
+    ) -> Response:
+        """Runs of any model, engine and hardware together: trade-offs as charts, numbers as rows."""
+        return json_answer(answers.explore(where, search))
+
+    @app.get("/api/compare", response_model=ComparisonDocument, responses=REFUSALS, tags=["judging"])
     def compare(before: Names, after: Names, measures: Names = "", every: bool = False) -> Response:
         """What is better, worse, the same or unclear, as `compare --json` says it, with all numbers beside."""
-        return json_answer(answers.comparison(words(before), words(after), words(measures), every))
+        return json_answer(
+            answers.comparison(comma_separated(before), comma_separated(after), comma_separated(measures), every)
+        )
 
-    @app.get("/api/histories", tags=["judging"])
+    @app.get("/api/histories", response_model=Histories, responses=REFUSALS, tags=["judging"])
     def histories() -> Response:
         """What is watched over time: kinds of runs of one model, engine and hardware, with their series."""
         return json_answer(answers.histories())
 
-    @app.get("/api/histories/{history}", tags=["judging"])
+    @app.get("/api/histories/{history}", response_model=HistoryDocument, responses=REFUSALS, tags=["judging"])
     def history(history: str, measures: Names = "") -> Response:
         """Measures over time, with change points, versions and commits."""
-        return json_answer(answers.history(history, words(measures)))
+        return json_answer(answers.history(history, comma_separated(measures)))
 
-    @app.get("/api/histories/{history}/trade-offs", tags=["judging"])
+    @app.get("/api/histories/{history}/trade-offs", response_model=ChartsDocument, responses=REFUSALS, tags=["judging"])
     def trade_offs(history: str) -> Response:
         """The newest run of each series beside each other: throughput, speed of one user, cost."""
         return json_answer(answers.trade_offs(history))
 
-    @app.get("/api/experiments", tags=["experiments"])
+    @app.get("/api/experiments", response_model=ExperimentsDocument, responses=REFUSALS, tags=["experiments"])
     def experiments() -> Response:
         """The newest first."""
         return json_answer(answers.experiments())
 
-    @app.get("/api/experiments/{experiment}", tags=["experiments"])
+    @app.get(
+        "/api/experiments/{experiment}", response_model=ExperimentDocument, responses=REFUSALS, tags=["experiments"]
+    )
     def experiment(experiment: str) -> Response:
         """Its cases with parameters and numbers, and its charts."""
         return json_answer(answers.experiment(experiment))
@@ -206,37 +274,37 @@ def _add_judgements(app: FastAPI, answers: Answers) -> None:
 
 def _add_changes(app: FastAPI, answers: Answers) -> None:
     store = answers.store
-    Words = Annotated[list[str], Body(embed=True)]  # noqa: N806
+    Tags = Annotated[list[str], Body(embed=True)]  # noqa: N806
 
-    @app.post("/api/runs/{run}/tags", tags=["changes"])
-    def tag(run: RunId, tags: Words) -> Response:
+    @app.post("/api/runs/{run}/tags", response_model=TagsDocument, tags=["changes"])
+    def tag(run: RunId, tags: Tags) -> Response:
         """Add tags. Changes need the header `X-Inferometer: 1` and a dashboard started with `--write`."""
-        return json_answer({"tags": list(store.tag(entry_of(store, run).id, tags).tags)})
+        return json_answer(TagsDocument(list(store.tag(entry_of(store, run).id, tags).tags)))
 
-    @app.delete("/api/runs/{run}/tags/{tag:path}", tags=["changes"])
+    @app.delete("/api/runs/{run}/tags/{tag:path}", response_model=TagsDocument, tags=["changes"])
     def untag(run: RunId, tag: str) -> Response:
         """Take a tag away."""
-        return json_answer({"tags": list(store.untag(entry_of(store, run).id, [tag]).tags)})
+        return json_answer(TagsDocument(list(store.untag(entry_of(store, run).id, [tag]).tags)))
 
-    @app.put("/api/baselines/{name}", tags=["changes"])
+    @app.put("/api/baselines/{name}", response_model=BaselineDocument, tags=["changes"])
     def set_baseline(name: str, run: Annotated[str, Body(embed=True)]) -> Response:
         """Make a run the baseline of that name."""
-        return json_answer({"baseline": name, "run": store.set_baseline(name, entry_of(store, run).id).id})
+        return json_answer(BaselineDocument(name, store.set_baseline(name, entry_of(store, run).id).id))
 
-    @app.delete("/api/baselines/{name}", tags=["changes"])
+    @app.delete("/api/baselines/{name}", response_model=BaselineDocument, tags=["changes"])
     def remove_baseline(name: str) -> Response:
         """The name goes, the run stays."""
         store.remove_baseline(name)
-        return json_answer({"baseline": name, "run": None})
+        return json_answer(BaselineDocument(name, None))
 
-    @app.delete("/api/runs/{run}", tags=["changes"])
+    @app.delete("/api/runs/{run}", response_model=DeletedDocument, tags=["changes"])
     def delete(run: RunId) -> Response:
         """Delete a run with all its files. Its whole id is needed."""
         entry = entry_of(store, run)
         if entry.id != run:
             raise PlanError(f"to delete a run its whole id is needed, got {run!r}")
         store.remove(entry)
-        return json_answer({"deleted": entry.id})
+        return json_answer(DeletedDocument(entry.id))
 
 
 def _add_pages(app: FastAPI, write: bool) -> None:
@@ -245,12 +313,12 @@ def _add_pages(app: FastAPI, write: bool) -> None:
     app.add_api_route("/", _page("index"), include_in_schema=False)
     app.add_api_route("/assets/{name}", _asset, include_in_schema=False)
 
-    @app.get("/api/names", tags=["about"])
+    @app.get("/api/names", response_model=PagesNames, tags=["about"])
     def names() -> Response:
         """What columns, measures, kinds and states are called, and the colours of charts."""
-        return json_answer(names_document() | {"write": write, "live": True, "version": __version__})
+        return json_answer(names_document(write=write, live=True))
 
-    @app.get("/api/openapi.json", tags=["about"])
+    @app.get("/api/openapi.json", response_model=Json, tags=["about"])
     def openapi() -> Response:
         """This API as OpenAPI 3.1."""
         return json_answer(app.openapi())
@@ -277,5 +345,5 @@ def _asset(name: str, request: Request) -> Response:
     return Response(content, media_type=ASSETS[name], headers=headers)
 
 
-def words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def comma_separated(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

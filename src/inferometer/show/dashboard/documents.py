@@ -1,112 +1,218 @@
-"""What pages know of runs, as plain data: documents of runs, and the table of runs a page at a time."""
+"""What the API answers, as types: OpenAPI describes them, pages and the static site read them as JSON. Numbers are in
+seconds, bytes, tokens and shares; a missing one is null."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from inferometer.judge.compare import OBSERVED
 from inferometer.measure.values import Quantity, quantities
-from inferometer.record.encoding import document_of
-from inferometer.record.run import KINDS, STATES, Run, document
+from inferometer.record.encoding import document_of, environment_document, verdict_document
+from inferometer.record.run import KINDS, STATES, Run
 from inferometer.record.schema import schema_of
 from inferometer.record.summary import Summary
-from inferometer.show.runs import PLAIN, cell, entry_document
+from inferometer.show.about import About, about_of
+from inferometer.show.runs import PLAIN
 from inferometer.store.entry import Entry
-from inferometer.store.store import Store
 from inferometer.vocabulary import MEASURES
 
-# -- documents -------------------------------------------------------------------------------------------------------
+Json = dict[str, Any]  # a plan, an environment, a Vega-Lite specification: documents with a schema of their own
+Cell = str | float | int | None
+
+
+def plain(document: object) -> Any:
+    """A document as JSON would have it: dictionaries, lists, texts and numbers."""
+    return orjson.loads(orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS))
+
+
+# -- a run -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeasureRow:
+    """One number of a run."""
+
+    key: str
+    title: str
+    unit: str
+    direction: str | None
+    value: float
+    low: float | None
+    high: float | None
+    needed: int | None  # samples that it would take; there are fewer: the percentile is weak
+    observed: bool
+
+
+@dataclass(frozen=True)
+class FileRow:
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class RunAbout:
+    id: str
+    started: str
+    state: str
+    state_means: str
+    kind: str
+    kind_means: str
+    source: str | None
+
+
+@dataclass(frozen=True)
+class Marks:
+    tags: list[str] = field(default_factory=list)
+    baselines: list[str] = field(default_factory=list)
+    experiment: str | None = None
+    case: str | None = None
+    identity: str | None = None
+
+
+@dataclass(frozen=True)
+class RunDocument:
+    schema: str
+    run: RunAbout
+    about: About
+    marks: Marks
+    verdict: Json | None
+    limits: list[Json]
+    headline: list[str]
+    quantities: list[MeasureRow]
+    outcomes: dict[str, int]
+    plan: Json
+    environment: Json
+    files: list[FileRow] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LiveDocument:
+    """A run in progress: what its logs hold so far."""
+
+    running: bool
+    quiet_s: float | None
+    log_bytes: int
+    too_large: bool
+    elapsed_s: float | None
+    planned_s: float | None  # None: the plan does not say how long it takes
+    done: int  # requests that are over
+    planned: int | None
+    rate_asked: float | None
+    rate_sent: float | None
+    run: RunDocument
+
+
+def run_document(run: Run, entry: Entry | None = None, baselines: list[str] | None = None) -> RunDocument:
+    numbers = quantities(run.summary)
+    return RunDocument(
+        schema=schema_of("run"),
+        run=RunAbout(run.id, run.started_at, run.state, STATES[run.state], run.kind, KINDS[run.kind], run.source),
+        about=about_of(run),
+        marks=_marks(entry, baselines or []),
+        verdict=verdict_document(run.verdict) if run.verdict else None,
+        limits=document_of(run.summary.limits),
+        headline=headline(numbers, run.summary),
+        quantities=[measure_row(quantity) for quantity in numbers.values()],
+        outcomes=dict(run.summary.outcomes),
+        plan=run.plan,
+        environment=environment_document(run.environment),
+    )
+
+
+def _marks(entry: Entry | None, baselines: list[str]) -> Marks:
+    if entry is None:
+        return Marks(baselines=baselines)
+    return Marks(list(entry.tags), baselines, entry.experiment, entry.case, entry.identity)
+
+
+def late(summary: Summary) -> str:
+    """What TTFT and E2E are counted from in a headline: the schedule in an open loop, else the send."""
+    return "_scheduled" if summary.loop in ("open", "mixed") else ""
+
+
+def headline(numbers: Mapping[str, Quantity], summary: Summary) -> list[str]:
+    """The keys that a person looks at first; of a run of another kind, its first that can be better or worse."""
+    first = [f"ttft{late(summary)}.p50", f"ttft{late(summary)}.p99", "tpot.p50", f"e2e{late(summary)}.p50"]
+    there = [key for key in (*first, "request_rate", "output_rate", "goodput", "failure_rate") if key in numbers]
+    return there if len(there) > 1 else [key for key, quantity in numbers.items() if quantity.direction is not None][:8]
+
+
+def measure_row(quantity: Quantity) -> MeasureRow:
+    low, high = quantity.interval or (None, None)
+    return MeasureRow(
+        key=quantity.key,
+        title=title_of(quantity),
+        unit=quantity.unit,
+        direction=quantity.direction,
+        value=quantity.value,
+        low=low,
+        high=high,
+        needed=quantity.needed,
+        observed=quantity.key in OBSERVED,
+    )
+
+
+def title_of(quantity: Quantity) -> str:
+    return quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
+
+
+# -- charts ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChartDocument:
+    name: str
+    title: str
+    spec: Json  # Vega-Lite
+
+
+@dataclass(frozen=True)
+class AbsentChart:
+    title: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ChartsDocument:
+    charts: list[ChartDocument]
+    absent: list[AbsentChart] = field(default_factory=list)
+    note: str = ""
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
 
 OF_THE_MACHINE = ("folder", "location", "damage", "remedy")  # where files are is nobody's business but the machine's
-USUAL = ("verdict", "name", "model", "engine_version")
+USUAL = ("verdict", "what", "workload", "load", "hardware", "started", "tags")
 NUMBERS = ("ttft.p50", "ttft.p99", "tpot.p50", "output_rate")
+IN_WORDS = ("what", "workload", "load")  # columns that the index does not have: made of the plan
 
 
-def row(entry: Entry, columns: Sequence[str] = ()) -> dict[str, Any]:
-    """A run as a line of the table; `more` has what was asked for beside it."""
-    said = {name: value for name, value in entry_document(entry).items() if name not in OF_THE_MACHINE}
-    more = {name: cell(entry, name) for name in columns if name not in OF_THE_MACHINE}
-    return {**{name: value for name, value in said.items() if value is not None}, "more": more}
+@dataclass(frozen=True)
+class MeasureName:
+    title: str
+    unit: str
+    direction: str | None
 
 
-def names() -> dict[str, Any]:
+@dataclass(frozen=True)
+class Names:
     """What columns, measures, kinds and states are called."""
+
+    measures: dict[str, MeasureName]
+    kinds: dict[str, str]
+    states: dict[str, str]
+    columns: list[str]  # that a table of runs has where nothing else is chosen
+    plain: list[str]
+
+
+def names() -> Names:
     measures = {
-        each.name: {"title": each.title, "unit": each.unit, "direction": each.direction} for each in MEASURES.values()
+        measure.name: MeasureName(measure.title, measure.unit, measure.direction) for measure in MEASURES.values()
     }
-    plain = [name for name in PLAIN if name not in (*OF_THE_MACHINE, "tag")]
-    usual = {"columns": [*USUAL, *NUMBERS], "plain": plain}
-    return {"measures": measures, "kinds": dict(KINDS), "states": dict(STATES), **usual}
-
-
-def run_document(run: Run, entry: Entry | None = None) -> dict[str, Any]:
-    """A run as its page shows it: `document`, its numbers by name, and what people said of it."""
-    whole = document(run)
-    about = {name: value for name, value in whole["run"].items() if name != "folder"}
-    marks = {"tags": list(entry.tags), "experiment": entry.experiment, "case": entry.case} if entry else {}
-    found = quantities(run.summary)
-    return {
-        "schema": schema_of("run"),
-        "run": about | {"state_means": STATES[run.state], "kind_means": KINDS[run.kind]},
-        "marks": marks | {"identity": entry.identity if entry else None},
-        "verdict": whole["verdict"],
-        "limits": document_of(run.summary.limits),
-        "headline": headline(found, run.summary),
-        "quantities": [quantity_row(each) for each in found.values()],
-        "outcomes": run.summary.outcomes,
-        "plan": run.plan,
-        "environment": run.environment,
-    }
-
-
-def headline(found: Mapping[str, Quantity], summary: Summary) -> list[str]:
-    """The keys that a person looks at first; of a run of another kind, its first that can be better or worse."""
-    late = "_scheduled" if summary.loop in ("open", "mixed") else ""
-    first = [f"ttft{late}.p50", f"ttft{late}.p99", "tpot.p50", f"e2e{late}.p50", "request_rate", "output_rate"]
-    there = [key for key in (*first, "goodput", "failure_rate") if key in found]
-    return there if len(there) > 1 else [key for key, each in found.items() if each.direction is not None][:8]
-
-
-def quantity_row(each: Quantity) -> dict[str, Any]:
-    low, high = each.interval or (None, None)
-    return {
-        "key": each.key,
-        "title": each.title if each.statistic is None else f"{each.title} {each.statistic}",
-        "unit": each.unit,
-        "direction": each.direction,
-        "value": each.value,
-        "low": low,
-        "high": high,
-        "observed": each.key in OBSERVED,
-    }
-
-
-# -- listing ---------------------------------------------------------------------------------------------------------
-
-MOST = 500  # rows a page
-_SEARCHED = ("id", "name", "model", "target", "engine", "engine_version", "commit", "hardware", "kind", "state")
-
-
-def page_of(
-    store: Store,
-    *,
-    where: Sequence[str] = (),
-    search: str = "",
-    sort: str | None = None,
-    columns: Sequence[str] = (),
-    limit: int = 50,
-    offset: int = 0,
-) -> dict[str, Any]:
-    found = searched(store.runs(where=where, sort=sort, columns=columns), search)
-    shown = found[offset : offset + min(limit, MOST)]
-    return {"total": len(found), "offset": offset, "runs": [row(entry, columns) for entry in shown]}
-
-
-def searched(entries: Iterable[Entry], text: str) -> list[Entry]:
-    """Those that have every word somewhere, small or capital."""
-    words = text.lower().split()
-    return [entry for entry in entries if all(word in _said(entry) for word in words)] if words else list(entries)
-
-
-def _said(entry: Entry) -> str:
-    said = [str(getattr(entry, name) or "") for name in _SEARCHED]
-    return " ".join([*said, entry.verdict or "", entry.source or "", entry.experiment or "", *entry.tags]).lower()
+    known = [name for name in PLAIN if name not in (*OF_THE_MACHINE, "tag")]
+    columns = [*USUAL, *NUMBERS]
+    kinds: dict[str, str] = dict(KINDS.items())
+    states: dict[str, str] = dict(STATES.items())
+    return Names(measures, kinds, states, columns, [*IN_WORDS, *known])

@@ -1,5 +1,5 @@
 """Histories as pages show them. A family is what is watched together: one kind of run of one model, engine and
-hardware; its series are the identities in it, told apart by what differs in their plans: batch sizes, lengths, rates.
+hardware; its series are the identities in it, named by what differs in their plans: lengths, rates, batch sizes.
 """
 
 import hashlib
@@ -7,30 +7,24 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
 
 from inferometer.errors import StoreError
 from inferometer.judge.changes import change_points
-from inferometer.judge.identity import identity
 from inferometer.measure.values import Quantity, canonical, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Summary
 from inferometer.show.charts.history import MOST_SERIES
-from inferometer.store.entry import Entry, flat
+from inferometer.show.dashboard.documents import title_of
+from inferometer.show.series_names import hardware_words, series_names, short_model
+from inferometer.store.entry import Entry
 
 MOST_POINTS = 2_000  # of one series; the last ones
 STATISTICS = ("mean", "p50", "p90", "p99", None)
-_SHORT = {  # what most series are told apart by: a legend has little room
-    "input_tokens": "in",
-    "output_tokens": "out",
-    "input_len": "in",
-    "output_len": "out",
-    "batch_size": "batch",
-    "concurrency": "c",
-}
 _DONE = ("complete", "interrupted")
 _OF_BATCH = re.compile(r"latency_bs(\d+)(?:_in(\d+)_out(\d+))?")
 LATENCY = "latency"  # the measure whose series are batch sizes
+RATES = ("request_rate", "input_rate", "output_rate", "total_rate")
+BASES = ("window", "span")
 
 Load = Callable[[Entry], Run]
 
@@ -40,7 +34,14 @@ class Series:
     identity: str
     label: str
     entries: list[Entry]  # the oldest first
+    workload: str = ""  # in words
+    load: str = ""
     batch: str = ""  # latency_bs8: the numbers of one batch size of these runs
+
+    @property
+    def id(self) -> str:
+        """Short, for addresses; the same as long as the series is the same."""
+        return hashlib.sha256(f"{self.identity} {self.batch}".encode()).hexdigest()[:6]
 
     def stored(self, key: str) -> str | None:
         """The name under which the runs have a number of the family; None where it is another series' number."""
@@ -49,82 +50,107 @@ class Series:
             return f"{self.batch}.{statistic}"
         return None if self.batch else key
 
+    def stored_on(self, key: str) -> list[str]:
+        """The same, and of a rate on either basis: a history is drawn on one."""
+        name = self.stored(key)
+        if name is None:
+            return []
+        return [name, *(f"{name}.{basis}" for basis in BASES)] if name in RATES else [name]
+
 
 @dataclass(frozen=True)
 class Family:
     id: str
     title: str
     kind: str
+    model: str
+    engine: str
+    hardware: str
     series: list[Series]
     keys: dict[str, Quantity]  # what there is to watch: its newest run's numbers that can be better or worse
     left_out: int  # series beyond the most that are shown
 
     @property
     def runs(self) -> int:
-        return len({entry.id for each in self.series for entry in each.entries})
+        return len({entry.id for series in self.series for entry in series.entries})
 
     @property
     def newest(self) -> list[Entry]:
         """The newest run of each series, once."""
-        return list({entry.id: entry for each in self.series for entry in each.entries[-1:]}.values())
+        return list({entry.id: entry for series in self.series for entry in series.entries[-1:]}.values())
 
     @property
     def updated(self) -> str:
-        return max(each.entries[-1].started_at for each in self.series)
+        return max(series.entries[-1].started_at for series in self.series)
 
 
 def families(entries: Iterable[Entry], load: Load) -> list[Family]:
     """Of entries in any order; that with the newest run first. `load` is asked for one run of each series."""
     done = [entry for entry in entries if entry.state in _DONE and entry.identity]
     ordered = sorted(done, key=lambda entry: (_kin(entry), entry.started_at, entry.id))
-    found = [_family(kin, list(group), load) for kin, group in groupby(ordered, _kin)]
-    return sorted((each for each in found if each is not None), key=lambda each: each.updated, reverse=True)
+    candidates = [_family(kin, list(group), load) for kin, group in groupby(ordered, _kin)]
+    return sorted(
+        (family for family in candidates if family is not None), key=lambda family: family.updated, reverse=True
+    )
 
 
 def _kin(entry: Entry) -> tuple[str, ...]:
     own = entry.name if entry.kind == "benchmark" else ""
-    said = (entry.kind, own, entry.model, entry.engine, entry.hardware_id, entry.hardware, entry.source)
-    return tuple(each or "" for each in said)
+    fields = (entry.kind, own, entry.model, entry.engine, entry.hardware_id, entry.hardware, entry.source)
+    return tuple(field or "" for field in fields)
 
 
 def _family(kin: tuple[str, ...], entries: Sequence[Entry], load: Load) -> Family | None:
     by_identity: dict[str, list[Entry]] = {}
     for entry in entries:
         by_identity.setdefault(entry.identity or "", []).append(entry)
-    longest = sorted(by_identity.items(), key=lambda each: (len(each[1]), each[1][-1].started_at), reverse=True)
-    read = {each: run for each, own in longest[:MOST_SERIES] if (run := _newest_readable(own, load)) is not None}
+    longest = sorted(by_identity.items(), key=lambda item: (len(item[1]), item[1][-1].started_at), reverse=True)
+    read = {item: run for item, own in longest[:MOST_SERIES] if (run := _newest_readable(own, load)) is not None}
     if not read:
         return None
-    labels = labels_of(read)
-    whole = [Series(each, labels[each], by_identity[each][-MOST_POINTS:]) for each in read]
-    series, keys = _by_batch(whole, _keys(read.values()))
-    series.sort(key=lambda each: _natural(each.label))
+    labels = series_names(read, versions=False)
+    whole = [_series(item, labels[item], run, by_identity[item]) for item, run in read.items()]
+    series, keys = _by_batch(whole, read)
+    series.sort(key=lambda item: natural(item.label))
     if not keys:
         return None
-    kind, own, model, engine, _, hardware, source = kin
-    title = " · ".join(filter(None, (own, model, engine, hardware, source and f"from {source}"))) or kind
-    number = hashlib.sha256("\0".join(kin).encode()).hexdigest()[:12]
-    left_out = len(by_identity) - len(read) + max(0, len(series) - MOST_SERIES)
-    return Family(number, title, kind, series[:MOST_SERIES], keys, left_out)
+    kind, own, model, _, _, _, source = kin
+    newest = max(read.values(), key=lambda run: run.started_at)
+    engine, hardware = newest.subject.engine_text, hardware_words(newest)
+    parts = (own, short_model(model), engine, hardware, source and f"from {source}")
+    return Family(
+        id=hashlib.sha256("\0".join(kin).encode()).hexdigest()[:12],
+        title=" · ".join(filter(None, parts)) or kind,
+        kind=kind,
+        model=short_model(model) or own,
+        engine=engine,
+        hardware=hardware,
+        series=series[:MOST_SERIES],
+        keys=keys,
+        left_out=len(by_identity) - len(read) + max(0, len(series) - MOST_SERIES),
+    )
 
 
-def _by_batch(series: list[Series], keys: dict[str, Quantity]) -> tuple[list[Series], dict[str, Quantity]]:
+def _series(identity: str, label: str, run: Run, entries: Sequence[Entry]) -> Series:
+    return Series(identity, label, list(entries[-MOST_POINTS:]), run.subject.workload, run.subject.load)
+
+
+def _by_batch(series: list[Series], runs: Mapping[str, Run]) -> tuple[list[Series], dict[str, Quantity]]:
     """Latencies of batches are one measure, and each size is a series of it."""
-    sizes = {each.name: found for each in keys.values() if (found := _OF_BATCH.fullmatch(each.name))}
+    keys = _keys(runs.values())
+    sizes = {item.name: match for item in keys.values() if (match := _OF_BATCH.fullmatch(item.name))}
     if not sizes:
         return series, keys
-    other = {key: each for key, each in keys.items() if each.name not in sizes}
-    own = [replace(each, name=LATENCY, title="Latency of a batch") for each in keys.values() if each.name in sizes]
-    split = [
-        replace(each, label=_batch_label(each.label, size, len(series) > 1), batch=name)
-        for each in series
-        for name, size in sizes.items()
-    ]
-    return [*split, *(series if other else [])], {each.key: each for each in own} | other
+    other = {key: item for key, item in keys.items() if item.name not in sizes}
+    own = [replace(item, name=LATENCY, title="Batch latency") for item in keys.values() if item.name in sizes]
+    pairs = [(item, name) for item in series for name in sizes if name in runs[item.identity].summary.measures]
+    several = len({name for _, name in pairs}) < len(pairs)
+    split = [replace(item, label=_batch_label(item.label, sizes[name], several), batch=name) for item, name in pairs]
+    return [*split, *(series if other else [])], {item.key: item for item in own} | other
 
 
 def _batch_label(label: str, size: re.Match[str], several: bool) -> str:
-    lengths = f", in {size[2]}, out {size[3]}" if size[2] else ""
+    lengths = f", {size[2]} in, {size[3]} out" if size[2] else ""
     return f"batch {size[1]}{lengths}" + (f", {label}" if several else "")
 
 
@@ -140,108 +166,163 @@ def _newest_readable(entries: Sequence[Entry], load: Load) -> Run | None:
 
 
 def _keys(runs: Iterable[Run]) -> dict[str, Quantity]:
-    found: dict[str, Quantity] = {}
+    numbers: dict[str, Quantity] = {}
     for run in runs:
-        found |= {key: each for key, each in quantities(run.summary).items() if _is_watched(each)}
-    return found
+        numbers |= {key: quantity for key, quantity in quantities(run.summary).items() if _is_watched(quantity)}
+    return numbers
 
 
-def _is_watched(each: Quantity) -> bool:
-    """What can be better or worse, and be asked for: the index finds small letters, and commas part names."""
-    named = canonical(each.key) == each.key and "," not in each.key
-    return named and each.direction is not None and each.statistic in STATISTICS
+def _is_watched(quantity: Quantity) -> bool:
+    """What can be better or worse, and be asked for: the index has small letters, and commas part names."""
+    named = canonical(quantity.key) == quantity.key and "," not in quantity.key
+    return named and quantity.direction is not None and quantity.statistic in STATISTICS
 
 
-def labels_of(runs: Mapping[str, Run]) -> dict[str, str]:
-    """What differs between the identities, shortly: `in 300, rate 10`. The shortest name that is clear."""
-    said = {name: _settings(run) for name, run in runs.items()}
-    paths = dict.fromkeys(path for settings in said.values() for path in settings)
-    differing = [path for path in paths if len({settings.get(path) for settings in said.values()}) > 1]
-    short = _short(differing)
-    return _distinct({name: _label(settings, short) or "all runs" for name, settings in said.items()})
-
-
-def _distinct(labels: dict[str, str]) -> dict[str, str]:
-    """Series of one label would be one line: the second has a number."""
-    seen: dict[str, int] = {}
-    told = {}
-    for name, label in labels.items():
-        seen[label] = seen.get(label, 0) + 1
-        told[name] = label if seen[label] == 1 else f"{label} ({seen[label]})"
-    return told
-
-
-def _settings(run: Run) -> dict[str, str]:
-    parts = identity(run).parts
-    return flat(parts["workload"]) | {f"stack.{path}": text for path, text in flat(parts["stack"]).items()}
-
-
-def _label(settings: Mapping[str, str], short: Mapping[str, str]) -> str:
-    return ", ".join(f"{short[path]} {settings[path]}" for path in short if path in settings)
-
-
-def _short(paths: Sequence[str]) -> dict[str, str]:
-    last = [path.rpartition(".")[2] for path in paths]
-    clear = {path: word if last.count(word) == 1 else path for path, word in zip(paths, last, strict=True)}
-    return {path: _SHORT.get(word, word) for path, word in clear.items()}
-
-
-def _natural(label: str) -> list[tuple[int, float, str]]:
+def natural(label: str) -> list[tuple[int, float, str]]:
     """So that 8 comes before 16."""
-    return [(0, float(word), "") if _is_number(word) else (1, 0.0, word) for word in label.replace(",", "").split()]
+    return [(0, float(part), "") if _is_number(part) else (1, 0.0, part) for part in label.replace(",", "").split()]
 
 
-def _is_number(word: str) -> bool:
-    return word.replace(".", "", 1).isdigit()
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdecimal() and text.isascii()
 
 
-def summary_of(family: Family) -> dict[str, Any]:
+# -- documents -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeriesRow:
+    id: str
+    label: str
+    runs: int
+    workload: str
+    load: str
+
+
+@dataclass(frozen=True)
+class WatchedMeasure:
+    key: str
+    name: str
+    title: str
+    section: str
+    unit: str
+    direction: str | None
+    file: str | None = None  # of the static site
+
+
+@dataclass(frozen=True)
+class FamilyRow:
     """A family as a line of the list of histories."""
-    series = [{"identity": each.identity, "label": each.label, "runs": len(each.entries)} for each in family.series]
-    return {
-        "id": family.id,
-        "title": family.title,
-        "kind": family.kind,
-        "runs": family.runs,
-        "updated": family.updated,
-        "series": series,
-        "left_out": family.left_out,
-        "measures": [_measure(key, each) for key, each in family.keys.items()],
-    }
+
+    id: str
+    title: str
+    kind: str
+    runs: int
+    updated: str
+    series: list[SeriesRow]
+    left_out: int
+    measures: list[WatchedMeasure]
 
 
-def _measure(key: str, each: Quantity) -> dict[str, Any]:
-    title = each.title if each.statistic is None else f"{each.title} {each.statistic}"
-    said = {"key": key, "name": each.name, "title": title, "section": each.title}
-    return {**said, "unit": each.unit, "direction": each.direction}
+def family_row(family: Family) -> FamilyRow:
+    return FamilyRow(
+        id=family.id,
+        title=family.title,
+        kind=family.kind,
+        runs=family.runs,
+        updated=family.updated,
+        series=[SeriesRow(s.id, s.label, len(s.entries), s.workload, s.load) for s in family.series],
+        left_out=family.left_out,
+        measures=[_measure(key, quantity) for key, quantity in family.keys.items()],
+    )
 
 
-def points_of(series: Series, key: str) -> list[dict[str, Any]]:
-    """One measure of one series over time, with what changed between runs."""
+def _measure(key: str, quantity: Quantity) -> WatchedMeasure:
+    return WatchedMeasure(key, quantity.name, title_of(quantity), quantity.title, quantity.unit, quantity.direction)
+
+
+# -- points ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesPoint:
+    """A run's value of one measure."""
+
+    run: str
+    at: str
+    value: float
+    verdict: str | None
+    version: str | None
+    commit: str | None
+
+    @property
+    def sound(self) -> bool:
+        return self.verdict != "invalid"
+
+    @property
+    def came_with(self) -> str:
+        texts = (f"version {self.version}" if self.version else "", f"commit {self.commit}" if self.commit else "")
+        return ", ".join(filter(None, texts))
+
+
+@dataclass(frozen=True)
+class SeriesChange:
+    """Where a series changed: the first run of the new level, and by how much it differs from the one before."""
+
+    run: str
+    at: str
+    before: float
+    after: float
+    change: float | None
+    drift: bool
+    commit: str | None
+    version: str | None
+
+
+def points_of(series: Series, key: str) -> list[SeriesPoint]:
+    """One measure of one series over time."""
     return list(_points(series, key))
 
 
-def _points(series: Series, key: str) -> Iterator[dict[str, Any]]:
+def _points(series: Series, key: str) -> Iterator[SeriesPoint]:
     stored = series.stored(key)
+    if stored is None:
+        return
+    basis = _common_basis(series.entries, stored) if stored in RATES else None
     for entry in series.entries:
-        if stored is not None and (value := entry.values.get(stored)) is not None:
-            axes = {"version": entry.engine_version, "commit": entry.commit and entry.commit[:12]}
-            known = {name: said for name, said in axes.items() if said}
-            yield {"run": entry.id, "at": entry.started_at, "value": value, "verdict": entry.verdict, **known}
+        if (value := _value(entry, stored, basis)) is not None:
+            commit = entry.commit[:12] if entry.commit else None
+            yield SeriesPoint(entry.id, entry.started_at, value, entry.verdict, entry.engine_version, commit)
 
 
-def changes_in(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where a series of points changed: the run from which on it is different, and by how much."""
-    sound = [point for point in points if point.get("verdict") != "invalid"]
-    found = change_points([point["value"] for point in sound])
+def _common_basis(entries: Sequence[Entry], key: str) -> str:
+    """The window where every run headlines it, else the span; runs that were indexed before have the headline only."""
+    values = [entry.values for entry in entries if key in entry.values]
+    return "window" if all(own.get(f"{key}.window") in (None, own[key]) for own in values) else "span"
+
+
+def _value(entry: Entry, key: str, basis: str | None) -> float | None:
+    headline = entry.values.get(key)
+    return headline if basis is None else entry.values.get(f"{key}.{basis}", headline)
+
+
+def changes_in(points: Sequence[SeriesPoint]) -> list[SeriesChange]:
+    """Runs that are invalid as measurements count for nothing."""
+    sound = [point for point in points if point.sound]
     return [
-        {
-            "run": sound[each.index]["run"],
-            "at": sound[each.index]["at"],
-            "before": each.before,
-            "after": each.after,
-            "change": each.change,
-            "drift": each.is_drift,
-        }
-        for each in found
+        SeriesChange(
+            run=sound[change.index].run,
+            at=sound[change.index].at,
+            before=change.before,
+            after=change.after,
+            change=change.change,
+            drift=change.is_drift,
+            commit=sound[change.index].commit,
+            version=sound[change.index].version,
+        )
+        for change in change_points([point.value for point in sound])
     ]
+
+
+def values_by_label(family: Family, key: str) -> Mapping[str, list[SeriesPoint]]:
+    return {series.label: points for series in family.series if (points := points_of(series, key))}

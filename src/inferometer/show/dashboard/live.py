@@ -3,11 +3,13 @@
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime
 
 from inferometer.errors import StoreError
+from inferometer.measure.values import quantities
 from inferometer.record.run import Run
-from inferometer.show.dashboard.documents import run_document
+from inferometer.show.dashboard.documents import LiveDocument, run_document
+from inferometer.show.plan_text import own_plan
 from inferometer.store.entry import Entry
 from inferometer.store.folder import logs_of
 
@@ -43,26 +45,63 @@ class LiveRuns:
         except StoreError:
             return run  # nothing was over yet
 
-    def state(self, run: Run, entry: Entry) -> dict[str, Any]:
-        """For the page that follows it: whether it is still written, and its numbers so far."""
-        quiet_s = _quiet_s(run)
-        running = run.state == "partial" and quiet_s is not None and quiet_s < QUIET_S
+    def state(self, run: Run, entry: Entry) -> LiveDocument:
+        """For the page that follows it: whether it is still written, how far it is, and its numbers so far."""
+        quiet_s = quiet_for(run)
         now = self.read(run) if run.state == "partial" else run
-        whole = {
-            "running": running,
-            "quiet_s": quiet_s,
-            "log_bytes": _size(run),
-            "too_large": _size(run) > LARGEST_READ,
-        }
-        return whole | run_document(now, entry)
+        numbers = quantities(now.summary)
+        rate = numbers.get("offered_rate") or numbers.get("request_rate")
+        planned_s, planned, asked = _extent(run)
+        return LiveDocument(
+            running=is_running(run),
+            quiet_s=quiet_s,
+            log_bytes=_size(run),
+            too_large=_size(run) > LARGEST_READ,
+            elapsed_s=_elapsed(run),
+            planned_s=planned_s,
+            done=sum(now.summary.outcomes.values()),
+            planned=planned,
+            rate_asked=asked,
+            rate_sent=rate.value if rate else None,
+            run=run_document(now, entry),
+        )
+
+
+def is_running(run: Run) -> bool:
+    quiet_s = quiet_for(run)
+    return run.state == "partial" and quiet_s is not None and quiet_s < QUIET_S
+
+
+def _extent(run: Run) -> tuple[float | None, int | None, float | None]:
+    """What the plan asks for: seconds, requests and requests per second; None where it does not say."""
+    plan = own_plan(run)
+    if plan is None:
+        return None, None, None
+    stops = [(traffic.stop, traffic.load) for traffic in plan.classes]
+    durations = [stop.duration for stop, _ in stops if stop.duration]
+    requests = [stop.requests for stop, _ in stops if stop.requests]
+    rates = [load.rate for _, load in stops if load.type in ("poisson", "constant", "gamma") and load.rate]
+    asked = sum(rates) if rates and len(rates) == len(stops) else None
+    whole_s = max(durations) if durations else None
+    if whole_s is None and asked and len(requests) == len(stops):
+        whole_s = sum(requests) / asked
+    return whole_s, sum(requests) if len(requests) == len(stops) else None, asked
+
+
+def _elapsed(run: Run) -> float | None:
+    try:
+        started = datetime.fromisoformat(run.started_at)
+    except ValueError:
+        return None
+    return max(0.0, (datetime.now(UTC) - started).total_seconds()) if started.tzinfo else None
 
 
 def _size(run: Run) -> int:
     return sum(log.stat().st_size for log in logs_of(run.folder)) if run.folder else 0
 
 
-def _quiet_s(run: Run) -> float | None:
-    """Since something of the run was written."""
+def quiet_for(run: Run) -> float | None:
+    """Seconds since something of the run was written."""
     if run.folder is None or not run.folder.is_dir():
         return None
     written = [path.stat().st_mtime for path in run.folder.iterdir()]

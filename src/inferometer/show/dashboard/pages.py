@@ -2,27 +2,35 @@
 view finds its data by a script of its own: the server's API, or the files of the static site."""
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any
 
-from inferometer.show.charts.chart import config
+from inferometer import __version__
+from inferometer.show.charts.chart import Theme, config
 from inferometer.show.charts.rendering import vega_bundle
-from inferometer.show.dashboard.documents import names
+from inferometer.show.dashboard.documents import Json, Names, names
 from inferometer.show.report.page import asset as report_asset
 
 PAGES = {
-    "index": "Runs",
+    "index": "Overview",
+    "runs": "Runs",
     "history": "History",
+    "explore": "Explore",
     "compare": "Compare",
     "experiments": "Experiments",
     "run": "Run",
     "experiment": "Experiment",
 }
-IN_MENU = ("index", "history", "compare", "experiments")
+IN_MENU = ("index", "runs", "history", "explore", "compare", "experiments")
+THEMES: tuple[Theme, ...] = ("light", "dark")
 _CSS, _JS = "text/css; charset=utf-8", "text/javascript; charset=utf-8"
-SHARED = ("theme.js", "words.js", "charting.js", "view-runs.js", "view-run.js", "view-compare.js", "view-history.js")
+SHARED = (
+    *("theme.js", "formats.js", "words.js", "charting.js", "view-overview.js", "view-explore.js"),
+    *("view-runs.js", "view-run.js", "view-compare.js", "view-history.js"),
+)
 SCRIPTS = (*SHARED, "view-experiments.js", "start.js")
 ASSETS = {
     **dict.fromkeys(("style.css", "pages.css"), _CSS),
@@ -33,13 +41,13 @@ _OF_REPORT = ("style.css", "theme.js", "charts.js")
 
 def shell(name: str, source: str = "from-server.js", policy: str | None = None) -> str:
     """The frame of a view. Scripts with a number of their content: a browser that knows the old ones asks again."""
-    scripts = "\n".join(f'<script src="{_address(each)}" defer></script>' for each in (source, *SCRIPTS))
+    scripts = "\n".join(f'<script src="{_address(link)}" defer></script>' for link in (source, *SCRIPTS))
     text = _text("page.html")
     for mark, content in {
         "title": escape(PAGES[name]),
         "view": name,
-        "menu": "\n".join(_link(each, name) for each in IN_MENU),
-        "styles": "\n".join(f'<link rel="stylesheet" href="{_address(each)}">' for each in ("style.css", "pages.css")),
+        "menu": "\n".join(_link(link, name) for link in IN_MENU),
+        "styles": "\n".join(f'<link rel="stylesheet" href="{_address(link)}">' for link in ("style.css", "pages.css")),
         "policy": f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">' if policy else "",
         "scripts": scripts,
         "api": '<a href="api">API</a>' if source == "from-server.js" else "",
@@ -48,9 +56,47 @@ def shell(name: str, source: str = "from-server.js", policy: str | None = None) 
     return text
 
 
-def names_document() -> dict[str, Any]:
-    """What every page needs: words, and the colours of charts."""
-    return names() | {"themes": {theme: config(theme) for theme in ("light", "dark")}, "vega": _address("vega.js")}
+@dataclass(frozen=True)
+class ListFile:
+    """A part of the table of runs of the static site."""
+
+    name: str
+    runs: int
+
+
+@dataclass(frozen=True)
+class PagesNames(Names):
+    """What every page needs: names, the colours of charts, and where it is."""
+
+    themes: dict[str, Json]
+    vega: str
+    version: str
+    write: bool = False
+    live: bool = False  # a server answers, and runs in progress are followed
+    lists: list[ListFile] = field(default_factory=list)
+    total: int = 0
+    updated: str = ""
+
+
+def names_document(
+    *, write: bool = False, live: bool = False, lists: Sequence[ListFile] = (), total: int = 0, updated: str = ""
+) -> PagesNames:
+    known = names()
+    return PagesNames(
+        known.measures,
+        known.kinds,
+        known.states,
+        known.columns,
+        known.plain,
+        themes={theme: config(theme) for theme in THEMES},
+        vega=_address("vega.js"),
+        version=__version__,
+        write=write,
+        live=live,
+        lists=list(lists),
+        total=total,
+        updated=updated,
+    )
 
 
 @cache

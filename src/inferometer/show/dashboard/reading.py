@@ -4,16 +4,16 @@ word, it has to be known to the index, and what it leads to has to lie in the st
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from inferometer.errors import StoreError
 from inferometer.record.run import Run
+from inferometer.show.dashboard.documents import FileRow
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import ABOUT, KeptExperiment, load_experiment
 from inferometer.store.folder import load_run
 from inferometer.store.store import Store
 
-_WORD = re.compile(r"[A-Za-z0-9][\w.:+@~-]{0,199}", re.ASCII)
+_NAME = re.compile(r"[A-Za-z0-9][\w.:+@~-]{0,199}", re.ASCII)
 SHOWN_FILES = (".log", ".txt", ".json", ".yaml", ".jsonl", ".csv", ".md")
 READ = (".json", ".jsonl", ".yaml", ".parquet", ".bin")  # what runs and experiments are made of
 LARGEST_SHOWN = 4 * 2**20  # bytes of a log; its end says most
@@ -29,7 +29,7 @@ class Refused(StoreError):
 
 def entry_of(store: Store, wanted: str) -> Entry:
     """By its id, the start of one, `latest`, a baseline or a tag; never by a path."""
-    if not _WORD.fullmatch(wanted) or ".." in wanted:
+    if not _NAME.fullmatch(wanted) or ".." in wanted:
         raise NotFound(f"not the id of a run: {wanted[:80]!r}")
     try:
         return store.entry(wanted)
@@ -65,18 +65,18 @@ def whole_inside(home: Path, folder: Path) -> Path:
     return folder
 
 
-def files_of(store: Store, run: Run) -> list[dict[str, Any]]:
+def files_of(store: Store, run: Run) -> list[FileRow]:
     """Text files of a run, with their sizes: logs first."""
     if run.folder is None or not run.folder.is_dir():
         return []
     shown = [path for path in inside(store.home, run.folder).iterdir() if _is_shown(path)]
     ordered = sorted(shown, key=lambda path: (path.suffix != ".log", path.name))
-    return [{"name": path.name, "bytes": path.stat().st_size} for path in ordered]
+    return [FileRow(path.name, path.stat().st_size) for path in ordered]
 
 
 def file_text(store: Store, run: Run, name: str) -> str:
     """A text file of a run; of a large one the end."""
-    if run.folder is None or name not in {each["name"] for each in files_of(store, run)}:
+    if run.folder is None or name not in {file.name for file in files_of(store, run)}:
         raise NotFound(f"{run.id}: no file {name[:80]!r} that could be shown")
     with inside(store.home, run.folder / name).open("rb") as file:
         size = file.seek(0, 2)
@@ -92,15 +92,15 @@ def _is_shown(path: Path) -> bool:
 
 def experiment_of(store: Store, wanted: str) -> KeptExperiment:
     folder = store.home / "experiments" / wanted
-    if not _WORD.fullmatch(wanted) or ".." in wanted or not folder.is_dir():
+    if not _NAME.fullmatch(wanted) or ".." in wanted or not folder.is_dir():
         raise NotFound(f"no experiment {wanted[:80]!r}")
     return load_experiment(whole_inside(store.home, folder))
 
 
 def experiments_in(store: Store) -> list[KeptExperiment]:
     """The newest first; what is half written, or what a link would bring in from elsewhere, is left out."""
-    found = []
+    experiments = []
     for about in sorted((store.home / "experiments").glob(f"*/{ABOUT}"), reverse=True):
         with suppress(StoreError):
-            found.append(load_experiment(whole_inside(store.home, about.parent)))
-    return found
+            experiments.append(load_experiment(whole_inside(store.home, about.parent)))
+    return experiments

@@ -21,16 +21,16 @@ class ChannelKind:
 
 _HOME = "inferometer.show.notify"
 CHANNELS: dict[str, ChannelKind] = {
-    "slack": ChannelKind("an incoming webhook of Slack", f"{_HOME}.slack:send", ("SLACK_WEBHOOK_URL",)),
-    "teams": ChannelKind("a workflow of Microsoft Teams", f"{_HOME}.teams:send", ("TEAMS_WEBHOOK_URL",)),
+    "slack": ChannelKind("Slack incoming webhook", f"{_HOME}.slack:send", ("SLACK_WEBHOOK_URL",)),
+    "teams": ChannelKind("Microsoft Teams workflow", f"{_HOME}.teams:send", ("TEAMS_WEBHOOK_URL",)),
     "webhook": ChannelKind(
-        "JSON to any address",
+        "JSON to any URL",
         f"{_HOME}.posting:send",
         ("INFEROMETER_WEBHOOK_URL",),
         ("INFEROMETER_WEBHOOK_TOKEN",),
     ),
     "email": ChannelKind(
-        "a mail by SMTP",
+        "email by SMTP",
         f"{_HOME}.mail:send",
         ("INFEROMETER_SMTP_URL", "INFEROMETER_EMAIL_TO"),
         ("INFEROMETER_EMAIL_FROM",),
@@ -45,10 +45,10 @@ class Channel:
     variables: Mapping[str, str] = field(repr=False)  # secrets: in no log
 
 
-def channels(said: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Channel]:
+def channels(requested: Sequence[str], environment: Mapping[str, str] | None = None) -> list[Channel]:
     """`["slack,email"]`, checked before anything is measured: known, and with what they need in the environment."""
     there = os.environ if environment is None else environment
-    names = list(dict.fromkeys(name.strip() for text in said for name in text.split(",") if name.strip()))
+    names = list(dict.fromkeys(name.strip() for text in requested for name in text.split(",") if name.strip()))
     mistakes = [mistake for name in names if (mistake := _mistake(name, there))]
     if mistakes:
         raise PlanError(mistakes, "inferometer notify lists the channels and what they need")
@@ -69,5 +69,5 @@ def _mistake(name: str, there: Mapping[str, str]) -> str | None:
 
 def _channel(name: str, there: Mapping[str, str]) -> Channel:
     kind = CHANNELS[name]
-    variables = {each: there[each] for each in (*kind.needs, *kind.takes) if there.get(each)}
+    variables = {variable: there[variable] for variable in (*kind.needs, *kind.takes) if there.get(variable)}
     return Channel(name, attribute_at(kind.send), variables)

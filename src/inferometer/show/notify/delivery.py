@@ -13,6 +13,7 @@ from inferometer.record.sanitize import cut, one_line
 from inferometer.show.notify.channels import Channel
 from inferometer.show.notify.event import Event
 from inferometer.show.notify.posting import Undelivered
+from inferometer.vocabulary import duration_text
 
 # -- hiding ----------------------------------------------------------------------------------------------------------
 
@@ -22,10 +23,10 @@ _SHORTEST = 3  # of what is looked for; a path's parts are words more often than
 
 def hidden(text: str, variables: Mapping[str, str]) -> str:
     """The text with `…` for every secret of a channel and for each part of it, in small letters or capital ones."""
-    words = {form for name, value in variables.items() if name.endswith(_SECRET) for form in _forms(value.strip())}
-    if not words:
+    secrets = {form for name, value in variables.items() if name.endswith(_SECRET) for form in _forms(value.strip())}
+    if not secrets:
         return text
-    pattern = "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+    pattern = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))
     return re.sub(pattern, "…", text, flags=re.IGNORECASE)
 
 
@@ -81,41 +82,43 @@ def deliver(
     now = time.monotonic()
     end = now + patience.deadline_s if until is None else min(until, now + patience.deadline_s)
     if end <= now:
-        return [Delivered(each.name, "no time was left for it; the next run tells it") for each in channels]
-    found: dict[str, Delivered] = {}
+        return [Delivered(channel.name, "no time left to send it; the next run sends it") for channel in channels]
+    results: dict[str, Delivered] = {}
     threads = [
-        threading.Thread(target=_deliver_one, args=(event, each, patience, end, found), daemon=True)
-        for each in channels
+        threading.Thread(target=_deliver_one, args=(event, channel, patience, end, results), daemon=True)
+        for channel in channels
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-    late = f"no answer within {end - now:.2g} s"
-    return [found.get(each.name) or Delivered(each.name, late) for each in channels]
+    late = f"no answer within {duration_text(round(end - now, 1))}"
+    return [results.get(channel.name) or Delivered(channel.name, late) for channel in channels]
 
 
-def _deliver_one(event: Event, channel: Channel, patience: Patience, until: float, found: dict[str, Delivered]) -> None:
+def _deliver_one(
+    event: Event, channel: Channel, patience: Patience, until: float, results: dict[str, Delivered]
+) -> None:
     wait_s = patience.first_wait_s
     for attempt in range(1, patience.attempts + 1):
         left_s = until - time.monotonic()
         try:
             channel.send(event, channel.variables, max(0.1, min(patience.timeout_s, left_s)))
         except Undelivered as error:
-            found[channel.name] = Delivered(channel.name, _told(error, channel))
+            results[channel.name] = Delivered(channel.name, _reason_text(error, channel))
             pause_s = max(wait_s, error.after_s or 0.0)
             if not error.again or attempt == patience.attempts or time.monotonic() + pause_s >= until:
                 return
             time.sleep(pause_s)
             wait_s *= 2
         except Exception as error:  # a message that cannot be made is no reason to lose the run's own result
-            found[channel.name] = Delivered(channel.name, f"{type(error).__name__}: a mistake of ours")
+            results[channel.name] = Delivered(channel.name, f"{type(error).__name__}: internal error")
             return
         else:
-            found[channel.name] = Delivered(channel.name)
+            results[channel.name] = Delivered(channel.name)
             return
 
 
-def _told(error: Undelivered, channel: Channel) -> str:
+def _reason_text(error: Undelivered, channel: Channel) -> str:
     """Secrets go before anything is cut: half of one would not be known."""
     return cut(one_line(hidden(str(error), channel.variables)), MOST_REASON)

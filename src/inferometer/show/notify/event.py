@@ -22,6 +22,7 @@ class Event:
     run: str | None = None
     link: str | None = None  # to the CI job
     at: str = ""
+    page: str | None = None  # of the run
 
     @property
     def heading(self) -> str:
@@ -30,12 +31,12 @@ class Event:
     @property
     def id(self) -> str:
         """The same for every attempt to tell it, so that a receiver can drop a second one."""
-        said = "\n".join((self.kind, self.subject, self.run or "", self.at))
-        return hashlib.sha256(said.encode()).hexdigest()[:32]
+        text = "\n".join((self.kind, self.subject, self.run or "", self.at))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def document(self) -> dict[str, Any]:
         """As the generic webhook gets it; stable."""
-        plain = ("id", "kind", "subject", "title", "run", "link", "at")
+        plain = ("id", "kind", "subject", "title", "run", "link", "page", "at")
         return {
             "schema": schema_of("event"),
             **{name: getattr(self, name) for name in plain},
@@ -46,5 +47,5 @@ class Event:
 
 def first_of(texts: Sequence[str], most: int) -> list[str]:
     """Those that say anything, at most so many; the others are counted."""
-    said = [text for text in texts if text.strip()]
-    return said if len(said) <= most else [*said[: most - 1], f"… and {len(said) - most + 1} more"]
+    nonempty = [text for text in texts if text.strip()]
+    return nonempty if len(nonempty) <= most else [*nonempty[: most - 1], f"… and {len(nonempty) - most + 1} more"]

@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from inferometer.exchange.exporting.facts import engine_of, gpu_text, model_of, version_of
 from inferometer.judge.identity import identity, identity_of
+from inferometer.measure.verdict import LEADING, failures_text
+from inferometer.record.environment import Environment
 from inferometer.record.run import Run
 from inferometer.record.sanitize import harmless, one_line
+from inferometer.record.subject import subject_of
+from inferometer.show.about import about_of, page_link
 from inferometer.show.notify.event import Event, Kind
 from inferometer.show.notify.news import Finding
 from inferometer.store.experiments import CaseRow
@@ -20,24 +23,35 @@ Problem = tuple[str, str]  # what is wrong, in a word that stays the same, and i
 
 def of_run(run: Run, problems: Sequence[Problem]) -> Finding:
     """Whether a run of this plan does what it should: the target answers, the limits hold, the numbers are valid."""
-    return _failure(_planned(run.plan, run.kind), run_name(run), problems, run_facts(run), run.id)
+    lead = other_failures(run) if problems else ""
+    return _failure(_planned(run.plan, run.kind), run_name(run), problems, run_facts(run), run.id, lead)
+
+
+def other_failures(run: Run) -> str:
+    """What failed, where it is no reason for doubt: a few, or as many as a limit of the plan judges."""
+    if not run.summary.failures.failed or any(reason.code in LEADING for reason in run.doubts):
+        return ""
+    return failures_text(run.summary)
 
 
 def of_error(plan: Mapping[str, Any], error: str, kind: str = "serving") -> Finding:
     """A plan of which no run came."""
-    name = str(plan.get("name") or _model(plan) or "a run")
+    subject = subject_of(plan, Environment())
+    name = subject.name or subject.model or "a run"
     return _failure(_planned(plan, kind), name, [("error", error)], {}, None)
 
 
 def of_check(run: Run, check: Mapping[str, Any]) -> Finding | None:
     """Whether a run is worse than those before it; None where that cannot be told, which is no news."""
-    word, name = check.get("word"), run_name(run)
-    if word not in ("worse", "better", "same"):
+    status, name = check.get("status"), run_name(run)
+    if status not in ("worse", "better", "same"):
         return None
-    worse = [each for each in check.get("measures", []) if each["word"] == "worse" and each["class"] == "alert"]
-    what = tuple(sorted(each["key"] for each in worse)) if word == "worse" else ()
-    titles = ", ".join(dict.fromkeys(str(each["title"]) for each in worse))
-    title = f"{name}: worse in {titles}" if what else f"{name}: not worse any more"
+    worse = [
+        measure for measure in check.get("measures", []) if measure["status"] == "worse" and measure["class"] == "alert"
+    ]
+    what = tuple(sorted(measure["key"] for measure in worse)) if status == "worse" else ()
+    titles = ", ".join(dict.fromkeys(str(measure["title"]) for measure in worse))
+    title = f"{name}: worse in {titles}" if what else f"{name}: no longer worse"
     sentences = tuple(map(str, check.get("sentences", ())))
     kind: Kind = "regression" if what else "recovery"
     event = _event(kind, f"regression:{identity(run).key}", title, sentences, run_facts(run), run.id)
@@ -54,17 +68,27 @@ def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str) -> Findin
 
 def of_job(name: str, fine: bool, text: str | None = None) -> Finding:
     """Whether a job of CI ended well, whatever it did."""
-    said = text or f"The job {name} failed."
-    return _failure(f"job:{name}", name, [] if fine else [("failed", said)], {}, None)
+    reason = text or f"The job {name} failed."
+    return _failure(f"job:{name}", name, [] if fine else [("failed", reason)], {}, None)
 
 
 def test_event() -> Event:
-    return _event("test", "test", "Inferometer can reach you here", ("This is a test; nothing is wrong.",), {}, None)
+    return _event(
+        "test", "test", "Inferometer test message", ("This is a test of the notification channel.",), {}, None
+    )
 
 
-def _failure(subject: str, name: str, problems: Sequence[Problem], facts: dict[str, str], run: str | None) -> Finding:
-    what = tuple(sorted({word for word, _ in problems}))
-    sentences = tuple(text for _, text in problems) if what else ("It is as it should be again.",)
+def _failure(
+    subject: str,
+    name: str,
+    problems: Sequence[Problem],
+    facts: dict[str, str],
+    run: str | None,
+    lead: str = "",
+) -> Finding:
+    what = tuple(sorted({problem for problem, _ in problems}))
+    first = (f"{lead}.",) if lead else ()
+    sentences = (*first, *(text for _, text in problems)) if what else ("It is as it should be again.",)
     kind: Kind = "failure" if what else "recovery"
     title = f"{name}: failed" if what else f"{name}: recovered"
     return Finding(what, _event(kind, f"failure:{subject}", title, sentences, facts, run))
@@ -75,20 +99,27 @@ def _event(
 ) -> Event:
     """Names come from plans and servers: what a channel gets is text, the title one line of it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    said = tuple(map(harmless, sentences))
+    texts = tuple(dict.fromkeys(map(harmless, sentences)))  # a cause is told once
     known = {one_line(label): one_line(value) for label, value in facts.items()}
-    return Event(kind, one_line(subject), one_line(title), said, known, run, job_link(os.environ), now)
+    links = {"link": job_link(os.environ), "page": page_link(run, os.environ)}
+    return Event(kind, one_line(subject), one_line(title), texts, known, run, at=now, **links)
 
 
 def run_name(run: Run) -> str:
-    return str(run.plan.get("name") or model_of(run) or run.kind)
+    return run.subject.name or run.subject.model or run.kind
 
 
 def run_facts(run: Run) -> dict[str, str]:
     """What was measured, as far as it is known."""
-    engine = " ".join(filter(None, (engine_of(run), version_of(run)))) or None
-    commit = identity(run).axes.get("commit")
-    facts = {"model": model_of(run), "engine": engine, "GPU": gpu_text(run), "commit": commit and commit[:12]}
+    about = about_of(run)
+    facts = {
+        "model": run.subject.model,
+        "engine": about.engine,
+        "hardware": about.hardware,
+        "workload": about.workload,
+        "load": about.load,
+        "commit": about.commit,
+    }
     return {label: value for label, value in facts.items() if value}
 
 
@@ -104,13 +135,8 @@ def job_link(environment: Mapping[str, str]) -> str | None:
 
 def _planned(plan: Mapping[str, Any], kind: str) -> str:
     """By the plan alone: of a run that failed nothing else is known."""
-    found = identity_of(plan, {}, kind)
-    return f"{found.workload}-{found.stack}-{_short_hash(plan.get('name'))}"
-
-
-def _model(plan: Mapping[str, Any]) -> str | None:
-    target = plan.get("target")
-    return target.get("model") if isinstance(target, Mapping) else None
+    identity = identity_of(plan, Environment(), kind)
+    return f"{identity.workload}-{identity.stack}-{_short_hash(plan.get('name'))}"
 
 
 def _short_hash(content: object) -> str:

@@ -44,8 +44,8 @@ def send(event: Event, variables: Mapping[str, str], timeout_s: float) -> None:
     except smtplib.SMTPRecipientsRefused:
         raise Undelivered(f"{server.host}: refused the recipients") from None
     except smtplib.SMTPResponseException as error:
-        said = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        raise Undelivered(f"{server.host}: {error.smtp_code} {said}", again=error.smtp_code < 500) from None
+        reply = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        raise Undelivered(f"{server.host}: {error.smtp_code} {reply}", again=error.smtp_code < 500) from None
     except ssl.SSLCertVerificationError as error:
         raise Undelivered(f"{server.host}: {error.verify_message}") from None
     except (smtplib.SMTPException, OSError) as error:
@@ -85,19 +85,19 @@ def server_of(url: str) -> Server:
     if parts.scheme not in ("smtp", "smtps") or not host:
         raise Undelivered("INFEROMETER_SMTP_URL must be smtps://user:password@host:465 or smtp://...:587")
     encrypted = parts.scheme == "smtps"
-    user, password = (None if said is None else unquote(said) for said in (parts.username, parts.password))
+    user, password = (None if part is None else unquote(part) for part in (parts.username, parts.password))
     return Server(host, port or (465 if encrypted else 587), encrypted, user, password)
 
 
 def addresses(text: str) -> list[Address]:
     """Several with commas between them."""
     try:
-        found = [Address(addr_spec=parseaddr(each)[1]) for each in text.split(",") if each.strip()]
+        parsed = [Address(addr_spec=parseaddr(address)[1]) for address in text.split(",") if address.strip()]
     except (ValueError, IndexError):
-        found = []
-    if not found or any(not (each.username and each.domain) for each in found):
+        parsed = []
+    if not parsed or any(not (address.username and address.domain) for address in parsed):
         raise Undelivered("INFEROMETER_EMAIL_TO and _FROM must be addresses such as team@example.org")
-    return found
+    return parsed
 
 
 def message(event: Event, sender: Address, to: list[Address]) -> EmailMessage:
@@ -112,8 +112,13 @@ def message(event: Event, sender: Address, to: list[Address]) -> EmailMessage:
 
 
 def body(event: Event) -> str:
-    facts = event.facts | ({"run": event.run} if event.run else {}) | ({"job": event.link} if event.link else {})
+    facts = (
+        event.facts
+        | ({"run": event.run} if event.run else {})
+        | ({"page": event.page} if event.page else {})
+        | ({"job": event.link} if event.link else {})
+    )
     width = max((len(label) for label in facts), default=0)
-    told = "".join(f"{label:<{width}}  {cut(value, MOST_PARAGRAPH)}\n" for label, value in list(facts.items())[:20])
-    said = [cut(text, MOST_PARAGRAPH) for text in first_of(event.sentences, MOST_PARAGRAPHS)]
-    return "\n\n".join([*said, told] if told else said) + "\n"
+    details = "".join(f"{label:<{width}}  {cut(value, MOST_PARAGRAPH)}\n" for label, value in list(facts.items())[:20])
+    paragraphs = [cut(text, MOST_PARAGRAPH) for text in first_of(event.sentences, MOST_PARAGRAPHS)]
+    return "\n\n".join([*paragraphs, details] if details else paragraphs) + "\n"

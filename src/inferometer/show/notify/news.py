@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, MetaData, String, Table, Text, delete, insert, select, text
 
 from inferometer.errors import StoreError
-from inferometer.record.files import replacing, told
+from inferometer.record.files import replacing, translated_errors
 from inferometer.record.schema import check_schema, schema_of
 from inferometer.show.notify.channels import Channel
 from inferometer.show.notify.delivery import Delivered
@@ -38,7 +38,7 @@ class Note:
     """Something is wrong, and who has heard of it."""
 
     what: tuple[str, ...]  # the limits that failed, the measures that are worse
-    told: tuple[str, ...]  # channels
+    channels: tuple[str, ...]  # channels
     run: str | None
     since: str
 
@@ -60,7 +60,7 @@ def notebook(store: Store, until: float | None = None) -> Iterator[Notes]:
 
 def _in_file(home: Path, until: float) -> Iterator[Notes]:
     file = home / NOTEBOOK
-    with told(file):
+    with translated_errors(file):
         home.mkdir(parents=True, exist_ok=True)
         lock = os.open(home / f".{NOTEBOOK}.lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -75,13 +75,13 @@ def _in_file(home: Path, until: float) -> Iterator[Notes]:
 
 
 def _await_turn(lock: int, file: Path, until: float) -> None:
-    with told(file):
+    with translated_errors(file):
         while True:
             try:
                 return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() >= until:
-                    raise StoreError(f"{file}: another command is telling people for too long") from None
+                    raise StoreError(f"{file}: another command has been sending notifications for too long") from None
             time.sleep(_NAP_S)
 
 
@@ -89,12 +89,12 @@ def _read(file: Path) -> Notes:
     """A broken file is as good as none: at worst something is told twice."""
     if not file.exists():
         return {}
-    with told(file):
+    with translated_errors(file):
         content = file.read_text(encoding="utf-8")
     try:
-        said = json.loads(content)
-        check_schema(file, "notifications", said.get("schema"))
-        return {subject: _note(note) for subject, note in said["notes"].items()}
+        document = json.loads(content)
+        check_schema(file, "notifications", document.get("schema"))
+        return {subject: _note(note) for subject, note in document["notes"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -121,8 +121,9 @@ def _in_table(db: Connection, until: float) -> Iterator[Notes]:
         db.execute(insert(_TABLE), rows)
 
 
-def _note(said: Any) -> Note:
-    return Note(tuple(said["what"]), tuple(said["told"]), said.get("run"), str(said.get("since") or ""))
+def _note(fields: Any) -> Note:
+    channels = fields["channels"] if "channels" in fields else fields["told"]  # as version 1 calls them
+    return Note(tuple(fields["what"]), tuple(channels), fields.get("run"), str(fields.get("since") or ""))
 
 
 # -- news ------------------------------------------------------------------------------------------------------------
@@ -142,7 +143,7 @@ class Finding:
         return self.event.subject
 
 
-def tell(
+def deliver_finding(
     store: Store,
     finding: Finding,
     channels: Sequence[Channel],
@@ -153,23 +154,23 @@ def tell(
     """Tell whoever has not heard; a channel that could not be reached is tried again with the next finding. Where the
     store cannot remember, it is told nevertheless: twice is better than never. `until` is an instant of the monotonic
     clock after which nobody is waited for."""
-    said = deliver or partial(_deliver, until=until)
+    send = deliver or partial(_deliver, until=until)
     sent: list[Delivered] = []
     try:
         with notebook(store, until) as notes:
-            sent += _told(notes, finding, channels, said)
+            sent += _deliver_news(notes, finding, channels, send)
     except StoreError:
         if finding.what and not sent:
-            sent += said(finding.event, channels)
+            sent += send(finding.event, channels)
     return sent
 
 
-def _told(notes: Notes, finding: Finding, channels: Sequence[Channel], deliver: Deliver) -> list[Delivered]:
+def _deliver_news(notes: Notes, finding: Finding, channels: Sequence[Channel], deliver: Deliver) -> list[Delivered]:
     known = notes.get(finding.subject)
     if not finding.what:
         return _recovered(notes, finding, known, channels, deliver) if known else []
     if known and set(finding.what) <= set(known.what):
-        due = [each for each in channels if each.name not in known.told]
+        due = [item for item in channels if item.name not in known.channels]
         note = known
     else:
         due = list(channels)
@@ -177,9 +178,9 @@ def _told(notes: Notes, finding: Finding, channels: Sequence[Channel], deliver: 
         what = tuple(sorted({*finding.what, *(known.what if known else ())}))
         note = Note(what, (), finding.event.run, since)
     sent = deliver(finding.event, due) if due else []
-    heard = {*note.told, *(each.channel for each in sent if each.arrived)}
+    heard = {*note.channels, *(item.channel for item in sent if item.arrived)}
     if heard:  # else nobody knows: it is news still
-        notes[finding.subject] = replace(note, told=tuple(sorted(heard)))
+        notes[finding.subject] = replace(note, channels=tuple(sorted(heard)))
     return sent
 
 
@@ -187,11 +188,11 @@ def _recovered(
     notes: Notes, finding: Finding, known: Note, channels: Sequence[Channel], deliver: Deliver
 ) -> list[Delivered]:
     """Those who heard that it was wrong hear that it is not any more."""
-    due = [each for each in channels if each.name in known.told]
+    due = [item for item in channels if item.name in known.channels]
     sent = deliver(finding.event, due) if due else []
-    waiting = tuple(each.channel for each in sent if not each.arrived)
+    waiting = tuple(item.channel for item in sent if not item.arrived)
     if waiting:
-        notes[finding.subject] = replace(known, told=waiting)
+        notes[finding.subject] = replace(known, channels=waiting)
     else:
         del notes[finding.subject]
     return sent

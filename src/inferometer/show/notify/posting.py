@@ -77,23 +77,23 @@ def checked_host(url: str, plain: bool) -> str:
 def _refused(host: str, error: urllib.error.HTTPError) -> Undelivered:
     with error:
         try:
-            said = error.read(MOST_READ).decode(errors="replace").strip()
+            body = error.read(MOST_READ).decode(errors="replace").strip()
         except (OSError, http.client.HTTPException):
-            said = ""
-    why = f"{host}: answered {error.code}" + (f", {said}" if said else "")
+            body = ""
+    why = f"{host}: answered {error.code}" + (f", {body}" if body else "")
     return Undelivered(
         why, again=error.code == 429 or error.code >= 500, after_s=_seconds(error.headers.get("Retry-After"))
     )
 
 
-def _seconds(said: str | None) -> float | None:
+def _seconds(value: str | None) -> float | None:
     """`Retry-After`: seconds, or a date."""
-    if not said:
+    if not value:
         return None
-    if re.fullmatch(r"[0-9]{1,9}", said.strip()):
-        return float(said)
+    if re.fullmatch(r"[0-9]{1,9}", value.strip()):
+        return float(value)
     try:
-        return max(0.0, (parsedate_to_datetime(said) - datetime.now(UTC)).total_seconds())
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
     except (ValueError, TypeError):
         return None
 

@@ -43,9 +43,10 @@ def _body(event: Event) -> list[Block]:
 
 
 def _end(event: Event) -> list[Block]:
-    said = [f"run `{escaped(event.run, 200)}`"] if event.run else []
-    said += [f"<{_address(event.link)}|CI job>"] if event.link and len(event.link) < MOST_LINK else []
-    return [{"type": "context", "elements": [_mrkdwn(" · ".join(said))]}] if said else []
+    parts = [f"run `{escaped(event.run, 200)}`"] if event.run else []
+    parts += [f"<{_address(event.page)}|run page>"] if event.page and len(event.page) < MOST_LINK else []
+    parts += [f"<{_address(event.link)}|CI job>"] if event.link and len(event.link) < MOST_LINK else []
+    return [{"type": "context", "elements": [_mrkdwn(" · ".join(parts))]}] if parts else []
 
 
 def _field(label: str, value: str) -> Block:
@@ -61,9 +62,9 @@ def escaped(text: str, most: int) -> str:
     """Slack's three characters, which also keeps `<!channel>` from waking everybody; within the limit once written
     out, and never cut in the middle of an entity."""
     text = cut(text, most)
-    while len(said := text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")) > most:
-        text = cut(text, len(text) - max(1, (len(said) - most) // 5))
-    return said
+    while len(safe := text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")) > most:
+        text = cut(text, len(text) - max(1, (len(safe) - most) // 5))
+    return safe
 
 
 def _address(link: str) -> str:

@@ -7,11 +7,12 @@ from typing import Literal
 from rich import table as rich_table
 from rich.text import Text as RichText
 
-from inferometer.measure.values import Quantity, quantities
+from inferometer.measure.values import Quantity, alike
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Chart
 from inferometer.show.charts.subject import labels_of
-from inferometer.show.numbers import spread_text, value_text
+from inferometer.vocabulary import interval_text
+from inferometer.vocabulary.formats import COUNTED
 
 # -- document --------------------------------------------------------------------------------------------------------
 
@@ -88,7 +89,7 @@ class Section:
 class Verdict:
     """The word, what it means here, and the first of what speaks for it."""
 
-    word: str
+    status: str
     tone: Tone
     text: str
     reasons: tuple[str, ...] = ()
@@ -131,66 +132,47 @@ def facts(rows: Iterable[tuple[str, str]]) -> Table:
     return Table((), tuple((Cell(name), Cell(text)) for name, text in rows))
 
 
-def numbers_table(found: Mapping[str, Quantity]) -> Table:
+def numbers_table(numbers: Mapping[str, Quantity]) -> Table:
     """Every number with its interval."""
     rows = (
-        (Cell(_title(each)), Cell(value_text(each.value, each.unit)), Cell(_interval(each)), Cell(_unit(each)))
-        for each in found.values()
+        (
+            Cell(_title(quantity)),
+            Cell(quantity.text),
+            Cell(_interval(quantity)),
+            Cell(_unit(quantity)),
+        )
+        for quantity in numbers.values()
     )
     return Table(("measure", "value", "interval", "unit"), tuple(rows), frozenset({1, 2}))
 
 
-def _title(each: Quantity) -> str:
-    return each.title if each.statistic is None else f"{each.title} {each.statistic}"
+def _title(quantity: Quantity) -> str:
+    return quantity.title if quantity.statistic is None else f"{quantity.title} {quantity.statistic}"
 
 
-def _interval(each: Quantity) -> str:
-    if each.interval is None or all(end is None for end in each.interval):
-        return "-"
-    return " .. ".join(value_text(end, each.unit) for end in each.interval)
+def _interval(quantity: Quantity) -> str:
+    return interval_text(quantity.interval, quantity.unit) or "-"
 
 
-def _unit(each: Quantity) -> str:
-    return "" if each.unit in ("s", "share", "1/s", "tokens/s") else each.unit
+def _unit(quantity: Quantity) -> str:
+    """Of what is counted; the other units are part of the number's text."""
+    return quantity.unit if quantity.unit in COUNTED else ""
 
 
-def side_by_side(runs: Sequence[Run], keys: Sequence[str]) -> Table:
-    """A row for each number, a column for each run; the best of a row is marked where noise does not explain it."""
-    names, every = labels_of(runs), [quantities(run.summary) for run in runs]
-    rows = []
-    for key in keys:
-        known = [found.get(key) for found in every]
-        some = [each for each in known if each is not None]
-        if some:
-            best = _best(some) if len(some) > 1 else None
-            rows.append((Cell(_title(some[0])), *(_value_cell(each, best) for each in known)))
-    return Table(("", *(names[run.id] for run in runs)), tuple(rows), frozenset(range(1, len(runs) + 1)))
-
-
-def _best(some: Sequence[Quantity]) -> float | None:
-    """None where neither way is better, or where the best one's interval touches another's. Where no interval is known
-    of any, as in tables of other tools, the best value is the best."""
-    sign = {"lower": 1, "higher": -1}.get(some[0].direction or "")
-    if sign is None:
-        return None
-    first, *others = sorted(some, key=lambda each: sign * each.value)
-    if all(each.interval is None for each in some):
-        return first.value if first.value != others[0].value else None
-    worst_of_first = _end(first, sign)
-    apart = worst_of_first is not None and all(
-        (near := _end(each, -sign)) is not None and sign * near > sign * worst_of_first for each in others
+def runs_as_rows(runs: Sequence[Run], keys: Sequence[str]) -> Table:
+    """A row for each run, a column for each number that any of them has. Nothing is coloured: which is better, only a
+    comparison says."""
+    names, every = labels_of(runs), alike([run.summary for run in runs])
+    known = {key: next((own[key] for own in every if key in own), None) for key in keys}
+    shown = {key: quantity for key, quantity in known.items() if quantity is not None}
+    rows = tuple(
+        (Cell(names[run.id]), *(_value_cell(own.get(key)) for key in shown))
+        for run, own in zip(runs, every, strict=True)
     )
-    return first.value if apart else None
+    return Table(("run", *map(_title, shown.values())), rows, frozenset(range(1, len(shown) + 1)))
 
 
-def _end(each: Quantity, side: int) -> float | None:
-    """The upper end of the interval, or the lower one; None where it is not known."""
-    return None if each.interval is None else each.interval[1 if side > 0 else 0]
-
-
-def _value_cell(each: Quantity | None, best: float | None) -> Cell:
-    if each is None:
+def _value_cell(quantity: Quantity | None) -> Cell:
+    if quantity is None:
         return Cell("-")
-    spread = spread_text(each.value, each.interval, each.unit)
-    text = f"{value_text(each.value, each.unit)} {spread}".strip()
-    return Cell(text, "good" if each.value == best else "")
+    return Cell(f"{quantity.text} {quantity.spread}".strip())

@@ -76,9 +76,9 @@ def compact(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
-        return {name: compact(each) for name, each in value.items()}
+        return {name: compact(child) for name, child in value.items()}
     if isinstance(value, list):
-        return [compact(each) for each in value]
+        return [compact(child) for child in value]
     return value
 
 

@@ -14,8 +14,8 @@ from msgspec.structs import asdict
 
 from inferometer import __version__
 from inferometer.errors import MissingExtra, PlanError
-from inferometer.measure.values import quantities
-from inferometer.record.files import replacing, told, write_text
+from inferometer.measure.values import alike, quantities
+from inferometer.record.files import replacing, translated_errors, write_text
 from inferometer.record.run import Run
 from inferometer.record.sanitize import cell, harmless
 from inferometer.show.charts.chart import Chart
@@ -37,7 +37,7 @@ def as_markdown(report: Report, picture: Picture = lambda _chart: None) -> str:
 def _parts(report: Report, picture: Picture) -> Iterator[str]:
     yield f"# {plain(report.title)}"
     yield plain(report.subtitle)
-    yield " ".join(filter(None, [f"**{plain(report.verdict.word.upper())}**", plain(report.verdict.text)]))
+    yield " ".join(filter(None, [f"**{plain(report.verdict.status.upper())}**", plain(report.verdict.text)]))
     yield _bullets(report.verdict.reasons)
     for section in report.sections:
         yield f"## {plain(section.title)}"
@@ -102,12 +102,21 @@ HEAD = ("run", "name", "started", "verdict", "key", "measure", "statistic", "val
 def rows_of(runs: Sequence[Run]) -> Iterator[tuple[Any, ...]]:
     """A line for each number of each run; seconds, bytes and shares, as in the data."""
     for run in runs:
-        name, word = run.plan.get("name"), run.status
-        about = (run.id, None if name is None else str(name), run.started_at, word)
-        for each in quantities(run.summary).values():
-            low, high = each.interval or (None, None)
-            told = (each.key, each.title, each.statistic, each.value, each.unit, low, high, each.direction)
-            yield (*about, *told)
+        name, status = run.plan.get("name"), run.status
+        about = (run.id, None if name is None else str(name), run.started_at, status)
+        for quantity in quantities(run.summary).values():
+            low, high = quantity.interval or (None, None)
+            fields = (
+                quantity.key,
+                quantity.title,
+                quantity.statistic,
+                quantity.value,
+                quantity.unit,
+                low,
+                high,
+                quantity.direction,
+            )
+            yield (*about, *fields)
 
 
 def as_csv(runs: Sequence[Run]) -> str:
@@ -150,11 +159,11 @@ def _fill(book: Any, name: str, rows: Sequence[Sequence[Any]], bold: Any) -> Non
 
 
 def _wide(runs: Sequence[Run]) -> Iterator[list[Any]]:
-    found = [quantities(run.summary) for run in runs]
+    by_run = alike([run.summary for run in runs])
     yield ["key", "unit", *(run.id for run in runs)]
-    for key in dict.fromkeys(key for each in found for key in each):
-        unit = next(each[key].unit for each in found if key in each)
-        yield [key, unit, *(each[key].value if key in each else None for each in found)]
+    for key in dict.fromkeys(key for numbers in by_run for key in numbers):
+        unit = next(numbers[key].unit for numbers in by_run if key in numbers)
+        yield [key, unit, *(numbers[key].value if key in numbers else None for numbers in by_run)]
 
 
 def _slices(runs: Sequence[Run]) -> Iterator[list[Any]]:
@@ -182,32 +191,32 @@ def _xlsxwriter() -> Any:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Told:
+class ReportWithRuns:
     """A report and the runs that it is of; numbers for programs are made of the runs."""
 
     report: Report
     runs: Sequence[Run]
 
 
-def write_report(what: Told, path: Path) -> list[Path]:
+def write_report(what: ReportWithRuns, path: Path) -> list[Path]:
     """Everything that was written. A folder gets a picture of each chart."""
     if not path.suffix or path.is_dir():
         return _pictures(what.report.charts, path)
     writer = WRITERS.get(path.suffix.lower())
     if writer is None:
-        raise PlanError(f"{path}: no report ends in {path.suffix}", f"there are {', '.join(WRITERS)}, and folders")
-    with told(path):
+        raise PlanError(f"{path}: unknown report format {path.suffix}", f"there are {', '.join(WRITERS)}, and folders")
+    with translated_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     return writer(what, path)
 
 
-def _html(what: Told, path: Path) -> list[Path]:
+def _html(what: ReportWithRuns, path: Path) -> list[Path]:
 
     write_text(path, as_html(what.report))
     return [path]
 
 
-def _markdown(what: Told, path: Path) -> list[Path]:
+def _markdown(what: ReportWithRuns, path: Path) -> list[Path]:
     folder = path.with_name(f"{path.stem}_files")
     drawn = _pictures(what.report.charts, folder) if what.report.charts and has_charts() else []
     names = {picture.stem: f"{folder.name}/{picture.name}".replace(" ", "%20") for picture in drawn}
@@ -215,19 +224,19 @@ def _markdown(what: Told, path: Path) -> list[Path]:
     return [path, *drawn]
 
 
-def _png(what: Told, path: Path) -> list[Path]:
+def _png(what: ReportWithRuns, path: Path) -> list[Path]:
     charts = _some(what.report.charts, path)
     with replacing(path) as draft:
         draft.write_bytes(contact_sheet(charts))
     return [path]
 
 
-def _csv(what: Told, path: Path) -> list[Path]:
+def _csv(what: ReportWithRuns, path: Path) -> list[Path]:
     write_text(path, as_csv(what.runs))
     return [path]
 
 
-def _xlsx(what: Told, path: Path) -> list[Path]:
+def _xlsx(what: ReportWithRuns, path: Path) -> list[Path]:
     with replacing(path) as draft:
         write_workbook(what.runs, draft)
     return [path]
@@ -236,7 +245,7 @@ def _xlsx(what: Told, path: Path) -> list[Path]:
 def _pictures(charts: Sequence[Chart], folder: Path) -> list[Path]:
     """One PNG per chart, named as the chart."""
     written = []
-    with told(folder):
+    with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for chart in _some(charts, folder):
         path = folder / f"{chart.name}.png"
@@ -248,11 +257,13 @@ def _pictures(charts: Sequence[Chart], folder: Path) -> list[Path]:
 
 def _some(charts: Sequence[Chart], path: Path) -> Sequence[Chart]:
     if not charts:
-        raise PlanError(f"{path}: there is no chart of this to draw", "write the report as .html or .md: it says why")
+        raise PlanError(
+            f"{path}: no chart can be drawn from this", "write the report as .html or .md: it shows the reason"
+        )
     return charts
 
 
-WRITERS: dict[str, Callable[[Told, Path], list[Path]]] = {
+WRITERS: dict[str, Callable[[ReportWithRuns, Path], list[Path]]] = {
     ".html": _html,
     ".md": _markdown,
     ".png": _png,
@@ -262,7 +273,7 @@ WRITERS: dict[str, Callable[[Told, Path], list[Path]]] = {
 
 # -- html ------------------------------------------------------------------------------------------------------------
 
-WITHOUT = "Charts are not in this report: they need the extra 'charts' (pip install 'inferometer[charts]')."
+WITHOUT = "This report has no charts: they need the extra 'charts' (pip install 'inferometer[charts]')."
 
 
 def as_html(report: Report) -> str:
@@ -278,7 +289,7 @@ def as_html(report: Report) -> str:
         )
     )
     themes = chart_themes() if drawn else Markup("")
-    return page(f"{report.title}: {report.verdict.word}", Markup(body) + themes, chart_scripts() if drawn else [])
+    return page(f"{report.title}: {report.verdict.status}", Markup(body) + themes, chart_scripts() if drawn else [])
 
 
 def figures(block: Charts) -> Markup:

@@ -3,8 +3,8 @@ measure over time, each experiment."""
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,17 +14,28 @@ import orjson
 from inferometer import __version__
 from inferometer.errors import InferometerError, StoreError
 from inferometer.record.sanitize import json_text
-from inferometer.show.dashboard.answers import Answers, line_of, with_values
-from inferometer.show.dashboard.documents import row, run_document
+from inferometer.show.dashboard.answers import (
+    LAST_EXPERIMENTS,
+    Answers,
+    ExperimentsDocument,
+    Histories,
+    line_of,
+    with_values,
+)
+from inferometer.show.dashboard.documents import plain, run_document
 from inferometer.show.dashboard.drawing import run_charts, trade_offs
-from inferometer.show.dashboard.families import Family, families, summary_of
-from inferometer.show.dashboard.pages import ASSETS, PAGES, asset_bytes, names_document, shell
+from inferometer.show.dashboard.explore import explored
+from inferometer.show.dashboard.families import Family, FamilyRow, families, family_row
+from inferometer.show.dashboard.listing import RunRow
+from inferometer.show.dashboard.overview import Overview, history_lines
+from inferometer.show.dashboard.pages import ASSETS, PAGES, ListFile, asset_bytes, names_document, shell
+from inferometer.show.experiment_answer import ExperimentRow
 from inferometer.show.site.writing import SiteFolder, open_site
 from inferometer.store.entry import Entry
 from inferometer.store.experiments import KeptExperiment
 from inferometer.store.folder import RECORDS
 from inferometer.store.manifest import measured
-from inferometer.store.suspects import blaming
+from inferometer.store.upkeep import blaming
 
 # -- data ------------------------------------------------------------------------------------------------------------
 
@@ -54,11 +65,15 @@ def script(name: str, content: object) -> bytes:
     return b'inferometer.put("' + name.encode() + b'",' + json_text(content, _OPTIONS).encode() + b");\n"
 
 
-def public(value: Any) -> Any:
-    """Plain data without places, commands and names of machines: a site is for everybody."""
-    if isinstance(value, Mapping):
-        return {name: public(each) for name, each in value.items() if str(name).lower() not in PRIVATE}
-    return [public(each) for each in value] if isinstance(value, list | tuple) else value
+def public(document: object) -> Any:
+    """A document as plain data, without places, commands and names of machines: a site is for everybody."""
+    return _public(plain(document))
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _public(child) for name, child in value.items() if str(name).lower() not in PRIVATE}
+    return [_public(child) for child in value] if isinstance(value, list) else value
 
 
 def file_of(key: str) -> str:
@@ -66,23 +81,32 @@ def file_of(key: str) -> str:
     return key if _SAFE.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def lists(entries: Sequence[Entry]) -> Iterator[tuple[str, dict[str, Any]]]:
+@dataclass(frozen=True)
+class Chunk:
+    """A part of the table of runs, with the names of its columns once: a fifth of the size."""
+
+    plain: list[str]
+    numbers: list[str]
+    rows: list[list[Any]]
+
+
+def lists(rows: Sequence[RunRow]) -> Iterator[tuple[str, Chunk]]:
     """The table of runs in files of a month each, so that a new run changes one of them and moves no other."""
-    ordered = sorted(entries, key=lambda entry: entry.id)
-    for month, group in groupby(ordered, lambda entry: file_of(entry.id[:6].lower())):
-        own = [row(entry) for entry in group]
+    ordered = sorted(rows, key=lambda row: row.id)
+    for month, group in groupby(ordered, lambda row: file_of(row.id[:6].lower())):
+        own = list(group)
         for start in range(0, len(own), AT_ONCE):
             yield f"list/{month}-{start // AT_ONCE}", columnar(own[start : start + AT_ONCE])
 
 
-def columnar(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Rows with the names of their columns once: a fifth of the size."""
-    plain = _names(rows, but=("values", "more", "target"))
-    numbers = list(dict.fromkeys(key for each in rows for key in each["values"]))
+def columnar(rows: Sequence[RunRow]) -> Chunk:
+    fields = [name for name in RunRow.__dataclass_fields__ if name not in ("values", "more")]
+    present = [name for name in fields if any(getattr(row, name) not in (None, "", []) for row in rows)]
+    numbers = list(dict.fromkeys(key for row in rows for key in row.values))
     lines = [
-        [*(each.get(name) for name in plain), *(_rounded(each["values"].get(key)) for key in numbers)] for each in rows
+        [*(getattr(row, name) for name in present), *(_rounded(row.values.get(key)) for key in numbers)] for row in rows
     ]
-    return {"plain": plain, "numbers": numbers, "rows": lines}
+    return Chunk(present, numbers, lines)
 
 
 def _rounded(value: float | None) -> float | None:
@@ -90,13 +114,9 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.8g}")
 
 
-def _names(rows: Sequence[Mapping[str, Any]], but: Sequence[str]) -> list[str]:
-    return [name for name in dict.fromkeys(name for each in rows for name in each) if name not in but]
-
-
-def family_of(family: Family) -> dict[str, Any]:
-    said = summary_of(family)
-    return said | {"measures": [each | {"file": file_of(each["key"])} for each in said["measures"]]}
+def site_family(family: Family) -> FamilyRow:
+    row = family_row(family)
+    return replace(row, measures=[replace(measure, file=file_of(measure.key)) for measure in row.measures])
 
 
 # -- neighbours ------------------------------------------------------------------------------------------------------
@@ -105,30 +125,27 @@ def family_of(family: Family) -> dict[str, Any]:
 def neighbours(entries: Iterable[Entry]) -> dict[str, Entry]:
     """By run id: the newest sound run before it of the same workload, stack and hardware."""
     last: dict[tuple[str, str], Entry] = {}
-    found = {}
+    previous = {}
     for entry in sorted(entries, key=lambda entry: (entry.started_at, entry.id)):
         if entry.state != "complete" or entry.identity is None:
             continue
         who = (entry.kind, entry.identity)
         if who in last:
-            found[entry.id] = last[who]
+            previous[entry.id] = last[who]
         if entry.verdict != "invalid":
             last[who] = entry
-    return found
+    return previous
 
 
-def judged(answers: Answers, before: Entry, entry: Entry) -> dict[str, Any]:
-    """What the page of a comparison shows; of the runs no more than their ids, for the site has a page for each."""
-    found = answers.comparison([before.id], [entry.id], [], False)
-    sides = {side: [{"id": each["id"]} for each in runs] for side, runs in found["runs"].items()}
-    content: dict[str, Any] = public(found | {"runs": sides})
-    return content
+def judged(answers: Answers, before: Entry, entry: Entry) -> Any:
+    """What the page of a comparison shows."""
+    return public(answers.comparison([before.id], [entry.id], [], False))
 
 
 # -- building --------------------------------------------------------------------------------------------------------
 
 JUDGED = 25  # newest runs that are judged against the one before at once; later ones are as they come, and stay
-FORMAT = "4"  # of the data files: another one makes all of them anew
+FORMAT = "6"  # of the data files: another one makes all of them anew
 POLICY = (
     "default-src 'none'; script-src 'self' file:; style-src 'self' file: 'unsafe-inline'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'self'"
@@ -144,8 +161,8 @@ class Built:
     unreadable: list[str]
 
     def document(self) -> dict[str, Any]:
-        said = {"folder": str(self.path), "runs": self.runs, "written": self.written, "removed": self.removed}
-        return {**said, "unreadable": self.unreadable}
+        fields = {"folder": str(self.path), "runs": self.runs, "written": self.written, "removed": self.removed}
+        return {**fields, "unreadable": self.unreadable}
 
 
 def build_site(answers: Answers, path: Path, *, where: Sequence[str] = (), charts: int = 100) -> Built:
@@ -155,17 +172,26 @@ def build_site(answers: Answers, path: Path, *, where: Sequence[str] = (), chart
     _put_pages(site)
     unreadable = _put_runs(site, answers, entries, charts)
     entries = [entry for entry in entries if entry.id not in unreadable]
-    found = families(entries, answers.load)
-    for family in found:
+    histories = families([entry for entry in entries if entry.experiment is None], answers.load)
+    for family in histories:
         _put_family(site, answers, family)
-    _put_experiments(site, answers, {entry.id for entry in entries}, everything=not where)
-    chunks = _put_lists(site, entries)
+    experiments = _put_experiments(site, answers, {entry.id for entry in entries}, everything=not where)
+    chunks = _put_lists(site, [answers.row(entry) for entry in entries])
     newest = max((entry.started_at for entry in entries), default="")
-    about = {"lists": chunks, "total": len(entries), "updated": newest, "live": False, "write": False}
-    site.put("data/histories.js", script("histories", {"histories": [family_of(each) for each in found]}))
-    site.put("data/names.js", script("names", names_document() | about | {"version": __version__}))
+    lines, left_out = history_lines(histories), sum(family.left_out for family in histories)
+    overview = Overview(lines, left_out, [], experiments[:LAST_EXPERIMENTS], len(entries))
+    site.put("data/overview.js", script("overview", overview))
+    site.put("data/explore.js", script("explore", _explored(answers, {entry.id for entry in entries})))
+    site.put("data/histories.js", script("histories", Histories([site_family(family) for family in histories])))
+    site.put("data/names.js", script("names", names_document(lists=chunks, total=len(entries), updated=newest)))
     site.close()
     return Built(path, len(entries), site.written, site.removed, unreadable)
+
+
+def _explored(answers: Answers, shown: set[str]) -> Any:
+    """Charts and rows of the newest runs of all; a page filters the rows by itself."""
+    entries = [entry for entry in answers.explorable_entries() if entry.id in shown]
+    return public(explored(answers.explorable(entries), answers.words))
 
 
 def _put_pages(site: SiteFolder) -> None:
@@ -177,12 +203,12 @@ def _put_pages(site: SiteFolder) -> None:
     site.put(".nojekyll", b"")  # GitHub Pages: as it is
 
 
-def _put_lists(site: SiteFolder, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _put_lists(site: SiteFolder, rows: Sequence[RunRow]) -> list[ListFile]:
     """The newest first."""
     chunks = []
-    for name, content in lists(entries):
+    for name, content in lists(rows):
         site.put(f"data/{name}.js", script(name, content))
-        chunks.append({"name": name, "runs": len(content["rows"])})
+        chunks.append(ListFile(name, len(content.rows)))
     return chunks[::-1]
 
 
@@ -199,12 +225,12 @@ def _put_runs(site: SiteFolder, answers: Answers, entries: Sequence[Entry], char
     return unreadable
 
 
-def _put_run(site: SiteFolder, answers: Answers, entry: Entry, beside: dict[str, Any]) -> None:
-    """`beside` says which other files of the run there are: a page asks for no others."""
-    name, print_ = file_of(entry.id), _print_of(entry, beside)
+def _put_run(site: SiteFolder, answers: Answers, entry: Entry, extras: dict[str, bool | str | None]) -> None:
+    """`extras` says which other files of the run there are: a page asks for no others."""
+    name, print_ = file_of(entry.id), _print_of(entry, extras)
     if not site.is_fresh(f"data/runs/{name}.js", print_):
-        said = run_document(answers.load(entry), entry)
-        content = public(said) | {"files": [], **beside}
+        document = run_document(answers.load(entry), entry)
+        content = public(document) | {"files": [], **extras}
         site.put(f"data/runs/{name}.js", script(f"runs/{name}", content), print_)
 
 
@@ -231,11 +257,11 @@ def _put_judged(site: SiteFolder, answers: Answers, entry: Entry, before: Entry 
     return before.id
 
 
-def _print_of(entry: Entry, beside: object = None) -> str:
+def _print_of(entry: Entry, extras: object = None) -> str:
     """What the files of a run are made of: its manifest says what was measured, the marks what was said of it."""
     content = (measured(entry.folder) or str(_sizes(entry.folder))).encode()
-    said = (FORMAT, __version__, entry.state, entry.verdict, entry.tags, entry.experiment, entry.case, RECORDS, beside)
-    return hashlib.sha256(content + repr(said).encode()).hexdigest()[:16]
+    parts = (FORMAT, __version__, entry.state, entry.verdict, entry.tags, entry.experiment, entry.case, RECORDS, extras)
+    return hashlib.sha256(content + repr(parts).encode()).hexdigest()[:16]
 
 
 def _sizes(folder: Path) -> list[tuple[str, int]]:
@@ -251,27 +277,28 @@ def _put_family(site: SiteFolder, answers: Answers, family: Family) -> None:
         name = f"history/{family.id}/trade-offs"
         print_ = hashlib.sha256("".join(map(_print_of, newest)).encode()).hexdigest()[:16]
         if not site.is_fresh(f"data/{name}.js", print_):
-            site.put(f"data/{name}.js", script(name, trade_offs([answers.load(each) for each in newest])), print_)
+            site.put(f"data/{name}.js", script(name, trade_offs([answers.load(entry) for entry in newest])), print_)
 
 
-def _put_experiments(site: SiteFolder, answers: Answers, shown: set[str], *, everything: bool) -> None:
+def _put_experiments(site: SiteFolder, answers: Answers, shown: set[str], *, everything: bool) -> list[ExperimentRow]:
     rows = []
-    for said in answers.experiments()["experiments"]:
-        kept = answers.kept_experiment(said["id"])
+    for row in answers.experiments().experiments:
+        kept = answers.kept_experiment(row.id)
         if not everything and not _runs_of(kept) & shown:
             continue
-        rows.append(said)
+        rows.append(row)
         name = f"experiments/{file_of(kept.id)}"
         print_ = _print_of_experiment(kept)
         if not site.is_fresh(f"data/{name}.js", print_):
             site.put(f"data/{name}.js", script(name, public(answers.experiment(kept.id))), print_)
-    site.put("data/experiments.js", script("experiments", {"experiments": rows}))
+    site.put("data/experiments.js", script("experiments", ExperimentsDocument(rows)))
+    return rows
 
 
 def _runs_of(kept: KeptExperiment) -> set[str]:
-    return {case["run"] for case in kept.cases if case.get("run")}
+    return {case.run for case in kept.cases if case.run}
 
 
 def _print_of_experiment(kept: KeptExperiment) -> str:
-    said = (FORMAT, __version__, kept.id, kept.cases, kept.result)
-    return hashlib.sha256(repr(said).encode()).hexdigest()[:16]
+    parts = (FORMAT, __version__, kept.id, kept.cases, kept.result)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

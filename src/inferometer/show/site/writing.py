@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from inferometer.errors import StoreError
-from inferometer.record.files import replacing, told
+from inferometer.record.files import replacing, translated_errors
 
 MEMORY = "site.json"
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2
@@ -32,7 +32,7 @@ class SiteFolder:
             self.made_of[name] = made_of
         if self.before.get(name) == number and (self.path / name).is_file():
             return
-        with told(self.path / name):
+        with translated_errors(self.path / name):
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.path / name) as draft:
             draft.write_bytes(content)
@@ -58,17 +58,17 @@ def open_site(path: Path) -> SiteFolder:
     """A folder that is new, empty, or a site already; another page's folder is left alone."""
     memory = path / MEMORY
     if memory.is_file():
-        said = _remembered(memory)
-        return SiteFolder(path, dict(said.get("files", {})), dict(said.get("made_of", {})))
+        remembered = _remembered(memory)
+        return SiteFolder(path, dict(remembered.get("files", {})), dict(remembered.get("made_of", {})))
     if (path / "index.html").exists():
         hint = "choose another folder, or remove its index.html"
-        raise StoreError(f"{path}: has an index.html that is not ours", hint)
+        raise StoreError(f"{path}: has an index.html that Inferometer did not write", hint)
     _remember(path, {}, {})  # ours from now on, also where this is interrupted
     return SiteFolder(path, {}, {})
 
 
 def _remember(path: Path, files: dict[str, str], made_of: dict[str, str]) -> None:
-    with told(path):
+    with translated_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     with replacing(path / MEMORY) as draft:
         draft.write_bytes(orjson.dumps({"files": files, "made_of": made_of}, option=_SORTED))
@@ -76,9 +76,9 @@ def _remember(path: Path, files: dict[str, str], made_of: dict[str, str]) -> Non
 
 def _remembered(memory: Path) -> dict[str, Any]:
     try:
-        with told(memory):
-            said = orjson.loads(memory.read_bytes())
-        return said if isinstance(said, dict) else {}
+        with translated_errors(memory):
+            content = orjson.loads(memory.read_bytes())
+        return content if isinstance(content, dict) else {}
     except orjson.JSONDecodeError:
         return {}  # half written: everything is made anew
 

@@ -11,11 +11,11 @@ ANY_RESET = ("/reset_prefix_cache", "/flush_cache")
 
 
 def launch(server: Server, place: Place) -> Launch:
-    words = [*server.command, *flags_of(server.args), *server.flags]
+    args = [*server.command, *flags_of(server.args), *server.flags]
     return Launch(
         server.command[0].rpartition("/")[2],
         place.url,
-        [place.filled(word) for word in words],
+        [place.filled(arg) for arg in args],
         names=[server.model] if server.model else [],
         lenient=True,
         ready_s=OTHER_READY_S,

@@ -25,15 +25,15 @@ class SimulatedEngine:
 
     def __init__(self, settings: EngineSettings) -> None:
         if settings.beam_search:
-            raise PlanError("--use-beam-search: the simulator draws no beams; engines vllm and transformers do")
+            raise PlanError("--use-beam-search: not supported by the simulator; use vllm or transformers")
         if settings.profile is not None:
-            raise PlanError("--profile: the simulator has no profiler: its time is not spent on anything")
+            raise PlanError("--profile: not supported by the simulator")
         chosen: dict[str, Any] = OFFLINE | {"seed": settings.seed} | settings.args
         if settings.model is not None:
             chosen |= {"model": settings.model}
         made = settings_from(chosen, "--args")
         if made.faults.shares:
-            raise PlanError("--args faults: these are faults of a server, and an engine in this process has none")
+            raise PlanError("--args faults: only a simulated server has faults, not an engine in this process")
         self._clock = VirtualClock(NANOSECONDS)
         self._transport = VirtualTransport(self._clock, made)
         self._n = settings.n
@@ -64,7 +64,7 @@ class SimulatedEngine:
         return self._clock.now()
 
     def profiled(self, folder: Path) -> AbstractContextManager[None]:
-        raise PlanError("--profile: the simulator has no profiler: its time is not spent on anything")
+        raise PlanError("--profile: not supported by the simulator")
 
     def close(self) -> None:
         """Nothing is held."""

@@ -47,12 +47,12 @@ class TransformersEngine:
             raise
 
     def _batch(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> list[Answer]:
-        rows = [self._encoded(each) if isinstance(each, str) else each for each in prompts]
-        longest, asked, n = max(map(len, rows)), max(lengths), self._settings.n
+        rows = [self._encoded(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        longest, output_tokens, n = max(map(len, rows)), max(lengths), self._settings.n
         ids = self._tensor([[0] * (longest - len(row)) + row for row in rows])
         mask = self._tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
         with self._torch.inference_mode():
-            made = self._model.generate(ids, attention_mask=mask, generation_config=self._config(asked))
+            made = self._model.generate(ids, attention_mask=mask, generation_config=self._config(output_tokens))
         new = int(made.shape[1]) - longest
         return [Answer(len(row), n * min(new, length)) for row, length in zip(rows, lengths, strict=True)]
 

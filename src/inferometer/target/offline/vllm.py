@@ -40,12 +40,12 @@ class VllmEngine:
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
         if not all(child.is_alive() for child in self._children):  # else it may be asked, and waits for ever
             raise RuntimeError(DIED)
-        asked = [{"prompt": each} if isinstance(each, str) else {"prompt_token_ids": each} for each in prompts]
+        inputs = [{"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt in prompts]
         if self._settings.beam_search:
-            return self._beams(asked, output_tokens)
+            return self._beams(inputs, output_tokens)
         sampling = [self._sampling(length) for length in output_tokens]
-        outputs = self._llm.generate(asked, sampling, use_tqdm=False)
-        return [_counted(each, [len(one.token_ids) for one in each.outputs]) for each in outputs]
+        outputs = self._llm.generate(inputs, sampling, use_tqdm=False)
+        return [_counted(output, [len(one.token_ids) for one in output.outputs]) for output in outputs]
 
     def _sampling(self, length: int) -> Any:
         return self._vllm.SamplingParams(
@@ -57,20 +57,20 @@ class VllmEngine:
             detokenize=self._detokenize,
         )
 
-    def _beams(self, asked: list[dict[str, Any]], output_tokens: Sequence[int]) -> list[Answer]:
+    def _beams(self, inputs: list[dict[str, Any]], output_tokens: Sequence[int]) -> list[Answer]:
         """vLLM takes one length for a whole search: prompts of one length are searched together."""
         params = import_module("vllm.sampling_params").BeamSearchParams
         answers: dict[int, Answer] = {}
         for length in dict.fromkeys(output_tokens):
-            numbers = [at for at, each in enumerate(output_tokens) if each == length]
-            found = self._llm.beam_search(
-                [asked[at] for at in numbers],
+            numbers = [at for at, tokens in enumerate(output_tokens) if tokens == length]
+            results = self._llm.beam_search(
+                [inputs[at] for at in numbers],
                 params(beam_width=self._settings.n, max_tokens=length, ignore_eos=True),
             )
-            for at, each in zip(numbers, found, strict=True):
-                given = len(asked[at].get("prompt_token_ids", ()))
-                answers[at] = Answer(given, sum(len(beam.tokens) - given for beam in each.sequences))
-        return [answers[at] for at in range(len(asked))]
+            for at, result in zip(numbers, results, strict=True):
+                given = len(inputs[at].get("prompt_token_ids", ()))
+                answers[at] = Answer(given, sum(len(beam.tokens) - given for beam in result.sequences))
+        return [answers[at] for at in range(len(inputs))]
 
     def now(self) -> int:
         """`generate` returns when the answers are here, so that no device has to be waited for."""

@@ -132,10 +132,10 @@ def _pieces(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 def _cut(part: str) -> Iterator[str]:
     start = 0
-    for found in _WITHIN.finditer(part):
-        if found.start() > start:
-            yield part[start : found.start()]
-        start = found.start()
+    for match in _WITHIN.finditer(part):
+        if match.start() > start:
+            yield part[start : match.start()]
+        start = match.start()
     yield part[start:]
 
 
@@ -190,7 +190,7 @@ SKIM_FROM = 16 * 2**20  # bytes; below, all is read: it takes two seconds
 BLOCK = 2**20
 
 _COLOUR = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_TELLING = re.compile(  # of sleep and wake, and of a new start
+_RELEVANT = re.compile(  # of sleep and wake, and of a new start
     rb"asleep|wake up|Sleep mode|plugins for group|detected platform|non-default args|API server version| version \d"
     rb"|args: Namespace|serialization"
 )
@@ -241,13 +241,13 @@ class PhysicalLines:
 def _around(block: bytes) -> Iterator[tuple[int, int]]:
     """From where to where, without overlaps."""
     done = 0
-    for found in _TELLING.finditer(block):
-        if found.start() < done:
+    for match in _RELEVANT.finditer(block):
+        if match.start() < done:
             continue
-        line = block.rfind(b"\n", done, found.start())
+        line = block.rfind(b"\n", done, match.start())
         before = block.rfind(b"\n", done, max(line, done))
         start = max(before + 1, done)
-        line_end = block.find(b"\n", found.end())
+        line_end = block.find(b"\n", match.end())
         after = block.find(b"\n", line_end + 1) if line_end >= 0 else -1
         done = after + 1 if after >= 0 else len(block)
         yield start, done

@@ -1,11 +1,175 @@
-"""The phases of a start, and how each is found among its marks: by the seconds that a line says, else by the stamps of
-two lines. A phase that is not found is said to be unmatched; it is never 0."""
+"""The marks of a start in a log (which process made them, where one start ends), and the phases between them: by the
+seconds that a line reports, else by the timestamps of two lines. A phase without marks is unmatched, never 0."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal
 
-from inferometer.target.startup.starts import Mark, Start
+from inferometer.target.startup.log import Message
+from inferometer.target.startup.wordings import Value, Wording, reading
+
+MOST_OF_A_KIND = 100  # marks of one meaning and process: an idle engine says that it waits for work for days
+
+
+MAIN = "main"  # the process that was started, until a line names it
+
+
+_OPENING = ("platform_begins", "platform_ends", "imports_end", "no_platform")  # said before a child has its name
+
+
+@dataclass(slots=True)
+class Mark:
+    """A line that means something, and by which wording."""
+
+    name: str
+    process: str
+    at: float | None
+    lines: tuple[int, int]
+    values: dict[str, Value]
+    wording: Wording
+    text: str
+
+
+@dataclass(slots=True)
+class Process:
+    """Whose lines there were, and when the first of them was written."""
+
+    name: str
+    first_at: float | None = None
+
+
+@dataclass(slots=True)
+class Start:
+    """One start of an engine, as far as the log goes."""
+
+    marks: list[Mark] = field(default_factory=list)
+    processes: dict[str, Process] = field(default_factory=dict)
+    first_at: float | None = None
+    stamped: int = 0  # messages with vLLM's kind of stamp
+
+    def of(self, *names: str) -> list[Mark]:
+        """In the order of the log."""
+        return [mark for mark in self.marks if mark.name in names]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the engine was ready: what begins after that is another start."""
+        return any(mark.name in ("api_ends", "routes", "engine_ends") for mark in self.marks)
+
+
+def starts_of(messages: Iterable[Message], settled: Callable[[bool], None] = lambda _is: None) -> list[Start]:
+    """Usually one; a server that was started again writes on into the same log. `settled` is told whenever a server
+    gets ready, and when another start begins."""
+    gathering = _Gathering(settled)
+    for message in messages:
+        gathering.take(message)
+    return [*gathering.before, gathering.start]
+
+
+class _Gathering:
+    """Lines of a child come without a name until it has set up its logging. A second `platform_begins` is that of a
+    child; it gets the next name that appears for the first time."""
+
+    def __init__(self, settled: Callable[[bool], None]) -> None:
+        self._settled = settled
+        self.before: list[Start] = []
+        self.start = Start()
+        self._kept: dict[tuple[str, str], int] = defaultdict(int)
+        self._nameless: list[str] = []  # children that are still to be named, the oldest first
+        self._children = 0
+
+    def take(self, message: Message) -> None:
+        match = reading(message.text)
+        if match is not None and match[0].mark == "serialized":
+            self._begin_again()
+            return
+        process = message.process or self._nameless_process(match[0].mark if match else "")
+        if match is not None and self._begins_again(match[0].mark, process):
+            self._begin_again()
+            process = message.process or self._nameless_process(match[0].mark)
+        self._name(message.process)
+        self._see(process, message)
+        if match is not None:
+            self._keep(Mark(match[0].mark, process, message.at, message.lines, match[1], match[0], message.text))
+
+    def _nameless_process(self, mark: str) -> str:
+        """Of a line without a name: the main process, or the youngest child while it detects its platform."""
+        if mark == "platform_begins" and self.start.of("platform_begins"):
+            self._children += 1
+            self._nameless.append(f"child {self._children}")
+        if mark in _OPENING and self._nameless:
+            return self._nameless[-1]
+        return self._main
+
+    @property
+    def _main(self) -> str:
+        named = self.start.marks and self.start.marks[0].process
+        return named if named and MAIN not in self.start.processes else MAIN
+
+    def _name(self, process: str | None) -> None:
+        """A name that appears for the first time is that of the oldest child without one, or of the main process
+        where no child was seen before it."""
+        if process is None or process in self.start.processes:
+            return
+        if self._nameless:
+            self._rename(self._nameless.pop(0), process)
+        elif MAIN in self.start.processes and len(self.start.processes) == 1:
+            self._rename(MAIN, process)
+
+    def _rename(self, old: str, new: str) -> None:
+        for mark in self.start.marks:
+            if mark.process == old:
+                mark.process = new
+        for process in self.start.processes.values():
+            process.name = new if process.name == old else process.name
+        self.start.processes = {process.name: process for process in self.start.processes.values()}
+
+    def _see(self, process: str, message: Message) -> None:
+        start = self.start
+        start.stamped += message.stamped
+        if process not in start.processes:
+            start.processes[process] = Process(process, message.at)
+        if start.first_at is None:
+            start.first_at = message.at
+
+    def _keep(self, mark: Mark) -> None:
+        key = (mark.name, mark.process)
+        self._kept[key] += 1
+        if self._kept[key] <= MOST_OF_A_KIND:
+            self.start.marks.append(mark)
+        if mark.name == "api_ends":
+            self._settled(True)
+
+    def _begins_again(self, mark: str, process: str) -> bool:
+        """After it was ready, or when another process says again what its arguments are."""
+        if mark == "platform_begins":
+            return self.start.is_over
+        if mark not in ("arguments", "server_version"):
+            return False
+        earlier = self.start.of(mark)
+        return self.start.is_over or any(other.process != process and _kin(other.process, process) for other in earlier)
+
+    def _begin_again(self) -> None:
+        """With what a child said that turns out to be the main process of the new start."""
+        nameless = set(self._nameless)
+        moved = [mark for mark in self.start.marks if mark.process in nameless]
+        self.start.marks = [mark for mark in self.start.marks if mark.process not in nameless]
+        self.before.append(self.start)
+        self.start = Start(marks=moved)
+        for mark in moved:
+            mark.process = MAIN
+        if moved:
+            self.start.first_at = moved[0].at
+            self.start.processes[MAIN] = Process(MAIN, moved[0].at)
+        self._kept.clear()
+        self._nameless.clear()
+        self._settled(False)
+
+
+def _kin(one: str, other: str) -> bool:
+    """Two processes of one role: a server that was started twice has two API servers with two pids."""
+    return one.partition(" pid=")[0] == other.partition(" pid=")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +179,7 @@ class Phase:
 
     name: str
     title: str
-    said: tuple[str, ...] = ()
+    reported_by: tuple[str, ...] = ()
     spans: tuple[tuple[str, str], ...] = ()
     inside: str | None = None
     several: Literal["last", "sum"] = "last"
@@ -58,28 +222,40 @@ PHASES = (
     Phase(
         "weights",
         "load weights",
-        said=("weights_end",),
+        reported_by=("weights_end",),
         spans=(
             ("weights_begin", "weights_end"),
             ("weights_begin", "weights_read"),
         ),  # on a CPU nothing is said at the end
     ),
-    Phase("weights_empty", "make the model", said=("model_made",), inside="weights", several="sum", expected=False),
-    Phase("weights_download", "download", said=("downloaded",), inside="weights", several="sum", expected=False),
-    Phase("weights_read", "read", said=("weights_read",), inside="weights", several="sum", expected=False),
-    Phase("weights_stream", "stream", said=("streamed",), inside="weights", several="sum", expected=False),
-    Phase("engine_init", "engine init", said=("engine_ends",), total=True),
-    Phase("profiling", "memory profiling", said=("profiled",), inside="engine_init"),
     Phase(
-        "compile", "compile", said=("compile_ends",), spans=(("compile_begins", "compile_ends"),), inside="profiling"
+        "weights_empty", "make the model", reported_by=("model_made",), inside="weights", several="sum", expected=False
     ),
-    Phase("dynamo", "Dynamo transform", said=("dynamo",), inside="compile", several="sum"),
-    Phase("inductor", "Inductor", said=("inductor",), inside="compile", several="sum", expected=False),
-    Phase("compile_cache", "from the cache", said=("cache_read",), inside="compile", several="sum", expected=False),
-    Phase("compile_save", "save", spans=(("graph_saved", "compile_ends"),), inside="compile", expected=False),
-    Phase("first_run", "first run", said=("first_run",), inside="profiling", several="sum", expected=False),
+    Phase("weights_download", "download", reported_by=("downloaded",), inside="weights", several="sum", expected=False),
+    Phase("weights_read", "read", reported_by=("weights_read",), inside="weights", several="sum", expected=False),
+    Phase("weights_stream", "stream", reported_by=("streamed",), inside="weights", several="sum", expected=False),
+    Phase("engine_init", "engine init", reported_by=("engine_ends",), total=True),
+    Phase("profiling", "memory profiling", reported_by=("profiled",), inside="engine_init"),
     Phase(
-        "graph_capture", "graph capture", said=("captured",), spans=(("capturing", "capturing"),), inside="engine_init"
+        "compile",
+        "compile",
+        reported_by=("compile_ends",),
+        spans=(("compile_begins", "compile_ends"),),
+        inside="profiling",
+    ),
+    Phase("dynamo", "Dynamo transform", reported_by=("dynamo",), inside="compile", several="sum"),
+    Phase("inductor", "Inductor", reported_by=("inductor",), inside="compile", several="sum", expected=False),
+    Phase(
+        "compile_cache", "from the cache", reported_by=("cache_read",), inside="compile", several="sum", expected=False
+    ),
+    Phase("compile_save", "save", spans=(("graph_saved", "compile_ends"),), inside="compile", expected=False),
+    Phase("first_run", "first run", reported_by=("first_run",), inside="profiling", several="sum", expected=False),
+    Phase(
+        "graph_capture",
+        "graph capture",
+        reported_by=("captured",),
+        spans=(("capturing", "capturing"),),
+        inside="engine_init",
     ),
     Phase("warmup", "warm-up", spans=(("warmup_begins", "warmup_ends"),), inside="engine_init", expected=False),
     Phase(
@@ -90,12 +266,12 @@ PHASES = (
         ),
         across=True,
     ),
-    Phase("chat_template", "chat template", said=("template_tried",), inside="api_start", expected=False),
+    Phase("chat_template", "chat template", reported_by=("template_tried",), inside="api_start", expected=False),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PhaseTiming:
     """A phase of a process: how long it took, by which lines. `by` stamps it is only as exact as they are."""
 
     phase: Phase
@@ -115,35 +291,35 @@ class Found:
         return self.marks[-1].wording.versions
 
 
-def found_phases(start: Start) -> list[Found]:
+def phase_timings(start: Start) -> list[PhaseTiming]:
     """In the order of the table, each once for every process that went through it."""
-    return [found for phase in PHASES for found in _of_phase(phase, start)]
+    return [timing for phase in PHASES for timing in _of_phase(phase, start)]
 
 
-def _of_phase(phase: Phase, start: Start) -> Iterator[Found]:
+def _of_phase(phase: Phase, start: Start) -> Iterator[PhaseTiming]:
     if phase.across:
-        found = _by_stamps(phase, start.marks)
-        if found is not None:
-            yield found
+        timing = _by_stamps(phase, start.marks)
+        if timing is not None:
+            yield timing
         return
     for process in start.processes:
         marks = [mark for mark in start.marks if mark.process == process]
-        found = _by_word(phase, marks) or _by_stamps(phase, marks)
-        if found is not None:
-            yield found
+        timing = _by_report(phase, marks) or _by_stamps(phase, marks)
+        if timing is not None:
+            yield timing
 
 
-def _by_word(phase: Phase, marks: list[Mark]) -> Found | None:
-    said = [mark for mark in marks if mark.name in phase.said and "seconds" in mark.values]
-    if not said:
+def _by_report(phase: Phase, marks: list[Mark]) -> PhaseTiming | None:
+    reported = [mark for mark in marks if mark.name in phase.reported_by and "seconds" in mark.values]
+    if not reported:
         return None
-    counted = said if phase.several == "sum" else said[-1:]
+    counted = reported if phase.several == "sum" else reported[-1:]
     seconds = sum(float(mark.values["seconds"]) for mark in counted)
     ended = counted[-1].at
     began = _began(phase, marks, counted[-1])
     if began is None and ended is not None:
         began = ended - seconds
-    return Found(phase, counted[-1].process, seconds, "said", began, ended, tuple(counted))
+    return PhaseTiming(phase, counted[-1].process, seconds, "said", began, ended, tuple(counted))
 
 
 def _began(phase: Phase, marks: Iterable[Mark], end: Mark) -> float | None:
@@ -151,15 +327,15 @@ def _began(phase: Phase, marks: Iterable[Mark], end: Mark) -> float | None:
     return next((mark.at for mark in marks if mark.name in begins and mark.lines <= end.lines), None)
 
 
-def _by_stamps(phase: Phase, marks: list[Mark]) -> Found | None:
+def _by_stamps(phase: Phase, marks: list[Mark]) -> PhaseTiming | None:
     pairs = (_pair(marks, *span) for span in phase.spans)
-    pair = next((each for each in pairs if each is not None), None)
+    pair = next((candidate for candidate in pairs if candidate is not None), None)
     if pair is None:
         return None
     begin, end = pair
     if begin.at is None or end.at is None or end.at < begin.at:
         return None  # no stamps, or a clock that was set back: nothing can be said
-    return Found(phase, end.process, end.at - begin.at, "stamps", begin.at, end.at, pair)
+    return PhaseTiming(phase, end.process, end.at - begin.at, "stamps", begin.at, end.at, pair)
 
 
 def _pair(marks: list[Mark], begin: str, end: str) -> tuple[Mark, Mark] | None:

@@ -17,12 +17,11 @@ from msgspec import structs
 from inferometer.errors import DataError
 from inferometer.plan.redactor import REDACTED
 from inferometer.plan.secrets import is_secret, redacted_text
-from inferometer.record.files import told
+from inferometer.record.files import translated_errors
 from inferometer.record.summary import Ends, Phase, Process, Sleep, Startup, Unmatched, Value
 from inferometer.target.startup.log import LogClock, PhysicalLines, engine_of, messages, text
-from inferometer.target.startup.phases import PHASES, Found, found_phases
+from inferometer.target.startup.phases import PHASES, Mark, PhaseTiming, Start, phase_timings, starts_of
 from inferometer.target.startup.phases import Phase as PhaseRule
-from inferometer.target.startup.starts import Mark, Start, starts_of
 from inferometer.target.startup.wordings import WORDINGS
 from inferometer.vocabulary import Direction
 
@@ -48,7 +47,7 @@ def facts_of(start: Start) -> Startup:
         device=config.get("device_config"),
         eager=str(config.get("enforce_eager", arguments.get("enforce_eager"))) == "True",
         serves=serves(start),
-        cache=cache_word(start),
+        cache=cache_status(start),
     )
 
 
@@ -63,7 +62,7 @@ def serves(start: Start) -> bool:
     return any(name.lower().startswith("apiserver") for name in start.processes)
 
 
-def cache_word(start: Start) -> str | None:
+def cache_status(start: Start) -> str | None:
     """Whether compiled graphs came from the cache."""
     if start.of("cache_read"):
         return "hit" if not start.of("inductor") else "partly"
@@ -73,23 +72,25 @@ def cache_word(start: Start) -> str | None:
 def config_of(start: Start) -> dict[str, str]:
     """Of the line with which the engine begins."""
     text = str(first_value(start, "config") or "")
-    found: dict[str, str] = {}
+    config: dict[str, str] = {}
     for name, value in _CONFIG.findall(text):
-        found.setdefault(name, value.strip("'"))
-    return found
+        config.setdefault(name, value.strip("'"))
+    return config
 
 
 def arguments_of(start: Start) -> dict[str, Any]:
     """What was not left at its default, with secrets starred; {} where it cannot be read."""
     text = str(first_value(start, "arguments") or "")
     text = text.partition("}")[0] + "}" if text.startswith("{") and "{" not in text[1:] else text
-    for attempt in (text, _OBJECT.sub(lambda found: repr(found[0]), text)):
+    for attempt in (text, _OBJECT.sub(lambda match: repr(match[0]), text)):
         try:
-            said = ast.literal_eval(attempt)
+            arguments = ast.literal_eval(attempt)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
         return (
-            {str(name): _harmless(str(name), value) for name, value in said.items()} if isinstance(said, dict) else {}
+            {str(name): _harmless(str(name), value) for name, value in arguments.items()}
+            if isinstance(arguments, dict)
+            else {}
         )
     return {}
 
@@ -98,9 +99,9 @@ def _harmless(name: str, value: Any) -> Any:
     if is_secret(name):
         return REDACTED
     if isinstance(value, dict):
-        return {str(inner): _harmless(str(inner), each) for inner, each in value.items()}
+        return {str(inner): _harmless(str(inner), part) for inner, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_harmless("", each) for each in value]
+        return [_harmless("", part) for part in value]
     return redacted_text(value) if isinstance(value, str) else value
 
 
@@ -121,14 +122,14 @@ def sizes_of(start: Start) -> dict[str, float]:
         "free_before": ("free_before", "size"),
         "free_after": ("free_after", "size"),
     }
-    found = {name: _summed(start.of(mark), value) for name, (mark, value) in named.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    sizes = {name: _summed(start.of(mark), value) for name, (mark, value) in named.items()}
+    return {name: value for name, value in sizes.items() if value is not None}
 
 
 def _summed(marks: list[Mark], value: str) -> float | None:
     """The last of each process counts."""
     last = {mark.process: mark.values[value] for mark in marks if value in mark.values}
-    return sum(float(each) for each in last.values()) if last else None
+    return sum(float(amount) for amount in last.values()) if last else None
 
 
 def sleeps_of(start: Start) -> list[Sleep]:
@@ -198,7 +199,7 @@ class StartupReport:
 
 def report_of(start: Start, resolution_s: float | None, ready_s: float | None = None) -> StartupReport:
     """`ready_s` is what whoever started the server measured; without it the log's own stamps have to do."""
-    found, facts = found_phases(start), facts_of(start)
+    timings, facts = phase_timings(start), facts_of(start)
     ready = _ready(start, bool(facts.serves))
     log_s = _between(start.first_at, ready)
     startup = structs.replace(
@@ -209,14 +210,14 @@ def report_of(start: Start, resolution_s: float | None, ready_s: float | None = 
         resolution_s=resolution_s,
         ready_in_log_s=log_s,
         before_log_s=_between(log_s, ready_s),
-        unexplained_s=_unexplained(found, start.first_at, ready),
-        processes=[_process(each.name, each.first_at) for each in start.processes.values()],
-        phases=[_phase(each, start, resolution_s) for each in found],
-        unmatched=[_unmatched(phase) for phase in _missing(found, facts)],
+        unexplained_s=_unexplained(timings, start.first_at, ready),
+        processes=[_process(process.name, process.first_at) for process in start.processes.values()],
+        phases=[_phase(timing, start, resolution_s) for timing in timings],
+        unmatched=[_unmatched(phase) for phase in _missing(timings, facts)],
         not_run=[phase.name for phase in PHASES if _is_not_run(phase, facts)],
         sleeps=sleeps_of(start),
     )
-    return StartupReport(startup, _values(start, startup, found, ready_s))
+    return StartupReport(startup, _values(start, startup, timings, ready_s))
 
 
 def without_log(ready_s: float | None, why: str) -> StartupReport:
@@ -239,36 +240,36 @@ def _ready(start: Start, serving: bool) -> float | None:
     return None
 
 
-def _phase(found: Found, start: Start, resolution_s: float | None) -> Phase:
-    size = found.marks[-1].values.get("size")
+def _phase(timing: PhaseTiming, start: Start, resolution_s: float | None) -> Phase:
+    size = timing.marks[-1].values.get("size")
     return Phase(
-        name=found.phase.name,
-        title=found.phase.title,
-        inside=found.phase.inside,
-        process=process_name(found.process, start),
-        seconds=found.seconds,
-        interval=_interval(found, resolution_s),
-        by=found.by,
-        began_at=_text(found.began_at),
-        began_s=_between(start.first_at, found.began_at),
-        lines=found.lines,
-        wording=found.marks[-1].wording.text,
-        versions=found.versions,
+        name=timing.phase.name,
+        title=timing.phase.title,
+        inside=timing.phase.inside,
+        process=process_name(timing.process, start),
+        seconds=timing.seconds,
+        interval=_interval(timing, resolution_s),
+        by=timing.by,
+        began_at=_text(timing.began_at),
+        began_s=_between(start.first_at, timing.began_at),
+        lines=timing.lines,
+        wording=timing.marks[-1].wording.text,
+        versions=timing.versions,
         size_bytes=None if size is None else float(size),
     )
 
 
-def _interval(found: Found, resolution_s: float | None) -> tuple[float, float] | None:
+def _interval(timing: PhaseTiming, resolution_s: float | None) -> tuple[float, float] | None:
     """Two stamps that were cut to seconds are up to one second wrong together."""
-    if found.by == "said" or resolution_s is None:
+    if timing.by == "said" or resolution_s is None:
         return None
-    return (max(0.0, found.seconds - resolution_s), found.seconds + resolution_s)
+    return (max(0.0, timing.seconds - resolution_s), timing.seconds + resolution_s)
 
 
 def process_name(process: str, start: Start) -> str:
     """Its pid only where another process has the same name."""
     name = process.partition(" pid=")[0]
-    return name if sum(each.partition(" pid=")[0] == name for each in start.processes) == 1 else process
+    return name if sum(other.partition(" pid=")[0] == name for other in start.processes) == 1 else process
 
 
 def _process(name: str, first: float | None) -> Process:
@@ -276,9 +277,9 @@ def _process(name: str, first: float | None) -> Process:
     return Process(name=bare, pid=int(pid) if pid else None, first_at=_text(first))
 
 
-def _missing(found: list[Found], facts: Startup) -> Iterator[PhaseRule]:
+def _missing(timings: list[PhaseTiming], facts: Startup) -> Iterator[PhaseRule]:
     """Told apart from those that did not take place."""
-    names = {each.phase.name for each in found}
+    names = {timing.phase.name for timing in timings}
     for phase in PHASES:
         if phase.expected and phase.name not in names and not _is_not_run(phase, facts):
             yield phase
@@ -294,16 +295,16 @@ def _is_not_run(phase: PhaseRule, facts: Startup) -> bool:
 
 def _unmatched(phase: PhaseRule) -> Unmatched:
     """With the words that would have told of its end."""
-    marks = {*phase.said, *(end for _begin, end in phase.spans)}
-    words = [f"{wording.text} ({wording.versions})" for wording in WORDINGS if wording.mark in marks]
-    return Unmatched(name=phase.name, title=phase.title, looked_for=words)
+    marks = {*phase.reported_by, *(end for _begin, end in phase.spans)}
+    wordings = [f"{wording.text} ({wording.versions})" for wording in WORDINGS if wording.mark in marks]
+    return Unmatched(name=phase.name, title=phase.title, looked_for=wordings)
 
 
-def _unexplained(found: list[Found], first: float | None, ready: float | None) -> float | None:
+def _unexplained(timings: list[PhaseTiming], first: float | None, ready: float | None) -> float | None:
     """Time until ready that no phase covers, in the stamps of the log."""
     if first is None or ready is None:
         return None
-    timed = [(each.began_at, each.ended_at) for each in found if not each.phase.total]
+    timed = [(timing.began_at, timing.ended_at) for timing in timings if not timing.phase.total]
     spans = [(begin, end) for begin, end in timed if begin is not None and end is not None]
     covered, until = 0.0, first
     for begin, end in sorted((max(begin, first), min(end, ready)) for begin, end in spans):
@@ -315,7 +316,7 @@ def _unexplained(found: list[Found], first: float | None, ready: float | None) -
 # -- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _values(start: Start, startup: Startup, found: list[Found], ready_s: float | None) -> dict[str, Value]:
+def _values(start: Start, startup: Startup, timings: list[PhaseTiming], ready_s: float | None) -> dict[str, Value]:
     resolution, log_s = startup.resolution_s, startup.ready_in_log_s
     values: dict[str, Value] = {}
     if ready_s is not None:
@@ -323,7 +324,7 @@ def _values(start: Start, startup: Startup, found: list[Found], ready_s: float |
     elif log_s is not None:
         around = None if resolution is None else (max(0.0, log_s - resolution), log_s + resolution)
         values["time_to_ready"] = _value(log_s, "s", "lower", "time to ready", around)
-    values |= _phase_values(found, resolution)
+    values |= _phase_values(timings, resolution)
     sizes = sizes_of(start)
     for name, size in sizes.items():
         title, unit, direction = _SIZES[name]
@@ -331,16 +332,16 @@ def _values(start: Start, startup: Startup, found: list[Found], ready_s: float |
     return values | _rates(values) | _sleep_values(startup.sleeps)
 
 
-def _phase_values(found: list[Found], resolution_s: float | None) -> dict[str, Value]:
+def _phase_values(timings: list[PhaseTiming], resolution_s: float | None) -> dict[str, Value]:
     """The slowest process decides: the others wait for it."""
-    slowest: dict[str, Found] = {}
-    for each in found:
-        known = slowest.get(each.phase.name)
-        if known is None or each.seconds > known.seconds:
-            slowest[each.phase.name] = each
+    slowest: dict[str, PhaseTiming] = {}
+    for timing in timings:
+        known = slowest.get(timing.phase.name)
+        if known is None or timing.seconds > known.seconds:
+            slowest[timing.phase.name] = timing
     return {
-        f"{name}_time": _value(each.seconds, "s", "lower", _long_title(each.phase), _interval(each, resolution_s))
-        for name, each in slowest.items()
+        f"{name}_time": _value(timing.seconds, "s", "lower", _long_title(timing.phase), _interval(timing, resolution_s))
+        for name, timing in slowest.items()
     }
 
 
@@ -353,7 +354,7 @@ def _rates(values: Mapping[str, Value]) -> dict[str, Value]:
     """Bytes per second of all workers together."""
     rates: dict[str, Value] = {}
     for name, (size_name, time_name, title) in _RATES.items():
-        size, time_s = (values[each].value if each in values else None for each in (size_name, time_name))
+        size, time_s = (values[key].value if key in values else None for key in (size_name, time_name))
         if size is not None and time_s:
             rates[name] = _value(size / time_s, "bytes/s", "higher", title)
     return rates
@@ -402,10 +403,10 @@ class StartupLog:
 def read_startup(log: Path, ready_s: float | None = None) -> StartupLog:
     """The last start in the log. A `DataError` where it is not a log of vLLM."""
     clock = LogClock(_changed_s(log))
-    with told(log), _opened(log) as file:
+    with translated_errors(log), _opened(log) as file:
         lines = PhysicalLines(file)
-        found = starts_of(messages(lines, clock), lambda settled: setattr(lines, "settled", settled))
-    starts = [start for start in found if start.marks]
+        all_starts = starts_of(messages(lines, clock), lambda settled: setattr(lines, "settled", settled))
+    starts = [start for start in all_starts if start.marks]
     if not starts or not any(start.stamped for start in starts):
         raise _foreign(log)
     start = starts[-1]
@@ -448,13 +449,13 @@ def _matched(start: Start) -> str:
 
 
 def _foreign(log: Path) -> DataError:
-    with told(log), _opened(log) as file:
+    with translated_errors(log), _opened(log) as file:
         sample = file.read(SAMPLE)
     if not sample.strip():
         return DataError(f"{log}: the log is empty", "give the log of a server: vllm serve MODEL 2>&1 | tee server.log")
     if b"\0" in sample[:4096]:
-        return DataError(f"{log}: not a log: it is no text", "give what the server printed")
+        return DataError(f"{log}: not a text file", "give what the server printed")
     engine = engine_of(sample.decode("utf-8", "replace"))
-    looks = f"it looks like one of {engine}" if engine else "no line of it is one that vLLM prints while it starts"
-    hint = "phases are read from logs of vLLM; of any other server time to ready: inferometer startup --server KIND"
+    looks = f"it looks like a log of {engine}" if engine else "no line matches vLLM's startup messages"
+    hint = "phases are read from vLLM logs only; for other servers: inferometer startup --server KIND"
     return DataError(f"{log}: not a log of a vLLM start: {looks}", hint)

@@ -47,10 +47,10 @@ class Wording:
 
     def read(self, message: str) -> dict[str, Value] | None:
         """The values in a message of these words; None for any other message."""
-        found = self.pattern.match(message)
-        if found is None:
+        match = self.pattern.match(message)
+        if match is None:
             return None
-        return {name: _value(text, self.kinds[name]) for name, text in found.groupdict().items()}
+        return {name: _value(text, self.kinds[name]) for name, text in match.groupdict().items()}
 
 
 def reading(message: str) -> tuple[Wording, dict[str, Value]] | None:
@@ -189,10 +189,10 @@ WORDINGS = tuple(Wording(*row) for row in _TABLE)
 
 
 def _by_key() -> dict[str, list[Wording]]:
-    found: dict[str, list[Wording]] = {}
+    wordings: dict[str, list[Wording]] = {}
     for wording in WORDINGS:
-        found.setdefault(wording.text[:_KEY], []).append(wording)
-    return found
+        wordings.setdefault(wording.text[:_KEY], []).append(wording)
+    return wordings
 
 
 _BY_KEY = _by_key()

@@ -26,8 +26,11 @@ _NOT_TEXT = {"thinking", "redacted_thinking", "tool_use", "server_tool_use"}
 
 def _body(model: str | None, prompt: Prompt) -> Json:
     messages = as_messages(prompt)
-    system = "\n".join(content_text(each.get("content")) for each in messages if each.get("role") == "system")
-    body: Json = {"model": model, "messages": [_message(each) for each in messages if each.get("role") != "system"]}
+    system = "\n".join(content_text(message.get("content")) for message in messages if message.get("role") == "system")
+    body: Json = {
+        "model": model,
+        "messages": [_message(message) for message in messages if message.get("role") != "system"],
+    }
     return body | {"system": system} if system else body
 
 
@@ -38,8 +41,8 @@ def _message(message: Json) -> Json:
         result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content_text(content)}
         return {"role": "user", "content": [result]}
     if calls := message.get("tool_calls"):
-        said = [{"type": "text", "text": content_text(content)}] if content else []
-        return {"role": role, "content": said + [_tool_use(call) for call in calls]}
+        blocks = [{"type": "text", "text": content_text(content)}] if content else []
+        return {"role": role, "content": blocks + [_tool_use(call) for call in calls]}
     return {"role": role, "content": [_block(part) for part in content] if isinstance(content, list) else content}
 
 

@@ -1,6 +1,7 @@
-"""OpenAI's embeddings: text or token ids in, vectors out; no token comes back, the answer is done when it is whole."""
+"""OpenAI's embeddings: text or token ids in, vectors out; the answer is done when it is whole. vLLM also takes chat
+messages, with images where the model does."""
 
-from inferometer.wire.api import Api, Json, Manner, Prompt, plain_text
+from inferometer.wire.api import Api, Json, Manner, Prompt, as_messages, plain_text
 
 
 def _body(model: str | None, prompt: Prompt) -> Json:
@@ -31,4 +32,20 @@ API = Api(
     ask_length=no_length,
     generates=False,
     takes_ids=True,
+)
+
+
+def _chat_body(model: str | None, prompt: Prompt) -> Json:
+    return {"model": model, "messages": as_messages(prompt)}
+
+
+CHAT = Api(
+    path="/v1/embeddings",
+    body=_chat_body,
+    deltas=_deltas,
+    fields=extra_only,
+    ask_length=no_length,
+    generates=False,
+    takes_messages=True,
+    takes_images=True,
 )

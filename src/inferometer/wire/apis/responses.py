@@ -33,8 +33,8 @@ def _items(message: Any) -> list[Json]:
         output = content_text(message.get("content"))
         return [{"type": "function_call_output", "call_id": message.get("tool_call_id"), "output": output}]
     calls = [_function_call(call) for call in message.get("tool_calls") or []]
-    said = [{"role": role, "content": _content(role, message["content"])}] if message.get("content") else []
-    return said + calls
+    messages = [{"role": role, "content": _content(role, message["content"])}] if message.get("content") else []
+    return messages + calls
 
 
 def _function_call(call: Json) -> Json:

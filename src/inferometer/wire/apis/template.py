@@ -5,17 +5,20 @@ where there is none they are estimated, and marked so.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 import orjson
 
 from inferometer.wire.api import Answer, Api, Json, ServerError, as_text, count_in
 from inferometer.wire.apis import openai as chat
 from inferometer.wire.apis import openai as completions
+from inferometer.wire.sse import parse_json
 
+T = TypeVar("T")
 TEXT_KEYS = ("text", "content", "response", "generated_text", "completion", "answer", "output", "token")
 DEEPEST = 32  # levels of a document that are searched for a text
+MOST_SEARCHED = 10_000  # values of a document
 THINKING_KEYS = ("thinking", "reasoning", "reasoning_content")
 _NO_TEXT = re.compile(
     r"(?:^|_)(?:id|model|object|type|role|reason|status|created|at|time|timestamp|date|version|fingerprint|event|name"
@@ -45,7 +48,7 @@ def _parse(data: bytes) -> Json:
     if data == b"[DONE]":
         raise KeyError("the end mark")
     try:
-        value = orjson.loads(data)
+        value = parse_json(data)
     except orjson.JSONDecodeError:
         return {"text": data.decode("utf-8", "replace")}
     if isinstance(value, dict):
@@ -70,16 +73,30 @@ def _inside(event: Json, key: str) -> Any:
 
 def _text_in(value: Any) -> str:
     """The text under a name we know, at the top or deeper; else the longest that could be one."""
-    known = next(_known_texts(value), "")
-    return known or max(_other_texts(value), key=len, default="")
+    known = next(_known_texts(value, Search()), "")
+    return known or max(_other_texts(value, Search()), key=len, default="")
 
 
-def _known_texts(value: Any, deepest: int = DEEPEST) -> Iterator[str]:
+class Search:
+    """How much of a document is searched for a text: so many levels, so many values."""
+
+    def __init__(self) -> None:
+        self.left = MOST_SEARCHED
+
+    def within(self, values: Iterable[T]) -> Iterator[T]:
+        for value in values:
+            if self.left <= 0:
+                return
+            self.left -= 1
+            yield value
+
+
+def _known_texts(value: Any, search: Search, deepest: int = DEEPEST) -> Iterator[str]:
     if not deepest:
         return
     if isinstance(value, list):
-        for each in value:
-            yield from [each] if isinstance(each, str) and each else _known_texts(each, deepest - 1)
+        for item in search.within(value):
+            yield from [item] if isinstance(item, str) and item else _known_texts(item, search, deepest - 1)
     if not isinstance(value, dict):
         return
     if isinstance(token := value.get("token"), dict):
@@ -87,21 +104,21 @@ def _known_texts(value: Any, deepest: int = DEEPEST) -> Iterator[str]:
     for key in TEXT_KEYS:
         if isinstance(value.get(key), str) and value[key]:
             yield value[key]
-    for key, below in value.items():
+    for key, below in search.within(value.items()):
         if isinstance(below, dict | list) and not _NO_TEXT.search(key):
-            yield from _known_texts(below, deepest - 1)
+            yield from _known_texts(below, search, deepest - 1)
 
 
-def _other_texts(value: Any, deepest: int = DEEPEST) -> Iterator[str]:
+def _other_texts(value: Any, search: Search, deepest: int = DEEPEST) -> Iterator[str]:
     if not deepest:
         return
     if isinstance(value, str):
         yield value
-    for each in value if isinstance(value, list) else []:
-        yield from _other_texts(each, deepest - 1)
-    for key, below in value.items() if isinstance(value, dict) else []:
+    for item in search.within(value) if isinstance(value, list) else ():
+        yield from _other_texts(item, search, deepest - 1)
+    for key, below in search.within(value.items()) if isinstance(value, dict) else ():
         if not _NO_TEXT.search(key) and key not in THINKING_KEYS:
-            yield from _other_texts(below, deepest - 1)
+            yield from _other_texts(below, search, deepest - 1)
 
 
 def _note(answer: Answer, event: Json) -> int | None:

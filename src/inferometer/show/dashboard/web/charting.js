@@ -31,7 +31,7 @@
   function isEmpty(part) { return Boolean(part && part.data && Array.isArray(part.data.values) && !part.data.values.length); }
   function draw(figure) {
     if (isEmpty(JSON.parse(figure.querySelector("script").textContent))) {
-      figure.querySelector(".plot").replaceChildren(make("p.muted", {}, "Every series is switched off."));
+      figure.querySelector(".plot").replaceChildren(make("p.muted", {}, "All series are hidden."));
       figure.dataset.drawn = "yes";
       return Promise.resolve();
     }
@@ -42,9 +42,9 @@
       });
   }
   app.figure = function (chart, wide) {
-    var spec = chart.spec, said = (spec.title && spec.title.subtitle) || "";
+    var spec = chart.spec, subtitle = (spec.title && spec.title.subtitle) || "";
     var figure = make("figure.chart" + (wide || spec.vconcat || spec.hconcat ? ".wide" : ""), { id: "chart-" + chart.name },
-      make("figcaption", {}, chart.title, said ? make("small", {}, [].concat(said).join(" ")) : null),
+      make("figcaption", {}, chart.title, subtitle ? make("small", {}, [].concat(subtitle).join(" ")) : null),
       make("div.plot", { role: "img", "aria-label": chart.title }), make("script", { type: "application/json" }));
     put(figure, spec);
     near(figure, function () { draw(figure); });
@@ -57,10 +57,34 @@
   };
   app.charts = function (content) {
     var figures = (content.charts || []).map(function (chart) { return app.figure(chart); });
-    var absent = (content.absent || []).map(function (each) { return make("li", {}, each.title + ": " + each.why); });
+    var absent = (content.absent || []).map(function (chart) { return make("li", {}, chart.title + ": " + chart.why); });
     return [figures.length ? make("div.charts", {}, figures) : null,
       content.note ? make("p.muted", {}, content.note) : null,
-      absent.length ? make("details", {}, make("summary", {}, absent.length + " charts cannot be made of this"), make("ul.muted", {}, absent)) : null];
+      absent.length ? make("details", {}, make("summary", {}, absent.length + (absent.length === 1 ? " chart has" : " charts have") + " no data in this run"), make("ul.muted", {}, absent)) : null];
+  };
+  window.inferometerOpenRun = function (id) { location.href = app.address("run", { id: id }); };
+  /* The same chart with the points of some runs only. */
+  app.only = function (spec, ids) {
+    return JSON.parse(JSON.stringify(spec), function (name, value) {
+      return name === "values" && Array.isArray(value) ? value.filter(function (row) { return !row || !row.run || ids.has(row.run); }) : value;
+    });
+  };
+  /* Another field of the data makes the colour, the shape or the facets of a trade-off chart. */
+  app.recoded = function (spec, choice) {
+    var copy = JSON.parse(JSON.stringify(spec)), rows = (copy.data && copy.data.values) || [];
+    function domain(field) { return Array.from(new Set(rows.map(function (row) { return String(row[field]); }))); }
+    (copy.layer || []).forEach(function (layer) {
+      var encoding = layer.encoding || {};
+      if (encoding.color && encoding.color.field && choice.colour) {
+        var names = domain(choice.colour);
+        encoding.color = Object.assign({}, encoding.color, { field: choice.colour, scale: { domain: names }, legend: names.length > 1 ? { columns: 2 } : null });
+      }
+      if (layer.name === "points" && choice.shape) encoding.shape = { field: choice.shape, type: "nominal", title: null, legend: { orient: "bottom", columns: 2 } };
+      if (layer.name === "lines" && choice.colour) encoding.detail = (encoding.detail || []).concat([{ field: choice.colour }, { field: "stack" }]);
+    });
+    if (!choice.facet) return copy;
+    var inner = { layer: copy.layer.filter(function (layer) { return !layer.data; }), height: 220 };
+    return { title: copy.title, data: copy.data, columns: 2, facet: { field: choice.facet, type: "nominal", title: null }, spec: inner };
   };
   /* Without the rows of series that are switched off, wherever a specification keeps its data. */
   app.without = function (spec, field, off) {

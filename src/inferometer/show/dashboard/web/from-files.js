@@ -88,12 +88,14 @@
   function runs(query) {
     var where, words = (query.search || "").toLowerCase().split(/\s+/).filter(Boolean), offset = query.offset || 0, limit = query.limit || 50;
     try { where = (query.where || []).map(condition); } catch (error) { return Promise.reject(error); }
-    var simple = !words.length && !where.length && !query.sort;
+    var cases = query.experiments !== "false" || (query.where || []).some(function (text) { return /^\s*(experiment|case|id)\b/.test(text); });
+    var simple = !words.length && !where.length && !query.sort && cases;
     return read("names").then(function (names) {
       return all(names, simple ? offset + limit : Infinity).then(function (found) {
         var fitting = found.filter(function (run) { return fits(run, words) && where.every(function (holds) { return holds(run); }); });
-        var ordered = query.sort ? sorted(fitting, query.sort) : fitting;
-        return { total: simple ? names.total : ordered.length, offset: offset, runs: ordered.slice(offset, offset + limit) };
+        var own = cases ? fitting : fitting.filter(function (run) { return !run.experiment; });
+        var ordered = query.sort ? sorted(own, query.sort) : own;
+        return { total: simple ? names.total : ordered.length, offset: offset, runs: ordered.slice(offset, offset + limit), hidden: fitting.length - own.length };
       });
     });
   }
@@ -117,18 +119,29 @@
           lines.get(one.key).values[at] = one.value;
         });
       });
-      var rows = ids.map(function (id) { return { id: id }; });
-      return { note: "Not judged: the numbers beside each other. A site judges a run only against the one before it, by the link on its page. What is better or worse beyond chance here: inferometer compare " + query.before + " " + query.after,
-        runs: { before: rows.slice(0, before.length), after: rows.slice(before.length) }, table: Array.from(lines.values()), changes: [], charts: [] };
+      var rows = found.map(function (each) { return each.about; });
+      return { note: "Numbers side by side, without statistics. The site compares a run statistically only with the one before it (link on its page). For these runs: inferometer compare " + query.before + " " + query.after,
+        runs: { before: rows.slice(0, before.length), after: rows.slice(before.length) }, table: Array.from(lines.values()), charts: [] };
     });
   }
   app.data = {
     names: function () { return read("names", "was the folder copied whole?"); },
+    overview: function () { return read("overview"); },
+    /* Charts of all; rows of those that fit. */
+    explore: function (query) {
+      if (!(query.where || []).length && !query.search) return read("explore");
+      return Promise.all([read("explore"), runs({ where: query.where, search: query.search, limit: Infinity })]).then(function (both) {
+        var fitting = new Set(both[1].runs.map(function (run) { return run.id; }));
+        var rows = both[0].rows.filter(function (row) { return fitting.has(row.about.id); });
+        var charts = both[0].charts.map(function (chart) { return Object.assign({}, chart, { spec: app.only(chart.spec, fitting) }); });
+        return Object.assign({}, both[0], { rows: rows, charts: rows.length > 1 ? charts : [], total: rows.length, shown: rows.length });
+      });
+    },
     runs: runs,
     run: run,
     charts: function (id) {
       return run(id).then(function (found) {
-        return found.drawn ? read("charts/" + file(id)) : { charts: [], absent: [], note: "Charts of this run are not part of the site. Draw them: inferometer report " + id };
+        return found.drawn ? read("charts/" + file(id)) : { charts: [], absent: [], note: "The site has no charts of this run. Draw them: inferometer report " + id };
       });
     },
     file: function () { return ""; },
@@ -138,7 +151,7 @@
       return read("histories").then(function (found) {
         var one = found.histories.find(function (each) { return each.id === family; });
         var files = one.measures.filter(function (each) { return measures.includes(each.key); });
-        return Promise.all(files.map(function (each) { return read("history/" + family + "/" + each.file); })).then(function (lines) { return Object.assign({}, one, { lines: lines }); });
+        return Promise.all(files.map(function (each) { return read("history/" + family + "/" + each.file); })).then(function (lines) { return { history: one, lines: lines }; });
       });
     },
     tradeOffs: function (family) { return read("history/" + family + "/trade-offs").catch(function () { return { charts: [] }; }); },

@@ -3,6 +3,7 @@
   "use strict";
   var app = window.inferometer = window.inferometer || {};
   function answer(response) {
+    app.gone(false);
     return response.json().catch(function () { return { error: response.status + " " + response.statusText }; })
       .then(function (content) {
         if (response.ok) return content;
@@ -10,7 +11,13 @@
       });
   }
   function gone() {
+    app.gone(true);
     throw Object.assign(new Error("the dashboard does not answer"), { hint: "is it still running? It is asked again.", gone: true });
+  }
+  /* The token is no longer the right one, for instance after a restart: the page leads to the login form. */
+  function login(response) {
+    if (response.status === 401) { location.reload(); return new Promise(function () {}); }
+    return response;
   }
   function ask(path, query) {
     var said = new URLSearchParams();
@@ -18,7 +25,7 @@
       [].concat(pair[1]).forEach(function (value) { if (value !== null && value !== undefined && value !== "") said.append(pair[0], value); });
     });
     var text = said.toString();
-    return fetch("api/" + path + (text ? "?" + text : "")).catch(gone).then(answer);
+    return fetch("api/" + path + (text ? "?" + text : "")).catch(gone).then(login).then(answer);
   }
   function change(method, path, body) {
     var headers = { "X-Inferometer": "1", "Content-Type": "application/json" };
@@ -27,6 +34,8 @@
   var id = encodeURIComponent;
   app.data = {
     names: function () { return ask("names"); },
+    overview: function () { return ask("overview"); },
+    explore: function (query) { return ask("explore", query); },
     runs: function (query) { return ask("runs", query); },
     run: function (run) { return ask("runs/" + id(run)); },
     charts: function (run) { return ask("runs/" + id(run) + "/charts"); },

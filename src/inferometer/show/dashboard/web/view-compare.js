@@ -3,39 +3,46 @@
   "use strict";
   var app = window.inferometer, make = app.make, state;
 
-  function words(name) { return (app.query().get(name) || "").split(",").filter(Boolean); }
+  function words(name) { return app.unpackIds(app.query().get(name)); }
+  var known = {}; /* runs by id, once a comparison told who they are */
   app.views.compare = function () {
     state = { before: words("before"), after: words("after"), every: app.query().get("every") === "1" };
     app.show(make("h1", {}, "Compare"), make("div", { id: "sides" }), make("div", { id: "found" }));
     drawSides();
     return load();
   };
-  function write() { app.keep("compare", { before: state.before.join(","), after: state.after.join(","), every: state.every ? "1" : "" }); }
+  function write() { app.keep("compare", { before: app.packIds(state.before), after: app.packIds(state.after), every: state.every ? "1" : "" }); }
+  /* Two columns, one a side: who is in it. */
   function drawSides() {
-    var place = document.getElementById("sides"), rows = state.before.concat(state.after).map(side);
-    place.replaceChildren(rows.length ? make("ul.list", {}, rows) : "", adder());
+    var place = document.getElementById("sides");
+    var columns = [["before", "Before"], ["after", "After"]].map(function (pair) {
+      return make("section.side-column", { id: "side-" + pair[0] }, make("h2", {}, pair[1] + (state[pair[0]].length > 1 ? ", " + state[pair[0]].length + " runs" : "")),
+        state[pair[0]].length ? make("ul.list", {}, state[pair[0]].map(side)) : make("p.muted", {}, "no run yet"));
+    });
+    place.replaceChildren(make("div.sides", {}, columns), adder());
   }
   function side(id) {
     function choice(name, text) {
       return make("label", {}, make("input", { type: "radio", name: "side-" + id, checked: state[name].includes(id), onchange: function () { move(id, name); } }), text);
     }
-    return make("li", {}, make("span.side", {}, choice("before", "before"), choice("after", "after")), " ", app.link("run", { id: id }, id), " ",
-      make("button", { type: "button", "aria-label": "Leave out " + id, onclick: function () { move(id, null); } }, "×"));
+    var about = known[id];
+    return make("li", {}, about ? app.header(about, null, "h3") : make("code", {}, id), make("span.side", {}, choice("before", "before"), choice("after", "after")), " ", app.link("run", { id: id }, "open"), " ",
+      make("button", { type: "button", "aria-label": "Remove " + id, onclick: function () { move(id, null); } }, "×"));
   }
   function move(id, name) {
-    ["before", "after"].forEach(function (each) { state[each] = state[each].filter(function (other) { return other !== id; }); });
+    ["before", "after"].forEach(function (other) { state[other] = state[other].filter(function (own) { return own !== id; }); });
     if (name) state[name].push(id);
     write(); drawSides(); load();
   }
   function adder() {
-    var input = make("input", { type: "text", list: "run-ids", placeholder: app.names.live ? "id, name, latest, tag" : "the id of a run" }), known = make("datalist", { id: "run-ids" });
-    app.data.runs({ limit: 100 }).then(function (found) {
-      found.runs.forEach(function (run) { known.append(make("option", { value: run.id }, run.name || run.model || "")); });
+    var input = make("input", { type: "text", list: "run-ids", placeholder: app.names.live ? "id, name, latest, tag" : "the id of a run" }), suggested = make("datalist", { id: "run-ids" });
+    app.data.runs({ limit: 100, experiments: "false" }).then(function (found) {
+      found.runs.forEach(function (run) { suggested.append(make("option", { value: run.id }, [run.what, run.workload, run.load].filter(Boolean).join(" · "))); });
     }).catch(function () { /* without suggestions */ });
     function add(name) {
       return make("button", { type: "button", onclick: function () { if (input.value.trim()) move(input.value.trim(), name); } }, "Add " + name);
     }
-    return make("div.tools", {}, make("label.wide", {}, "Run", input, known), add("before"), add("after"),
+    return make("div.tools", {}, make("label.wide", {}, "Run", input, suggested), add("before"), add("after"),
       app.names.live && make("button.toggle", { type: "button", "aria-pressed": String(state.every), onclick: function (event) {
         state.every = !state.every; event.target.setAttribute("aria-pressed", String(state.every)); write(); load();
       } }, "every measure"));
@@ -43,44 +50,47 @@
   function load() {
     var place = document.getElementById("found");
     if (!state.before.length || !state.after.length) {
-      place.replaceChildren(make("p.muted", { role: "status" }, "Choose a run for each side, or pick runs from the ", make("a", { href: "index.html" }, "list"), "."));
+      place.replaceChildren(make("p.muted", { role: "status" }, "Choose a run for each side, or pick runs from the ", make("a", { href: "runs.html" }, "list"), "."));
       return Promise.resolve();
     }
     place.replaceChildren(make("p.muted", { role: "status" }, "Comparing…"));
     return app.data.compare({ before: state.before.join(","), after: state.after.join(","), every: state.every ? "true" : "" })
-      .then(function (found) { place.replaceChildren(); app.fill(place, [verdict(found), judged(found), app.charts(found), numbers(found)]); })
+      .then(function (found) {
+        found.runs.before.concat(found.runs.after).forEach(function (about) { known[about.id] = about; });
+        /* a name, a tag or `latest` in the address becomes the id that it meant */
+        state.before = found.runs.before.map(function (about) { return about.id; });
+        state.after = found.runs.after.map(function (about) { return about.id; });
+        write(); drawSides();
+        place.replaceChildren(); app.fill(place, [found.note ? make("p.muted", {}, found.note) : null, verdict(found), judged(found), app.charts({ charts: found.charts }), numbers(found)]);
+      })
       .catch(function (error) { place.replaceChildren(app.failed(error)); });
   }
+  /* Texts as the terminal and the report have them: the server writes them once. */
   function verdict(found) {
-    var said = (found.objections || []).map(function (each) { return make("li", {}, each.text); });
-    var facts = [found.axes, found.history ? found.history + " earlier runs tell how much runs differ" : null].filter(Boolean).join(" · ");
-    if (!found.word) return null; /* the note says why */
-    return make("div.verdict" + (app.style(found.word) ? "." + app.style(found.word) : ""), {}, make("b", {}, found.word),
-      facts ? make("p.muted", {}, facts) : null, said.length ? make("ul", {}, said) : null);
+    var view = found.view;
+    if (!view) return null; /* the note says why */
+    var style = view.status === "not comparable" ? "bad" : app.style(view.status);
+    return make("div.verdict" + (style ? "." + style : ""), {}, make("b", {}, view.status), view.counts ? " " + view.counts : null,
+      view.objections.length ? make("ul", {}, view.objections.map(function (text) { return make("li", {}, text); })) : null);
   }
-  function amount(each, value) { return each.relative ? app.percent(value) : app.number(value, each.unit); }
   function judged(found) {
-    if (!found.changes || !found.changes.length) return null;
-    var reasons = found.changes.some(function (each) { return each.why; });
-    var heads = ["measure", "before", "after", "change", "interval", ""].concat(reasons ? ["why"] : []).map(function (text, at) { return make("th" + (at && at < 5 ? ".right" : ""), {}, text); });
-    var rows = found.changes.map(function (each) {
-      return make("tr", {}, make("td", {}, each.title), make("td.right", {}, app.number(each.before, each.unit)), make("td.right", {}, app.number(each.after, each.unit)),
-        make("td.right", {}, amount(each, each.change)), make("td.right", {}, each.interval ? amount(each, each.interval[0]) + " to " + amount(each, each.interval[1]) : "-"),
-        make("td", {}, app.word(each.word)), reasons ? make("td.muted", {}, each.why || "") : null);
+    if (!found.view) return null;
+    var view = found.view, last = view.columns.length + 1;
+    var heads = ["measure"].concat(view.columns, [""]).map(function (text, at) { return make("th" + (at && at < last ? ".right" : ""), {}, text); });
+    var rows = view.rows.map(function (row) {
+      return make("tr", {}, make("td", {}, row.title), row.cells.map(function (text) { return make("td.right", {}, text); }), make("td", {}, app.word(row.status)));
     });
-    return make("section", {}, make("h2", {}, "What changed"), app.table(heads, rows, ".grid"));
+    var facts = view.facts.map(function (pair) { return make("tr", {}, make("td", {}, pair[0]), make("td", {}, pair[1])); });
+    return make("section", {}, make("h2", {}, "Changes"), rows.length ? app.table(heads, rows, ".grid") : null, app.table([], facts, ".facts"));
   }
   function numbers(found) {
     var runs = found.runs.before.concat(found.runs.after);
     var heads = [make("th", {}, "measure")].concat(runs.map(function (run, at) {
-      return make("th.right", {}, app.link("run", { id: run.id }, run.id.replace(/^\d+-\d+-/, "")), make("br"), make("small", {}, at < found.runs.before.length ? "before" : "after"));
+      return make("th.right.wrap", {}, app.link("run", { id: run.id }, [run.name, run.load].filter(Boolean).join(" · ") || run.id.replace(/^\d+-\d+-/, ""), { title: app.line(run) }), make("br"), make("small", {}, (at < found.runs.before.length ? "before" : "after") + ", " + app.day(run.started)));
     }));
     var rows = found.table.map(function (line) {
-      return make("tr", {}, make("td", {}, line.title), line.values.map(function (value, at) {
-        var first = line.values[0], change = at && first && value !== null ? value / first - 1 : null;
-        return make("td.right", {}, app.number(value, line.unit), change ? make("small", {}, " " + app.percent(change)) : null);
-      }));
+      return make("tr", {}, make("td", {}, line.title), line.values.map(function (value) { return make("td.right", {}, app.text.value(value, line.unit)); }));
     });
-    return make("section", {}, make("h2", {}, "All numbers"), make("details", { open: !found.word }, make("summary", {}, rows.length + " numbers"), app.table(heads, rows, ".grid")));
+    return make("section", {}, make("h2", {}, "All numbers"), make("details", { open: !found.view }, make("summary", {}, rows.length + " numbers"), app.table(heads, rows, ".grid")));
   }
 })();

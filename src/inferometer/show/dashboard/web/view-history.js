@@ -2,12 +2,12 @@
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, off, figures;
-  var FIRST = ["ttft", "ttft_scheduled", "tpot", "output_rate", "avg_latency", "latency"];
+  var FIRST = ["ttft_scheduled", "ttft", "tpot", "output_rate", "avg_latency", "latency"];
 
   app.views.history = function () {
     return app.data.histories().then(function (found) {
       var family = app.query().get("family");
-      if (!found.histories.length) { app.show(make("h1", {}, "History"), make("div.empty", {}, make("p", { role: "status" }, "No finished runs yet."), make("p", {}, "Make one: ", make("code", {}, "inferometer run")))); return; }
+      if (!found.histories.length) { app.show(make("h1", {}, "History"), make("div.empty", {}, make("p", { role: "status" }, "No finished runs yet."), make("p", {}, "Create one: ", make("code", {}, "inferometer run")))); return; }
       if (!family) { list(found.histories); return; }
       var one = found.histories.find(function (each) { return each.id === family; });
       if (!one) { app.show(make("h1", {}, "History"), app.failed({ message: "no history " + family, hint: "its runs may be gone" })); return; }
@@ -24,7 +24,8 @@
   }
   function draw(family) {
     var query = app.query(), names = query.get("measures") ? query.get("measures").split(",") : null;
-    off = new Set(query.getAll("off"));
+    var hidden = new Set((query.get("off") || "").split(",")), only = query.get("series");
+    off = new Set(family.series.filter(function (each) { return hidden.has(each.id) || (only && each.id !== only); }).map(function (each) { return each.label; }));
     figures = [];
     var sections = new Map();
     family.measures.forEach(function (each) {
@@ -32,7 +33,8 @@
       sections.get(each.name).push(each);
     });
     var order = Array.from(sections.keys()).sort(function (a, b) { return rank(a) - rank(b); });
-    var open = names || order.slice(0, 3);
+    var usual = order.filter(function (name) { return !(name === "ttft" && sections.has("ttft_scheduled")); });
+    var open = names || usual.slice(0, 3);
     document.title = family.title + " · Inferometer";
     app.show(make("p", {}, make("a", { href: "history.html" }, "All histories")), make("h1", {}, family.title),
       make("p.muted", {}, [app.names.kinds[family.kind], family.runs + " runs", "last update " + app.when(family.updated)].join(" · ")),
@@ -44,9 +46,9 @@
   /* A section per measure with all series, or a section per series (a pair of lengths, a batch size) with its measures. */
   function grouping(family) {
     if (family.series.length < 2) return null;
-    var select = make("select", { onchange: function () { app.keep("history", { family: family.id, by: select.value, off: Array.from(off) }); draw(family); } },
+    var select = make("select", { onchange: function () { app.keep("history", { family: family.id, by: select.value, off: offIds(family) }); draw(family); } },
       make("option", { value: "" }, "measure"), make("option", { value: "series", selected: bySeries() }, "series"));
-    return make("div.tools", {}, make("label", {}, "A section for each", select));
+    return make("div.tools", {}, make("label", {}, "Group by", select));
   }
   function ofSeries(family, series, order, sections) {
     var others = new Set(family.series.map(function (each) { return each.label; }).filter(function (label) { return label !== series.label; }));
@@ -63,17 +65,19 @@
     var part = make("details.part", { "data-name": "trade-offs", open: (app.query().get("measures") || "").split(",").includes("trade-offs"), ontoggle: function () {
       if (part.open && !loaded) {
         loaded = true;
-        app.data.tradeOffs(family.id).then(function (found) { place.replaceChildren(); app.fill(place, [found.charts.length ? app.charts(found) : make("p.muted", {}, "These runs have no trade-off to draw.")]); })
+        app.data.tradeOffs(family.id).then(function (found) { place.replaceChildren(); app.fill(place, [found.charts.length ? app.charts(found) : make("p.muted", {}, "These runs have no data for a trade-off chart.")]); })
           .catch(function (error) { place.replaceChildren(app.failed(error)); });
       }
       if (!bySeries()) write(family);
     } }, make("summary", {}, make("h2", {}, "Trade-offs"), make("small", {}, " the newest run of each series")), place);
     return part;
   }
+  /* Series have short ids in addresses: their names would make links too long. */
+  function offIds(family) { return family.series.filter(function (each) { return off.has(each.label); }).map(function (each) { return each.id; }).join(","); }
   function rank(name) { var at = FIRST.indexOf(name); return at < 0 ? FIRST.length : at; }
   function write(family) {
     var open = Array.from(document.querySelectorAll("details.part[open]")).map(function (each) { return each.dataset.name; });
-    app.keep("history", { family: family.id, off: Array.from(off), measures: open.join(",") });
+    app.keep("history", { family: family.id, off: offIds(family), measures: open.join(",") });
   }
   function toggles(family) {
     if (family.series.length < 2) return null;
@@ -136,10 +140,10 @@
     var items = Object.entries(line.changes).filter(function (pair) { return !others || !others.has(pair[0]); }).flatMap(function (pair) {
       return pair[1].map(function (each) {
         return make("li", {}, measure.title + (Object.keys(line.series).length > 1 ? ", " + pair[0] : "") + ": " + (each.drift ? "drifts from " : "from ") +
-          app.number(each.before, unit) + " to " + app.number(each.after, unit) + (each.change === null ? "" : " (" + app.percent(each.change) + ")") + " since ",
+          app.text.value(each.before, unit) + " to " + app.text.value(each.after, unit) + (each.change === null ? "" : " (" + app.text.change(each.change, true) + ")") + " since ",
         app.link("run", { id: each.run }, app.when(each.at)));
       });
     });
-    return items.length ? make("ul", { "aria-label": "Changes" }, items) : null;
+    return items.length ? make("ul.changes", { "aria-label": "Changes" }, items) : null;
   }
 })();

@@ -9,18 +9,18 @@
     return app.data.run(id).then(function (found) { draw(found); });
   };
   function draw(found) {
-    var run = found.run, plan = found.plan || {};
-    document.title = run.id + " · Inferometer";
+    var run = found.run;
+    document.title = app.line(found.about) + " · Inferometer";
     var live = make("div", { id: "live" }), numbers = make("div", { id: "numbers" }), charts = make("div", { id: "charts" }, make("p.muted", {}, "Drawing…"));
     app.show(
-      make("header.top", {}, make("div", {}, make("h1", {}, run.id, " ", app.word(run.state === "complete" ? null : run.state) === "-" ? null : app.word(run.state)),
-        make("p.muted", {}, [plan.name, (plan.target || {}).model, app.when(run.started), run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
+      make("header.top", {}, make("div", {}, app.header(found.about, run.state === "complete" ? null : [" ", app.word(run.state)]),
+        make("p.muted.small", {}, [run.kind_means, run.source && "imported from " + run.source].filter(Boolean).join(" · "))),
         actions(found)),
       live, numbers,
       make("section", {}, make("h2", {}, "Charts"), charts),
-      make("section", {}, make("h2", {}, "Every number"), everything(found)),
-      make("section", {}, make("h2", {}, "Plan"), make("pre", { tabindex: "0" }, yaml(found.plan)),
-        run.source || run.kind === "benchmark" ? null : make("p", {}, "Once more: ", make("code", {}, "inferometer rerun " + run.id))),
+      make("section", {}, make("h2", {}, "All numbers"), everything(found)),
+      make("section", {}, make("h2", {}, "Plan"), run.source || run.kind === "benchmark" ? null : make("p", {}, "Repeat: ", make("code", {}, "inferometer rerun " + run.id)),
+        make("details", {}, make("summary", {}, "As it was run"), make("pre", { tabindex: "0" }, yaml(found.plan)))),
       make("section", {}, make("h2", {}, "Environment"), make("details", {}, make("summary", {}, "Machine, versions, target"), make("pre", { tabindex: "0" }, yaml(found.environment)))),
       files(found), changes(found));
     if (run.state === "partial" && app.names.live) { follow(run.id, live, numbers, charts); return; }
@@ -28,83 +28,96 @@
     drawCharts(run.id, charts);
   }
   function actions(found) {
-    var tags = (found.marks.tags || []).map(function (tag) { return app.link("index", { where: "tag=" + tag }, tag, { class: "word" }); });
+    var tags = (found.marks.tags || []).map(function (tag) { return app.link("runs", { where: "tag=" + tag }, tag, { class: "word" }); });
     var names = (found.marks.baselines || []).map(function (name) { return make("span.word", {}, "baseline " + name); });
     return make("div.chips", {}, names, tags,
       found.marks.experiment ? app.link("experiment", { id: found.marks.experiment }, "its experiment") : null,
       found.before ? app.link("compare", { before: found.before, after: found.run.id }, "against the run before") : null,
       app.link("compare", { after: found.run.id }, "compare"));
   }
-  function judged(found) {
+  function judged(found, going) {
     var verdict = found.verdict || { status: null, doubts: [] };
-    var going = found.running === true, word = going ? "in progress" : verdict.status;
-    var reasons = verdict.doubts.filter(function (each) { return !going || each.code !== "interrupted"; }).map(function (each) { return make("li", {}, each.text); });
+    var word = going ? "in progress" : verdict.status;
+    var reasons = verdict.doubts.filter(function (each) { return !going || each.code !== "interrupted"; }).map(function (each) { return make("li", {}, each.text + (each.remedy ? " " + each.remedy.charAt(0).toUpperCase() + each.remedy.slice(1) + "." : "")); });
     var numbers = {};
     found.quantities.forEach(function (each) { numbers[each.key] = each; });
     var tiles = found.headline.map(function (key) { return tile(numbers[key]); });
     var limits = (found.limits || []).map(function (limit) {
       return make("li", {}, app.word(limit.met === true ? "valid" : limit.met === false ? "worse" : "unclear").cloneNode(), limitText(limit));
     });
-    var outcomes = Object.entries(found.outcomes).map(function (pair) { return pair[1].toLocaleString("en-US") + " " + pair[0]; }).join(", ");
+    var outcomes = Object.entries(found.outcomes).map(function (pair) { return app.text.number(pair[1]) + " " + pair[0]; }).join(", ");
     return make("div", {}, make("div.verdict" + (app.style(word) ? "." + app.style(word) : ""), {},
-      make("b", {}, word || found.run.state), going && reasons.length ? make("p.muted", {}, "What would speak against it, if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "Nothing speaks against this measurement" + (going ? " so far." : ".") : found.run.state_means)),
+      make("b", {}, word || found.run.state), going && reasons.length ? make("p.muted", {}, "Doubts if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "No problems were found with this measurement" + (going ? " so far." : ".") : found.run.state_means)),
     limits.length ? make("ul", {}, limits) : null,
     tiles.length ? make("div.tiles", {}, tiles) : null, outcomes ? make("p.muted", {}, "Requests: " + outcomes) : null);
   }
   function limitText(limit) { return (limit.met === true ? "met: " : limit.met === false ? "failed: " : "cannot be told: ") + limit.limit + (limit.text && limit.text !== limit.limit ? " (" + limit.text + ")" : ""); }
   function spread(each) {
-    return each.low === null && each.high === null ? "" : app.number(each.low, each.unit) + " to " + app.number(each.high, each.unit);
+    return app.text.interval(each.low, each.high, each.unit);
   }
   function tile(each) {
-    return make("div.tile", {}, make("div.name", {}, each.title), make("div.value", {}, app.number(each.value, each.unit)), make("div.spread", {}, spread(each)));
+    var weak = each.needed !== null && each.needed !== undefined;
+    return make("div.tile", { "data-key": each.key }, make("div.name", {}, each.title), make("div.value", {}, (weak ? "~" : "") + app.text.value(each.value, each.unit)),
+      make("div.spread", {}, weak ? "weak: " + app.text.number(each.needed) + " samples needed" : spread(each)));
   }
   function everything(found) {
     if (!found.quantities.length) return make("p.muted", {}, "No numbers yet.");
     var heads = ["measure", "value", "interval", "name"].map(function (text, at) { return make("th" + (at === 1 ? ".right" : ""), {}, text); });
     var rows = found.quantities.map(function (each) {
-      return make("tr", {}, make("td", {}, each.title), make("td.right", {}, app.number(each.value, each.unit)), make("td.muted", {}, spread(each)), make("td", {}, make("code", {}, each.key)));
+      return make("tr", {}, make("td", {}, each.title), make("td.right", {}, (each.needed ? "~" : "") + app.text.value(each.value, each.unit)), make("td.muted", {}, spread(each)), make("td", {}, make("code", {}, each.key)));
     });
     return make("details", {}, make("summary", {}, rows.length + " numbers"), app.table(heads, rows));
   }
   function files(found) {
     if (!found.files || !found.files.length) return null;
-    var shown = make("pre.file", { hidden: true, tabindex: "0", "aria-label": "The file" });
+    var shown = make("pre.file", { hidden: true, tabindex: "0", "aria-label": "File content" });
     var links = found.files.map(function (file) {
       var address = app.data.file(found.run.id, file.name);
       return make("li", {}, make("a", { href: address, onclick: function (event) {
         event.preventDefault();
         fetch(address).then(function (answer) { return answer.text(); }).then(function (text) { shown.hidden = false; shown.textContent = text || "(empty)"; shown.scrollIntoView({ block: "nearest" }); });
-      } }, file.name), make("span.muted", {}, " " + app.bytes(file.bytes)));
+      } }, file.name), make("span.muted", {}, " " + app.text.size(file.bytes)));
     });
     return make("section", {}, make("h2", {}, "Files"), make("ul", {}, links), shown);
   }
-  function drawCharts(id, place) {
+  function drawCharts(id, place, first) {
     return app.data.charts(id).then(function (found) {
+      if (first) found.charts.sort(function (a, b) { return rankIn(first, a) - rankIn(first, b); });
       var known = new Map(Array.from(place.querySelectorAll("figure")).map(function (figure) { return [figure.id, figure]; }));
       var same = found.charts.length && found.charts.every(function (chart) { return known.has("chart-" + chart.name); });
       if (same) found.charts.forEach(function (chart) { app.redraw(known.get("chart-" + chart.name), chart.spec); });
       else place.replaceChildren.apply(place, app.charts(found).filter(Boolean));
-      if (!place.childNodes.length) place.append(make("p.muted", {}, "There is nothing to draw."));
+      if (!place.childNodes.length) place.append(make("p.muted", {}, "There are no charts."));
     }).catch(function (error) { if (!error.gone) place.replaceChildren(app.failed(error)); });
   }
+  function rankIn(first, chart) { var at = first.indexOf(chart.name); return at < 0 ? first.length : at; }
   /* Asked again every two seconds, through a restart of the server; when the run is over the whole page is drawn anew. */
   function follow(id, live, numbers, charts) {
     var seen = 0;
     function again() {
       app.data.live(id).then(function (now) {
-        if (now.run.state !== "partial") { app.views.run(); return; }
-        live.replaceChildren(make("p.muted", { role: "status" }, now.running ? "in progress; " : "not written to for " + Math.round(now.quiet_s) + " s; ",
-          app.bytes(now.log_bytes) + " of logs", now.too_large ? ", too much to read while it runs" : ""));
-        numbers.replaceChildren(judged(now));
-        if (now.log_bytes !== seen) { seen = now.log_bytes; drawCharts(id, charts); }
+        if (now.run.run.state !== "partial") { app.views.run(); return; }
+        live.replaceChildren(progress(now));
+        numbers.replaceChildren(judged(now.run, now.running));
+        if (now.log_bytes !== seen) { seen = now.log_bytes; drawCharts(id, charts, FIRST_LIVE); }
         setTimeout(again, now.running ? AGAIN_MS : 5 * AGAIN_MS);
       }).catch(function (error) {
-        live.replaceChildren(app.failed(error));
-        if (error.gone) setTimeout(again, AGAIN_MS);
+        if (error.gone) setTimeout(again, AGAIN_MS); else live.replaceChildren(app.failed(error));
       });
     }
     again();
   }
+  /* How far it is, how long it takes still, and whether it sends as fast as it should. */
+  function progress(now) {
+    var share = now.planned_s && now.elapsed_s !== null ? Math.min(1, now.elapsed_s / now.planned_s) : now.planned ? Math.min(1, now.done / now.planned) : null;
+    var left = now.planned_s && now.elapsed_s !== null ? Math.max(0, now.planned_s - now.elapsed_s) : share ? now.elapsed_s * (1 - share) / share : null;
+    var facts = [now.elapsed_s === null ? null : "elapsed " + app.text.duration(Math.round(now.elapsed_s)), left === null || left === undefined ? null : left > 0 ? "about " + app.text.duration(Math.round(left)) + " left" : "waiting for the last answers",
+      app.text.number(now.done) + (now.planned ? " of " + app.text.number(now.planned) : "") + " requests done",
+      now.rate_sent === null ? null : app.text.number(now.rate_sent) + " req/s sent" + (now.rate_asked ? ", " + app.text.number(now.rate_asked) + " asked for" : ""),
+      now.running ? null : "not written to for " + Math.round(now.quiet_s) + " s", now.too_large ? "its logs are too large to read while it runs" : null];
+    return make("div", { role: "status" }, share === null ? null : make("progress", { max: 1, value: share, "aria-label": "Progress" }, app.text.percent(share)), make("p", {}, facts.filter(Boolean).join(" · ")));
+  }
+  var FIRST_LIVE = ["latency_over_time", "in_flight", "tokens_over_time"];
   function changes(found) {
     if (!app.names.write) return null;
     var id = found.run.id, tag = make("input", { type: "text", placeholder: "nightly" }), baseline = make("input", { type: "text", placeholder: "main" });
@@ -115,9 +128,9 @@
     }
     return make("section", {}, make("h2", {}, "Change"), said,
       form("Tag", tag, "Add tag", function (word) { return app.data.change("POST", "runs/" + id + "/tags", { tags: [word] }); }),
-      form("Baseline", baseline, "Make it the baseline", function (word) { return app.data.change("PUT", "baselines/" + encodeURIComponent(word), { run: id }); }),
+      form("Baseline", baseline, "Set as baseline", function (word) { return app.data.change("PUT", "baselines/" + encodeURIComponent(word), { run: id }); }),
       make("button", { type: "button", onclick: function () {
-        if (window.confirm("Delete " + id + " with all its files?")) app.data.change("DELETE", "runs/" + id).then(function () { location.href = "index.html"; }).catch(function (error) { said.replaceChildren(app.failed(error)); });
+        if (window.confirm("Delete " + id + " with all its files?")) app.data.change("DELETE", "runs/" + id).then(function () { location.href = "runs.html"; }).catch(function (error) { said.replaceChildren(app.failed(error)); });
       } }, "Delete this run"));
   }
   /* Plain data as indented lines; a reader's view, no format for machines. */

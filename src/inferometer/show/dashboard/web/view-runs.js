@@ -2,28 +2,38 @@
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, PAGE = 50, AGAIN_MS = 5000;
-  var state, parts = {}, chosen = new Set(), timer = null, asked = 0;
+  var MOST_PICKS = 12; /* a link to a comparison of more would be too long; Explore takes any number */
+  var state, parts = {}, chosen = new Set(), timer = null, asked = 0, shown = false;
+
+  /* Picks outlive paging, Back and a reload of this tab. */
+  function remember() { try { sessionStorage.setItem("picks", Array.from(chosen).join(",")); } catch (_) { /* private window */ } }
+  function remembered() { try { return new Set((sessionStorage.getItem("picks") || "").split(",").filter(Boolean)); } catch (_) { return new Set(); } }
 
   function read() {
     var query = app.query();
     state = { search: query.get("search") || "", where: query.getAll("where"), sort: query.get("sort") || "",
-      columns: (query.get("columns") || "").split(",").filter(Boolean), offset: Number(query.get("offset")) || 0 };
+      columns: (query.get("columns") || "").split(",").filter(Boolean), offset: Number(query.get("offset")) || 0, cases: query.get("cases") === "1" };
     if (!state.columns.length) state.columns = app.names.columns.slice();
   }
   function write() {
     var usual = state.columns.join() === app.names.columns.join();
-    app.keep("index", { search: state.search, where: state.where, sort: state.sort, offset: state.offset || "",
-      columns: usual ? "" : state.columns.join(",") });
+    app.keep("runs", { search: state.search, where: state.where, sort: state.sort, offset: state.offset || "",
+      columns: usual ? "" : state.columns.join(","), cases: state.cases ? "1" : "" });
   }
   function isPlain(name) { return app.names.plain.includes(name); }
 
-  app.views.index = function () {
+  app.views.runs = function () {
     read();
+    chosen = remembered();
+    shown = false;
     parts.chips = make("div.chips", { "aria-label": "Conditions" });
     parts.rows = make("div");
     parts.compare = make("button.primary", { type: "button", disabled: true, onclick: compare }, "Compare");
-    app.show(make("h1", {}, "Runs"), tools(), parts.chips, chooser(), parts.rows);
+    parts.mistake = make("div", { id: "mistake" });
+    parts.clear = make("button", { type: "button", hidden: true, onclick: function () { chosen.clear(); mark(); parts.rows.querySelectorAll("td.pick input").forEach(function (box) { box.checked = false; }); } }, "Clear picks");
+    app.show(make("h1", {}, "Runs"), tools(), parts.mistake, parts.chips, chooser(), parts.rows);
     drawChips();
+    mark();
     load();
   };
   function tools() {
@@ -40,8 +50,8 @@
     var known = [].concat(app.names.plain, Object.keys(app.names.measures)).map(function (name) { return make("option", { value: name }); });
     return make("form.tools", { onsubmit: add, role: "search" },
       make("label.wide", {}, "Search", search),
-      make("label.wide", {}, "Only where", where), make("datalist", { id: "known-names" }, known),
-      make("button", { type: "submit" }, "Add condition"), parts.compare);
+      make("label.wide", {}, "Filter", where), make("datalist", { id: "known-names" }, known),
+      make("button", { type: "submit" }, "Add condition"), parts.compare, parts.clear);
   }
   function drawChips() {
     parts.chips.replaceChildren();
@@ -57,32 +67,41 @@
       box.replaceChildren();
       Array.from(new Set([].concat(state.columns, app.names.plain, app.names.columns))).forEach(function (name) {
         box.append(make("label", {}, make("input", { type: "checkbox", checked: state.columns.includes(name), onchange: function () {
-          state.columns = state.columns.includes(name) ? state.columns.filter(function (each) { return each !== name; }) : state.columns.concat(name);
+          state.columns = state.columns.includes(name) ? state.columns.filter(function (other) { return other !== name; }) : state.columns.concat(name);
           load();
         } }), app.titleOf(name, app.names)));
       });
     }
     draw();
-    return make("details", {}, make("summary", {}, "Columns"), box, make("form.tools", { onsubmit: function (event) {
+    var cases = make("label.check", {}, make("input", { type: "checkbox", checked: state.cases, onchange: function (event) { state.cases = event.target.checked; state.offset = 0; load(); } }), "With cases of sweeps, searches and A/B tests");
+    return make("div.options", {}, cases, make("details", {}, make("summary", {}, "Columns"), box, make("form.tools", { onsubmit: function (event) {
       event.preventDefault();
       if (more.value.trim()) { state.columns = state.columns.concat(more.value.trim()); more.value = ""; draw(); load(); }
-    } }, make("label", {}, "Any measure or setting", more), make("button", { type: "submit" }, "Add column")));
+    } }, make("label", {}, "Any measure or setting", more), make("button", { type: "submit" }, "Add column"))));
   }
   function load(quietly) {
     var now = ++asked;
     clearTimeout(timer);
     write();
-    return app.data.runs({ search: state.search, where: state.where, sort: state.sort, limit: PAGE, offset: state.offset,
+    return app.data.runs({ search: state.search, where: state.where, sort: state.sort, limit: PAGE, offset: state.offset, experiments: state.cases ? "true" : "false",
       columns: state.columns.filter(function (name) { return !isPlain(name); }).join(",") })
       .then(function (found) {
         if (now !== asked) return;
+        parts.mistake.replaceChildren();
+        shown = true;
         draw(found);
         if (app.names.live) timer = setTimeout(function () { load(true); }, AGAIN_MS);
       }).catch(function (error) {
         if (now !== asked) return;
-        if (!quietly || !error.gone) parts.rows.replaceChildren(app.failed(error));
+        if (!error.gone) mistaken(error);
         if (error.gone) timer = setTimeout(function () { load(true); }, 1000);
       });
+  }
+  /* Beside the field; the table stays as it was. A page that was opened with a wrong condition shows what fits without it. */
+  function mistaken(error) {
+    parts.mistake.replaceChildren(app.failed(error));
+    if (shown || !state.where.length) return;
+    app.data.runs({ limit: PAGE, experiments: state.cases ? "true" : "false" }).then(function (found) { if (!shown) draw(found); }).catch(function () { /* told already */ });
   }
   function draw(found) {
     if (!found.runs.length) { parts.rows.replaceChildren(nothing()); return; }
@@ -92,12 +111,15 @@
     parts.rows.replaceChildren(app.make("p.muted", { role: "status", id: "count" }, counted(found)), table, pager(found));
     if (focused && document.getElementById(focused)) document.getElementById(focused).focus();
   }
-  function counted(found) { return found.total === 1 ? "1 run" : found.total.toLocaleString("en-US") + " runs"; }
+  function counted(found) {
+    var text = found.total === 1 ? "1 run" : app.text.number(found.total) + " runs";
+    return found.hidden ? text + "; " + app.text.number(found.hidden) + " cases of experiments are not shown" : text;
+  }
   function nothing() {
     var filtered = state.search || state.where.length;
-    return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "No run fits." : "No runs yet."),
-      filtered ? make("button", { type: "button", onclick: function () { state.search = ""; state.where = []; app.keep("index", {}); app.views.index(); } }, "Show all")
-        : make("p", {}, "Make one: ", make("code", {}, "inferometer run")));
+    return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "No run matches." : "No runs yet."),
+      filtered ? make("button", { type: "button", onclick: function () { state.search = ""; state.where = []; app.keep("runs", {}); app.views.runs(); } }, "Show all")
+        : make("p", {}, "Create one: ", make("code", {}, "inferometer run")));
   }
   function head(name, title) {
     var falls = state.sort === "-" + name, rises = state.sort === name;
@@ -108,28 +130,32 @@
   }
   function line(run) {
     var pick = make("input", { type: "checkbox", checked: chosen.has(run.id), "aria-label": "Pick " + run.id + " for comparison", id: "pick-" + run.id, onchange: function () {
+      if (pick.checked && chosen.size >= MOST_PICKS) { pick.checked = false; return; }
       if (pick.checked) chosen.add(run.id); else chosen.delete(run.id);
       mark();
     } });
-    return make("tr", {}, make("td.pick", {}, pick), make("td.name", {}, app.link("run", { id: run.id }, run.id)),
+    return make("tr", {}, make("td.pick", {}, pick), make("td.name", {}, app.link("run", { id: run.id }, run.id.replace(/^\d{8}-\d{6}-/, ""), { title: run.id })),
       state.columns.map(function (name) { return cell(run, name); }));
   }
   function cell(run, name) {
     if (name === "verdict") return make("td", {}, app.verdictOf(run));
-    var value = name === "started" ? app.when(run.started) : name === "tags" ? (run.tags || []).join(", ") : isPlain(name) ? run[name] : run.more[name];
+    var value = name === "started" ? app.day(run.started) : name === "tags" ? (run.tags || []).join(", ") : isPlain(name) ? run[name] : run.more[name];
     var missing = value === undefined || value === null || value === "";
-    var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? app.number(value, inTable(app.unitOf(name, app.names))) : number ? value.toLocaleString("en-US") : value;
-    return make("td" + (number || isNumeric(name) ? ".right" : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text);
+    var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? app.text.value(value, inTable(app.unitOf(name, app.names))) : number ? app.text.number(value) : value;
+    return make("td" + (number || isNumeric(name) ? ".right" : ["what", "workload", "load", "hardware", "tags"].includes(name) ? ".words" : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text);
   }
   function inTable(unit) { return unit === "tokens/s" ? "" : unit; } /* the heading says it */
   function isNumeric(name) { return name === "requests" || (!isPlain(name) && !name.startsWith("plan.")); }
   function mark() {
+    remember();
     parts.compare.disabled = chosen.size < 2;
+    parts.clear.hidden = !chosen.size;
     parts.compare.textContent = chosen.size ? "Compare " + chosen.size : "Compare";
+    parts.compare.title = "At most " + MOST_PICKS + " runs; Explore shows any number in one chart";
   }
   function compare() {
     var ids = Array.from(chosen).sort();
-    location.href = app.address("compare", { before: ids[0], after: ids.slice(1).join(",") });
+    location.href = app.address("compare", { before: ids[0], after: app.packIds(ids.slice(1)) });
   }
   function pager(found) {
     if (found.total <= PAGE) return null;

@@ -1,4 +1,4 @@
-/* Elements, numbers as people read them, and the address as the state of a page. Text enters a page as text only. */
+/* Elements, and the address as the state of a page; numbers are in formats.js. Text enters a page as text only. */
 (function () {
   "use strict";
   var app = window.inferometer = window.inferometer || {};
@@ -49,50 +49,68 @@
     return page + ".html" + (text ? "?" + text : "");
   };
 
+  /* A notice while the server does not answer; it goes when an answer comes. */
+  app.gone = function (is) {
+    var notice = document.getElementById("gone");
+    if (is && !notice) document.body.prepend(app.make("div", { id: "gone", role: "alert" }, "The dashboard does not answer. Is it still running? Trying again…"));
+    if (!is && notice) notice.remove();
+  };
+
   /* What the address says, and how it is changed: `keep` replaces it, so that every view can be sent as a link. */
   app.query = function () { return new URLSearchParams(location.search); };
   app.keep = function (page, query) { history.replaceState(null, "", app.address(page, query)); };
 
-  function digits(value) {
-    var size = Math.abs(value);
-    if (size >= 1000) return value.toLocaleString("en-US", { maximumFractionDigits: 0 });
-    if (size === 0) return "0";
-    return String(Number(value.toPrecision(3)));
-  }
-  function duration(value) {
-    var size = Math.abs(value);
-    if (size >= 60) return Math.floor(value / 60) + "m " + Math.round(value % 60) + "s";
-    if (size >= 1 || size === 0) return digits(value) + " s";
-    return size >= 0.001 ? digits(value * 1e3) + " ms" : digits(value * 1e6) + " µs";
-  }
-  app.number = function (value, unit) {
-    if (value === null || value === undefined || Number.isNaN(value)) return "-";
-    if (typeof value !== "number") return String(value);
-    if (unit === "s") return duration(value);
-    if (unit === "share") return digits(value * 100) + "%";
-    if (unit === "1/s") return digits(value) + "/s";
-    return digits(value) + (unit && unit !== "requests" && unit !== "tokens" ? " " + unit : "");
-  };
-  app.percent = function (share) { return (share > 0 ? "+" : "") + digits(share * 100) + "%"; };
-  app.bytes = function (size) {
-    if (size < 1024) return size + " B";
-    return size < 1048576 ? digits(size / 1024) + " KiB" : digits(size / 1048576) + " MiB";
-  };
   app.when = function (text) {
     var date = new Date(text);
     if (!text || Number.isNaN(date.getTime())) return "-";
     return date.toLocaleString("sv-SE", { dateStyle: "short", timeStyle: "short" });
   };
+  /* Short: `11-18 02:43` of this year, the date alone of another one. */
+  app.day = function (text) {
+    var whole = app.when(text);
+    return whole === "-" ? whole : whole.startsWith(new Date().getFullYear() + "-") ? whole.slice(5) : whole.slice(0, 10);
+  };
+
+  /* Who a run is about, the same on every page: model, engine and accelerators; workload and load; when and what. */
+  app.header = function (about, more, level) {
+    var first = [about.model, about.engine, about.hardware].filter(Boolean), second = [about.workload, about.load].filter(Boolean);
+    return app.make("div.about", {},
+      app.make(level || "h1", {}, first.length ? first.join(" · ") : about.name || about.id, more || null),
+      second.length ? app.make("p.traffic", {}, second.join(" · ")) : null,
+      app.make("p.muted.small", {}, [about.name, app.when(about.started), about.commit && "commit " + about.commit].filter(Boolean).join(" · "), " ", app.make("code", {}, about.id)));
+  };
+  app.line = function (about) {
+    return [about.name, about.model, about.engine, about.hardware, about.workload, about.load].filter(Boolean).join(" · ") || about.id;
+  };
+  /* Ids in addresses: those of the day of the one before are written without their date, so that links stay short. */
+  app.packIds = function (ids) {
+    var day = "";
+    return ids.map(function (id) {
+      var match = /^(\d{8})-(\d{6}-.+)$/.exec(id), same = match && match[1] === day;
+      if (match) day = match[1];
+      return same ? match[2] : id;
+    }).join(",");
+  };
+  app.unpackIds = function (text) {
+    var day = "";
+    return String(text || "").split(",").filter(Boolean).map(function (id) {
+      var whole = /^(\d{8})-\d{6}-/.exec(id);
+      if (whole) day = whole[1];
+      return !whole && day && /^\d{6}-[a-z]/.test(id) ? day + "-" + id : id;
+    });
+  };
+
   app.unitOf = function (key, names) {
     var measure = names.measures[String(key).split(".")[0]];
     return measure ? measure.unit : "";
   };
   app.titleOf = function (key, names) {
     var parts = String(key).split("."), measure = names.measures[parts[0]];
-    return measure ? measure.title + (parts[1] ? " " + parts[1] : "") : String(key).replace(/_/g, " ");
+    return measure ? measure.title + (parts[1] ? " " + parts[1] : "") : String(key).replace(/^plan\./, "").replace(/_/g, " ");
   };
   var STYLES = { valid: "good", better: "good", complete: "", doubtful: "doubt", unclear: "doubt", partial: "live",
-    interrupted: "doubt", invalid: "bad", worse: "bad", failed: "bad", damaged: "bad" };
+    interrupted: "doubt", invalid: "bad", worse: "bad", failed: "bad", damaged: "bad", quiet: "doubt",
+    meets: "good", misses: "bad", running: "live" };
   app.word = function (text) {
     return text ? app.make("span.word" + (STYLES[text] ? "." + STYLES[text] : ""), {}, text) : "-";
   };
@@ -100,8 +118,8 @@
   app.verdictOf = function (run) {
     return app.word(run.state === "complete" || !run.state ? run.verdict || run.state : run.state);
   };
-  app.table = function (heads, rows, kind) {
-    return app.make("div.scroll", { tabindex: "0", role: "region", "aria-label": "table" }, app.make("table" + (kind || ""), {},
+  app.table = function (heads, rows, kind, label) {
+    return app.make("div.scroll", { tabindex: "0", role: "region", "aria-label": label || "table" }, app.make("table" + (kind || ""), {},
       app.make("thead", {}, app.make("tr", {}, heads)), app.make("tbody", {}, rows)));
   };
 })();

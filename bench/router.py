@@ -1,0 +1,239 @@
+"""What the router costs beside those of others, in one run: CPU time per streamed event, and what it adds to the TTFT.
+
+python bench/router.py [--rate 200] [--duration 15] [--turns 3] [--program vllm-router=PATH ...] [--json]
+python bench/router.py --tree   # only the prefix tree: matches per second
+
+Routers that are not installed are left out. Two metronomes answer; every router gets the same load in turns.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from _common import counted, inferometer, parser, print_rows
+from inferometer.conduct.calibrate import curve_of, keep_curve
+from inferometer.plan.fleet import ROUTERS, Router
+from inferometer.router.prefix_tree import PrefixTree
+from inferometer.simulator.metronome_process import running_metronome
+from inferometer.target.launch import Place
+from inferometer.target.routers import RouterEngine, free_port
+from inferometer.vocabulary import attribute_at
+
+TOKENS_IN, TOKENS_OUT = 500, 50
+FIRST_S, INTERVAL_S = 0.05, 0.0054
+NOT_VALID = 4  # the exit code of a run with a verdict that we want to look at all the same
+READY_S = 60.0
+SETTLE_S = 15.0  # smg is ready later than it says
+POLICIES = {"inferometer": "prefix_aware", "nginx": "least_loaded", "haproxy": "least_loaded"}
+PATH = f"{os.environ['PATH']}:/usr/sbin"
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--rate", type=float, default=200.0)
+    options.add_argument("--duration", type=float, default=15.0, help="seconds of every run")
+    options.add_argument("--turns", type=int, default=3)
+    options.add_argument("--program", action="append", default=[], metavar="ROUTER=PATH")
+    options.add_argument("--tree", action="store_true", help="only the prefix tree")
+    chosen = options.parse_args()
+    if chosen.tree:
+        print_rows([tree_row()], chosen.json)
+        return
+    programs = dict(text.split("=", 1) for text in chosen.program)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        keep_curve(curve_of([]), folder / "store")  # or the first run might calibrate
+        urls = [stack.enter_context(running_metronome(FIRST_S, INTERVAL_S, processes=1)).url for _ in range(2)]
+        routers = {name: stack.enter_context(started(name, program, urls, folder)) for name, program in here(programs)}
+        time.sleep(SETTLE_S if {"smg", "sglang-router"} & routers.keys() else 0)
+        print_rows(rows(urls, routers, folder, chosen.rate, chosen.duration, chosen.turns), chosen.json)
+
+
+def here(programs: dict[str, str]) -> Iterator[tuple[str, str | None]]:
+    """The routers that can be started, with their programs; ours comes from this environment."""
+    for name in ROUTERS:
+        program = programs.get(name) or shutil.which(name, path=PATH)
+        if name == "inferometer" or program is not None:
+            yield name, None if name == "inferometer" else program
+
+
+@contextmanager
+def started(name: str, program: str | None, urls: list[str], folder: Path) -> Iterator[tuple[str, int]]:
+    """A router over the two servers: its URL and process."""
+    engine: RouterEngine = attribute_at(ROUTERS[name])
+    fields: dict[str, Any] = {"type": name, "command": [program] if program else []}
+    router = Router(**fields | ({"policy": POLICIES[name]} if name in POLICIES else {}))
+    place = Place("127.0.0.1", free_port("127.0.0.1"), "metronome")
+    own = folder / name
+    own.mkdir()
+    launch = engine.launch(router, place, urls, own)
+    with (own / "log").open("wb") as log:
+        process = subprocess.Popen(launch.argv, stdin=subprocess.PIPE, stdout=log, stderr=log)
+    try:
+        await_answer(f"{place.url}{launch.health[0]}", process, own / "log")
+        yield place.url, process.pid
+    finally:
+        process.send_signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+        process.kill()
+        process.wait()
+
+
+def await_answer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + READY_S
+    while True:
+        with suppress(OSError), urlopen(url, timeout=5):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"error: {url} does not answer:\n{log.read_text()[-2000:]}")
+        time.sleep(0.1)
+
+
+def rows(
+    urls: list[str], routers: dict[str, tuple[str, int]], folder: Path, rate: float, duration: float, turns: int
+) -> list[dict[str, Any]]:
+    """Medians over the turns; against nginx, medians of the turns' own ratios and differences, so that what else the
+    machine does hits both alike."""
+    measured: dict[str, list[dict[str, float]]] = {"direct": [], **{name: [] for name in routers}}
+    for url, _pid in routers.values():
+        measure(url, None, folder, rate, 2.0)  # connections, caches and code are warm
+    for _ in range(turns):
+        measured["direct"].append(measure(urls[0], None, folder, rate, duration))
+        for name, (url, pid) in routers.items():
+            measured[name].append(measure(url, pid, folder, rate, duration))
+    baseline = measured.get("nginx")
+    return [row(name, turns_of, baseline) for name, turns_of in measured.items()]
+
+
+def row(name: str, turns: list[dict[str, float]], nginx: list[dict[str, float]] | None) -> dict[str, Any]:
+    def median(key: str) -> float:
+        return statistics.median(turn[key] for turn in turns)
+
+    against = list(zip(turns, nginx or [], strict=False))
+    is_router = "cpu" in turns[0]
+    return {
+        "router": name,
+        "events": int(median("events")),
+        "cpu s/M": median("cpu") if is_router else None,
+        "x nginx": statistics.median(own["cpu"] / other["cpu"] for own, other in against)
+        if is_router and against
+        else None,
+        "ttft p50": median("p50"),
+        "ttft p99": median("p99"),
+        "p99 - nginx": statistics.median(own["p99"] - other["p99"] for own, other in against) if against else None,
+        "rss MB": median("rss") if is_router else None,
+        "failed": int(sum(turn["failed"] for turn in turns)),
+    }
+
+
+def measure(url: str, pid: int | None, folder: Path, rate: float, duration: float) -> dict[str, float]:
+    """One run: CPU seconds of the router per million events, and the TTFT in ms."""
+    before = cpu_s(pid) if pid else 0.0
+    finished = counted(
+        inferometer(
+            *("run", "--url", url, "--store", str(folder / "store"), "--quiet", "--json"),
+            *("--rate", f"{rate:g}", "--duration", f"{duration:g}s", "--set", "observe=off"),
+            *("--set", f"workload.input_tokens={TOKENS_IN}", "--set", f"workload.output_tokens={TOKENS_OUT}"),
+        ),
+        fine=(0, 1, NOT_VALID),
+    )
+    used = cpu_s(pid) - before if pid else 0.0
+    summary = json.loads(finished.output)["summary"]
+    ttft = summary["measures"]["ttft"]
+    events = summary["tokens"]["output"]["counted"] or summary["tokens"]["output"]["reported"]
+    found = {
+        "events": events,
+        "p50": 1e3 * ttft["p50"],
+        "p99": 1e3 * ttft["p99"],
+        "failed": summary["failures"]["failed"],
+    }
+    return found | ({"cpu": 1e6 * used / events, "rss": rss_mb(pid)} if pid else {})
+
+
+def family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    parents: dict[int, int] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = place.read_text().rpartition(")")[2].split()
+            parents[int(place.parent.name)] = int(fields[1])
+    members = {pid}
+    while more := {child for child, parent in parents.items() if parent in members} - members:
+        members |= more
+    return sorted(members)
+
+
+def cpu_s(pid: int) -> float:
+    total = 0
+    for member in family(pid):
+        with suppress(OSError):
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def rss_mb(pid: int) -> float:
+    total = 0
+    for member in family(pid):
+        with suppress(OSError):
+            total += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return total / 1e6
+
+
+# -- the prefix tree -------------------------------------------------------------------------------------------------
+
+CHARS = 400_000  # per tenant
+PROMPT = 4096
+
+
+def tree_row() -> dict[str, Any]:
+    """Prompts of 4 KB in groups of three that share a beginning, over four tenants; matched by prompts that share a
+    part with one of them."""
+    generator = random.Random(1)
+    words = ["".join(generator.choices("abcdefghijklmnop", k=generator.randint(2, 9))) for _ in range(5000)]
+
+    def text(length: int) -> str:
+        return " ".join(generator.choices(words, k=length // 3))[:length]
+
+    tree, tenants, prompts = PrefixTree(), [f"http://127.0.0.1:{8000 + at}" for at in range(4)], []
+    while min(tree.chars.get(tenant, 0) for tenant in tenants) < CHARS:
+        shared = text(3000)
+        for _ in range(3):
+            prompts.append(shared + text(PROMPT - len(shared)))
+            tenant = generator.choice(tenants)
+            tree.insert(prompts[-1], tenant, float(len(prompts)))
+            if tree.chars[tenant] > CHARS + 40_000:
+                tree.evict(tenant, 40_000)
+    asked = [(prompt[: generator.randint(500, PROMPT)] + text(PROMPT))[:PROMPT] for prompt in prompts for _ in range(3)]
+    return {
+        "chars per tenant": min(tree.chars.values()),
+        "nodes": tree.nodes,
+        "matches/s": per_second(lambda: [tree.match(prompt, tenants) for prompt in asked], len(asked)),
+        "inserts/s": per_second(
+            lambda: [tree.insert(prompt, tenants[at % 4], 1e6 + at) for at, prompt in enumerate(asked)], len(asked), 1
+        ),
+    }
+
+
+def per_second(work: Any, count: int, times: int = 10) -> float:
+    began = time.process_time()
+    for _ in range(times):
+        work()
+    return count * times / (time.process_time() - began)
+
+
+if __name__ == "__main__":
+    main()

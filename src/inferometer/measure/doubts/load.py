@@ -1,0 +1,247 @@
+"""Whether the load was the one that the plan names, and whether the window shows a state that would last."""
+
+from collections.abc import Iterator, Sequence
+
+from inferometer.measure.describe import named_quantiles, share_of
+from inferometer.measure.doubts.client import client_remedy
+from inferometer.measure.doubts.rule import (
+    TOLERATED,
+    TOO_HIGH,
+    TOO_LOW,
+    Case,
+    differing,
+    moved_text,
+    shares_of,
+    telling,
+)
+from inferometer.measure.quantiles import needed_for
+from inferometer.record.summary import Backlog, Section, StageSummary, Trend
+from inferometer.record.verdict import Move, Reason
+from inferometer.vocabulary import MEASURES, change_text, duration_text, number_text, percent_text, value_text
+
+SHORTFALL_INVALID = 0.10
+KS_SIGNIFICANT = 0.001  # one sound run in a thousand
+KS_DISTANCE = 0.03  # with many gaps any difference is significant; a smaller one changes no queue
+BLURRED = 0.10  # of the mean gap: clocks that differ by more change the gaps
+UNEVEN_GAPS = 0.10  # coefficient of variation of gaps that should all be equal
+QUEUE_GROWTH = 0.05  # requests that join the backlog per request offered
+QUEUE_GROWTH_FAST = 0.03  # the same where stays get so much longer that no test of the backlog is needed
+LONGER = 0.20  # by which stays grow over the window where a queue does: from its start to its end, of their mean
+MUCH_LONGER = 1.0  # the same where the window is so short that the target may just be filling up: stays triple
+FEW_TURNOVERS = 2.0  # a window of fewer stays than this cannot show whether a queue only grows
+SHORT_STAYS = 1.5  # mean stays: one, and a half because the stays of so few and early requests are short ones
+ANOTHER_LEVEL = 0.12  # by which the means of two parts of a window differ: less is in the tails of a sound run, too
+HELD_SHARE = 0.95
+WAVES = 10  # mean stays after which the requests of a closed loop no longer begin together
+CHANGING = ("ramp", "stages", "replay")  # loads that are meant to change
+
+
+def shortfall(case: Case) -> Iterator[Reason]:
+    delivery = case.part.delivery
+    planned, missing = (delivery.planned, delivery.shortfall) if delivery else (None, None)
+    if case.facts.cut_short or not planned or not missing:
+        return
+    share = missing / planned
+    text = f"{missing:,} of {planned:,} planned requests were never sent: the offered load is not the planned load."
+    if share > TOLERATED:
+        moves = shares_of(case.part, share, "request_rate", "output_rate")
+        remedy = client_remedy(case.summary, case.facts)
+        yield case.doubt("shortfall", text, remedy, moves=moves, invalid=share > SHORTFALL_INVALID)
+    else:
+        yield case.note("shortfall", text)
+
+
+def not_the_process(case: Case) -> Iterator[Reason]:
+    delivery = case.part.delivery
+    if delivery is None:
+        return
+    ks, cv = delivery.ks, delivery.gap_cv
+    if _gaps_across_hosts(case):
+        text = "The gaps between arrivals are shorter than what the clocks of the hosts agree within: their process"
+        yield case.note("process_unchecked", f"{text} was not checked.")
+        return
+    if ks and ks.p < KS_SIGNIFICANT and ks.statistic > KS_DISTANCE:
+        text = f"The gaps between arrivals are not {delivery.process} (Kolmogorov-Smirnov distance"
+        text += f" {ks.statistic:.3f}, p = {ks.p:.1g}): queueing and the tail of TTFT may differ."
+        yield case.doubt("not_the_process", text, client_remedy(case.summary, case.facts), moves=_waiting_moves(case))
+    if delivery.gap_cv_named == 0.0 and cv is not None and cv > UNEVEN_GAPS:
+        text = f"The constant rate was uneven (gaps vary by {percent_text(cv)} of their mean): queueing and"
+        remedy = client_remedy(case.summary, case.facts)
+        yield case.doubt("not_the_process", f"{text} the tail of TTFT may differ.", remedy, moves=_waiting_moves(case))
+
+
+def _waiting_moves(case: Case) -> list[Move]:
+    """How much longer requests wait by Kingman's formula: a wait is proportional to the sum of squared coefficients
+    of variation of gaps and of service times, the latter taken as 1. TTFT holds the wait: it moves by that at most."""
+    delivery = case.part.delivery
+    if delivery is None or delivery.gap_cv is None or delivery.gap_cv_named is None:
+        return []
+    share = abs(1 - (delivery.gap_cv_named**2 + 1) / (delivery.gap_cv**2 + 1))
+    return shares_of(case.part, share, "ttft_scheduled.mean", "ttft_scheduled.p99")
+
+
+def _gaps_across_hosts(case: Case) -> bool:
+    """Whether the clocks of several hosts blur the gaps between arrivals."""
+    clocks, window = case.facts.clocks, case.part.window
+    if clocks is None or not window.requests or not window.length_s:
+        return False
+    return clocks.uncertainty_s is None or clocks.uncertainty_s > BLURRED * window.length_s / window.requests
+
+
+def held_back(case: Case) -> Iterator[Reason]:
+    """Arrivals that waited for a slot under the plan's cap: the server was offered less than the rate says."""
+    cap, waits = case.traffic.load.max_concurrency, case.part.measures.get("queue_wait")
+    if cap is None or waits is None or not case.traffic.load.open_loop:
+        return
+    late = {f"ttft_scheduled.{stat}": waits[stat] or 0.0 for stat in ("mean", "p50", "p90", "p99")}
+    moves = telling(case.part, late, TOO_HIGH)
+    if moves:
+        text = (
+            f"The cap of {cap} requests in flight delayed requests: {moved_text(moves, 'of waiting for a free slot')}."
+        )
+        yield case.doubt("held_back", text, "lower the rate, or raise max_concurrency", moves=moves)
+
+
+def unbounded_queue(case: Case) -> Iterator[Reason]:
+    share = growing_queue(case.part)
+    if share is None or queue_was_empty(case):
+        return
+    text = (
+        f"The load exceeds the capacity: of 100 requests {100 * share:.0f} joined a growing queue, so latencies depend"
+    )
+    stays = case.part.window.backlog.time_in_system if case.part.window.backlog else None
+    moves = shares_of(case.part, abs(stays.drift or 0.0) if stays else 0.0, "ttft_scheduled.mean", "e2e_scheduled.mean")
+    yield case.doubt(
+        "unbounded_queue", f"{text} on the length of the run.", "lower the rate", moves=moves, invalid=True
+    )
+
+
+def growing_queue(part: Section) -> float | None:
+    """The share of the requests that joined a queue which only grows; None where it is not known to. Requests must
+    have stayed longer and longer, too: a load that is random has more under way at one end than at the other."""
+    backlog = part.window.backlog
+    if part.loop == "closed" or not backlog:
+        return None
+    share, stays = backlog.growth_share, backlog.time_in_system
+    drift = stays.drift if stays is not None else None
+    if share is None:
+        return None
+    if share > QUEUE_GROWTH_FAST and (drift or 0.0) > MUCH_LONGER:
+        return share
+    if backlog.status != "drifting" or share <= QUEUE_GROWTH:
+        return None
+    enough = LONGER if not _short_against_stay(backlog, part.window.length_s) else MUCH_LONGER
+    return share if drift is None or drift > enough else None
+
+
+def queue_was_empty(case: Case) -> bool:
+    """Whether the server itself had nothing waiting, as far as its metrics were read."""
+    queued = case.summary.server.gauges.get("queued") if case.summary.server else None
+    return queued is not None and queued.max == 0
+
+
+def _short_against_stay(backlog: Backlog, length_s: float | None) -> bool:
+    """Also where nothing left the system: its stay is then longer than the window, we do not know by how much."""
+    stay_s = backlog.time_in_system_s
+    return stay_s is None or (length_s or 0.0) < FEW_TURNOVERS * stay_s
+
+
+def short_window(case: Case) -> Iterator[Reason]:
+    """Requests of so short a load never meet the crowd that they would meet later. One that comes all at once is meant
+    to be short."""
+    if case.traffic.load.type in CHANGING or case.facts.cut_short:
+        return
+    stay = case.part.measures["e2e"].mean if "e2e" in case.part.measures else None
+    length_s, requests = case.part.window.length_s, case.part.window.requests or 0
+    if not stay or length_s is None or requests < 2 or length_s >= SHORT_STAYS * stay or case.part.loop == "closed":
+        return
+    if length_s < 0.01 * stay:  # all at once
+        return
+    moves = shares_of(case.part, stay / (length_s + stay), "request_rate", "output_rate")
+    text = f"The load lasted {duration_text(length_s)}, hardly longer than one request ({duration_text(stay)})"
+    moved = f": {moved_text(moves, TOO_LOW)}" if moves else ""
+    yield case.doubt("short_window", f"{text}{moved}.", "make the run longer", moves=moves)
+
+
+def not_steady(case: Case) -> Iterator[Reason]:
+    """Stages, ramps and recordings are meant to change: of stages each is looked at, the others are not."""
+    load = case.traffic.load
+    if load.type in ("ramp", "replay"):
+        return
+    sections: Sequence[Section] = case.part.stages or [case.part]
+    for section in sections:
+        ramped = isinstance(section, StageSummary) and load.stages[section.stage].to is not None
+        if not ramped:
+            yield from _drift(case, section)
+
+
+def _drift(case: Case, section: Section) -> Iterator[Reason]:
+    steady = section.window.steady
+    if steady is None or steady.status != "drifting":
+        return
+    where = f"In stage {section.stage + 1} the" if isinstance(section, StageSummary) else "The"
+    drifts = {name: trend for name, trend in steady.of.items() if trend.status == "drifting"}
+    listed = "; ".join(_drift_text(name, trend) for name, trend in drifts.items())
+    p = f" (p = {steady.p:.1g})" if steady.p is not None and steady.p < 0.01 else ""
+    text = f"{where} window is not steady: {listed}{p}."
+    moves = [move for name, trend in drifts.items() if trend.levels for move in differing(section, name, trend.levels)]
+    if moves and not _few_turns(section):
+        yield case.doubt("not_steady", text, "use a longer warm-up or a longer run", moves=moves)
+    else:
+        yield case.note("not_steady", text)
+
+
+def _drift_text(name: str, trend: Trend) -> str:
+    """`TPOT mean is 15.3 ms from 12 s to 20 s of it, 5.1 ms in the rest`."""
+    levels = trend.levels
+    if levels is None or not (levels.inside and levels.outside):
+        title = "requests in flight" if name == "in_flight" else MEASURES[name].title
+        return f"{title} change by {change_text(trend.drift)} over it"
+    unit = MEASURES[name].unit
+    part = f"from {duration_text(levels.start_s)} to {duration_text(levels.end_s)} of it"
+    inside, outside = (value_text(level["mean"], unit) for level in (levels.inside, levels.outside))
+    return f"{MEASURES[name].title} mean is {inside} {part}, {outside} in the rest"
+
+
+def _few_turns(section: Section) -> bool:
+    """A closed loop begins with all its requests at once, and comes in waves for some stays: that is no drift."""
+    stay = section.measures["e2e"].mean if "e2e" in section.measures else None
+    return section.loop == "closed" and bool(stay) and (section.window.length_s or 0.0) < WAVES * (stay or 0.0)
+
+
+def concurrency_not_held(case: Case) -> Iterator[Reason]:
+    load = case.traffic.load
+    if load.type != "concurrency" or load.sessions_at_once:  # users who think leave slots free
+        return
+    held, requested = case.part.concurrency.window, case.part.concurrency.requested
+    if held is not None and requested and held < HELD_SHARE * requested:
+        text = f"Concurrency {requested} was requested and {number_text(held)} were in flight on average."
+        moves = shares_of(case.part, 1 - held / requested, "request_rate", "output_rate")
+        remedy = "send more requests than are in flight at once, or limit the run by its duration"
+        yield case.doubt("concurrency_not_held", text, remedy, moves=moves)
+
+
+def weak_quantiles(case: Case) -> Iterator[Reason]:
+    """Of those that the plan's limits or the headline name."""
+    weak = []
+    for name, measure in case.part.measures.items():
+        bound = {*named_quantiles(case.traffic.limits, name)}
+        bound |= {*case.part.headline_quantiles, "p99"} if name in case.part.headline else set()
+        for stat in bound & measure.weak.keys():
+            alone = needed_for(share_of(stat), case.part.confidence)
+            if measure.count and not (case.traffic.load.type in CHANGING and measure.count >= alone):
+                weak.append((measure.weak[stat], measure.count, f"{name} {stat}"))
+    if weak:
+        needed, count, worst = max(weak)
+        more = f" ({len(weak)} percentiles are weak)" if len(weak) > 1 else ""
+        text = f"{worst} is based on {count:,} samples ({needed:,} needed){more}."
+        yield case.note("weak_quantiles", text, "make the run longer")
+
+
+def not_precise(case: Case) -> Iterator[Reason]:
+    precision = case.part.precision
+    if precision is None or precision.met or (case.part.goal and case.part.goal.status == "precise"):
+        return
+    known = "is unknown" if precision.within is None else f"is known within {percent_text(precision.within)}"
+    text = f"{precision.requested} was requested, but {precision.measure} {precision.stat} {known}."
+    yield case.doubt("not_precise", text, "raise stop.at_most")

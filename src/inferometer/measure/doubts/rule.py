@@ -1,0 +1,120 @@
+"""What all rules of the verdict share: what a run is judged by, and how far a cause must move a headline number to be a
+doubt. Everything else worth knowing is a note, which never changes the status."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from inferometer.measure.facts import Facts
+from inferometer.plan.model import Plan, Traffic
+from inferometer.record.summary import ClassSummary, Levels, Section, Summary
+from inferometer.record.verdict import Move, Reason, Status
+from inferometer.vocabulary import MEASURES, percent_text, value_text
+
+TOLERATED = 0.05  # of a number: what two runs differ by anyway
+INVALID_SHARE = 0.50  # a number that may be off by half is no measurement
+LATENCIES = ("mean", "p50", "p90", "p99")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Case:
+    """A run, or one of its traffic classes, before its judge."""
+
+    summary: Summary  # of the run
+    part: ClassSummary  # of the class
+    traffic: Traffic
+    name: str | None  # of the class, where there are several
+    facts: Facts
+    plan: Plan
+
+    def doubt(
+        self, code: str, text: str, remedy: str | None = None, *, moves: list[Move] | None = None, invalid: bool = False
+    ) -> Reason:
+        return self._reason("invalid" if invalid else "doubtful", code, text, remedy, moves or [])
+
+    def note(self, code: str, text: str, remedy: str | None = None) -> Reason:
+        return self._reason("valid", code, text, remedy, [])
+
+    def _reason(self, status: Status, code: str, text: str, remedy: str | None, moves: list[Move]) -> Reason:
+        shown = text if self.name is None else f"{self.name}: {text}"
+        return Reason(status=status, code=code, text=shown, remedy=remedy, moves=moves, traffic=self.name)
+
+
+Rule = Callable[[Case], Iterator[Reason]]
+
+
+TOO_HIGH, TOO_LOW, EITHER = "too high", "too low", "off"
+
+
+def value_and_interval(section: Section, key: str) -> tuple[float, float, float] | None:
+    """A headline number and the ends of its interval, infinite where it is open."""
+    name, _, stat = key.partition(".")
+    if not stat:
+        rate = section.rates.get(name)
+        return None if rate is None or not rate.value else (rate.value, rate.value, rate.value)
+    measure = section.measures.get(name)
+    value = measure[stat] if measure else None
+    if measure is None or not value:
+        return None
+    low, high = measure.interval(stat)
+    return value, -math.inf if low is None else min(low, value), math.inf if high is None else max(high, value)
+
+
+def telling(
+    section: Section, moves: Mapping[str, float], direction: str = EITHER, *, shares: bool = False
+) -> list[Move]:
+    """Those of the moves that are larger than 5% of the number and take it out of its own interval, the largest first.
+    A number that is too high is really smaller, so the lower end counts: also of a weak percentile, whose interval is
+    open above. With `shares` the moves are shares of their number."""
+    large = []
+    for key, by in moves.items():
+        known = value_and_interval(section, key)
+        if known is None:
+            continue
+        value, low, high = known
+        width = {TOO_HIGH: value - low, TOO_LOW: high - value}.get(direction, max(value - low, high - value))
+        amount = by * value if shares else by
+        if amount > max(TOLERATED * value, width):
+            large.append(Move(key=key, by=amount, share=amount / value))
+    return sorted(large, key=lambda move: -(move.share or 0.0))
+
+
+def shares_of(section: Section, share: float, *keys: str) -> list[Move]:
+    """A cause that may change these numbers by a share of them, where they have a value."""
+    known = {key: value_and_interval(section, key) for key in keys}
+    return [Move(key=key, by=share * value[0], share=share) for key, value in known.items() if value and share]
+
+
+def differing(section: Section, name: str, levels: Levels) -> list[Move]:
+    """The statistics of a latency that are outside of their own interval, and off by over 5%, in one of two parts of
+    the window: they depend on how long that part lasted."""
+    large: dict[str, Move] = {}
+    for level in (levels.inside, levels.outside):
+        for stat, other in level.items():
+            key = f"{name}.{stat}"
+            known = value_and_interval(section, key)
+            if known is None:
+                continue
+            value, low, high = known
+            by = abs(other - value)
+            if by > TOLERATED * value and not low <= other <= high and by > (large[key].by if key in large else 0.0):
+                large[key] = Move(key=key, by=by, share=by / value)
+    return sorted(large.values(), key=lambda move: -(move.share or 0.0))
+
+
+def is_invalid(moves: list[Move]) -> bool:
+    """The middle of a number is off by half: a tail alone leaves the rest to be used."""
+    return any((move.share or 0.0) > INVALID_SHARE and not move.key.endswith(("p90", "p99")) for move in moves)
+
+
+def moved_text(moves: list[Move], direction: str = EITHER) -> str:
+    """`TTFT p99 may be 14 ms (23%) too high`, of the one that is moved most."""
+    worst = moves[0]
+    name, _, stat = worst.key.partition(".")
+    measure = MEASURES[name]
+    title = f"{measure.title} {stat}".rstrip()
+    amount = f"{value_text(worst.by, measure.unit)} ({percent_text(worst.share)})"
+    more = (
+        f", and {len(moves) - 1} more numbers" if len(moves) > 2 else ", and one more number" if len(moves) > 1 else ""
+    )
+    return f"{title} may be {amount} {direction}{more}"

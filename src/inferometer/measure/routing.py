@@ -1,0 +1,97 @@
+"""What a router decided and what its replicas did, read from the samples of a run: decisions request by request, and
+series by replica."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferometer.measure.server import is_server
+from inferometer.measure.telemetry import ROUTER
+from inferometer.record.columns import Floats, Ints
+from inferometer.record.sample import Samples
+
+ByReplica = dict[str, tuple[Ints, Floats]]  # instants and values
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Decisions:
+    """One entry per routed request, in order of time."""
+
+    at: Ints
+    session: Ints
+    replica: list[str]
+    kind: list[str]
+    match_rate: Floats
+    cached_tokens: Floats  # at the replica that was chosen, when it was chosen
+    best_cached_tokens: Floats  # the most that any replica held then
+    searched: Ints  # replicas that were compared
+    search_s: Floats  # of the router's machine, to choose
+    insert_s: Floats  # and to remember where the prompt went
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def regret_tokens(self) -> Floats:
+        regret: Floats = self.best_cached_tokens - self.cached_tokens
+        return regret
+
+
+_COLUMNS = ("decision", "match_rate", "cached_tokens", "best_cached_tokens", "searched", "search_s", "insert_s")
+
+
+def decisions_of(samples: Samples) -> Decisions | None:
+    """None where no router told its decisions."""
+    of_router = samples.source.mask(ROUTER)
+    rows = [np.flatnonzero(samples.name.mask(name) & of_router) for name in _COLUMNS]
+    if not len(rows[0]) or any(len(part) != len(rows[0]) for part in rows):
+        return None
+    labels = [_labels(samples, int(row)) for row in rows[0]]
+    session, match_rate, cached, best, searched, search_s, insert_s = (samples.value[part] for part in rows)
+    return Decisions(
+        at=samples.at[rows[0]],
+        session=session.astype(np.int64),
+        replica=[label.get("replica", "") for label in labels],
+        kind=[label.get("kind", "") for label in labels],
+        match_rate=match_rate,
+        cached_tokens=cached,
+        best_cached_tokens=best,
+        searched=searched.astype(np.int64),
+        search_s=search_s,
+        insert_s=insert_s,
+    )
+
+
+def _labels(samples: Samples, row: int) -> dict[str, str]:
+    labels: dict[str, str] = json.loads(samples.labels[row] or "{}")
+    return labels
+
+
+def router_series(samples: Samples, name: str) -> ByReplica:
+    """What the router knows of each replica under a name: `in_flight`, `tree_chars`, `evicted_chars`."""
+    rows = np.flatnonzero(samples.name.mask(name) & samples.source.mask(ROUTER))
+    by_replica: dict[str, list[int]] = {}
+    for row in rows.tolist():
+        by_replica.setdefault(_labels(samples, row).get("replica", ""), []).append(row)
+    return {replica: (samples.at[own], samples.value[own]) for replica, own in sorted(by_replica.items())}
+
+
+def server_series(samples: Samples, name: str) -> ByReplica:
+    """What each server told of itself under a name: `running`, `queued`, `kv_usage`."""
+    sources = [source for source in samples.source.counts() if source is not None and is_server(source)]
+    series = {source.rpartition("://")[2]: samples.series(name, source) for source in sorted(sources)}
+    return {replica: pair for replica, pair in series.items() if len(pair[0])}
+
+
+def load_by_replica(samples: Samples) -> ByReplica:
+    """Requests at each replica: as the router counts them, else running and queued as the servers report."""
+    counted = router_series(samples, "in_flight")
+    if counted:
+        return counted
+    running, queued = server_series(samples, "running"), server_series(samples, "queued")
+    return {
+        replica: (at, values + queued[replica][1])
+        for replica, (at, values) in running.items()
+        if replica in queued and len(queued[replica][1]) == len(values)
+    }

@@ -1,0 +1,278 @@
+"""Whether a window shows a state that lasts: trends of requests in flight, TTFT and TPOT over it, a part of it in which
+TPOT has another level, and whether the queue only grows."""
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from msgspec import structs
+
+from inferometer.measure.answers import Answers, seconds_between
+from inferometer.measure.describe import share_of
+from inferometer.measure.distributions import t_cdf
+from inferometer.measure.quantiles import Floats, quantile, sample
+from inferometer.measure.registry import request_values
+from inferometer.measure.window import InFlight, Window
+from inferometer.record.columns import Ints, Mask
+from inferometer.record.summary import Backlog, Levels, Steadiness, Trend, TrendStatus
+from inferometer.vocabulary import NANOSECONDS
+
+BLOCKS = 20
+FEWEST_BLOCKS = 8  # blocks with a value: fewer cannot tell a trend from chance
+SIGNIFICANT = 0.01
+DRIFT = 0.10  # of the mean level over the window: what is less may be real, but changes no conclusion
+STATS = ("mean", "p50", "p90", "p99")
+TEST = (
+    "t-test of slope and bend over 20 block means, with the effective number of blocks by their lag-1 correlation "
+    "(Santer et al. 2000); a trend has p < 0.01 and a drift over 10% of the mean"
+)
+
+
+def steadiness(answers: Answers, window: Window, latency: str) -> Steadiness:
+    """Neither requests in flight, nor the time to the first token, nor that of the others may drift. In an open loop
+    (whose headline is the scheduled TTFT) both latencies are compared at equal load: a random load is higher at one
+    time than at another, and that is no change of the server."""
+    if window.length_s <= 0:
+        return together({"in_flight": Trend(status="unknown")})
+    records, edges = answers.records, block_edges(window, BLOCKS)
+    flight = InFlight.of(records.sent_at, records.ended_at)
+    offered = Offered.of(answers) if latency == "ttft_scheduled" else None
+    trends = {"in_flight": trend(flight.mean(edges)), latency: _drift_of(latency, answers, window, offered)}
+    tpot = _drift_of("tpot", answers, window, offered)
+    if tpot.status != "unknown":  # answers of one token, or in one piece
+        trends["tpot"] = tpot
+    return together(trends)
+
+
+def together(trends: dict[str, Trend]) -> Steadiness:
+    """One status for several series: drifting if any is, steady only if all are."""
+    statuses = {trend.status for trend in trends.values()}
+    status: TrendStatus = next((worst for worst in _WORST if worst in statuses), "steady")
+    known = [trend.p for trend in trends.values() if trend.p is not None]
+    return Steadiness(status=status, test=TEST, p=min(known) if known else None, of=trends)
+
+
+_WORST: tuple[TrendStatus, ...] = ("drifting", "unknown")
+
+
+def _drift_of(name: str, answers: Answers, window: Window, offered: "Offered | None") -> Trend:
+    """Of a latency; it drifts if it does so at equal load as well, where the load is a random one."""
+    values = np.where(answers.ok, request_values(name, answers), np.nan)
+    result = _change(name, values, answers, window)
+    if result.status != "drifting" or offered is None:
+        return result
+    load = offered.in_flight(at_arrival=name != "tpot")
+    return _change(name, _at_equal_load(values, load, offered.within(window)), answers, window)
+
+
+def _change(name: str, values: Floats, answers: Answers, window: Window) -> Trend:
+    result = _trend_of(values, answers, window)
+    return (_phase_of(values, answers, window) or result) if name == "tpot" and result.status == "steady" else result
+
+
+def _trend_of(values: Floats, answers: Answers, window: Window) -> Trend:
+    """Over equal times; of a latency that drifts, its levels after the middle and before, or around the middle and
+    elsewhere, whichever differ more."""
+    at = answers.records.scheduled_at
+    result = trend(block_means(at, values, block_edges(window, BLOCKS)))
+    if result.status != "drifting":
+        return result
+    quarter, middle, last = (window.start_at + n * (window.end_at - window.start_at) // 4 for n in (1, 2, 3))
+    parts = [_levels(at, values, window, middle, None), _levels(at, values, window, quarter, last)]
+    return structs.replace(result, levels=max(parts, key=lambda levels: levels.difference))
+
+
+def _phase_of(values: Floats, answers: Answers, window: Window) -> Trend | None:
+    """A part of the window in which a latency has another level, looked for in blocks of equally many requests: a
+    closed loop sends few while the server is slow."""
+    of = window.holds(answers.records.scheduled_at) & ~np.isnan(values)
+    at, values = answers.records.scheduled_at[of], values[of]
+    if len(at) < 2 * BLOCKS:
+        return None
+    order = np.argsort(at, kind="stable")
+    cuts = np.linspace(0, len(at), BLOCKS + 1).astype(np.int64)
+    sums = np.add.reduceat(values[order], cuts[:-1])
+    result, start, end = phase(sums / np.diff(cuts))
+    if result.status != "drifting":
+        return None
+    start_at = int(at[order[cuts[start]]])
+    end_at = int(at[order[cuts[end]]]) if end < BLOCKS else None
+    return structs.replace(result, levels=_levels(at, values, window, start_at, end_at))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Offered:
+    """When each request would be under way if every token of all of them took the same time: what the arrivals make of
+    the load, without what the server makes of it."""
+
+    starts: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, answers: Answers) -> Self:
+        first_s, token_s = (_mean(request_values(name, answers)[answers.ok]) for name in ("ttft", "tpot"))
+        stay_s = first_s + token_s * np.nan_to_num(request_values("output_tokens", answers))
+        starts = answers.records.scheduled_at
+        return cls(starts, starts + (stay_s * NANOSECONDS).astype(np.int64))
+
+    def in_flight(self, *, at_arrival: bool) -> Floats:
+        """Requests under way when each arrived, or while it was under way."""
+        flight = InFlight.of(self.starts, self.ends)
+        return flight.count(self.starts).astype(np.float64) if at_arrival else flight.during(self.starts, self.ends)
+
+    def within(self, window: Window) -> Mask:
+        """Requests that neither met a target that was still filling up, nor one that was running empty."""
+        stay = int((self.ends - self.starts).mean()) if len(self.starts) else 0
+        inside: Mask = (self.starts >= window.start_at + stay) & (self.ends <= window.end_at)
+        return inside
+
+
+def _mean(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def _at_equal_load(values: Floats, load: Floats, within: Mask) -> Floats:
+    """Each latency within, as it would be at the mean load: less what a straight line of latency over load explains."""
+    of = within & ~np.isnan(values)
+    if not of.any():
+        return np.full(len(values), np.nan)
+    more = load - float(load[of].mean())
+    square = float(more[of] @ more[of])
+    slope = float(more[of] @ values[of]) / square if square > 0 else 0.0
+    return np.where(of, values - max(slope, 0.0) * more, np.nan)
+
+
+def _levels(at: Ints, values: Floats, window: Window, start_at: int, end_at: int | None) -> Levels:
+    """The statistics of the requests scheduled in a part of the window, and of all others in it."""
+    of = window.holds(at) & ~np.isnan(values)
+    there = of & (at >= start_at) & (at < (window.end_at + 1 if end_at is None else end_at))
+    return Levels(
+        start_s=(start_at - window.start_at) / NANOSECONDS,
+        end_s=((window.end_at if end_at is None else end_at) - window.start_at) / NANOSECONDS,
+        inside=_statistics(values[there]),
+        outside=_statistics(values[of & ~there]),
+    )
+
+
+def _statistics(values: Floats) -> dict[str, float]:
+    if not len(values):
+        return {}
+    ordered = sample(values)
+    quantiles = {stat: quantile(ordered, share_of(stat)) or 0.0 for stat in STATS[1:]}
+    return {"mean": float(values.mean()), **quantiles}
+
+
+# -- trend -----------------------------------------------------------------------------------------------------------
+
+
+def trend(means: Floats) -> Trend:
+    """Of block means in order of time, NaN where a block is empty: a line from start to end, or a bend between them."""
+    where = np.flatnonzero(np.isfinite(means))
+    if len(where) < FEWEST_BLOCKS:
+        return Trend(status="unknown")
+    y = means[where]
+    x = where / len(means) - np.mean(where / len(means))
+    slope = float(x @ y) / float(x @ x)
+    bow = x * x - float((x * x).mean()) - x * (float(x @ (x * x)) / float(x @ x))  # what a straight line cannot follow
+    bend = float(bow @ y) / float(bow @ bow)
+    level = abs(float(y.mean()))
+    residuals = y - y.mean() - slope * x
+    line = slope / level if level else 0.0, _slope_p(x, residuals, slope)
+    arc = bend / 4 / level if level else 0.0, 2 * _slope_p(bow, residuals - bend * bow, bend)  # the second of two tests
+    drift, p = arc if _drifts(*arc) and not _drifts(*line) else line
+    return Trend(status="drifting" if _drifts(drift, p) else "steady", p=min(p, 1.0), drift=drift)
+
+
+def _drifts(drift: float, p: float) -> bool:
+    return p < SIGNIFICANT and abs(drift) > DRIFT
+
+
+PHASE = 4  # blocks that a phase lasts, and that are outside of it, at least
+PHASE_EXPLAINS = 0.80  # of the variance of the block means
+PHASE_SIZE = 0.15  # of the mean
+
+
+def phase(means: Floats) -> tuple[Trend, int, int]:
+    """A part of the window in which a series has another level than outside of it, which neither a line nor a bend
+    follows, with its first block and the one after its last. Chance makes such a part too, but not one that explains
+    nearly all of the variance."""
+    count, level = len(means), abs(float(means.mean()))
+    if count < 2 * PHASE or not level:
+        return Trend(status="unknown"), 0, count
+    y = means - means.mean()
+    running = np.concatenate(([0.0], np.cumsum(y)))
+    best, size, where = 0.0, 0.0, (0, count)
+    for start in range(count):
+        for end in range(start + PHASE, count + 1):
+            inside, outside = end - start, count - end + start
+            if outside < PHASE:
+                continue
+            mean = float(running[end] - running[start]) / inside
+            explained = mean * mean * inside * count / outside
+            if explained > best:
+                best, size, where = explained, mean * count / outside, (start, end)
+    total = float(y @ y)
+    share = best / total if total > 1e-24 * level**2 else 0.0
+    drifting = share >= PHASE_EXPLAINS and abs(size) > PHASE_SIZE * level
+    return Trend(status="drifting" if drifting else "steady", drift=size / level), *where
+
+
+def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
+    """Two-sided p of a slope, its standard error and degrees of freedom from the effective number of residuals."""
+    square = float(residuals @ residuals)
+    if square <= 1e-24 * max(1.0, slope**2):  # a perfect line, or nothing at all
+        return 0.0 if abs(slope) > 1e-12 else 1.0
+    correlation = max(0.0, float(residuals[1:] @ residuals[:-1]) / square)
+    effective = len(x) * (1 - correlation) / (1 + correlation)
+    degrees = effective - 2
+    if degrees < 1:
+        return 1.0
+    error = math.sqrt(square / degrees / float(x @ x))
+    return 2.0 * t_cdf(-abs(slope / error), degrees)
+
+
+# -- queue -----------------------------------------------------------------------------------------------------------
+
+
+def backlog(answers: Answers, window: Window) -> Backlog | None:
+    """Growth of what was due and not yet done over the window's second half, when the first answers had their time."""
+    middle_at = (window.start_at + window.end_at) // 2
+    half = Window(middle_at, window.end_at, window.rule)
+    if half.length_s <= 0:
+        return None
+    records = answers.records
+    waiting = InFlight.of(records.scheduled_at, records.ended_at).mean(block_edges(half, BLOCKS))
+    growing = trend(waiting)
+    offered = int(half.holds(records.scheduled_at).sum())
+    growth = (growing.drift or 0.0) * float(waiting.mean())
+    stays_s = seconds_between(records.scheduled_at, records.ended_at)
+    longer = trend(block_means(records.scheduled_at, stays_s, block_edges(window, BLOCKS)))
+    time_s = stays_s[window.holds(records.scheduled_at)]
+    time_s = time_s[~np.isnan(time_s)]
+    return Backlog(
+        growth=growth,
+        growth_share=growth / offered if offered else None,
+        p=growing.p,
+        status=growing.status,
+        time_in_system_s=float(time_s.mean()) if len(time_s) else None,
+        time_in_system=longer,
+    )
+
+
+# -- blocks ----------------------------------------------------------------------------------------------------------
+
+
+def block_edges(window: Window, blocks: int) -> Ints:
+    return np.linspace(window.start_at, window.end_at, blocks + 1).astype(np.int64)
+
+
+def block_means(at: Ints, values: Floats, edges: Ints) -> Floats:
+    """Mean of the values whose instant lies in each block, NaN for an empty block."""
+    fine: Mask = ~np.isnan(values) & (at >= edges[0]) & (at <= edges[-1])
+    blocks = len(edges) - 1
+    block = np.clip(np.searchsorted(edges, at[fine], side="right") - 1, 0, blocks - 1)
+    counts = np.bincount(block, minlength=blocks)
+    sums = np.bincount(block, values[fine], blocks)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

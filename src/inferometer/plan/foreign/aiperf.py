@@ -1,0 +1,269 @@
+"""`aiperf profile` (and genai-perf's, its predecessor): its flags as a plan; llm-d's profiles have the same by name."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferometer.plan.foreign.account import Account
+from inferometer.plan.foreign.arguments import Flag, Given, given_of, parse
+from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.shapes import SHAREGPT, bell, load_of, tidy
+from inferometer.plan.text import parse_yaml
+
+TOOL = "aiperf profile"
+_APIS = {
+    "chat": "chat",
+    "completions": "completions",
+    "embeddings": "embeddings",
+    "rankings": "rerank",
+    "responses": "responses",
+    "transcriptions": "transcriptions",
+}
+_ONE, _NONE, _MANY = Flag(), Flag("none"), Flag("many")
+_METRICS = "GPU and server metrics are sampled where the target is on this machine"
+FLAGS: dict[str, Flag] = {
+    **dict.fromkeys(("model", "url", "endpoint", "endpoint-type", "api-key", "tokenizer", "random-seed"), _ONE),
+    **dict.fromkeys(
+        ("concurrency", "request-rate", "request-rate-mode", "arrival-pattern", "arrival-smoothness"), _ONE
+    ),
+    **dict.fromkeys(("request-count", "benchmark-duration", "benchmark-grace-period", "warmup-request-count"), _ONE),
+    **dict.fromkeys(("isl", "isl-stddev", "osl", "osl-stddev", "num-dataset-entries", "request-timeout-seconds"), _ONE),
+    **dict.fromkeys(("input-file", "custom-dataset-type", "public-dataset", "prefix-prompt-length"), _ONE),
+    **dict.fromkeys(("prefix-prompt-pool-size", "image-width-mean", "image-height-mean", "image-format"), _ONE),
+    **dict.fromkeys(("image-width-stddev", "image-height-stddev", "image-batch-size", "batch-size-text"), _ONE),
+    **dict.fromkeys(("audio-length-mean", "audio-batch-size", "output-artifact-dir", "profile-export-file"), _ONE),
+    **dict.fromkeys(("conversation-turn-mean", "conversation-turn-stddev", "conversation-turn-delay-mean"), _ONE),
+    **dict.fromkeys(("conversation-turn-delay-stddev", "conversation-num", "request-cancellation-rate"), _ONE),
+    **dict.fromkeys(("request-cancellation-delay", "fixed-schedule-auto-offset"), _ONE),
+    **dict.fromkeys(("streaming", "fixed-schedule"), Flag("maybe")),
+    **dict.fromkeys(("extra-inputs", "header", "goodput"), _MANY),
+    "use-server-token-count": Flag("maybe", "the server's counts are always used"),
+    "tokenizer-trust-remote-code": Flag("maybe", "code from models is never executed"),
+    "tokenizer-revision": _ONE,
+    "no-server-metrics": Flag("maybe", _METRICS),
+    "server-metrics": Flag("many", _METRICS),
+    "gpu-telemetry": Flag("many", _METRICS),
+    "no-gpu-telemetry": Flag("maybe", _METRICS),
+    "ui": Flag("one", "--quiet hides the progress"),
+    "ui-type": Flag("one", "--quiet hides the progress"),
+    "verbose": Flag("none", "--quiet hides the progress"),
+    "workers-max": Flag("one", "use --workers if one process is not enough"),
+    "export-level": Flag("one", "the records of every run are stored"),
+    "slice-duration": Flag("one", "charts show any slice"),
+    "connection-reuse-strategy": Flag("one", "connections are kept"),
+}
+_ALIASES = {
+    "-m": "model",
+    "model-names": "model",
+    "-u": "url",
+    "synthetic-input-tokens-mean": "isl",
+    "synthetic-input-tokens-stddev": "isl-stddev",
+    "output-tokens-mean": "osl",
+    "output-tokens-stddev": "osl-stddev",
+    "num-requests": "request-count",
+    "num-prompts": "num-dataset-entries",
+    "custom-endpoint": "endpoint",
+    "-H": "header",
+    "session-turns-mean": "conversation-turn-mean",
+    "session-turns-stddev": "conversation-turn-stddev",
+    "session-turn-delay-mean": "conversation-turn-delay-mean",
+    "session-turn-delay-stddev": "conversation-turn-delay-stddev",
+    "num-sessions": "conversation-num",
+    "warmup-num-requests": "warmup-request-count",
+    "artifact-dir": "output-artifact-dir",
+}
+_FILES = {"single_turn": "table", "mooncake_trace": "mooncake"}
+_GOODPUT = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
+
+
+def is_it(mapping: Mapping[str, Any]) -> bool:
+    """A profile of llm-d: flags by name."""
+    return "endpoint-type" in mapping and "url" in mapping
+
+
+def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
+    """`none` stands for a flag without a value."""
+    values: dict[str, Any] = {}
+    account = Account("aiperf")
+    for name, value in mapping.items():
+        if value is None:
+            continue
+        known = _ALIASES.get(name, name)
+        if known not in FLAGS:
+            account.mistakes.append(f"aiperf: {name} is not one of its flags")
+            continue
+        taken = True if value == "none" else value
+        values[known] = str(taken).split() if FLAGS[known].takes == "many" and taken is not True else taken
+    return _foreign(given_of("aiperf", values, FLAGS, "", account))
+
+
+def from_argv(argv: Sequence[str]) -> Foreign:
+    """The plan that a command line after `aiperf profile` means."""
+    return _foreign(parse(TOOL, argv, FLAGS, _ALIASES))
+
+
+def _foreign(given: Given) -> Foreign:
+    requests = given.count("request-count")
+    plan = {
+        "target": _target(given),
+        "workload": {**_workload(given), "tokenizer": given.text("tokenizer")},
+        **_when(given, requests),
+        "sampling": _sampling(given),
+        "warmup": given.count("warmup-request-count") or None,
+        "limits": _limits(given),
+        "seed": given.count("random-seed") or None,
+    }
+    for name in ("output-artifact-dir", "profile-export-file"):
+        given.no_effect(name, "runs are stored; inferometer export writes files")
+    if "tokenizer-revision" in given:
+        given.wrong("tokenizer-revision", "has no counterpart")
+    return Foreign.of(given.account, without_missing(plan))
+
+
+def _target(given: Given) -> dict[str, Any]:
+    kind = given.text("endpoint-type") or "chat"
+    if kind not in _APIS:
+        given.wrong("endpoint-type", f"has no counterpart; there are {', '.join(_APIS)}")
+    api = _APIS.get(kind, "chat")
+    url = given.text("url")
+    headers = {name: value.strip() for name, value in given.pairs("header", ":").items()}
+    if key := given.text("api-key"):
+        headers["Authorization"] = f"Bearer {key}"
+    return {
+        "url": url if url is None or "://" in url else f"http://{url}",
+        "model": given.text("model"),
+        "api": None if api == "completions" else api,
+        "path": given.text("endpoint"),
+        "stream": None if given.on("streaming") else False,
+        "headers": headers,
+        "timeout": {"request": given.number("request-timeout-seconds")},
+    }
+
+
+def _workload(given: Given) -> dict[str, Any]:
+    if (path := given.text("input-file")) is not None:
+        return _file(given, path)
+    if (name := given.text("public-dataset")) is not None:
+        if name != "sharegpt":
+            given.wrong("public-dataset", "has no counterpart but sharegpt")
+        return {"type": "sharegpt", "url": SHAREGPT, "output_tokens": _output(given)}
+    mean = given.number("isl", 550.0) or 550.0
+    inputs = bell(mean, given.number("isl-stddev"), 1, None)
+    whole: dict[str, Any] = {"count": given.count("num-dataset-entries", 100), **_turns(given)}
+    whole["output_tokens"] = _output(given)
+    if whole["output_tokens"] is None:
+        given.account.general.append("without --osl the server decides how long answers are")
+    shared, pool = given.count("prefix-prompt-length"), given.count("prefix-prompt-pool-size", 1)
+    if shared:
+        whole["prefix"] = {"tokens": shared, "suffix_tokens": inputs, "groups": pool}
+    else:
+        whole["input_tokens"] = inputs
+    return {**whole, **_media(given)}
+
+
+def _output(given: Given) -> Any:
+    mean, std = given.number("osl"), given.number("osl-stddev")
+    return None if mean is None else bell(mean, std, 1, None)
+
+
+def _turns(given: Given) -> dict[str, Any]:
+    mean, std = given.number("conversation-turn-mean", 1.0) or 1.0, given.number("conversation-turn-stddev")
+    pause, spread = given.number("conversation-turn-delay-mean"), given.number("conversation-turn-delay-stddev")
+    if mean == 1 and not std:
+        return {}
+    think: Any = None if not pause else f"{tidy(pause)}ms"
+    if pause and spread:
+        think = {"type": "normal", "mean": f"{tidy(pause)}ms", "std": f"{tidy(spread)}ms"}
+    return {"turns": bell(mean, std, 1, None), "think": think}
+
+
+def _media(given: Given) -> dict[str, Any]:
+    width, height = given.number("image-width-mean"), given.number("image-height-mean")
+    given.count("image-batch-size")
+    if given.number("image-width-stddev") or given.number("image-height-stddev"):
+        given.wrong("image-width-stddev", "has no counterpart: list sizes with weights in workload.images.sizes")
+    if given.number("audio-length-mean") or given.count("audio-batch-size"):
+        given.wrong("audio-length-mean", "has no counterpart: use workload.audio")
+    if (given.count("batch-size-text", 1) or 1) != 1:
+        given.wrong("batch-size-text", "has no counterpart: one text per request")
+    kind = given.text("image-format") or "png"
+    if not width or not height:
+        return {}
+    images = {
+        "count": given.count("image-batch-size", 1) or 1,
+        "width": int(width),
+        "height": int(height),
+        "format": kind,
+    }
+    return {"images": images}
+
+
+def _file(given: Given, path: str) -> dict[str, Any]:
+    kind = given.text("custom-dataset-type") or "single_turn"
+    if kind not in _FILES:
+        given.wrong("custom-dataset-type", f"has no counterpart; there are {', '.join(_FILES)}")
+    if "num-dataset-entries" in given:
+        given.no_effect("num-dataset-entries", "the file has its own rows")
+    if kind == "mooncake_trace":
+        for name in ("isl", "osl"):
+            given.no_effect(name, "the trace has its own lengths")
+        return {"type": "mooncake", "path": path, "sort": True}
+    return {
+        "type": "table",
+        "path": path,
+        "columns": {"prompt": "text"},
+        "output_tokens": _output(given),
+        "shuffle": False,
+    }
+
+
+def _when(given: Given, requests: int | None) -> dict[str, Any]:
+    at_once, rate = given.count("concurrency"), given.number("request-rate")
+    pattern = given.text("arrival-pattern") or given.text("request-rate-mode") or "poisson"
+    smooth = given.number("arrival-smoothness")
+    seconds, grace = given.number("benchmark-duration"), given.number("benchmark-grace-period")
+    sessions = given.count("conversation-num")
+    given.number("request-cancellation-delay")
+    if given.number("request-cancellation-rate"):
+        given.wrong("request-cancellation-rate", "is not supported: requests are not cancelled on purpose")
+    given.no_effect("fixed-schedule-auto-offset", "the first row of a trace is time 0")
+    stop = {"duration": seconds, "requests": requests, "drain": grace, "sessions": sessions}
+    if given.on("fixed-schedule"):
+        return {"load": {"type": "replay"}, "stop": stop}
+    if rate is None and at_once is None:
+        at_once = 1
+    if requests is None and seconds is None and sessions is None:
+        stop["requests"] = 10 * (at_once or 1)
+    cv = {"poisson": 1.0, "constant": 0.0}.get(pattern, 1.0)
+    if pattern == "gamma":
+        cv = 1 / math.sqrt(smooth or 1.0)
+    elif pattern not in ("poisson", "constant"):
+        given.wrong("arrival-pattern", "must be poisson, constant or gamma")
+    return {"load": load_of(rate, at_once, 1, cv), "stop": stop}
+
+
+def _sampling(given: Given) -> dict[str, Any]:
+    """`--extra-inputs name:value`, once or several times."""
+    extra: dict[str, Any] = {}
+    for pair in given.several("extra-inputs"):
+        name, sign, value = pair.partition(":")
+        if not sign:
+            given.wrong("extra-inputs", "must be name:value")
+        extra[name] = parse_yaml(value, "--extra-inputs")[0]
+    ignore = extra.pop("ignore_eos", None)
+    return {
+        "ignore_eos": bool(ignore) if ignore is not None else False,
+        "temperature": extra.pop("temperature", None),
+        "top_p": extra.pop("top_p", None),
+        "extra": extra,
+    }
+
+
+def _limits(given: Given) -> list[str]:
+    limits = []
+    for name, value in given.pairs("goodput", ":").items():
+        if name not in _GOODPUT:
+            given.wrong("goodput", f"must be about {', '.join(_GOODPUT)}")
+        else:
+            limits.append(f"{_GOODPUT[name]} < {value}ms")
+    return limits

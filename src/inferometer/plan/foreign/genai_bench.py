@@ -1,0 +1,103 @@
+"""`genai-bench benchmark`: traffic scenarios at a list of concurrencies, as an experiment."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from inferometer.plan.foreign.arguments import Flag, Given, parse
+from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.shapes import bell, load_of, with_parameters
+
+TOOL = "genai-bench benchmark"
+_ONE, _MANY = Flag(), Flag("many")
+_ABOUT = "is only a description"
+FLAGS: dict[str, Flag] = {
+    **dict.fromkeys(("api-backend", "api-base", "api-key", "model-api-key", "api-model-name", "model-tokenizer"), _ONE),
+    **dict.fromkeys(("task", "max-time-per-run", "max-requests-per-run", "additional-request-params"), _ONE),
+    **dict.fromkeys(("traffic-scenario", "num-concurrency", "batch-size", "request-rate", "dataset-path"), _MANY),
+    **dict.fromkeys(("dataset-prompt-column", "dataset-image-column", "dataset-config", "iteration-type"), _ONE),
+    **{
+        name: Flag("one", _ABOUT) for name in ("server-engine", "server-gpu-type", "server-version", "server-gpu-count")
+    },
+    **{name: Flag("one", "runs are stored") for name in ("experiment-folder-name", "experiment-base-dir", "log-dir")},
+    "num-workers": Flag("one", "use --workers if one process is not enough"),
+    "spawn-rate": Flag("one", "slots are opened at once"),
+    "master-port": Flag("one", "there is no master"),
+    "metrics-time-unit": Flag("one", "units are always shown"),
+}
+_APIS = {
+    "text-to-text": "chat",
+    "image-text-to-text": "chat",
+    "text-to-embeddings": "embeddings",
+    "text-to-rerank": "rerank",
+}
+_LEVELS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+_DEFAULT = ["N(480,240)/(300,150)", "D(100,100)", "D(100,1000)", "D(2000,200)", "D(7800,200)"]
+_FIXED, _NORMAL, _UNIFORM = (
+    re.compile(r"D\((\d+),(\d+)\)"),
+    re.compile(r"N\((\d+),(\d+)\)/\((\d+),(\d+)\)"),
+    re.compile(r"U\((\d+),(\d+)\)/\((\d+),(\d+)\)"),
+)
+
+
+def from_argv(argv: Sequence[str]) -> Foreign:
+    """Every scenario at every concurrency, as long as its run lasts."""
+    given = parse(TOOL, argv, FLAGS)
+    task = given.text("task") or "text-to-text"
+    if task not in _APIS:
+        given.wrong("task", f"has no counterpart; there are {', '.join(_APIS)}")
+    if (backend := given.text("api-backend") or "openai") not in ("openai", "sglang", "vllm"):
+        given.wrong("api-backend", f"has no counterpart but openai, vllm and sglang: {backend} has an API of its own")
+    for name in ("dataset-path", "dataset-prompt-column", "dataset-image-column", "dataset-config", "request-rate"):
+        if name in given:
+            given.wrong(name, "has no counterpart: use workload.type table or huggingface")
+    scenarios = given.several("traffic-scenario") or _DEFAULT
+    levels = [int(level) for level in given.several("num-concurrency")] or _LEVELS
+    if (given.text("iteration-type") or "num_concurrency") != "num_concurrency" or given.several("batch-size"):
+        given.wrong("batch-size", "has no counterpart: a request holds one text")
+    minutes, most = given.number("max-time-per-run", 15.0), given.count("max-requests-per-run")
+    common = {"target": _target(given, task), "sampling": {"extra": given.fields("additional-request-params")}}
+    stop = {"duration": f"{minutes:g}min", "requests": most}
+    cases = [
+        {
+            "name": f"{scenario} concurrency={level}",
+            "plan": without_missing(
+                {**common, "workload": _workload(given, scenario), "load": load_of(None, level, 1), "stop": stop}
+            ),
+        }
+        for scenario in scenarios
+        for level in levels
+    ]
+    return Foreign.of(given.account, {}, {"cases": with_parameters(cases)})
+
+
+def _target(given: Given, task: str) -> dict[str, Any]:
+    key = given.text("api-key") or given.text("model-api-key")
+    return {
+        "url": given.text("api-base"),
+        "model": given.text("api-model-name"),
+        "api": _APIS.get(task, "chat"),
+        "headers": {"Authorization": f"Bearer {key}"} if key else {},
+    }
+
+
+def _workload(given: Given, scenario: str) -> dict[str, Any]:
+    """`D(in,out)`, `N(mean,std)/(mean,std)` or `U(least,most)/(least,most)`."""
+    tokenizer = given.text("model-tokenizer")
+    if match := _FIXED.fullmatch(scenario):
+        return {"input_tokens": int(match[1]), "output_tokens": int(match[2]), "tokenizer": tokenizer}
+    if match := _NORMAL.fullmatch(scenario):
+        mean, std, out, out_std = (int(number) for number in match.groups())
+        return {
+            "input_tokens": bell(mean, std, 1, None),
+            "output_tokens": bell(out, out_std, 1, None),
+            "tokenizer": tokenizer,
+        }
+    if match := _UNIFORM.fullmatch(scenario):
+        return {
+            "input_tokens": f"{match[1]}-{match[2]}",
+            "output_tokens": f"{match[3]}-{match[4]}",
+            "tokenizer": tokenizer,
+        }
+    given.wrong("traffic-scenario", "must be D(in,out), N(mean,std)/(mean,std) or U(least,most)/(least,most)")
+    return {}

@@ -1,0 +1,251 @@
+"""What guidellm sends: its data sources as workloads."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from inferometer.documents.json_text import json_value
+from inferometer.plan.foreign.account import Settings
+from inferometer.plan.foreign.shapes import bell, tidy
+
+_TEXT = "prompt|instruction|question|input|context|content|conversation|turn|text"  # columns that guidellm looks for
+_COLUMNS = {
+    "text_column": "prompt",
+    "prefix_column": "system",
+    "image_column": "image",
+    "audio_column": "audio",
+    "video_column": "video",
+    "tools_column": "tools",
+    "output_tokens_count_column": "output_tokens",
+}
+_FILES = ("json_file", "jsonl_file", "csv_file", "parquet_file", "text_file", "arrow_file")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A workload, and what the rest of a plan must know of it."""
+
+    workload: dict[str, Any] = field(default_factory=dict)
+    api: str = "chat"
+    timed: bool = False  # it has arrival times
+    calls_tools: bool = False
+
+
+def source_of(text: str) -> dict[str, Any]:
+    """A source as flags before 0.7 have it: `prompt_tokens=256,output_tokens=128`, JSON, a file or a dataset's name."""
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            value = json_value(text)[0]
+        except ValueError:
+            value = None
+        value = value[0] if isinstance(value, list) and value else value
+        if isinstance(value, dict):
+            return {
+                "kind": "synthetic_text",
+                **{key: own for key, own in value.items() if key not in ("type", "source")},
+            }
+    parts = [part.partition("=") for part in text.split(",")]
+    if all(sign for _, sign, _ in parts):
+        return {"kind": "synthetic_text", **{key.strip(): value.strip() for key, _, value in parts}}
+    ending = PurePath(text).suffix.lower()
+    if ending in (".txt", ".csv", ".jsonl", ".json", ".parquet"):
+        return {"kind": "text_file" if ending == ".txt" else f"{ending[1:]}_file", "path": text}
+    return {"kind": "huggingface", "source": text}
+
+
+def workload_of(spec: Settings, api: str) -> Data:
+    """The workload of `data`, with what mapper, loader, preprocessors and finalizer make of it."""
+    sources = spec.sections("data")
+    if len(sources) != 1:
+        spec.wrong("data", "must be one source: several are joined to one request or one conversation there")
+        return Data(api=api)
+    (source,) = sources
+    kind = source.text("kind") or "synthetic_text"
+    if kind not in _KINDS:
+        source.wrong("kind", f"has no counterpart; there are {', '.join(_KINDS)}")
+        return Data(api=api)
+    workload = _KINDS[kind](source)
+    _columns(spec, workload)
+    _rows(spec, workload)
+    timed = workload.get("type") in ("trace", "mooncake")
+    return Data(workload, api, timed, "tools" in workload)
+
+
+def _rows(spec: Settings, workload: dict[str, Any]) -> None:
+    """Which rows, in which order, and what is done with them."""
+    loader = spec.section("data_loader")
+    loader.no_effect("kind", "rows are read through an index")
+    samples, shuffle = loader.count("samples", -1) or -1, loader.on("shuffle")
+    for name in ("num_workers", "prefetch_factor"):
+        loader.no_effect(name, "rows are read through an index")
+    rows = workload.get("type") not in (None, "trace", "mooncake")
+    if samples > 0:
+        workload["limit" if rows else "count"] = samples
+    if rows and not shuffle:
+        workload["shuffle"] = False
+    elif shuffle and not rows:
+        loader.no_effect("shuffle", "made-up prompts have no order")
+    for step in spec.sections("data_preprocessors"):
+        match step.text("kind"):
+            case "encode_media":
+                step.no_effect("kind", "media are sent as data URLs")
+            case "tool_calling_message_extractor":
+                step.note("kind", "a conversation is sent up to its last question; guidellm joins the user's messages")
+                columns = workload.setdefault("columns", {})
+                columns["messages"] = columns.pop("prompt", "messages")
+            case _:
+                step.wrong("kind", "has no counterpart")
+    finalizer = spec.section("data_finalizer")
+    if finalizer.text("kind", "generative") != "generative":
+        finalizer.wrong("kind", "has no counterpart but generative")
+    if finalizer.text("tool_call_mode", "client") == "server":
+        finalizer.note("tool_call_mode", "tools are sent, and the server may call them")
+
+
+def _columns(spec: Settings, workload: dict[str, Any]) -> None:
+    mapper = spec.section("data_column_mapper")
+    mapper.no_effect("kind", "columns are mapped by name")
+    mapped = mapper.section("column_mappings")
+    columns: dict[str, str] = {}
+    for name in mapped:
+        if name not in _COLUMNS:
+            mapped.wrong(name, f"has no counterpart; there are {', '.join(_COLUMNS)}")
+            continue
+        value = mapped.value(name)
+        columns[_COLUMNS[name]] = "|".join(map(str, value)) if isinstance(value, list) else str(value)
+    if workload.get("type") in ("table", "huggingface"):
+        media = {"image", "audio", "video"} & set(columns)
+        workload["columns"] = {**({} if media and "prompt" not in columns else {"prompt": _TEXT}), **columns}
+    elif columns:
+        mapper.wrong("column_mappings", "belong to files and datasets")
+
+
+# -- sources -------------------------------------------------------------------------------------------------------
+
+
+def _synthetic(own: Settings) -> dict[str, Any]:
+    own.no_effect("load_kwargs", "nothing is loaded")
+    inputs, outputs = _lengths(own, "prompt_tokens"), _lengths(own, "output_tokens")
+    turns = own.count("turns", 1) or 1
+    first = _lengths(own, "first_prompt_tokens")
+    if _lengths(own, "first_output_tokens") is not None:
+        own.wrong("first_output_tokens", "has no counterpart: all turns ask for the same lengths")
+    for name in ("branches", "server_tool_call_turns"):
+        if own.values.get(name):
+            own.wrong(name, "has no counterpart")
+    whole: dict[str, Any] = {
+        "output_tokens": outputs,
+        "turns": turns if turns > 1 else None,
+        "count": own.count("samples"),
+    }
+    if outputs is None:
+        whole.pop("output_tokens")
+    if first is not None and turns > 1:
+        whole["turn_tokens"], inputs = inputs, first
+    whole["think"] = _delay(own)
+    whole |= _tools(own, turns)
+    return {**_prefix(own, inputs), **whole}
+
+
+def _prefix(own: Settings, inputs: Any) -> dict[str, Any]:
+    groups, shared = own.count("prefix_count"), own.count("prefix_tokens")
+    buckets = own.sections("prefix_buckets")
+    if len(buckets) > 1:
+        own.wrong("prefix_buckets", "must be one: use several traffic classes for several kinds of prefixes")
+    for bucket in buckets:
+        groups, shared = bucket.count("prefix_count", 1), bucket.count("prefix_tokens")
+        bucket.no_effect("bucket_weight", "there is one bucket")
+    if shared:
+        return {"prefix": {"tokens": shared, "suffix_tokens": inputs, "groups": groups}}
+    return {"input_tokens": inputs}
+
+
+def _lengths(own: Settings, name: str) -> Any:
+    mean, std = own.number(name), own.number(f"{name}_stdev", own.number(f"{name.removesuffix('s')}_stdev"))
+    least, most = own.number(f"{name}_min"), own.number(f"{name}_max")
+    if not all(value is None or math.isfinite(value) for value in (mean, std, least, most)):
+        own.wrong(name, "must be a number of tokens")
+        return None
+    if mean is None:
+        return None
+    if std is None and least is not None and most is not None:
+        return f"{int(least)}-{int(most)}"
+    return bell(mean, std, 1 if least is None and std else least, most)
+
+
+def _delay(own: Settings) -> Any:
+    mean, std = own.number("delay"), own.number("delay_stdev")
+    least, most = own.number("delay_min"), own.number("delay_max")
+    if mean is None:
+        return None
+    if not std:
+        return f"{tidy(mean)}s"
+    bounds = {"min": least, "max": most}
+    shaped = {"type": "normal", "mean": f"{tidy(mean)}s", "std": f"{tidy(std)}s"}
+    return shaped | {name: f"{tidy(value)}s" for name, value in bounds.items() if value is not None}
+
+
+def _tools(own: Settings, turns: int) -> dict[str, Any]:
+    """Turns that ask for a tool call, each followed by a request with the tool's answer."""
+    value = own.value("tool_call_turns")
+    if isinstance(value, str):
+        value = json_value(value)[0]
+    if value in (None, 0, []):
+        for name in ("tool_response_tokens", "tools"):
+            own.no_effect(name, "no turn calls a tool")
+        return {}
+    calls = list(range(turns)) if value == -1 else list(range(value)) if isinstance(value, int) else sorted(value)
+    if any(turn >= turns for turn in calls):
+        own.wrong("tool_call_turns", f"must be turns below {turns}")
+    return {
+        "tools": {
+            "turns": calls,
+            "response_tokens": _lengths(own, "tool_response_tokens"),
+            "definitions": own.value("tools"),
+        }
+    }
+
+
+def _file(own: Settings) -> dict[str, Any]:
+    path = own.text("path") or own.text("source")
+    own.no_effect("load_kwargs", "the file is read as it is") if not own.values.get("load_kwargs") else None
+    if path is None:
+        own.wrong("path", "is missing")
+    return {"type": "prompts" if own.text("kind") == "text_file" else "table", "path": path}
+
+
+def _hub(own: Settings) -> dict[str, Any]:
+    name = own.text("source") or own.text("src") or own.text("path") or own.text("name")
+    if name is None:
+        own.wrong("source", "is missing")
+    loading = own.section("load_kwargs")
+    for key in loading:
+        if key not in ("name", "split"):
+            loading.wrong(key, "has no counterpart; there are name and split")
+    return {"type": "huggingface", "repo": name, "subset": loading.text("name"), "split": loading.text("split")}
+
+
+def _trace(own: Settings) -> dict[str, Any]:
+    own.no_effect("load_kwargs", "nothing is loaded")
+    columns = {
+        "time": own.text("timestamp_column") or "timestamp",
+        "input_tokens": own.text("prompt_tokens_column") or "input_length",
+        "output_tokens": own.text("output_tokens_column") or "output_length",
+    }
+    return {"type": "trace", "path": own.text("path"), "columns": columns, "unit": "s", "sort": True}
+
+
+def _mooncake(own: Settings) -> dict[str, Any]:
+    own.no_effect("load_kwargs", "nothing is loaded")
+    return {"type": "mooncake", "path": own.text("path"), "sort": True}
+
+
+_KINDS: dict[str, Callable[[Settings], dict[str, Any]]] = {
+    "synthetic_text": _synthetic,
+    **dict.fromkeys(_FILES, _file),
+    **dict.fromkeys(("huggingface", "hf"), _hub),
+    "trace_synthetic": _trace,
+    "trace_mooncake": _mooncake,
+}

@@ -1,0 +1,381 @@
+"""What inference-perf sends: its data generators as workloads."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.plan.foreign.account import Settings
+from inferometer.plan.foreign.shapes import RESOLUTIONS, SHAREGPT, bell, tidy, together
+
+_DISTRIBUTION = ("type", "min", "max", "mean", "std_dev", "variance", "skew", "total_count")
+_LENGTHS = ("system_prompt_len", "question_len", "output_len", "question_distribution", "output_distribution")
+_PER_TURN = ("dynamic_system_prompt_len", "turns_per_conversation", "input_tokens_per_turn", "output_tokens_per_turn")
+KEYS: dict[str, tuple[str, ...]] = {  # of each section, for changes that add a setting
+    "load": ("type", "interval", "stages", "sweep", "num_workers", "worker_max_concurrency", "request_timeout"),
+    "load.stages": ("rate", "duration", "num_requests", "concurrency_level", "concurrent_sessions", "num_sessions"),
+    "load.sweep": ("type", "num_requests", "timeout", "num_stages", "stage_duration", "saturation_percentile"),
+    "api": ("type", "streaming", "headers", "response_format"),
+    "server": ("type", "model_name", "base_url", "ignore_eos", "api_key", "cert_path", "key_path"),
+    "tokenizer": ("pretrained_model_name_or_path", "trust_remote_code", "token"),
+    "data": ("type", "path", "multimodal", "input_distribution", "output_distribution", "shared_prefix"),
+    **{f"data.{name}": _DISTRIBUTION for name in ("input_distribution", "output_distribution")},
+    "data.shared_prefix": (
+        *("num_groups", "num_prompts_per_group", "num_unique_system_prompts", "num_users_per_system_prompt"),
+        *(*_LENGTHS, "enable_multi_turn_chat", "seed"),
+    ),
+    **{f"data.shared_prefix.{name}": _DISTRIBUTION for name in _LENGTHS},
+    "data.conversation_replay": (
+        *("seed", "num_conversations", "shared_system_prompt_len", "max_model_len"),
+        *(*_PER_TURN, "tool_call_latency_sec"),
+    ),
+    **{f"data.conversation_replay.{name}": _DISTRIBUTION for name in (*_PER_TURN, "tool_call_latency_sec")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A workload, and what the load must know of it."""
+
+    kind: str
+    workload: dict[str, Any] = field(default_factory=dict)
+    users: int | None = None  # who send in turn, request by request
+    conversations: int | None = None  # under way at once
+    seed: int | None = None
+
+
+def workload_of(settings: Settings) -> Data:
+    data = settings.section("data")
+    kind = data.text("type", "mock") or "mock"
+    if kind not in _DATA:
+        data.wrong("type", f"has no counterpart; there are {', '.join(_DATA)}")
+        return Data(kind)
+    made = _DATA[kind](data)
+    adapters = settings.section("load").sections("lora_traffic_split")
+    if adapters:
+        made.workload["models"] = {adapter.text("name"): adapter.number("split") for adapter in adapters}
+    if "corpus_file_path" in data:
+        data.wrong("corpus_file_path", "has no counterpart: the text of prompts is made up")
+    if data.on("use_chat_template"):
+        data.wrong("use_chat_template", "has no counterpart: use api.type chat")
+    return made
+
+
+def seconds(value: Any) -> Any:
+    return f"{tidy(value)}s" if isinstance(value, int | float) else value
+
+
+def lengths(section: Settings, name: str, default: Any = None) -> Any:
+    """A length or a distribution: normal by default, 10 to 1024 about 512."""
+    value = section.values.get(name)
+    if value is None:
+        return default
+    if isinstance(value, int | float):
+        return tidy(section.number(name) or 0)
+    one = section.section(name)
+    kind = one.text("type", "normal")
+    least, most, mean = one.count("min", 10), one.count("max", 1024), one.number("mean", 512.0) or 512.0
+    std = one.number("std_dev", one.number("std", 200.0))
+    one.count("total_count")
+    if (variance := one.number("variance")) is not None:
+        std = math.sqrt(variance)
+    skew = one.number("skew", 0.0)
+    match kind:
+        case "fixed":
+            _bounds_unused(one)
+            return tidy(mean)
+        case "uniform":
+            for unused in ("mean", "std_dev", "variance"):
+                one.no_effect(unused, "a uniform distribution has only bounds")
+            return f"{least}-{most}" if least != most else least
+        case "normal" | "lognormal":
+            return _drawn(one, mean, std, (least, most), kind)
+        case "skew_normal":
+            one.note("type", f"a normal of skew {skew} is read as a lognormal of the same mean and deviation")
+            return bell(mean, std, least, most, "lognormal")
+        case "poisson":
+            one.note("type", "Poisson lengths are read as normal ones of the same mean and deviation")
+            one.no_effect("std_dev", "the deviation follows from the mean")
+            return bell(mean, math.sqrt(mean), least, most)
+    one.wrong("type", "has no counterpart")
+    return None
+
+
+def _drawn(one: Settings, mean: float, std: float | None, bounds: tuple[int | None, int | None], kind: str) -> Any:
+    """Drawn within bounds; where these or the deviation leave one value, that."""
+    least, most = bounds
+    if not std:
+        for name in ("min", "max", "type", *(("std_dev", "variance") if least == most else ())):
+            one.no_effect(name, "without a deviation every value is the mean")
+    elif least == most:
+        for name in ("mean", "std_dev", "variance", "type"):
+            one.no_effect(name, "the bounds leave one value")
+        return least
+    return bell(mean, std, least, most, kind)
+
+
+def _bounds_unused(one: Settings) -> None:
+    for name in ("min", "max", "std_dev", "variance"):
+        one.no_effect(name, "a fixed value has none")
+
+
+def _random(data: Settings) -> Data:
+    trace = data.section("trace")
+    if trace.values:
+        path, shape = trace.text("file"), trace.text("format", "AzurePublicDataset")
+        if shape != "AzurePublicDataset":
+            trace.wrong("format", "must be AzurePublicDataset")
+        return Data("trace", {"type": "azure", "path": path})
+    counts = [data.section(f"{name}_distribution").count("total_count") for name in ("input", "output")]
+    known = [count for count in counts if count is not None]
+    workload = {
+        "input_tokens": lengths(data, "input_distribution", bell(512, 200, 10, 1024)),
+        "output_tokens": lengths(data, "output_distribution", bell(512, 200, 10, 1024)),
+        "count": max(known) if known else None,
+        **_media(data.section("multimodal")),
+    }
+    return Data("random", workload)
+
+
+def _mock(data: Settings) -> Data:
+    made = _random(data)
+    return Data("mock", made.workload)
+
+
+def _shared_prefix(data: Settings) -> Data:
+    own = data.section("shared_prefix")
+    prompts = own.count("num_users_per_system_prompt", own.count("num_prompts_per_group", 10)) or 10
+    groups = own.count("num_unique_system_prompts", own.count("num_groups", 10)) or 10
+    several = own.on("enable_multi_turn_chat")
+    question = "question_distribution" if own.values.get("question_distribution") else "question_len"
+    output = "output_distribution" if own.values.get("output_distribution") else "output_len"
+    for name in ("question_len", "output_len"):
+        if name not in (question, output):
+            own.no_effect(name, "the distribution is used")
+    prefix = {
+        "tokens": lengths(own, "system_prompt_len", 100),
+        "suffix_tokens": lengths(own, question, 50),
+        "groups": groups,
+        "prompts": prompts,
+    }
+    media, shared = _media(data.section("multimodal")), _media(own.section("multimodal"))
+    if shared:
+        prefix["media"] = shared
+    workload = {"prefix": prefix, "output_tokens": lengths(own, output, 50), **media}
+    if several:
+        own.note("enable_multi_turn_chat", "a user's later questions are new texts of the same length")
+    return Data("shared_prefix", workload, users=groups * prompts if several else None, seed=own.count("seed"))
+
+
+def _sharegpt(data: Settings) -> Data:
+    bounds, outputs = data.section("input_distribution"), data.section("output_distribution")
+    path = data.text("path")
+    place = {"path": path} if path else {"url": SHAREGPT}
+    if outputs.values:
+        for name in outputs:
+            outputs.note(name, "the requested output lengths are those of the file")
+    workload = {"type": "sharegpt", **place, "min_tokens": bounds.count("min"), "max_tokens": bounds.count("max")}
+    for name in ("mean", "std_dev", "total_count", "type"):
+        bounds.no_effect(name, "the lengths are those of the file")
+    return Data("shareGPT", workload)
+
+
+def _conversations(data: Settings) -> Data:
+    own = data.section("conversation_replay")
+    per_turn = lengths(own, "input_tokens_per_turn", 512)
+    first = _first_turn(own, per_turn)
+    shared = own.count("shared_system_prompt_len", 8359) or None
+    turns = lengths(own, "turns_per_conversation", 10)
+    room, count = own.count("max_model_len"), own.count("num_conversations", 200)
+    if room is not None:
+        own.note("max_model_len", "a session ends before it; inference-perf drops the oldest turns instead")
+    workload = {
+        **({"prefix": {"tokens": shared, "suffix_tokens": first}} if shared else {"input_tokens": first}),
+        "turn_tokens": None if first == per_turn or turns == 1 else per_turn,
+        "output_tokens": lengths(own, "output_tokens_per_turn", 256),
+        "turns": turns,
+        "think": _pause(own),
+        "count": count,
+        "max_context": room,
+    }
+    return Data("conversation_replay", workload, conversations=count, seed=own.count("seed"))
+
+
+def _first_turn(own: Settings, per_turn: Any) -> Any:
+    """Behind what is shared: the system prompt of a conversation's own, and its first question."""
+    drawn = lengths(own, "dynamic_system_prompt_len")
+    if drawn is None or per_turn is None:
+        return per_turn
+    own.account.general.append(
+        "data.conversation_replay: the dynamic system prompt and the first question are drawn together"
+    )
+    return together(drawn, per_turn)
+
+
+def _pause(own: Settings) -> Any:
+    """Time that a tool takes before the next turn."""
+    value = own.values.get("tool_call_latency_sec")
+    if value is None or isinstance(value, int | float):
+        return seconds(own.number("tool_call_latency_sec"))
+    one = own.section("tool_call_latency_sec")
+    kind, mean, std = one.text("type", "normal"), one.number("mean", 512.0) or 0.0, one.number("std_dev", 200.0) or 0.0
+    least, most = one.number("min", 10.0) or 0.0, one.number("max", 1024.0) or 0.0
+    if kind == "fixed":
+        _bounds_unused(one)
+        return seconds(mean)
+    if kind == "uniform":
+        for name in ("mean", "std_dev"):
+            one.no_effect(name, "a uniform distribution has only bounds")
+        return {"type": "uniform", "min": seconds(least), "max": seconds(most)}
+    if kind not in ("normal", "lognormal"):
+        one.wrong("type", "has no counterpart for a pause; there are fixed, uniform, normal, lognormal")
+        return None
+    if least == most or not std:
+        return seconds(least if least == most else mean)
+    return {
+        "type": kind,
+        **{name: seconds(v) for name, v in (("mean", mean), ("std", std), ("min", least), ("max", most))},
+    }
+
+
+# -- recordings ------------------------------------------------------------------------------------------------------
+
+
+def _otel(data: Settings) -> Data:
+    own = data.section("otel_trace_replay")
+    workload = {"type": "otel", **_recording(own), "errors": own.on("include_errors", True)}
+    if own.on("disable_output_substitution"):
+        workload["answers"] = "recorded"
+    for name in ("attribute_to_header_map", "attribute_to_label_map"):
+        if name in own:
+            own.wrong(name, "has no counterpart")
+    handling = own.text("bad_tool_call_handling", "none")
+    if handling != "none":
+        own.note("bad_tool_call_handling", "recorded tool calls are always sent as recorded")
+    return Data("otel_trace_replay", workload)
+
+
+def _recording(own: Settings) -> dict[str, Any]:
+    """Where recorded sessions are, and what of a request they decide."""
+    files, folder, hub = own.value("trace_files"), own.text("trace_directory"), own.value("hf_dataset_path")
+    place: dict[str, Any] = {"paths": list(files)} if files else {"path": folder} if folder else {}
+    if isinstance(hub, str):
+        place = {"repo": hub}
+    elif isinstance(hub, dict):
+        place = {"repo": hub.get("path"), "split": hub.get("split"), "subset": hub.get("name")}
+        if more := set(hub) - {"path", "split", "name"}:
+            own.wrong("hf_dataset_path", f"has no counterpart for {', '.join(sorted(more))}")
+    if not place:
+        own.wrong("trace_files", "is missing: give trace_files, trace_directory or hf_dataset_path")
+    static, name = own.on("use_static_model"), own.text("static_model_name")
+    wait = own.number("max_wait_ms", 15000.0)
+    if not own.on("override_tool_call_max_tokens", True):
+        own.wrong("override_tool_call_max_tokens", "has no counterpart")
+    for key in ("inject_random_session_id", "duplicate_sessions_target", "predecessor_wait_timeout_sec"):
+        if key in own and own.values[key]:
+            own.wrong(key, "has no counterpart")
+        own.no_effect(key)
+    limit = own.text("filter")
+    if limit is not None and (longest := _longest(limit)) is not None:
+        own.note("filter", f"sessions whose longest call has fewer than {longest} tokens")
+        place["below_tokens"] = longest
+    elif limit is not None:
+        own.wrong("filter", "has no counterpart: it is Python code")
+    return {
+        **place,
+        "model": name if static else None,
+        "models": own.value("model_mapping"),
+        "output_tokens": own.count("default_max_tokens", 1000),
+        "max_wait": seconds(None if wait is None else wait / 1000),
+        "unusable": "skip" if own.on("skip_invalid_files") else "refuse",
+    }
+
+
+def _longest(text: str) -> int | None:
+    """`lambda x: x['max_tokens'] < N`, the one filter that profiles have."""
+    before, sign, after = text.partition("<")
+    is_it = before.replace('"', "'").replace(" ", "") == "lambdax:x['max_tokens']"
+    return int(after) if is_it and sign and after.strip().isdigit() else None
+
+
+# -- media -----------------------------------------------------------------------------------------------------------
+
+
+def _media(section: Settings) -> dict[str, Any]:
+    """Images, videos and sound in addition to the text."""
+    made: dict[str, Any] = {}
+    if (image := section.section("image")).values:
+        made["images"] = _images(image)
+    if (video := section.section("video")).values:
+        made["videos"] = _videos(video)
+    if (audio := section.section("audio")).values:
+        made["audio"] = _audio(audio)
+    return made
+
+
+def _items(own: Settings) -> dict[str, Any]:
+    return {"count": lengths(own, "count", 1), "position": own.number("insertion_point")}
+
+
+def _images(own: Settings) -> dict[str, Any]:
+    value = own.values.get("resolutions")
+    made = {**_items(own), "format": own.text("representation", "png"), "content": "noise"}
+    if isinstance(value, str) or (isinstance(value, dict) and "height" in value):
+        width, height = _size(own, "resolutions")
+        return {**made, "width": width, "height": height}
+    sizes = []
+    for one in own.sections("resolutions"):
+        width, height = _size(one, "resolution")
+        sizes.append({"width": width, "height": height, "weight": one.number("weight", 1.0)})
+    if len(sizes) == 1:
+        return {**made, "width": sizes[0]["width"], "height": sizes[0]["height"]}
+    return {**made, "sizes": sizes} if sizes else made
+
+
+def _size(own: Settings, name: str) -> tuple[int | None, int | None]:
+    value = own.values.get(name)
+    if isinstance(value, dict):
+        place = own.section(name)
+        return place.count("width"), place.count("height")
+    text = own.text(name)
+    if text not in RESOLUTIONS:
+        own.wrong(name, f"must be {', '.join(RESOLUTIONS)}, or width and height")
+        return None, None
+    return RESOLUTIONS[text]
+
+
+def _videos(own: Settings) -> dict[str, Any]:
+    made = {**_items(own), "format": own.text("representation", "mp4")}
+    value = own.values.get("profiles")
+    profiles = own.sections("profiles")
+    sizes = []
+    for one in profiles:
+        weighted = isinstance(value, list)
+        profile = one.section("profile") if weighted else one
+        width, height = _size(profile, "resolution")
+        weight = one.number("weight", 1.0) if weighted else 1.0
+        sizes.append({"width": width, "height": height, "frames": profile.count("frames"), "weight": weight})
+    return {**made, "sizes": sizes} if sizes else made
+
+
+def _audio(own: Settings) -> dict[str, Any]:
+    value = own.values.get("durations")
+    made = _items(own)
+    if value is None or isinstance(value, int | float):
+        return {**made, "durations": [{"duration": seconds(own.number("durations", 1.0))}]}
+    parts = [
+        {"duration": seconds(one.number("duration")), "weight": one.number("weight", 1.0)}
+        for one in own.sections("durations")
+    ]
+    return {**made, "durations": parts}
+
+
+_DATA: dict[str, Callable[[Settings], Data]] = {
+    "random": _random,
+    "synthetic": _random,
+    "mock": _mock,
+    "shared_prefix": _shared_prefix,
+    "shareGPT": _sharegpt,
+    "conversation_replay": _conversations,
+    "otel_trace_replay": _otel,
+}

@@ -1,0 +1,61 @@
+"""Where the workers of a plan run, and how many there are: processes of this machine, or of a Ray cluster."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from inferometer import vocabulary
+from inferometer.plan.fields import COUNT_TEXT, Duration, Line, Mistake, Section
+
+PlaceName = Literal["local", "ray"]
+MOST_WORKERS = 10_000
+AUTO = 0  # workers: as many as the calibration of this machine says are needed
+
+
+def _read_workers(value: Any) -> int:
+    if isinstance(value, str) and value.strip().lower() == "auto":
+        return AUTO
+    try:
+        number = vocabulary.count(value) if not isinstance(value, bool) else None
+    except (TypeError, ValueError):
+        number = None
+    if number is None:
+        raise ValueError("must be a whole number such as 4, or auto")
+    if number < 1:
+        raise ValueError("must be at least 1, or auto")
+    if number > MOST_WORKERS:
+        raise ValueError(f"must be at most {MOST_WORKERS:,}")
+    return number
+
+
+Workers = Annotated[
+    int,
+    BeforeValidator(_read_workers),
+    PlainSerializer(lambda number: "auto" if number == AUTO else number),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST_WORKERS}, {"const": "auto"}, COUNT_TEXT]}
+    ),
+]
+
+
+class RaySettings(Section):
+    """The Ray cluster that the workers run on."""
+
+    address: Line | None = Field(
+        None,
+        description="host:port of a running cluster; default: $RAY_ADDRESS, else a cluster of this machine for the run",
+    )
+    timeout: Duration = Field(
+        60.0, gt=0, description="maximum time until the cluster has room and the workers are ready"
+    )
+    wheel: Line | None = Field(
+        None, description="wheel of Inferometer to install on nodes that lack it; pip there must reach its dependencies"
+    )
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if self.address is not None and self.address.startswith("ray://"):
+            text = "must be host:port of the cluster: ray:// goes through a proxy that cannot stream logs; run"
+            yield Mistake(("address",), f"{text} inferometer on a node of the cluster instead")
+        if self.wheel is not None and not self.wheel.endswith(".whl"):
+            yield Mistake(("wheel",), "must be a .whl file")

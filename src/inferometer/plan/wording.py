@@ -1,0 +1,221 @@
+"""What a plan does, in a few words: `20 req/s Poisson for 60 s`, `512 in, 128 out`; of a whole plan with its defaults,
+and of as much of one as another tool's file tells."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from inferometer.plan.load import Load, Stage, Stop, Warmup
+from inferometer.plan.model import Plan, Synthetic, Traffic, Workload
+from inferometer.plan.workloads.lengths import Lengths
+from inferometer.plan.workloads.synthetic import Prefix
+from inferometer.vocabulary import duration_text, number_text, percent_text
+from inferometer.wire.api import api_of
+
+UNIT_OF_RATE, UNIT_IN_FLIGHT = " req/s", " in flight"
+
+# -- whole plans -----------------------------------------------------------------------------------------------------
+
+
+def plan_words(plan: Mapping[str, Any], own: bool) -> tuple[str, str]:
+    """What is sent, and how it comes: `("512 in, 128 out", "20 req/s Poisson")`. `own`: a plan for a server that is
+    ours, whose defaults were used; of any other only what it tells counts."""
+    classes = _classes(plan) if own else []
+    if classes:
+        generates = api_of(str(_section(plan, "target").get("api") or "completions")).generates
+        workloads = [_named(part, lengths_text(part.workload, generates)) for part in classes]
+        return " + ".join(workloads), " + ".join(arrivals_text(part.load) for part in classes)
+    load = told_load(plan.get("load"))
+    return told_lengths_text(_section(plan, "workload") or plan), arrivals_text(load) if load else _batches_text(plan)
+
+
+def _classes(plan: Mapping[str, Any]) -> list[Traffic]:
+    try:
+        return Plan.model_validate(plan).classes
+    except ValidationError:  # another version of us wrote it
+        return []
+
+
+def _named(traffic: Traffic, text: str) -> str:
+    return text if traffic.name == "default" else f"{traffic.name}: {text}"
+
+
+def _batches_text(plan: Mapping[str, Any]) -> str:
+    """Of a run without a server: `batch size 8`, `1,000 prompts`."""
+    sizes, prompts = plan.get("batch_sizes"), plan.get("num_prompts")
+    if isinstance(sizes, list) and sizes:
+        return f"batch size {sizes[0]}" if len(sizes) == 1 else f"batch sizes {', '.join(map(str, sizes))}"
+    return f"{prompts:,} prompts" if isinstance(prompts, int) else ""
+
+
+def _section(plan: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = plan.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+# -- a plan with its defaults ----------------------------------------------------------------------------------------
+
+
+def load_text(load: Load, stop: Stop) -> str:
+    """How the requests come, and for how long."""
+    return " ".join(filter(None, [arrivals_text(load), _extent(stop) if load.type != "stages" else ""]))
+
+
+def arrivals_text(load: Load) -> str:
+    """How the requests come: `20 req/s Poisson`, `16 in flight`."""
+    cap = f", at most {load.max_concurrency:,} in flight" if load.max_concurrency else ""
+    match load.type:
+        case "concurrency":
+            return f"{load.concurrency:,} in flight" if load.concurrency else ""
+        case "replay":
+            return f"replay at {load.speed:g} times the speed{cap}" if load.speed != 1 else f"replay as recorded{cap}"
+        case "stages":
+            return f"stages {_stages(load.stages)}{cap}"
+        case "ramp":
+            return f"{number_text(load.rate)} to {number_text(load.to)} req/s ramp{cap}"
+        case "gamma":
+            return f"{number_text(load.rate)} req/s gamma (cv {load.cv:g}){cap}"
+    return f"{number_text(load.rate)} req/s {'Poisson' if load.type == 'poisson' else load.type}{cap}"
+
+
+def _stages(stages: list[Stage]) -> str:
+    """`stages 5 > 10 > 20 req/s`: the unit once, for all have the same."""
+    levels = [stage_text(stage) for stage in stages]
+    shown = levels if len(levels) <= 4 else [*levels[:2], "..", levels[-1]]
+    unit = UNIT_OF_RATE if stages[0].concurrency is None else UNIT_IN_FLIGHT
+    return " > ".join(level.removesuffix(unit) for level in shown) + unit
+
+
+def stage_text(stage: Stage) -> str:
+    """`5 req/s`, `5 to 10 req/s`, `16 in flight`."""
+    if stage.concurrency is not None:
+        return f"{stage.concurrency:,}{UNIT_IN_FLIGHT}"
+    ramp = f" to {number_text(stage.to)}" if stage.to is not None else ""
+    return f"{number_text(stage.rate)}{ramp}{UNIT_OF_RATE}"
+
+
+def _extent(stop: Stop) -> str:
+    if stop.precision is not None:
+        return f"until {stop.precision}, at most {duration_text(stop.longest)}"
+    ends = [
+        f"{stop.requests:,} requests" if stop.requests else "",
+        f"{stop.sessions:,} sessions" if stop.sessions else "",
+        duration_text(stop.duration) if stop.duration else "",
+    ]
+    known = [end for end in ends if end]
+    return f"for {' or '.join(known)}" if known else ""
+
+
+def workload_text(workload: Workload, generates: bool = True) -> str:
+    """What is sent. An API that generates nothing is asked for no output."""
+    if not isinstance(workload, Synthetic):
+        return " ".join(filter(None, [workload.type, _place(workload), _asked(workload) if generates else ""]))
+    more = "".join(_more(workload))
+    if not generates:
+        return f"{workload.type}, {_inputs(workload)} input tokens{more}"
+    if workload.pairs:
+        pairs = ", ".join(f"{pair.input:,}:{pair.output:,}" for pair in workload.pairs)
+        return f"{workload.type}, {pairs} input:output tokens{more}"
+    inputs = _inputs(workload)
+    if workload.output_tokens is None:
+        return f"{workload.type}, {inputs} input tokens, output length set by the server{more}"
+    return f"{workload.type}, {inputs} input + {workload.output_tokens} output tokens{more}"
+
+
+def lengths_text(workload: Workload, generates: bool = True) -> str:
+    """What is sent in the fewest words: `512 in, 128 out`, `sharegpt from chats.json`."""
+    if not isinstance(workload, Synthetic):
+        asked = f", {workload.requested_output} out" if generates and workload.requested_output is not None else ""
+        return " ".join(filter(None, [workload.type, _place(workload)])) + asked
+    more = "".join(_more(workload))
+    if workload.pairs and generates:
+        return f"{', '.join(f'{pair.input:,}:{pair.output:,}' for pair in workload.pairs)} in:out{more}"
+    outputs = f", {workload.output_tokens} out" if generates and workload.output_tokens is not None else ""
+    return f"{_inputs(workload)} in{outputs}{more}"
+
+
+def _inputs(workload: Synthetic) -> str:
+    if workload.pairs:
+        return "/".join(f"{pair.input:,}" for pair in workload.pairs)
+    if workload.prefix is not None and workload.prefix.suffix_tokens is not None:
+        return f"{workload.prefix.tokens} + {workload.prefix.suffix_tokens}"
+    return str(workload.input_tokens)
+
+
+def _more(workload: Synthetic) -> Iterator[str]:
+    if workload.prefix is not None:
+        yield f", {_shared(workload.prefix)}"
+    if workload.turns.short() != 1:
+        yield f", {workload.turns} turns"
+    if workload.images is not None:
+        sizes = " or ".join(f"{size.width}x{size.height}" for size in workload.images.options)
+        yield f", {workload.images.count} images of {sizes}"
+
+
+def _shared(prefix: Prefix) -> str:
+    """`128 shared of 8 groups`; with a hit rate the share of all tokens, `60% shared`."""
+    if prefix.tokens is None:
+        return f"{percent_text(prefix.hit_rate or 0)} shared" + (
+            f" in {prefix.groups:,} groups" if prefix.groups > 1 else ""
+        )
+    groups = f" of {prefix.groups:,} groups" if prefix.groups > 1 else ""
+    return f"{prefix.tokens} shared{groups}" + (f", {percent_text(prefix.hit_rate)} of all" if prefix.hit_rate else "")
+
+
+def _place(workload: Workload) -> str:
+    place = next((each for name in ("path", "url", "repo") if (each := getattr(workload, name, None))), "")
+    return f"from {place}" if place else ""
+
+
+def _asked(workload: Workload) -> str:
+    return f"+ {workload.requested_output} output tokens" if workload.requested_output is not None else ""
+
+
+def warmup_text(warmup: Warmup) -> str:
+    """What is left out at the start, or nothing."""
+    parts = [
+        f"{warmup.requests:,} requests" if warmup.requests else "",
+        duration_text(warmup.duration) if warmup.duration else "",
+    ]
+    return " and ".join(part for part in parts if part)
+
+
+def traffic_text(traffic: Traffic, generates: bool = True) -> str:
+    """One traffic class of several on one line."""
+    return f"{traffic.name}: {workload_text(traffic.workload, generates)}; {load_text(traffic.load, traffic.stop)}"
+
+
+# -- what a file tells -----------------------------------------------------------------------------------------------
+
+
+def told_load(load: Mapping[str, Any] | None) -> Load | None:
+    """The load of a plan that may be another tool's; None where there is none that we know."""
+    try:
+        return Load.model_validate(load) if load else None
+    except ValidationError:
+        return None
+
+
+def told_lengths_text(workload: Mapping[str, Any]) -> str:
+    """What is told of a workload, and no default: `300 in, 100 out`."""
+    prefix = _section(workload, "prefix")
+    shared = f"{_length(prefix['tokens'])} shared + " if prefix.get("tokens") else ""
+    inputs = _length(prefix.get("suffix_tokens") or workload.get("input_tokens") or workload.get("input_lens"))
+    outputs = _length(workload.get("output_tokens") or workload.get("output_lens"))
+    parts = [
+        str(workload.get("path") or ""),
+        f"{shared}{inputs or '?'} in" if shared or inputs else "",
+        f"{outputs} out" if outputs else "",
+        f"{workload['turns']} turns" if workload.get("turns") else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _length(told: Any) -> str:
+    if isinstance(told, Mapping) and "mean" in told and "std" in told:
+        return f"{number_text(told['mean'])} ± {number_text(told['std'])}"
+    try:
+        return "" if told is None else str(Lengths.of(told))
+    except ValidationError:
+        return str(told)

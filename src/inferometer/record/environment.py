@@ -1,0 +1,265 @@
+"""`Environment`: where a run was made and what answered, so that two runs can be told apart. `observe`, `target` and
+the importers make it, everybody else reads its attributes; JSON is its encoding (`record.encoding`).
+
+A document is written again as it was read: `names` keeps the order of its fields and which of them are null, `more`
+those that this version does not know.
+"""
+
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from inferometer.record.summary import Startup
+
+Json = Any  # settings of other programs, whose shape is theirs
+SIMULATED = ("simulator", "inferometer")  # by which the simulator shows itself
+
+
+class EnvironmentPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an environment."""
+
+    names: tuple[str, ...] = ()  # of the fields of its document, in their order; empty: it was not read from one
+    more: dict[str, Json] = {}  # fields that this version does not know: of older or foreign documents, and tags
+
+
+def field_names(kind: type[EnvironmentPart]) -> tuple[str, ...]:
+    """All fields that its document can have: as `names`, unknown ones are null in it instead of left out."""
+    return tuple(name for name in kind.__struct_fields__ if name not in EnvironmentPart.__struct_fields__)
+
+
+# -- this machine ----------------------------------------------------------------------------------------------------
+
+
+class Machine(EnvironmentPart, frozen=True, kw_only=True):
+    """The machine that sent the load."""
+
+    host: str | None = None  # host name
+    architecture: str | None = None  # processor architecture: x86_64
+    cpu: str | None = None  # model of the processor
+    cores: int | None = None  # number of cores
+    usable_cores: int | None = None  # cores that this process may use
+    cpu_limit: float | None = None  # cgroup CPU limit in cores; null: no limit
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None  # cgroup memory limit; null: no limit
+    hypervisor: str | None = None  # name of the hypervisor of a virtual machine
+    load_1min: float | None = None  # load average before the run
+
+
+class GpuDevice(EnvironmentPart, frozen=True, kw_only=True):
+    """One GPU of this machine."""
+
+    index: int | None = None  # GPU number, from 0
+    name: str | None = None  # NVIDIA H200
+    uuid: str | None = None  # UUID of the device
+    memory_bytes: int | None = None
+    power_limit_w: float | None = None
+    max_sm_clock_hz: float | None = None
+
+
+class GpuDriver(EnvironmentPart, frozen=True, kw_only=True):
+    """The GPU driver and its GPUs."""
+
+    driver: str | None = None  # version of the driver
+    cuda: str | None = None  # CUDA version that the driver supports
+    gpus: list[GpuDevice] = []
+    by: str | None = None  # source: NVML, nvidia-smi
+
+
+class System(EnvironmentPart, frozen=True, kw_only=True):
+    """The operating system."""
+
+    name: str | None = None  # Linux
+    kernel: str | None = None  # kernel version
+    distribution: str | None = None  # distribution and version
+    container: str | None = None  # type of container, if any
+    clock_source: str | None = None  # kernel clock source: tsc
+    clock_resolution_s: float | None = None
+    open_files_limit: int | None = None  # maximum open files and connections of a process; null: no limit
+    local_ports: str | None = None  # port range of outgoing connections
+    frequency_governor: str | None = None  # CPU frequency governor
+
+
+class PythonVersion(EnvironmentPart, frozen=True, kw_only=True):
+    """The Python that Inferometer ran in."""
+
+    version: str | None = None  # Python version
+    implementation: str | None = None  # CPython
+    packages: dict[str, str | None] = {}  # versions of relevant packages
+
+
+class GitState(EnvironmentPart, frozen=True, kw_only=True):
+    """The git checkout in which the command was run."""
+
+    commit: str | None = None  # commit hash
+    changed: bool | None = None  # whether there are uncommitted changes
+
+
+# -- what answered ---------------------------------------------------------------------------------------------------
+
+
+class MeasuredTarget(EnvironmentPart, frozen=True, kw_only=True):
+    """The target as it describes itself: a server, or an engine in this process."""
+
+    urls: list[str] = []  # URLs; empty for an engine in this process
+    engine: str | None = None  # engine, if in this process
+    model: str | None = None  # requested model
+    models: list[str] = []  # all served models
+    server: str | None = None  # engine behind the URL, if it can be detected
+    version: str | None = None  # engine version
+    commit: str | None = None  # engine commit
+    device: str | None = None  # device of an engine in this process
+    dtype: str | None = None  # data type of the weights
+    max_model_len: int | None = None  # context length in tokens
+    vocabulary: int | None = None  # vocabulary size
+    time: str | None = None  # `virtual` of a simulated engine
+    notes: list[str] = []  # notes about the target
+
+    @property
+    def shown_engine(self) -> str | None:
+        """The engine as it showed itself."""
+        return self.server or self.engine
+
+
+class ReplicaStart(EnvironmentPart, frozen=True, kw_only=True):
+    """One replica of a fleet."""
+
+    name: str | None = None  # name used in messages
+    url: str | None = None  # URL
+    argv: list[str] = []  # the command
+    version: str | None = None  # engine version
+    pid: int | None = None  # process id
+    ready_s: float | None = None  # seconds until it was ready
+    log: str | None = None  # log file
+    ended: str | None = None  # how it ended; null: still running
+
+
+class ServerStart(EnvironmentPart, frozen=True, kw_only=True):
+    """How Inferometer started the server, without secrets."""
+
+    type: str | None = None  # vllm, simulator, container, ...
+    name: str | None = None  # name used in messages
+    url: str | None = None  # URL
+    model: str | None = None  # served model
+    argv: list[str] = []  # the command
+    args: dict[str, Json] = {}  # arguments from the plan
+    env: dict[str, Json] = {}  # environment variables from the plan
+    version: str | None = None  # engine version
+    container: str | None = None  # container id; this and the next four only for a container
+    engine: str | None = None  # container program
+    image: str | None = None  # image as in the plan
+    image_id: str | None = None  # image id on this machine
+    digest: str | None = None  # image digest in the registry
+    pid: int | None = None  # process id
+    started: str | None = None  # wall clock time, ISO 8601 with time zone
+    ready_s: float | None = None  # seconds until it was ready
+    log: str | None = None  # log file
+    run_number: int | None = None  # number of this run among the runs of the server
+    prefix_cache_reset: bool | None = None  # whether the prefix cache was reset before this run
+    ended: str | None = None  # how it ended; null: still running
+    replicas: list[ReplicaStart] = []  # of a fleet, whose own command is that of its router
+
+
+# -- other sources ---------------------------------------------------------------------------------------------------
+
+
+class ImportOrigin(EnvironmentPart, frozen=True, kw_only=True):
+    """The file that a run was imported from."""
+
+    format: str | None = None  # name of the format
+    file: str | None = None  # name of the file
+    sha256: str | None = None  # SHA-256 of the file
+    part: str | None = None  # part of a file with several runs
+    started_by: str | None = None  # source of the start time, if it is not in the file
+
+
+class ToolVersion(EnvironmentPart, frozen=True, kw_only=True):
+    """The tool that measured an imported run."""
+
+    name: str | None = None  # guidellm
+    version: str | None = None  # version of the tool
+
+
+class BenchmarkEnd(EnvironmentPart, frozen=True, kw_only=True):
+    """How a user's own benchmark ended."""
+
+    exit_code: int | None = None  # null: stopped by Inferometer
+    took_s: float | None = None
+    ended: str | None = None  # `ended`, `timeout` or `interrupted`
+
+
+# -- the whole -------------------------------------------------------------------------------------------------------
+
+OBSERVED = ("inferometer", "command", "machine", "gpu", "system", "python", "git", "workers", "target")
+
+
+class Environment(EnvironmentPart, frozen=True, kw_only=True):
+    """Where a run was made. An observed one has the fields up to `target`; others are there where they are known."""
+
+    inferometer: str | None = None  # Inferometer version
+    command: str | None = None  # command line without secrets
+    machine: Machine | None = None
+    gpu: GpuDriver | None = None  # the GPUs of this machine; null: none
+    system: System | None = None
+    python: PythonVersion | None = None
+    git: GitState | None = None
+    workers: int | None = None  # number of load generator processes
+    target: MeasuredTarget | None = None
+    gpus: list[GpuDevice | str] = []  # accelerators of the target, one name per device, from an imported file
+    hardware: str | None = None  # hardware as described by its source
+    stack: dict[str, Json] = {}  # engine settings from an imported file
+    model: str | None = None  # model of a simulated run
+    time: str | None = None  # `virtual` of a simulated run
+    engine_version: str | None = None  # engine version, if known separately from the target
+    commit: str | None = None  # engine commit
+    nonce: str | None = None  # random text that keeps prompts of this run out of old caches; not used for datasets
+    server: ServerStart | None = None
+    startup: Startup | None = None  # startup of a started server, from its log
+    log: str | None = None  # log file of a startup
+    benchmark: BenchmarkEnd | None = None
+    tool: ToolVersion | None = None
+    versions: dict[str, Json] = {}  # versions from an imported file
+    description: str | None = None  # description of an imported run
+    said: dict[str, Json] = {}  # other fields of an imported file
+    imported: ImportOrigin | None = None
+
+    @property
+    def known_target(self) -> MeasuredTarget:
+        """The target, empty where nothing is known of it."""
+        return self.target or MeasuredTarget()
+
+    @property
+    def accelerators(self) -> list[str]:
+        """Names of the target's accelerators, one per device: those that were told of it (`gpus`), else those of this
+        machine (`gpu`), which are the target's only where it is here."""
+        if self.gpus:
+            return [_name(gpu) for gpu in self.gpus]
+        return [_name(gpu) for gpu in self.gpu.gpus] if self.gpu and self._serves_here else []
+
+    @property
+    def _serves_here(self) -> bool:
+        """An offline engine has no address; the simulator uses none of the GPUs."""
+        target = self.known_target
+        if target.server in SIMULATED or target.engine in SIMULATED:
+            return False
+        here = self.machine.host if self.machine else None
+        return all(is_loopback(host) or host == here for host in map(host_of, target.urls))
+
+
+def _name(gpu: GpuDevice | str) -> str:
+    return gpu if isinstance(gpu, str) else gpu.name or str(gpu.more.get("model") or "?")
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or url
+    except ValueError:
+        return url

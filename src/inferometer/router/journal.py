@@ -1,0 +1,168 @@
+"""What a router and its replicas did over time, kept as samples: queues, caches and trees every second, and of every
+request which replica it went to, why, and how much of it was cached there and elsewhere."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from inferometer.measure.telemetry import ROUTER
+from inferometer.record.sample import Sample, Samples
+from inferometer.router.policy import Eviction, PolicyState
+from inferometer.simulator.engine import Engine
+from inferometer.simulator.engine import Sequence as TokenSequence
+from inferometer.simulator.settings import Instants
+
+REPLICA = "simulator://"  # before its name: the source of what it reports
+TIMES = ("ttft", "tpot", "e2e", "queue_time", "inference_time", "prefill_time", "decode_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One decision of the router."""
+
+    at: int
+    session: int
+    replica: str
+    kind: str
+    match_rate: float
+    cached_tokens: int  # of the prompt, in the cache of the chosen replica when it was chosen
+    best_cached_tokens: int  # the most that any replica held then
+    searched: int  # replicas that were compared
+    took_s: float  # of this machine's time, for the choice
+    insert_s: float = 0.0  # and for remembering where the prompt went
+
+
+@dataclass(slots=True)
+class ReplicaCounts:
+    """What a replica has done since it began: sums over its finished requests, in seconds and tokens."""
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    times: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
+    several: int = 0  # requests of more than one token, which have a TPOT
+
+    def add(self, sequence: TokenSequence, made: Instants, frontend_ns: int) -> None:
+        first, last = made[0], made[-1]
+        joined, admitted = sequence.arrived_at, sequence.admitted_at or sequence.arrived_at
+        self.requests += 1
+        self.prompt_tokens += len(sequence.prompt)
+        self.cached_tokens += sequence.cached or 0
+        self.generated_tokens += len(made)
+        spans = {
+            "ttft": first - joined + frontend_ns,
+            "e2e": last - joined + frontend_ns,
+            "queue_time": admitted - joined,
+            "inference_time": last - admitted,
+            "prefill_time": first - admitted,
+            "decode_time": last - first,
+        }
+        for name, span in spans.items():
+            self.times[name] += span / 1e9
+        if len(made) > 1:
+            self.several += 1
+            self.times["tpot"] += (last - first) / 1e9 / (len(made) - 1)
+
+
+class Reporting(Protocol):
+    """What is read of a replica."""
+
+    in_flight: int
+    counts: ReplicaCounts
+
+    @property
+    def engine(self) -> Engine: ...
+
+
+class Journal:
+    """Collects while the fleet runs; `samples` are what it comes to."""
+
+    def __init__(self) -> None:
+        self.choices: list[Choice] = []
+        self._samples: list[Sample] = []
+
+    def sample(self, at: int, replicas: Mapping[str, Reporting], state: PolicyState) -> None:
+        """Every replica and the policy's memory, as they are now."""
+        for name, replica in replicas.items():
+            source = f"{REPLICA}{name}"
+            values = {**_gauges(replica.engine), **_counters(replica)}
+            self._samples += [Sample(source, key, at, float(value)) for key, value in values.items()]
+            self._add("in_flight", at, replica.in_flight, replica=name)
+        for name, chars in state.tree_chars.items():
+            self._add("tree_chars", at, chars, replica=name)
+        self._add("tree_nodes", at, state.tree_nodes)
+
+    def evicted(self, at: int, evictions: Sequence[Eviction], took_s: float) -> None:
+        for eviction in evictions:
+            self._add("evicted_chars", at, eviction.chars, replica=eviction.replica)
+        self._add("eviction_s", at, took_s)
+
+    def _add(self, name: str, at: int, value: float, **labels: str) -> None:
+        self._samples.append(Sample(ROUTER, name, at, float(value), labels))
+
+    def samples(self) -> Samples:
+        return Samples.of([*self._samples, *(sample for choice in self.choices for sample in _of_choice(choice))])
+
+    def totals(self, from_session: int = 0) -> "RoutingTotals":
+        """Of the decisions from a session on: those behind the warm-up."""
+        chosen = [choice for choice in self.choices if choice.session >= from_session]
+        cached = np.array([choice.cached_tokens for choice in chosen], np.float64)
+        best = np.array([choice.best_cached_tokens for choice in chosen], np.float64)
+        return RoutingTotals(
+            kinds=dict(Counter(choice.kind for choice in chosen)),
+            requests=dict(Counter(choice.replica for choice in chosen)),
+            match_rate=float(np.mean([choice.match_rate for choice in chosen])) if chosen else 0.0,
+            regret_tokens=float((best - cached).mean()) if chosen else 0.0,
+            best_share=float(cached.sum() / best.sum()) if best.sum() else 1.0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingTotals:
+    """The decisions of a run in numbers."""
+
+    kinds: dict[str, int]
+    requests: dict[str, int]  # by replica
+    match_rate: float  # mean over requests, as the policy saw it
+    regret_tokens: float  # mean over requests: most tokens cached anywhere less those cached at the chosen replica
+    best_share: float  # tokens cached where the requests went, as share of the most that was cached anywhere
+
+
+def _gauges(engine: Engine) -> dict[str, float]:
+    pool = engine.pool
+    filled = (pool.private + pool.live + pool.idle) / pool.capacity
+    return {"running": len(engine.running), "queued": len(engine.waiting), "kv_usage": pool.usage, "kv_filled": filled}
+
+
+def _counters(replica: Reporting) -> dict[str, float]:
+    counts, done = replica.counts, replica.engine.counters
+    observed = {name: counts.several if name == "tpot" else counts.requests for name in TIMES}
+    return {
+        "requests_ok": counts.requests,
+        "prompt_tokens": counts.prompt_tokens,
+        "generation_tokens": counts.generated_tokens,
+        "prefix_queries": done.prompt_tokens,
+        "prefix_hits": done.cached_tokens,
+        "preemptions": done.preemptions,
+        **{f"{name}_sum": total for name, total in counts.times.items()},
+        **{f"{name}_count": count for name, count in observed.items()},
+    }
+
+
+def _of_choice(choice: Choice) -> list[Sample]:
+    """Under the same instant and in the same order for every choice, so that the columns can be laid side by side."""
+    labels = {"replica": choice.replica, "kind": choice.kind}
+    values = {
+        "decision": choice.session,
+        "match_rate": choice.match_rate,
+        "cached_tokens": choice.cached_tokens,
+        "best_cached_tokens": choice.best_cached_tokens,
+        "searched": choice.searched,
+        "search_s": choice.took_s,
+        "insert_s": choice.insert_s,
+    }
+    return [Sample(ROUTER, name, choice.at, float(value), labels) for name, value in values.items()]

@@ -1,0 +1,200 @@
+"""What a routing policy is: it chooses a replica for a query from what a router may know. Policies are pure: time comes
+as an argument, randomness from a seed, and there is no I/O, so that the proxy and the fleet in virtual time use the
+same ones. The policies themselves are in `router.policies`.
+"""
+
+import difflib
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from inferometer.errors import PlanError
+from inferometer.vocabulary import attribute_at
+
+_HERE = "inferometer.router.policies"
+POLICIES: dict[str, str] = {  # a policy is added here and as a class of router/policies
+    "random": f"{_HERE}.load:RandomChoice",
+    "round_robin": f"{_HERE}.load:RoundRobin",
+    "least_loaded": f"{_HERE}.load:LeastLoaded",
+    "power_of_two": f"{_HERE}.load:PowerOfTwo",
+    "prefix_aware": f"{_HERE}.prefix_aware:PrefixAware",
+    "cache_aware": f"{_HERE}.cache_aware:CacheAware",
+    "block_prefix": f"{_HERE}.scorers:BlockPrefix",
+    "prefix_affinity": f"{_HERE}.scorers:PrefixAffinity",
+    "session_affinity": f"{_HERE}.session_affinity:SessionAffinity",
+}
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """What a router knows of a replica at the instant of a choice."""
+
+    name: str
+    in_flight: int = 0  # requests that this router has sent there and that are not over
+    tokens_in_flight: int = 0  # prompt tokens of these requests, counted or estimated
+    healthy: bool = True
+    capacity: int | None = None  # most requests in flight that it may get; None: no limit
+    waiting: int | None = None  # requests in its own queue, where it reports them
+    kv_usage: float | None = None  # share of its KV cache in use, where it reports that
+
+    @property
+    def is_available(self) -> bool:
+        return self.healthy and (self.capacity is None or self.in_flight < self.capacity)
+
+
+class Query(msgspec.Struct, frozen=True):
+    """What a router knows of a request before it sends it."""
+
+    text: str = ""  # of the prompt, or of all messages in a row
+    session: str | None = None  # whoever belongs together: a session, a user, a prefix id
+    tokens: int | None = None  # prompt tokens where somebody counted; else estimated from the text
+    model: str = ""
+    cached: Mapping[str, int] | None = None  # prompt tokens in the real cache of every replica, where these tell it
+    id: int = 0  # tells requests apart that are in flight at the same time
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A replica that was considered. What the score is, the policy says; more is better."""
+
+    replica: str
+    score: float
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """The choice, and why."""
+
+    replica: str
+    kind: str  # which branch of the policy chose
+    candidates: tuple[Candidate, ...] = ()  # those that were left when the last comparison was made
+    matched_chars: int = 0  # beginning of the text that the policy knows to have been sent before
+    match_rate: float = 0.0  # as share of the text
+
+
+class PolicyState(msgspec.Struct, frozen=True):
+    """What a policy remembers, in numbers."""
+
+    tree_chars: dict[str, int] = {}  # characters (block_prefix: blocks) remembered per replica
+    tree_nodes: int = 0
+    evictions: int = 0
+    evicted_chars: int = 0
+    uncached_tokens_in_flight: dict[str, int] = {}
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """What one pass of eviction removed for one replica."""
+
+    replica: str
+    chars: int
+
+
+class NoReplicaError(Exception):
+    """There is nobody to send the request to: every replica is down or full."""
+
+
+class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a policy that has none."""
+
+
+class Policy:
+    """Chooses a replica for every query. A policy implements `choose`, and of the rest what it learns from. What it
+    remembers changes in `sent` (after the choice is acted upon), `finished`, `removed` and `evict`, never in `choose`,
+    except for the random generator and counters such as round robin's."""
+
+    Settings: ClassVar[type[msgspec.Struct]] = NoSettings
+    name: ClassVar[str]
+    needs_text: ClassVar[bool] = False
+    needs_metrics: ClassVar[bool] = False  # `waiting` and `kv_usage` of replicas, read from their metrics
+    eviction_interval_s: float | None = None  # how often `evict` has something to do
+
+    def __init__(self, settings: Any, seed: int) -> None:
+        self.settings = settings
+        self._random = random.Random(seed)
+
+    def choose(self, query: Query, replicas: Sequence[Replica], now_s: float) -> Decision:
+        """One of the replicas that are available; `NoReplicaError` where none is."""
+        raise NotImplementedError
+
+    def sent(self, query: Query, replica: str, now_s: float) -> None:
+        """The request went to this replica."""
+
+    def finished(self, query: Query, replica: str, now_s: float) -> None:
+        """It is over, whatever became of it."""
+
+    def added(self, replica: str) -> None:
+        """A replica is there, new or again."""
+
+    def removed(self, replica: str) -> None:
+        """A replica is gone, and with it its cache."""
+
+    def evict(self, now_s: float) -> list[Eviction]:
+        """Forget what is old, where it is time; what was forgotten."""
+        return []
+
+    def state(self) -> PolicyState:
+        return PolicyState()
+
+
+def policy_named(name: str, settings: Mapping[str, Any] | None = None, seed: int = 0) -> Policy:
+    """A policy by its name, with settings as a plan has them; a `PlanError` lists what there is."""
+    made = policy_class(name)
+    return made(checked_settings(name, settings or {}), seed)
+
+
+def policy_class(name: str) -> type[Policy]:
+    if name not in POLICIES:
+        close = difflib.get_close_matches(name, POLICIES, 1)
+        raise PlanError(
+            f"policy must be one of {', '.join(POLICIES)}, got {name}", f"did you mean {close[0]}?" if close else None
+        )
+    found: type[Policy] = attribute_at(POLICIES[name])
+    return found
+
+
+def checked_settings(name: str, settings: Mapping[str, Any]) -> msgspec.Struct:
+    """Settings of a policy as its own type."""
+    made = policy_class(name)
+    try:
+        return msgspec.convert(dict(settings), made.Settings, strict=False)
+    except msgspec.ValidationError as error:
+        known = made.Settings.__struct_fields__
+        unknown = [key for key in settings if key not in known]
+        if unknown:
+            choices = ", ".join(known) or "none"
+            raise PlanError(f"{name} has no setting {', '.join(unknown)}; its settings: {choices}") from None
+        raise PlanError(_complaint(name, str(error), settings)) from None
+
+
+def _complaint(name: str, text: str, settings: Mapping[str, Any]) -> str:
+    """msgspec's `Expected ... - at `$.field`` with the field in front and the value as it was written."""
+    what, _, place = text.partition(" - at ")
+    field = place.strip("`").removeprefix("$.")
+    expected = what.partition(", got ")[0].replace("Expected", "must be", 1).replace("`", "")
+    return f"{field} of {name} {expected}, got {settings.get(field)}" if field in settings else f"{name}: {text}"
+
+
+def available(replicas: Sequence[Replica]) -> list[Replica]:
+    """Those that may be chosen; `NoReplicaError` where there are none."""
+    left = [replica for replica in replicas if replica.is_available]
+    if left:
+        return left
+    if not any(replica.healthy for replica in replicas):
+        raise NoReplicaError(f"none of {len(replicas)} replicas is healthy")
+    raise NoReplicaError("every healthy replica has as many requests in flight as it may have")
+
+
+def tokens_of(query: Query) -> int:
+    """Prompt tokens as counted, else estimated: four characters each, as llm-d does."""
+    return query.tokens if query.tokens is not None else (len(query.text) + 3) // 4
+
+
+def least_loaded(replicas: Sequence[Replica], generator: random.Random) -> Replica:
+    """The one with the fewest requests in flight; of several such, any."""
+    least = min(replica.in_flight for replica in replicas)
+    tied = [replica for replica in replicas if replica.in_flight == least]
+    return tied[0] if len(tied) == 1 else generator.choice(tied)
+
+
+def by_load(replicas: Sequence[Replica]) -> tuple[Candidate, ...]:
+    """Candidates where fewer requests in flight are better."""
+    return tuple(Candidate(replica.name, float(-replica.in_flight)) for replica in replicas)

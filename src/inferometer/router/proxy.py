@@ -1,0 +1,267 @@
+"""The streaming proxy: requests come in, a policy chooses a replica for each, and what that answers is passed on as it
+comes. Built on the wire's event loop, HTTP server and HTTP parsing; `router.passage` follows one request."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import orjson
+
+from inferometer.router.health import Broadcast, HealthCheck
+from inferometer.router.metrics import CONTENT_TYPE, RouterMetrics
+from inferometer.router.passage import Passage, is_ambiguous
+from inferometer.router.policies.load import LeastLoaded, LeastLoadedSettings
+from inferometer.router.policy import NoReplicaError, Query, policy_named
+from inferometer.router.query import query_of
+from inferometer.router.relay import Relay, Relayed
+from inferometer.router.settings import RouterSettings
+from inferometer.router.upstream import Upstream
+from inferometer.wire.reactor import Reactor, now
+from inferometer.wire.server import HttpRequest, Reply, Server
+
+RESETS = ("/reset_prefix_cache", "/flush_cache")  # of all replicas, and of what the policy remembers of them
+MOST_DECISIONS = 1000  # that are kept for /router/decisions
+MOST_KEPT = 16_384  # characters of the matched text of each
+EVICT_NS = 1_000_000_000
+RETRY_AFTER_S = 1
+
+
+class RouterProxy:
+    """Listens at once; runs when its reactor does."""
+
+    def __init__(
+        self, reactor: Reactor, relay: Relay, settings: RouterSettings, host: str = "127.0.0.1", port: int = 0
+    ) -> None:
+        self.reactor, self.relay, self.settings = reactor, relay, settings
+        self.policy = policy_named(settings.policy, settings.settings, settings.seed)
+        self._by_load = LeastLoaded(LeastLoadedSettings(), settings.seed)
+        self.upstreams = [
+            Upstream(reactor, each.name, each.url, settings.connect_timeout_s, settings.max_in_flight)
+            for each in settings.upstreams
+        ]
+        self._named = {upstream.name: upstream for upstream in self.upstreams}
+        self._checks = {
+            upstream.name: HealthCheck(upstream, settings, self.policy.needs_metrics, self._changed)
+            for upstream in self.upstreams
+        }
+        self._waiting: deque[Passage] = deque()
+        self._number = 0
+        self.under_way: set[Passage] = set()
+        self._decisions: deque[dict[str, object]] = deque(maxlen=MOST_DECISIONS)
+        self.metrics = RouterMetrics(self.upstreams, self.policy.state, lambda: len(self._waiting))
+        self._draining = False
+        self.on_idle: Callable[[], None] | None = None  # called when the last request is over while draining
+        self._routes: dict[tuple[str, str], Callable[[HttpRequest, Reply], None]] = {
+            ("GET", "/metrics"): self._metrics,
+            ("GET", "/router/metrics"): self._metrics,
+            ("GET", "/router/state"): self._state,
+            ("GET", "/router/decisions"): self._told_decisions,
+            ("GET", "/health"): self._health,
+            **{("POST", path): partial(self._reset, path) for path in RESETS},
+        }
+        self.http = Server(reactor, self._handle, host, port, most_body=settings.most_body)
+        self.port = self.http.port
+        for check in self._checks.values():
+            check.start()
+        reactor.call_at(now() + EVICT_NS, self._evict)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _handle(self, request: HttpRequest, reply: Reply) -> None:
+        if self._draining:
+            reply.keep_alive = False
+        if is_ambiguous(request.head):
+            respond_error(reply, 400, "the headers have folded lines or bare line ends")
+            return
+        route = self._routes.get((request.method, request.path))
+        if route is not None:
+            route(request, reply)
+            return
+        self._number += 1
+        is_generation = request.method == "POST" and bool(request.body)
+        if is_generation:
+            query = query_of(request.body, request.headers, self.settings.session_headers, self._number)
+        else:
+            query = Query(id=self._number)
+        passage = Passage(self, request, reply, query, is_generation)
+        self.under_way.add(passage)
+        self.dispatch(passage)
+
+    def dispatch(self, passage: Passage) -> None:
+        """Choose and send; or have it wait, where every replica that is left is full."""
+        left = [upstream.snapshot() for upstream in self.upstreams if upstream.name not in passage.tried]
+        policy = self.policy if passage.is_generation else self._by_load
+        began, now_s = now(), time.monotonic()
+        try:
+            decision = policy.choose(passage.query, left, now_s)
+        except NoReplicaError as error:
+            self._nobody(passage, str(error), any(replica.healthy for replica in left))
+            return
+        upstream = self._named[decision.replica]
+        if passage.is_generation:
+            self.policy.sent(passage.query, upstream.name, now_s)
+            self.metrics.decided(decision, (now() - began) / 1e9, (began - passage.since) / 1e9)
+        passage.send_to(upstream, decision, left)
+        if passage.explains:
+            self._decisions.append(passage.explanation(MOST_KEPT))
+
+    def _nobody(self, passage: Passage, reason: str, any_healthy: bool) -> None:
+        if any_healthy and len(self._waiting) < self.settings.queue_limit:
+            self._waiting.append(passage)
+            return
+        states = [f"{upstream.name}: {upstream.reason}" for upstream in self.upstreams if not upstream.healthy]
+        details = "; ".join(passage.failures or states)
+        text = f"{reason} ({details})" if details else reason
+        self.refuse(passage, 503 if any_healthy or not passage.failures else 502, text)
+
+    def refuse(self, passage: Passage, status: int, text: str) -> None:
+        passage.reply.on_close = None
+        self.over(passage, "refused", None)
+        respond_error(passage.reply, status, text)
+
+    # -- what passages report ----------------------------------------------------------------------------------------
+
+    def may_retry(self, passage: Passage, status: int | None = None) -> bool:
+        if status is not None and status not in self.settings.retry_statuses:
+            return False
+        others = any(upstream.healthy and upstream.name not in passage.tried for upstream in self.upstreams)
+        return others and len(passage.tried) <= self.settings.retries
+
+    def refused(self, passage: Passage, upstream: Upstream, reason: str) -> bool:
+        """An attempt failed before its first byte; returns whether there is another one. What was never answered speaks
+        against the replica, a status does not."""
+        self._leave(passage)
+        self.metrics.retried(upstream.name)
+        if not reason.startswith("status"):
+            self._checks[upstream.name].suspect(reason)
+        if self.may_retry(passage):
+            return True
+        self.refuse(passage, 502, f"no replica answered ({'; '.join(passage.failures)})")
+        return False
+
+    def over(self, passage: Passage, outcome: str, relayed: Relayed | None) -> None:
+        """A passage has ended, one way or the other; whoever waits may have its place."""
+        where = passage.upstream.name if passage.upstream else (passage.tried[-1] if passage.tried else "")
+        self._leave(passage)
+        self.under_way.discard(passage)
+        self.metrics.ended(where, outcome, relayed, passage.since, now())
+        if passage in self._waiting:
+            self._waiting.remove(passage)
+        self._serve_waiting()
+        if self._draining and not self.under_way and self.on_idle is not None:
+            self.on_idle()
+
+    def _leave(self, passage: Passage) -> None:
+        upstream = passage.upstream
+        if upstream is None:
+            return
+        passage.leave()
+        if passage.is_generation:
+            self.policy.finished(passage.query, upstream.name, time.monotonic())
+
+    def _serve_waiting(self) -> None:
+        """Whoever waits, first come first served, as long as there is room."""
+        while self._waiting and any(upstream.snapshot().is_available for upstream in self.upstreams):
+            before = len(self._waiting)
+            self.dispatch(self._waiting.popleft())
+            if len(self._waiting) == before:  # it waits again: every replica that it may go to is full
+                self._waiting.rotate(1)
+                return
+
+    @property
+    def all_checked(self) -> bool:
+        """Whether the health of every replica is known by now."""
+        return all(check.checked for check in self._checks.values())
+
+    # -- health and memory -------------------------------------------------------------------------------------------
+
+    def _changed(self, upstream: Upstream, process_is_gone: bool) -> None:
+        if upstream.healthy:
+            self.policy.added(upstream.name)
+            self._serve_waiting()
+            return
+        if process_is_gone:
+            self.policy.removed(upstream.name)
+        if not any(each.healthy for each in self.upstreams):
+            for passage in list(self._waiting):
+                self._waiting.remove(passage)
+                self.dispatch(passage)
+
+    def _evict(self) -> None:
+        self.policy.evict(time.monotonic())
+        self.reactor.call_at(now() + EVICT_NS, self._evict)
+
+    def drain(self) -> None:
+        """Take no more clients; `on_idle` is called when the last request is over."""
+        self._draining = True
+        self.http.stop_listening()
+        if not self.under_way and self.on_idle is not None:
+            self.on_idle()
+
+    def close(self) -> None:
+        for check in self._checks.values():
+            check.stop()
+        self.http.close()
+        for upstream in self.upstreams:
+            upstream.close()
+
+    # -- the router's own answers ------------------------------------------------------------------------------------
+
+    def _metrics(self, _request: HttpRequest, reply: Reply) -> None:
+        reply.respond(200, self.metrics.exposition(), {"content-type": CONTENT_TYPE})
+
+    def _health(self, _request: HttpRequest, reply: Reply) -> None:
+        if any(upstream.healthy for upstream in self.upstreams):
+            reply.respond(200, b"")
+        else:
+            respond_error(reply, 503, down_text(self.upstreams))
+
+    def _state(self, _request: HttpRequest, reply: Reply) -> None:
+        replicas = [
+            {"name": upstream.name, "url": upstream.origin.url, "healthy": upstream.healthy}
+            | ({} if upstream.healthy else {"reason": upstream.reason})
+            | {"in_flight": upstream.in_flight, "tokens_in_flight": upstream.tokens_in_flight}
+            | {"waiting": upstream.waiting, "kv_usage": upstream.kv_usage}
+            for upstream in self.upstreams
+        ]
+        settings = self.policy.settings
+        policy = {
+            "name": self.settings.policy,
+            "settings": {f: getattr(settings, f) for f in settings.__struct_fields__},
+        }
+        state = self.policy.state()
+        memory = {field: getattr(state, field) for field in state.__struct_fields__}
+        body = {"policy": policy, "replicas": replicas, "queued": len(self._waiting), "memory": memory}
+        reply.respond(200, orjson.dumps(body, option=orjson.OPT_INDENT_2))
+
+    def _told_decisions(self, _request: HttpRequest, reply: Reply) -> None:
+        """Of requests that asked for an explanation, the latest."""
+        text = orjson.dumps(list(self._decisions), option=orjson.OPT_INDENT_2)
+        reply.respond(200, text)
+
+    def _reset(self, path: str, request: HttpRequest, reply: Reply) -> None:
+        """To all replicas: a cache that is reset in one of four is not reset."""
+
+        def done(failures: list[str]) -> None:
+            for upstream in self.upstreams:
+                self.policy.removed(upstream.name)
+                self.policy.added(upstream.name)
+            if failures:
+                respond_error(reply, 502, f"{path}: {'; '.join(failures)}")
+            else:
+                reply.respond(200, b"")
+
+        Broadcast([upstream for upstream in self.upstreams if upstream.healthy], request, reply.peer, done)
+
+
+def respond_error(reply: Reply, status: int, text: str) -> None:
+    """An error as OpenAI's API has it."""
+    kind = {502: "BadGatewayError", 503: "ServiceUnavailableError"}.get(status, "Error")
+    body = {"error": {"message": text, "type": kind, "param": None, "code": status}, "object": "error"}
+    reply.respond(status, orjson.dumps(body), {"retry-after": str(RETRY_AFTER_S)} if status == 503 else {})
+
+
+def down_text(upstreams: Sequence[Upstream]) -> str:
+    """Who is down, and why."""
+    return "; ".join(f"{each.origin.url}: {each.reason}" for each in upstreams if not each.healthy)

@@ -1,0 +1,59 @@
+"""What a router is set to, as plain values."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from inferometer.errors import PlanError
+from inferometer.router.policy import checked_settings
+from inferometer.router.query import SESSION_HEADERS
+
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class UpstreamAddress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A replica, and what it is called in decisions and metrics."""
+
+    name: str
+    url: str
+
+
+class RouterSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where requests go, and how. Times are in seconds."""
+
+    upstreams: list[UpstreamAddress]
+    policy: str = "power_of_two"
+    settings: dict[str, Any] = {}  # of the policy
+    seed: int = 0
+    max_in_flight: _Count | None = None  # requests per replica; more wait in the router
+    queue_limit: Annotated[int, msgspec.Meta(ge=0)] = 1024  # requests that may wait; more are refused with 503
+    retries: Annotated[int, msgspec.Meta(ge=0)] = 2  # further replicas that are tried before the first byte
+    retry_statuses: tuple[int, ...] = (502, 503, 504)  # of a replica, where another may do better
+    health_path: str = "/health"
+    health_interval_s: _Positive = 1.0
+    health_timeout_s: _Positive = 5.0
+    connect_timeout_s: _Positive = 5.0
+    drain_s: _Positive = 30.0  # for requests in flight after the first signal
+    session_headers: tuple[str, ...] = SESSION_HEADERS
+    most_body: _Count = 64 << 20  # bytes of a request
+
+
+def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
+    """Checked; a `PlanError` says what is wrong, also with the policy's own settings."""
+    try:
+        settings = msgspec.convert(dict(fields), RouterSettings)
+    except msgspec.ValidationError as error:
+        raise PlanError(f"router: {error}") from None
+    if not settings.upstreams:
+        raise PlanError("router: no upstream is given", "name at least one: --upstream http://localhost:8001")
+    names = [upstream.name for upstream in settings.upstreams]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f"upstream {name} is given twice")
+    for upstream in settings.upstreams:
+        if upstream.url.startswith("https:"):
+            raise PlanError(f"upstream {upstream.url}: the router speaks http:// to its replicas, not https://")
+    checked_settings(settings.policy, settings.settings)
+    return settings

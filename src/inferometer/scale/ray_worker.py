@@ -1,0 +1,153 @@
+"""One shard on a node of a Ray cluster: an actor that wraps the process that a local worker is, and sends on what that
+process says and writes. The load itself shares neither threads nor memory with Ray.
+
+The log is a file on the node for as long as the driver does not have all of it.
+"""
+
+import os
+import select
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from inferometer import __version__
+from inferometer.record.files import replacing
+from inferometer.record.log import HostClock, clock_here
+from inferometer.scale.child import WorkerProcess
+
+NODE_FOLDER_ENV = "INFEROMETER_NODE_FOLDER"
+LARGEST_PARCEL = 1_000_000  # bytes: larger objects would spill from the object store of a node
+_LOG_BYTES = LARGEST_PARCEL - (1 << 17)  # of a parcel; the rest is for frames
+_FRAME_BYTES = 1 << 16
+
+
+def node_folder() -> Path:
+    """Where a node keeps the logs of its shards: `$INFEROMETER_NODE_FOLDER` there, else a folder of the user in the
+    folder for temporary files."""
+    named = os.environ.get(NODE_FOLDER_ENV)
+    return Path(named) if named else Path(tempfile.gettempdir()) / f"inferometer-{os.getuid()}"
+
+
+class Parcel(msgspec.Struct, array_like=True, frozen=True):
+    """What came from the worker since the last one: its frames as they are, and the next piece of its log."""
+
+    frames: bytes = b""
+    log: bytes = b""
+    ended: str | None = None  # in the last one: how the process ended
+    size: int = 0  # and how large its log is
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Where an actor is, and what it can run."""
+
+    clock: HostClock
+    version: str
+    pid: int  # of the actor's process
+    folder: str  # of the shard's files
+
+
+class RemoteShard:
+    """The actor. `parcels` runs the shard to its end; other calls come while it does."""
+
+    def __init__(self, run: str, shard: int, function: str, job: bytes, environ: dict[str, str]) -> None:
+        self._folder = folder = node_folder() / f"{run}-{shard}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._function, self._environ = function, environ
+        files = {"log": str(folder / f"log-{shard}.bin"), "goals": str(folder / "goals.json")}
+        self._log = Path(files["log"])
+        self._goals = Path(files["goals"])
+        own = msgspec.json.decode(job, type=dict[str, msgspec.Raw])
+        asked = {name: msgspec.Raw(msgspec.json.encode(path)) for name, path in files.items() if _is_set(own, name)}
+        self._job = msgspec.json.encode(own | asked)
+        self._worker: WorkerProcess | None = None
+
+    def identity(self) -> bytes:
+        return msgspec.msgpack.encode(Identity(clock_here(), __version__, os.getpid(), str(self._folder)))
+
+    def now(self) -> int:
+        return time.monotonic_ns()
+
+    def start(self, at: int) -> None:
+        """Begin at this instant of our clock."""
+        if self._worker is not None:
+            self._worker.send_line(f"start {at}")
+
+    def signal(self, number: int) -> None:
+        if self._worker is not None:
+            self._worker.signal(number)
+
+    def reached(self, goals: bytes) -> None:
+        """Goals that were reached, for the shard to find."""
+        with replacing(self._goals) as draft:
+            draft.write_bytes(goals)
+
+    def forget(self) -> None:
+        """The driver has the whole log."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def parcels(self, pause_s: float) -> Iterator[bytes]:
+        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on."""
+        worker = self._worker = WorkerProcess(self._function, self._job, self._environ)
+        log = _GrowingFile(self._log)
+        try:
+            for frames in _in_pauses(worker, pause_s):
+                yield _packed(Parcel(frames, log.more()))
+            worker.end()
+            while piece := log.more():
+                yield _packed(Parcel(log=piece))
+            yield _packed(Parcel(ended=worker.why(), size=log.size))
+        finally:
+            worker.end()
+            log.close()
+
+
+def _in_pauses(worker: WorkerProcess, pause_s: float) -> Iterator[bytes]:
+    """The worker's frames, collected over pauses; the first at once, and nothing where nothing came."""
+    frames, sent_at = b"", 0.0
+    while True:
+        left_s = sent_at + pause_s - time.monotonic()
+        readable, _, _ = select.select([worker.frames], [], [], max(left_s, 0.0) if frames else pause_s)
+        data = os.read(worker.frames, _FRAME_BYTES) if readable else b""
+        frames += data
+        ended = bool(readable) and not data
+        if time.monotonic() - sent_at >= pause_s or ended or len(frames) >= _FRAME_BYTES // 2:
+            yield frames
+            frames, sent_at = b"", time.monotonic()
+        if ended:
+            return
+
+
+class _GrowingFile:
+    """A file that somebody else appends to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+        self.size = 0  # of what was read
+
+    def more(self) -> bytes:
+        """The next piece; empty where there is none yet."""
+        if self._file is None:
+            with suppress(FileNotFoundError):
+                self._file = os.open(self._path, os.O_RDONLY)
+        piece = os.read(self._file, _LOG_BYTES) if self._file is not None else b""
+        self.size += len(piece)
+        return piece
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _packed(parcel: Parcel) -> bytes:
+    return msgspec.msgpack.encode(parcel)
+
+
+def _is_set(job: dict[str, msgspec.Raw], name: str) -> bool:
+    return bytes(job.get(name, b"null")) != b"null"

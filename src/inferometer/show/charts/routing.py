@@ -1,0 +1,277 @@
+"""A routed fleet over the time of a run: load and match rate of every replica, the router's memory against the caches,
+what it decided, and what deciding cost. The charts of Ray's prefix-aware benchmark."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from inferometer.measure.routing import (
+    ByReplica,
+    Decisions,
+    decisions_of,
+    load_by_replica,
+    router_series,
+    server_series,
+)
+from inferometer.measure.server import all_series, is_server
+from inferometer.record.columns import Floats, Ints
+from inferometer.show.charts.chart import (
+    Cannot,
+    Spec,
+    colours,
+    scale_of,
+    tip,
+    titled,
+    toggled,
+    tooltip,
+    view,
+    with_unit,
+    x,
+    y,
+)
+from inferometer.show.charts.distributions import thinned
+from inferometer.show.charts.subject import ChartedRun
+from inferometer.show.charts.timelines import window_marks
+
+POINTS = 1500  # of all series of a chart together
+WINDOW_S = 5.0  # over which times of the servers are averaged
+CHARS_PER_TOKEN = 4  # by which the benchmark of Ray turns characters of the tree into tokens
+MEAN = "all replicas"
+TIME = "time since the start (s)"
+
+
+def replica_load(subject: ChartedRun) -> Spec:
+    """Requests at every replica, and their mean."""
+    series = load_by_replica(subject.samples)
+    if len(series) < 2:
+        raise Cannot("it needs the load of at least two replicas")
+    averaged = {**series, MEAN: _mean(series)}
+    title = titled("Requests at every replica over time", "as the router counts them, sent and not over")
+    return _lines(subject, title, averaged, "requests")
+
+
+def _mean(series: ByReplica) -> tuple[Ints, Floats]:
+    at = next(iter(series.values()))[0]
+    columns = [np.interp(at, own, values) for own, values in series.values()]
+    return at, np.mean(columns, axis=0)
+
+
+def prefix_match_rate(subject: ChartedRun) -> Spec:
+    """A point for every request, and a moving mean over all of them."""
+    decisions = _decisions(subject)
+    if not decisions.match_rate.any():
+        raise Cannot("the policy does not look at prefixes")
+    at, chosen = (
+        subject.seconds(decisions.at),
+        np.linspace(0, len(decisions) - 1, min(len(decisions), 1200)).astype(int),
+    )
+    rows: list[dict[str, Any]] = [
+        {"at": float(at[i]), "rate": 100 * float(decisions.match_rate[i]), "series": decisions.replica[i]}
+        for i in chosen
+    ]
+    width = max(len(decisions) // 40, 5)
+    moving = np.convolve(decisions.match_rate, np.ones(width) / width, mode="valid")
+    places = np.linspace(0, len(moving) - 1, min(len(moving), 200)).astype(int)
+    line = [{"at": float(at[i + width // 2]), "rate": 100 * float(moving[i])} for i in places]
+    encoding = {"x": x("at", TIME), "y": y("rate", "prefix match rate (%)", scale={"domain": [0, 100]})}
+    params, opacity = toggled("series")
+    tips = tooltip(tip("at", "time (s)"), tip("series", "replica", "nominal"), tip("rate", "match rate (%)"))
+    layers: list[Spec] = [
+        {
+            "params": params,
+            "mark": {"type": "point", "size": 12},
+            "encoding": encoding
+            | {"color": colours("series", sorted(set(decisions.replica))), "opacity": opacity, "tooltip": tips},
+        },
+        {"data": {"values": line}, "mark": {"type": "line", "strokeDash": [5, 3]}, "encoding": encoding},
+    ]
+    mean = 100 * float(decisions.match_rate.mean())
+    title = titled("Prefix match rate over time", f"mean {mean:.1f}%; dashed: moving mean over {width} requests")
+    return view(title, rows, [*layers, *window_marks(subject)])
+
+
+def regret_over_time(subject: ChartedRun) -> Spec:
+    """Tokens that were cached where requests went, and the most that was cached anywhere, as means of pieces."""
+    decisions = _decisions(subject)
+    pieces = np.array_split(np.arange(len(decisions)), min(len(decisions), 100))
+    parts = {
+        "at the chosen replica": decisions.cached_tokens,
+        "in the best cache": decisions.best_cached_tokens,
+    }
+    at = np.array([int(decisions.at[piece].mean()) for piece in pieces])
+    series = {name: (at, np.array([values[piece].mean() for piece in pieces])) for name, values in parts.items()}
+    regret = float(decisions.regret_tokens.mean())
+    subtitle = f"the difference is the regret, {regret:,.0f} tokens a request on average"
+    return _lines(subject, titled("Cached tokens of a prompt over time", subtitle), series, "tokens")
+
+
+def tree_against_cache(subject: ChartedRun) -> Spec:
+    """The router's memory as tokens beside the caches that it stands for, and how full these are."""
+    tree = router_series(subject.samples, "tree_chars")
+    filled = server_series(subject.samples, "kv_filled") or server_series(subject.samples, "kv_usage")
+    if not tree or not filled:
+        raise Cannot("it needs a policy that remembers prompts, and the use of the caches")
+    tokens = {f"tree, {name}": (at, chars / CHARS_PER_TOKEN) for name, (at, chars) in tree.items()}
+    shares = {f"cache, {name}": (at, 100 * share) for name, (at, share) in filled.items()}
+    upper = _lines(subject, titled("Tree of the router"), tokens, f"tokens ({CHARS_PER_TOKEN} characters each)")
+    lower = _lines(subject, titled("KV cache filled"), shares, "share (%)")
+    return {
+        "title": titled("Tree of the router against the caches", "what the router remembers, and what the caches hold"),
+        "vconcat": [{**part, "height": 150} for part in (upper, lower)],
+        "resolve": {"scale": {"color": "independent"}},
+    }
+
+
+def server_times(subject: ChartedRun) -> Spec:
+    """Means of what the servers finished in the last seconds: their histograms as windows of time."""
+    samples = subject.samples
+    sources = [source for source in samples.source.counts() if source is not None and is_server(source)]
+    series = {(one.source, one.name): one for one in all_series(samples, sources) if not one.labels.get("le")}
+    lines: ByReplica = {}
+    for name, label in (("queue_time", "queue"), ("prefill_time", "prefill"), ("ttft", "TTFT")):
+        windows = [
+            _windowed(series[source, f"{name}_sum"], series[source, f"{name}_count"])
+            for source in sources
+            if (source, f"{name}_sum") in series and (source, f"{name}_count") in series
+        ]
+        if windows:
+            lines[label] = _pooled(windows)
+    if not lines:
+        raise Cannot("no server told how long its requests waited and were computed")
+    scale = scale_of("s", [float(values.max(initial=0)) for _, values in lines.values()])
+    shown = {label: (at, values * scale.factor) for label, (at, values) in lines.items() if len(at)}
+    title = titled("Times in the servers over time", f"means over {WINDOW_S:g} s, all servers together")
+    return _lines(subject, title, shown, with_unit("time", scale.unit))
+
+
+def _windowed(total: Any, count: Any) -> tuple[Ints, Floats, Floats]:
+    """Growth of a histogram's sum and count over the window before each sample."""
+    before = np.searchsorted(total.at, total.at - round(WINDOW_S * 1e9))
+    return total.at, total.value - total.value[before], count.value - count.value[before]
+
+
+def _pooled(windows: list[tuple[Ints, Floats, Floats]]) -> tuple[Ints, Floats]:
+    at = windows[0][0]
+    sums = np.sum([np.interp(at, own, total) for own, total, _ in windows], axis=0)
+    counts = np.sum([np.interp(at, own, count) for own, _, count in windows], axis=0)
+    some = counts > 0
+    return at[some], sums[some] / counts[some]
+
+
+def search_overhead(subject: ChartedRun) -> Spec:
+    """How long choosing a replica took on the router's machine, by how many it compared."""
+    decisions = _decisions(subject)
+    took = 1e6 * decisions.search_s
+    edges = np.linspace(0, float(np.quantile(took, 0.99)) or 1.0, 41)
+    rows: list[dict[str, Any]] = []
+    for searched in sorted(set(decisions.searched.tolist())):
+        counts, _ = np.histogram(took[decisions.searched == searched], edges)
+        rows += [
+            {"from": float(low), "to": float(high), "count": int(count), "series": f"{searched} compared"}
+            for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
+        ]
+    names = list(dict.fromkeys(row["series"] for row in rows))
+    bars = {
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": x("from", "time to choose (µs)", bin={"binned": True}),
+            "x2": {"field": "to"},
+            "y": y("count", "requests", stack=True),
+            "color": colours("series", names),
+            "tooltip": tooltip(
+                tip("from", "from (µs)"), tip("count", "requests"), tip("series", "replicas", "nominal")
+            ),
+        },
+    }
+    beyond = int((took > edges[-1]).sum())
+    subtitle = f"mean {took.mean():.1f} µs, longest {took.max():.0f} µs; {beyond} beyond the axis"
+    return view(titled("Time to choose a replica", subtitle), rows, [bars])
+
+
+def routing_phases(subject: ChartedRun) -> Spec:
+    """What a request costs the router: choosing, remembering, and its share of evictions."""
+    decisions = _decisions(subject)
+    evictions = subject.samples.series("eviction_s")[1]
+    phases = {
+        "choose a replica": decisions.search_s,
+        "remember the prompt": decisions.insert_s,
+        "evict (per request)": np.array([float(evictions.sum()) / len(decisions)]),
+    }
+    rows: list[dict[str, Any]] = [
+        {"phase": name, "value": 1e6 * float(values.mean()), "p99": 1e6 * float(np.quantile(values, 0.99))}
+        for name, values in phases.items()
+    ]
+    rows.append({"phase": "total", "value": sum(row["value"] for row in rows), "p99": None})
+    across = {"field": "phase", "type": "nominal", "title": None, "sort": [row["phase"] for row in rows]}
+    tips = tooltip(tip("phase", "phase", "nominal"), tip("value", "mean (µs)"), tip("p99", "p99 (µs)"))
+    layers: list[Spec] = [
+        {"mark": {"type": "bar"}, "encoding": {"y": across, "x": x("value", "mean (µs)"), "tooltip": tips}},
+        {
+            "mark": {"type": "text", "align": "left", "dx": 4},
+            "encoding": {"y": across, "x": x("value", "mean (µs)"), "text": {"field": "value", "format": ".1f"}},
+        },
+    ]
+    title = titled("Routing time of a request by phase", f"{len(decisions):,} requests, on the router's machine")
+    return view(title, rows, layers, height=140)
+
+
+def routing_decisions(subject: ChartedRun) -> Spec:
+    """How often every branch of the policy chose, and how much of the prompts matched there."""
+    decisions = _decisions(subject)
+    counts = Counter(zip(decisions.kind, decisions.replica, strict=True))
+    kinds = [kind for kind, _ in Counter(decisions.kind).most_common()]
+    matched = {
+        kind: float(np.mean(decisions.match_rate[[at for at, own in enumerate(decisions.kind) if own == kind]]))
+        for kind in kinds
+    }
+    rows = [
+        {"kind": kind, "series": replica, "count": count, "matched": 100 * matched[kind]}
+        for (kind, replica), count in sorted(counts.items())
+    ]
+    bars = {
+        "mark": {"type": "bar"},
+        "encoding": {
+            "y": {"field": "kind", "type": "nominal", "title": None, "sort": kinds},
+            "x": x("count", "requests"),
+            "color": colours("series", sorted(set(decisions.replica))),
+            "tooltip": tooltip(
+                tip("kind", "decision", "nominal"),
+                tip("series", "replica", "nominal"),
+                tip("count", "requests"),
+                tip("matched", "mean match (%)"),
+            ),
+        },
+    }
+    best = 100 * float(np.mean(decisions.regret_tokens <= 0))
+    subtitle = f"{best:.1f}% of {len(decisions):,} requests went to a replica that no other cache beats"
+    return view(titled("Decisions of the router", subtitle), rows, [bars], height=max(80, 34 * len(kinds)))
+
+
+def _decisions(subject: ChartedRun) -> Decisions:
+    decisions = decisions_of(subject.samples)
+    if decisions is None:
+        raise Cannot("no router told its decisions")
+    return decisions
+
+
+def _lines(subject: ChartedRun, title: Any, series: ByReplica, axis: str) -> Spec:
+    most = max(POINTS // (2 * max(len(series), 1)), 20)
+    rows = []
+    for name, (at, values) in series.items():
+        few_at, few = thinned(at, values, most)
+        seconds = subject.seconds(few_at).tolist()
+        rows += [{"at": a, "series": name, "value": v} for a, v in zip(seconds, few.tolist(), strict=True)]
+    params, opacity = toggled("series")
+    line = {
+        "params": params,
+        "mark": {"type": "line"},
+        "encoding": {
+            "x": x("at", TIME, scale={"nice": False}),
+            "y": y("value", axis),
+            "color": colours("series", [*series]),
+            "opacity": opacity,
+            "tooltip": tooltip(tip("at", "time (s)"), tip("series", "series", "nominal"), tip("value", axis)),
+        },
+    }
+    return view(title, rows, [line, *window_marks(subject)])

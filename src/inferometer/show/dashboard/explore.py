@@ -1,0 +1,124 @@
+"""Runs of any model, engine and hardware together: what the index knows of them as points of trade-off charts and as
+rows of tables, so that thousands of runs need not be read."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferometer.show.about import About
+from inferometer.show.charts.trade_offs import PlottedRun, PointRow, load_order, load_process
+from inferometer.show.dashboard.documents import ChartDocument
+from inferometer.show.dashboard.drawing import trade_offs
+from inferometer.show.dashboard.listing import Words
+from inferometer.show.series_names import engine_words, short_model
+from inferometer.store.entry import Entry
+from inferometer.vocabulary import MEASURES
+
+MOST_EXPLORED = 200  # runs of one chart
+SHOWN = (
+    *("throughput_per_gpu", "output_rate", "total_rate", "request_rate", "tokens_per_s_user", "user_speed.p50"),
+    *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "tpot.p99", "e2e.p50"),
+    *("cost_per_million_tokens", "goodput", "failure_rate"),
+)
+_RATES = ("request_rate", "output_rate", "total_rate")
+NUMBERS = (*SHOWN, "tpot.mean", "offered_rate", *(f"{rate}.{basis}" for rate in _RATES for basis in ("window", "span")))
+_OWN = {  # numbers that the index has and the registry of measures has not
+    "throughput_per_gpu": ("Tokens per second and GPU", "tokens/s", "higher"),
+    "tokens_per_s_user": ("Tokens per second of one user", "tokens/s", "higher"),
+    "cost_per_million_tokens": ("Cost of a million tokens", "$", "lower"),
+}
+_COUNTED = re.compile(r"(\d+) ?x ")
+
+
+@dataclass(frozen=True)
+class GridMeasure:
+    key: str
+    title: str
+    unit: str
+    direction: str | None
+
+
+@dataclass(frozen=True)
+class ExploreRow:
+    about: About
+    verdict: str | None
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ExploreDocument:
+    """Any runs together: charts, and their numbers as rows."""
+
+    total: int
+    shown: int
+    charts: list[ChartDocument]
+    rows: list[ExploreRow]
+    measures: list[GridMeasure]
+
+
+def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
+    """Of entries with `NUMBERS`, the newest first."""
+    shown = entries[:MOST_EXPLORED]
+    basis = "window" if all(_has_window(entry) for entry in shown) else "span"
+    rows = [ExploreRow(_about(entry, words), entry.verdict, _values(entry, basis)) for entry in shown]
+    points = [PlottedRun(_point(row.about), row.values, _gpus(entry)) for row, entry in zip(rows, shown, strict=True)]
+    known = [key for key in SHOWN if any(key in row.values for row in rows)]
+    charts = trade_offs(points).charts if len(points) > 1 else []
+    return ExploreDocument(len(entries), len(shown), charts, rows, [_measure(key) for key in known])
+
+
+def _has_window(entry: Entry) -> bool:
+    values = entry.values
+    return all(values.get(f"{rate}.window") in (None, values[rate]) for rate in _RATES if rate in values)
+
+
+def _values(entry: Entry, basis: str) -> dict[str, float]:
+    """Rates on one basis for all runs."""
+    own = {
+        key: value for key, value in entry.values.items() if key in NUMBERS and not key.endswith((".window", ".span"))
+    }
+    return own | {rate: entry.values.get(f"{rate}.{basis}", own[rate]) for rate in _RATES if rate in own}
+
+
+def _about(entry: Entry, words: Words) -> About:
+    workload, load = words.of(entry)
+    return About(
+        id=entry.id,
+        name=entry.name,
+        model=short_model(entry.model),
+        engine=engine_words(entry.engine, entry.engine_version),
+        hardware=_COUNTED.sub(r"\1 x ", entry.hardware or ""),
+        workload=workload,
+        load=load,
+        started=entry.started_at,
+        commit=entry.commit[:12] if entry.commit else None,
+    )
+
+
+def _point(about: About) -> PointRow:
+    return {
+        "run": about.id,
+        "stack": about.stack or "unknown model",
+        "model": about.model or "-",
+        "engine": about.engine or "-",
+        "hardware": about.hardware or "-",
+        "workload": about.workload or "-",
+        "name": about.name or "-",
+        "load": about.load,
+        "process": load_process(about.load),
+        "order": load_order(about.load),
+    }
+
+
+def _gpus(entry: Entry) -> int | None:
+    """`2x NVIDIA H200`: two; None where the hardware is not counted."""
+    counts = [int(count) for count in _COUNTED.findall(f"{entry.hardware or ''} ")]
+    return sum(counts) or None
+
+
+def _measure(key: str) -> GridMeasure:
+    if key in _OWN:
+        return GridMeasure(key, *_OWN[key])
+    name, _, statistic = key.partition(".")
+    measure = MEASURES[name]
+    return GridMeasure(key, f"{measure.title} {statistic}".strip(), measure.unit, measure.direction)

@@ -1,0 +1,196 @@
+"""The table of runs, a page at a time: filters of visitors, words to search for, and what a run is about in words."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from inferometer.errors import PlanError, StoreError
+from inferometer.record.run import Run
+from inferometer.show.dashboard.documents import IN_WORDS, OF_THE_MACHINE, Cell
+from inferometer.show.runs import PLAIN, cell
+from inferometer.show.series_names import engine_words, short_model
+from inferometer.store.entry import Entry
+from inferometer.store.query import Condition, condition, linear
+from inferometer.store.store import Store
+
+MOST = 500  # rows a page
+MOST_CONDITIONS, LONGEST_CONDITION = 20, 300
+MOST_COLUMNS, LONGEST_NAME = 60, 120
+_SEARCHED = ("id", "name", "model", "target", "engine", "engine_version", "commit", "hardware", "kind", "state")
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run as a line of a table; `more` has the columns that were asked for."""
+
+    id: str
+    started: str
+    state: str
+    kind: str
+    what: str  # its name, else its model and engine
+    workload: str
+    load: str
+    source: str | None = None
+    verdict: str | None = None
+    name: str | None = None
+    model: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    commit: str | None = None
+    hardware: str | None = None
+    requests: int | None = None
+    workload_id: str | None = None
+    stack_id: str | None = None
+    hardware_id: str | None = None
+    identity: str | None = None
+    tags: list[str] = field(default_factory=list)
+    experiment: str | None = None
+    case: str | None = None
+    values: dict[str, float] = field(default_factory=dict)
+    more: dict[str, Cell] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    total: int
+    offset: int
+    runs: list[RunRow]
+    hidden: int = 0  # runs of experiments that fit too, and are not shown
+
+
+Load = Callable[[Entry], Run]
+
+
+class Words:
+    """Workload and load of runs in words. Runs of one workload have the same, so few plans are read for many runs."""
+
+    MOST_KNOWN = 20_000
+
+    def __init__(self, load: Load) -> None:
+        self._load = load
+        self._known: dict[tuple[str, str, str | None], tuple[str, str]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, entry: Entry) -> tuple[str, str]:
+        if entry.workload_id is None:
+            return self._read(entry)
+        key = (entry.workload_id, entry.kind, entry.source)
+        known = self._known.get(key)
+        if known is None:
+            known = self._read(entry)
+            self.put(entry, known)
+        return known
+
+    def put(self, entry: Entry, words: tuple[str, str]) -> None:
+        with self._lock:
+            if len(self._known) > self.MOST_KNOWN:
+                self._known.clear()
+            self._known[(entry.workload_id or "", entry.kind, entry.source)] = words
+
+    def _read(self, entry: Entry) -> tuple[str, str]:
+        try:
+            subject = self._load(entry).subject
+        except StoreError:
+            return "", ""  # damaged, or deleted just now: the table has its id
+        return subject.workload, subject.load
+
+
+def run_row(entry: Entry, words: Words, columns: Sequence[str] = ()) -> RunRow:
+    workload, load = words.of(entry)
+    own = {name: getattr(entry, name) for name in PLAIN if name in _OF_ENTRY}
+    more = {name: cell(entry, name) for name in columns if name not in (*OF_THE_MACHINE, *IN_WORDS)}
+    return RunRow(
+        started=entry.started_at,
+        what=what_text(entry),
+        workload=workload,
+        load=load,
+        tags=list(entry.tags),
+        values=entry.values,
+        more=more,
+        **own,
+    )
+
+
+_OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "load", "tags", "values", "more"}
+
+
+def what_text(entry: Entry) -> str:
+    """The plan's name, else model and engine: what a person calls it."""
+    engine = engine_words(entry.engine, entry.engine_version)
+    return entry.name or " · ".join(filter(None, (short_model(entry.model), engine))) or entry.target or ""
+
+
+def page_of(
+    store: Store,
+    words: Words,
+    *,
+    where: Sequence[str] = (),
+    search: str = "",
+    sort: str | None = None,
+    columns: Sequence[str] = (),
+    limit: int = 50,
+    offset: int = 0,
+    experiments: bool = True,
+) -> RunsPage:
+    """Without `experiments`, cases of sweeps, steps of searches and blocks of A/B tests are counted and left out; a
+    condition on `experiment` or `case` asks for them."""
+    conditions = visitor_conditions(where)
+    asked = [name for name in columns_of(columns) if name not in IN_WORDS]
+    every = searched(store.runs(where=conditions, sort=_sort(sort), columns=asked), search)
+    wants_cases = experiments or any(given.name in ("experiment", "case", "id") for given in conditions)
+    entries = every if wants_cases else [entry for entry in every if entry.experiment is None]
+    shown = entries[offset : offset + min(limit, MOST)]
+    rows = [run_row(entry, words, columns) for entry in shown]
+    return RunsPage(len(entries), offset, rows, len(every) - len(entries))
+
+
+# -- what visitors ask for -------------------------------------------------------------------------------------------
+
+
+def visitor_conditions(texts: Sequence[str]) -> list[Condition]:
+    """Conditions of anybody who can reach the server: short, and with patterns that are matched in linear time only,
+    so that none of them can keep it busy."""
+    if len(texts) > MOST_CONDITIONS:
+        raise PlanError(f"where: at most {MOST_CONDITIONS} conditions, got {len(texts)}")
+    return [_visitor_condition(text) for text in texts]
+
+
+def _visitor_condition(text: str) -> Condition:
+    if len(text) > LONGEST_CONDITION:
+        raise PlanError(f"where: a condition has at most {LONGEST_CONDITION} characters, got {len(text)}")
+    parsed = condition(text)
+    if parsed.operator in ("=~", "!~") and linear(parsed.value) is None:
+        hint = "look-around and references to groups are known to `inferometer list --where` only"
+        raise PlanError(f"where: {parsed}: this regular expression cannot be matched in linear time", hint)
+    return parsed
+
+
+def columns_of(names: Sequence[str]) -> list[str]:
+    if len(names) > MOST_COLUMNS or any(len(name) > LONGEST_NAME for name in names):
+        raise PlanError(f"columns: at most {MOST_COLUMNS}, of at most {LONGEST_NAME} characters each")
+    return [name for name in names if name not in OF_THE_MACHINE]
+
+
+def _sort(sort: str | None) -> str | None:
+    """By words that the index does not have, the nearest that it has."""
+    if sort is None or len(sort) > LONGEST_NAME:
+        return None
+    nearest = {"what": "name", "workload": "plan.workload.input_tokens", "load": "plan.load.rate"}
+    name = sort.removeprefix("-")
+    return ("-" if sort.startswith("-") else "") + nearest.get(name, name)
+
+
+def searched(entries: Iterable[Entry], text: str) -> list[Entry]:
+    """Those that have every word somewhere, small or capital."""
+    terms = text.lower().split()
+    if not terms:
+        return list(entries)
+    return [entry for entry in entries if all(term in _searchable_text(entry) for term in terms)]
+
+
+def _searchable_text(entry: Entry) -> str:
+    fields = [str(getattr(entry, name) or "") for name in _SEARCHED]
+    return " ".join([*fields, entry.verdict or "", entry.source or "", entry.experiment or "", *entry.tags]).lower()

@@ -1,0 +1,178 @@
+"""The first page: every line of history with its latest numbers and its state, what runs now, and what the last
+experiments came to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
+
+from inferometer.show.dashboard.families import (
+    Family,
+    Series,
+    SeriesChange,
+    SeriesPoint,
+    changes_in,
+    points_of,
+)
+from inferometer.show.dashboard.listing import RunRow
+from inferometer.show.experiment_answer import ExperimentRow
+from inferometer.vocabulary import change_text
+
+SPARK_POINTS = 60  # of the line beside a row
+FEW = 4  # points from which on a line can be called steady
+QUIET_TIMES, QUIET_DAYS = 3.0, 2.0  # longer without a run than so many usual pauses, and than so many days
+JUDGED = ("ttft_scheduled.p50", "ttft.p50", "tpot.p50", "output_rate", "latency.mean", "time_to_ready")
+SHOWN = ("ttft_scheduled.p50", "ttft.p50", "ttft_scheduled.p99", "ttft.p99", "tpot.p50", "output_rate")
+
+
+@dataclass(frozen=True)
+class Number:
+    key: str
+    title: str
+    unit: str
+    value: float
+
+
+@dataclass(frozen=True)
+class HistoryLine:
+    """One line of history as a row of the overview."""
+
+    family: str
+    title: str  # of the family
+    series: str
+    label: str
+    kind: str
+    model: str
+    engine: str
+    hardware: str
+    workload: str
+    load: str
+    runs: int
+    updated: str
+    run: str  # the newest
+    verdict: str | None
+    numbers: list[Number]
+    spark: list[float]
+    spark_title: str
+    state: str  # "steady", "better", "worse", "quiet" (no data for a while), "few" (too few runs to tell)
+    state_text: str
+    since: str | None  # the run that the state began with
+
+
+@dataclass(frozen=True)
+class Overview:
+    lines: list[HistoryLine]
+    left_out: int
+    running: list[RunRow]
+    experiments: list[ExperimentRow]
+    total: int
+
+
+def history_lines(families: Sequence[Family], now: datetime | None = None) -> list[HistoryLine]:
+    """What got worse first, then the newest."""
+    at = now or datetime.now(UTC)
+    lines = [_line(family, series, at) for family in families for series in family.series if series.entries]
+    rank = {"worse": 0, "better": 1}
+    newest = sorted(lines, key=lambda line: line.updated, reverse=True)
+    return sorted(newest, key=lambda line: rank.get(line.state, 2))
+
+
+def _line(family: Family, series: Series, now: datetime) -> HistoryLine:
+    newest = series.entries[-1]
+    judged = {key: points for key in JUDGED if key in family.keys and (points := points_of(series, key))}
+    if "ttft_scheduled.p50" in judged:
+        judged.pop("ttft.p50", None)
+    first = next(iter(judged), None)
+    state, text, since = _state(family, series, judged, now)
+    spark = [point.value for point in judged[first] if point.sound][-SPARK_POINTS:] if first else []
+    return HistoryLine(
+        family=family.id,
+        title=family.title,
+        series=series.id,
+        label=series.label,
+        kind=family.kind,
+        model=family.model,
+        engine=family.engine,
+        hardware=family.hardware,
+        workload=series.workload,
+        load=series.load,
+        runs=len(series.entries),
+        updated=newest.started_at,
+        run=newest.id,
+        verdict=newest.verdict,
+        numbers=_numbers(family, series),
+        spark=spark,
+        spark_title=_title(family, first) if first else "",
+        state=state,
+        state_text=text,
+        since=since,
+    )
+
+
+def _numbers(family: Family, series: Series) -> list[Number]:
+    """Of the newest run; scheduled TTFT takes the place of TTFT."""
+    scheduled = any(key.startswith("ttft_scheduled") for key in family.keys) and bool(
+        points_of(series, "ttft_scheduled.p50")
+    )
+    keys = [key for key in SHOWN if not (scheduled and key in ("ttft.p50", "ttft.p99"))]
+    known = [key for key in keys if key in family.keys] or list(family.keys)[:3]
+    numbers = []
+    for key in known:
+        if points := points_of(series, key):
+            quantity = family.keys[key]
+            numbers.append(Number(key, _title(family, key), quantity.unit, points[-1].value))
+    return numbers
+
+
+def _title(family: Family, key: str) -> str:
+    quantity = family.keys[key]
+    title = quantity.title.replace(", scheduled", "")
+    return title if quantity.statistic is None else f"{title} {quantity.statistic}"
+
+
+def _state(
+    family: Family, series: Series, judged: dict[str, list[SeriesPoint]], now: datetime
+) -> tuple[str, str, str | None]:
+    """The last change of any headline number decides; a line that nothing was added to for long says so."""
+    days = _quiet_days(series, now)
+    quiet = f"no data for {days} days" if days else ""
+    changes = [(key, change) for key, points in judged.items() for change in changes_in(points)[-1:]]
+    if changes:
+        key, last = max(changes, key=lambda item: item[1].at)
+        state = "worse" if (last.after > last.before) == (family.keys[key].direction == "lower") else "better"
+        text = f"{state} since {_since(last)}: {_title(family, key)} {_change(last)}"
+        return state, ", ".join(filter(None, (text, quiet))), last.run
+    if quiet:
+        return "quiet", quiet, None
+    few = max((len(points) for points in judged.values()), default=0) < FEW
+    return ("few", "too few runs to tell", None) if few else ("steady", "steady", None)
+
+
+def _since(change: SeriesChange) -> str:
+    name = change.commit[:8] if change.commit else change.version or ""
+    return " ".join(filter(None, (name, f"({change.at[:10]})" if name else change.at[:10])))
+
+
+def _change(change: SeriesChange) -> str:
+    return "changed" if change.change is None else change_text(change.change)
+
+
+def _quiet_days(series: Series, now: datetime) -> int | None:
+    """Days since the newest run, where that is long for this line."""
+    times = [at for entry in series.entries if (at := _instant(entry.started_at)) is not None]
+    if not times:
+        return None
+    pauses = [(b - a).total_seconds() for a, b in pairwise(times)]
+    idle_s = (now - times[-1]).total_seconds()
+    usual_s = median(pauses) if pauses else 0.0
+    is_quiet = len(times) >= FEW and idle_s > QUIET_TIMES * usual_s and idle_s > QUIET_DAYS * 86400
+    return int(idle_s // 86400) if is_quiet else None
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,0 +1,83 @@
+/* Any runs by filter, of any model, engine and hardware: one chart at a time, and three tables of the same runs. */
+(function () {
+  "use strict";
+  var app = window.inferometer, make = app.make, state, found, place;
+  var SPEED = ["tokens_per_s_user", "user_speed.p50"], RATE = ["throughput_per_gpu", "total_rate", "output_rate"];
+
+  app.views.explore = function () {
+    var query = app.query();
+    state = { search: query.get("search") || "", where: query.getAll("where"), chart: query.get("chart") || "", colour: query.get("colour") || "", shape: query.get("shape") || "", facet: query.get("facet") || "" };
+    place = make("div");
+    app.show(make("h1", {}, "Explore"), make("p.muted", {}, "Runs of any model, engine and hardware in one chart. Points of one series are joined in the order of load."), filters(), place);
+    return load();
+  };
+  function write() { app.keep("explore", state); }
+  function filters() {
+    var search = make("input", { type: "search", value: state.search, placeholder: "model, name, tag, …" });
+    var where = make("input", { type: "text", value: state.where.join(" & "), placeholder: "hardware=~H200 & ttft.p99 < 500ms", spellcheck: "false", autocapitalize: "off" });
+    return make("form.tools", { role: "search", onsubmit: function (event) {
+      event.preventDefault();
+      state.search = search.value; state.where = where.value.split("&").map(function (text) { return text.trim(); }).filter(Boolean);
+      load();
+    } }, make("label.wide", {}, "Search", search), make("label.wide", {}, "Filter", where), make("button.primary", { type: "submit" }, "Show"));
+  }
+  function load() {
+    write();
+    return app.data.explore({ where: state.where, search: state.search }).then(function (content) { found = content; draw(); })
+      .catch(function (error) { place.replaceChildren(app.failed(error)); });
+  }
+  function draw() {
+    place.replaceChildren();
+    if (!found.rows.length) { place.append(make("p.muted", { role: "status" }, "No finished serving run matches.")); return; }
+    var chart = found.charts.find(function (each) { return each.name === state.chart; }) || found.charts[0];
+    app.fill(place, [make("p.muted", { role: "status", id: "count" }, found.shown < found.total ? "The newest " + found.shown + " of " + app.text.number(found.total) + " runs" : found.shown + (found.shown === 1 ? " run" : " runs")),
+      chart ? choices(chart) : null, chart ? make("div", { id: "explored" }, figure(chart)) : make("p.muted", {}, "These runs have no throughput and speed to draw."),
+      series(), front(), all()]);
+  }
+  function figure(chart) {
+    return app.figure({ name: chart.name, title: chart.title, spec: app.recoded(chart.spec, { colour: state.colour || "stack", shape: state.shape, facet: state.facet }) }, true);
+  }
+  function choices(chart) {
+    var fields = (chart.spec.usermeta || {}).choices || {};
+    function select(name, title, first) {
+      var made = make("select", { id: "choose-" + name, onchange: function () { state[name] = made.value; write(); draw(); } },
+        first === null ? null : make("option", { value: "" }, first), Object.entries(fields).map(function (pair) { return make("option", { value: pair[0], selected: state[name] === pair[0] }, pair[1]); }));
+      return make("label", {}, title, made);
+    }
+    var which = make("select", { id: "choose-chart", onchange: function () { state.chart = which.value; write(); draw(); } }, found.charts.map(function (each) { return make("option", { value: each.name, selected: each === chart }, each.title); }));
+    return make("div.tools", {}, make("label", {}, "Chart", which), select("colour", "Colour", "model · engine · hardware"), select("shape", "Shape", "none"), select("facet", "Facets", "none"));
+  }
+  function measure(names, row) { return names.map(function (name) { return row.values[name]; }).find(function (value) { return value !== undefined; }); }
+  function stack(row) { return [row.about.model, row.about.engine, row.about.hardware].filter(Boolean).join(" · ") || "unknown"; }
+  function best(rows, names, lowest) {
+    var values = rows.map(function (row) { return measure(names, row); }).filter(function (value) { return value !== undefined; });
+    return values.length ? (lowest ? Math.min : Math.max).apply(null, values) : undefined;
+  }
+  function heads(names) { return names.map(function (text, at) { return make("th" + (at > 1 ? ".right" : ""), {}, text); }); }
+  function right(value, unit) { return make("td.right", {}, app.text.value(value, unit || "")); }
+  function series() {
+    var groups = new Map();
+    found.rows.forEach(function (row) { var key = stack(row) + "\n" + row.about.workload; if (!groups.has(key)) groups.set(key, []); groups.get(key).push(row); });
+    var rows = Array.from(groups.values()).map(function (own) {
+      return make("tr", {}, make("td.words", {}, stack(own[0])), make("td.words", {}, own[0].about.workload || "-"), right(own.length), right(best(own, RATE)), right(best(own, SPEED)),
+        right(best(own, ["ttft_scheduled.p50", "ttft.p50"], true), "s"), right(best(own, ["cost_per_million_tokens"], true), "$"));
+    });
+    return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best tokens/s (per GPU where known)", "Best tok/s of a user", "Lowest TTFT p50", "Lowest $ per 1M"]), rows, ".grid", "Series"));
+  }
+  /* Runs that no other one beats in throughput and in speed for a user. */
+  function front() {
+    var points = found.rows.map(function (row) { return { row: row, x: measure(SPEED, row), y: measure(RATE, row) }; }).filter(function (point) { return point.x !== undefined && point.y !== undefined; });
+    var kept = points.filter(function (one) { return !points.some(function (other) { return other.x >= one.x && other.y >= one.y && (other.x > one.x || other.y > one.y); }); }).sort(function (a, b) { return a.x - b.x; });
+    if (points.length < 2) return null;
+    var rows = kept.map(function (point) { return make("tr", {}, make("td.words", {}, app.link("run", { id: point.row.about.id }, stack(point.row))), make("td.words", {}, [point.row.about.workload, point.row.about.load].filter(Boolean).join(" · ")), right(point.y), right(point.x)); });
+    return make("section", {}, make("h2", {}, "Pareto front"), app.table(heads(["Stack", "Workload · load", "Tokens/s (per GPU where known)", "Tok/s of a user"]), rows, ".grid", "Pareto front"));
+  }
+  function all() {
+    var columns = found.measures;
+    var rows = found.rows.map(function (row) {
+      return make("tr", {}, make("td.words", {}, app.link("run", { id: row.about.id }, stack(row))), make("td.words", {}, [row.about.workload, row.about.load].filter(Boolean).join(" · ")),
+        columns.map(function (each) { return right(row.values[each.key], each.unit === "tokens/s" ? "" : each.unit); }));
+    });
+    return make("section", {}, make("h2", {}, "Runs"), app.table(heads(["Stack", "Workload · load"].concat(columns.map(function (each) { return each.title; }))), rows, ".grid", "Runs"));
+  }
+})();

@@ -1,0 +1,90 @@
+/* The first page: every line of history with its latest numbers and its state, what runs now, the last experiments. */
+(function () {
+  "use strict";
+  var app = window.inferometer, make = app.make, AGAIN_MS = 10000, timer = null;
+  var STATES = { worse: "bad", better: "good", quiet: "doubt", few: "", steady: "" };
+
+  app.views.index = function () { return load(); };
+  function load() {
+    clearTimeout(timer);
+    return app.data.overview().then(function (found) {
+      draw(found);
+      if (app.names.live) timer = setTimeout(function () { load().catch(function (error) { if (error.gone) timer = setTimeout(load, 1000); }); }, AGAIN_MS);
+    });
+  }
+  function draw(found) {
+    if (!found.total) {
+      app.show(make("h1", {}, "Overview"), make("div.empty", {}, make("p", { role: "status" }, "No runs yet."), make("p", {}, "Create one: ", make("code", {}, "inferometer run"))));
+      return;
+    }
+    var worse = found.lines.filter(function (line) { return line.state === "worse"; }).length;
+    app.show(make("h1", {}, "Overview"),
+      make("p.muted", { role: "status" }, summary(found, worse)),
+      found.running.length ? running(found.running) : null,
+      found.lines.length ? lines(found) : null,
+      found.experiments.length ? experiments(found.experiments) : null);
+  }
+  function summary(found, worse) {
+    var parts = [app.text.number(found.total) + (found.total === 1 ? " run" : " runs"), found.lines.length + (found.lines.length === 1 ? " line of history" : " lines of history")];
+    parts.push(worse ? worse + " worse" : "none worse");
+    return parts.join(", ") + ".";
+  }
+  function running(rows) {
+    return make("section", { id: "running" }, make("h2", {}, "Running now"), make("ul.list", {}, rows.map(function (row) {
+      return make("li", {}, app.word("running"), " ", app.link("run", { id: row.id }, [row.what, row.workload, row.load].filter(Boolean).join(" · ") || row.id),
+        make("span.muted", {}, " since " + app.when(row.started)));
+    })));
+  }
+  function number(line, names) {
+    var found = line.numbers.find(function (each) { return names.includes(each.key); });
+    return make("td.right" + (found ? "" : ".none"), { "data-name": found ? found.title : null }, found ? app.text.value(found.value, found.unit === "tokens/s" ? "" : found.unit) : "-");
+  }
+  /* A heading for each model, engine and hardware; a row for each of its lines. */
+  function lines(found) {
+    var heads = ["Workload · load", "State", "Trend", "TTFT p50", "TTFT p99", "TPOT p50", "Output tok/s", "Runs", "Last"], families = new Map();
+    found.lines.forEach(function (line) { if (!families.has(line.family)) families.set(line.family, []); families.get(line.family).push(line); });
+    var rows = Array.from(families.values()).flatMap(function (own) { return [heading(own[0], heads.length)].concat(own.map(row)); });
+    return make("section", {}, make("h2", {}, "Histories"),
+      app.table(heads.map(function (text, at) { return make("th" + (at > 2 && at < 8 ? ".right" : ""), {}, text); }), rows, ".runs.cards.overview", "Lines of history"),
+      found.left_out ? make("p.muted", {}, found.left_out + " more lines are on the page of histories.") : null);
+  }
+  function heading(line, columns) {
+    return make("tr.group", {}, make("th", { colspan: String(columns), scope: "rowgroup" }, app.link("history", { family: line.family }, line.title), line.kind === "serving" ? null : make("span.muted", {}, " " + app.names.kinds[line.kind])));
+  }
+  function row(line) {
+    var others = line.numbers.length && !line.numbers.some(function (each) { return /^(ttft|tpot|output_rate)/.test(each.key); });
+    var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (each) { return each.title + " " + app.text.value(each.value, each.unit); }).join(", "))]
+      : [number(line, ["ttft_scheduled.p50", "ttft.p50"]), number(line, ["ttft_scheduled.p99", "ttft.p99"]), number(line, ["tpot.p50"]), number(line, ["output_rate"])];
+    var words = [line.workload, line.load].filter(Boolean).join(" · ") || (line.label === "all runs" ? app.names.kinds[line.kind] : line.label);
+    return make("tr", {}, make("td.name", {}, app.link("history", { family: line.family, series: line.series }, words)),
+      make("td.words", {}, state(line)), make("td", {}, spark(line)), cells,
+      make("td.right", { "data-name": "runs" }, app.text.number(line.runs)), make("td", {}, app.link("run", { id: line.run }, app.day(line.updated))));
+  }
+  function state(line) {
+    var style = STATES[line.state];
+    if (line.state === "few") return make("span.muted", {}, line.runs === 1 ? "one run" : "few runs");
+    return make("span.word" + (style ? "." + style : ""), {}, line.since ? app.link("run", { id: line.since }, line.state_text) : line.state_text);
+  }
+  /* A line of 96 by 22 pixels; its last value is a dot. */
+  function spark(line) {
+    var values = line.spark;
+    if (values.length < 2) return "";
+    var low = Math.min.apply(null, values), high = Math.max.apply(null, values), span = high - low || 1, space = "http://www.w3.org/2000/svg";
+    function at(index) { return [2 + 92 * index / (values.length - 1), 20 - 18 * (values[index] - low) / span]; }
+    var svg = document.createElementNS(space, "svg"), path = document.createElementNS(space, "polyline"), dot = document.createElementNS(space, "circle"), last = at(values.length - 1);
+    Object.entries({ viewBox: "0 0 96 22", width: 96, height: 22, role: "img", class: "spark", "aria-label": line.spark_title + ", the last " + values.length + " runs, " + line.state_text }).forEach(function (pair) { svg.setAttribute(pair[0], pair[1]); });
+    path.setAttribute("points", values.map(function (_, index) { return at(index).map(function (part) { return part.toFixed(1); }).join(","); }).join(" "));
+    dot.setAttribute("cx", last[0]); dot.setAttribute("cy", last[1]); dot.setAttribute("r", 2);
+    svg.append(path, dot);
+    return svg;
+  }
+  function experiments(rows) {
+    return make("section", {}, make("h2", {}, "Last experiments"), make("ul.list", {}, rows.map(app.experimentLine)), make("p", {}, make("a", { href: "experiments.html" }, "All experiments")));
+  }
+  app.experimentLine = function (row) {
+    return make("li", {}, app.link("experiment", { id: row.id }, row.title), " ", row.over ? null : app.word("partial"),
+      make("div" + (row.tone ? ".answer-text." + row.tone + "-text" : ".answer-text"), {}, row.answer),
+      make("div.muted.small", {}, [KINDS[row.kind] || row.kind, app.when(row.started), row.cases + " cases", row.failed ? row.failed + " failed" : null].filter(Boolean).join(" · ")));
+  };
+  var KINDS = { ab: "A/B test", search: "search", sweep: "sweep" };
+})();

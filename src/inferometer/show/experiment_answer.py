@@ -1,0 +1,397 @@
+"""What an experiment came to, in a sentence and a few tables: who is better, how much load holds, which case is best.
+Pages, reports and messages show the same; its numbers are those of `--json`."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inferometer.judge.compare import Comparison
+from inferometer.judge.effect import Change
+from inferometer.judge.identity import Objection
+from inferometer.judge.search import Attained, Step
+from inferometer.measure.values import Quantity, alike
+from inferometer.plan.text import as_written
+from inferometer.record.run import Run
+from inferometer.show.charts.experiments import Case, joined_cases, readable
+from inferometer.show.charts.trade_offs import front, throughput_of, user_speed
+from inferometer.show.comparison_view import change_rows
+from inferometer.show.experiment import attained_text
+from inferometer.store.entry import flat
+from inferometer.store.experiments import KeptExperiment
+from inferometer.vocabulary import change_interval_text, change_text, number_text, value_text
+
+Tone = Literal["", "good", "doubt", "bad"]
+UNITS = {"rate": "req/s", "concurrency": "in flight"}
+KINDS = {"ab": "A/B test", "search": "search", "sweep": "sweep"}
+MOST_UNCLEAR = 3  # names in the sentence; the table has all
+_TONES: dict[str, Tone] = {"better": "good", "worse": "bad", "unclear": "doubt", "changed": "doubt"}
+_BEST = (  # what a case can be best in
+    *("throughput_per_gpu", "output_rate", "cost_per_million_tokens", "goodput"),
+    *("ttft_scheduled.p99", "ttft.p99", "ttft_scheduled.p50", "ttft.p50", "tpot.p50", "e2e.p50", "latency.mean"),
+)
+
+
+@dataclass(frozen=True)
+class AnswerTable:
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    right: list[int]  # columns of numbers
+    runs: list[str | None] = field(default_factory=list)  # that a row leads to
+    tones: list[Tone] = field(default_factory=list)  # of the last cell of a row
+
+
+@dataclass(frozen=True)
+class ExperimentAnswer:
+    status: str
+    tone: Tone
+    headline: str
+    tables: list[AnswerTable] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ExperimentRow:
+    """An experiment as a line of a list, with its answer."""
+
+    id: str
+    kind: str
+    name: str | None
+    title: str
+    started: str
+    cases: int
+    failed: int
+    over: bool
+    answer: str
+    tone: Tone
+
+
+def experiment_row(kept: KeptExperiment) -> ExperimentRow:
+    answer = _short_answer(kept)
+    return ExperimentRow(
+        id=kept.id,
+        kind=kept.kind,
+        name=kept.name,
+        title=title_of(kept),
+        started=kept.started_at,
+        cases=len(kept.latest),
+        failed=sum(1 for case in kept.latest if not case.run),
+        over=kept.result is not None,
+        answer=answer.headline,
+        tone=answer.tone,
+    )
+
+
+def title_of(kept: KeptExperiment) -> str:
+    """The name that a person gave it, else what it asks."""
+    if kept.name:
+        return kept.name
+    match kept.kind:
+        case "ab":
+            return f"A/B test: {_sides_text(kept)}"
+        case "search":
+            axis = str(kept.definition.get("axis", "rate"))
+            return f"Search: highest {'request rate' if axis == 'rate' else axis} within {_limits_text(kept)}"
+    varied = dict.fromkeys(name for case in kept.cases for name in case.parameters or {})
+    return f"Sweep of {', '.join(map(readable, varied)) or 'cases'}"
+
+
+def answer_of(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
+    """With all its tables; `cases` are those whose runs can be read."""
+    match kept.kind:
+        case "ab":
+            return _of_ab(kept)
+        case "search":
+            return _of_search(kept)
+    return _of_sweep(kept, cases)
+
+
+def _short_answer(kept: KeptExperiment) -> ExperimentAnswer:
+    if kept.kind == "sweep":
+        done = sum(1 for case in kept.latest if case.run)
+        state = "" if kept.result is not None else ", not over"
+        return ExperimentAnswer("", "", f"{done} of {len(kept.latest)} cases have a run{state}")
+    return answer_of(kept, [])
+
+
+# -- A/B -------------------------------------------------------------------------------------------------------------
+
+
+def comparison_from(result: Mapping[str, Any]) -> Comparison:
+    """The result of an A/B test as it is stored."""
+    return Comparison(
+        before=tuple(result.get("before", ())),
+        after=tuple(result.get("after", ())),
+        changes=tuple(map(_change_from, result.get("changes", ()))),
+        objections=tuple(Objection(**objection) for objection in result.get("objections", ())),
+        design=str(result.get("design", "independent")),
+        records=bool(result.get("records")),
+        history=int(result.get("history") or 0),
+        axes=result.get("axes"),
+        alpha=float(result.get("alpha") or 0.05),
+    )
+
+
+def _change_from(row: Mapping[str, Any]) -> Change:
+    own = {name: row.get(name) for name in Change.__dataclass_fields__ if name not in ("interval", "level", "runs")}
+    ends, runs = row.get("interval"), row.get("runs") or (0, 0)
+    interval = None if ends is None else (float(ends[0]), float(ends[1]))
+    level = 1 - float(row.get("confidence") or 0.95)
+    return Change(interval=interval, level=level, runs=(int(runs[0]), int(runs[1])), **own)  # type: ignore[arg-type]
+
+
+def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
+    if kept.result is None:
+        return ExperimentAnswer("running", "", "not over yet")
+    comparison = comparison_from(kept.result)
+    status = "not comparable" if comparison.refused else comparison.status
+    rows = change_rows(comparison.changes)
+    table = AnswerTable(
+        title="Measures",
+        head=["measure", "A", "B", "change", "interval", "detectable", ""],
+        rows=[[row.title, row.before, row.after, row.change, row.interval, row.could_see, row.status] for row in rows],
+        right=[1, 2, 3, 4, 5],
+        tones=[_TONES.get(row.status, "") for row in rows],
+    )
+    differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else the title says it
+    notes = [*differ, *(objection.text for objection in comparison.objections)]
+    tone = "bad" if comparison.refused else _TONES.get(status, "")
+    return ExperimentAnswer(status, tone, ab_sentence(comparison), [table], notes)
+
+
+def ab_sentence(comparison: Comparison) -> str:
+    """`B is better: output throughput +6.1% (+4.9..+7.3%); unclear: TTFT p99`."""
+    if comparison.refused:
+        return "A and B cannot be compared: " + "; ".join(
+            objection.text for objection in comparison.objections if objection.severity == "refuse"
+        )
+    opening = {
+        "better": "B is better",
+        "worse": "B is worse",
+        "same": "A and B are the same",
+        "unclear": "No difference was shown",
+        "changed": "B differs",
+    }[comparison.status]
+    decided = [change for change in comparison.changes if change.status in ("worse", "better", "changed")]
+    ordered = sorted(decided, key=lambda change: (change.status != comparison.status, -abs(change.change)))
+    told = [_change_sentence(change, comparison.status) for change in ordered]
+    unclear = [_plain_title(change.title) for change in comparison.changes if change.status == "unclear"]
+    more = f" and {len(unclear) - MOST_UNCLEAR} more" if len(unclear) > MOST_UNCLEAR else ""
+    open_ = f"unclear: {', '.join(unclear[:MOST_UNCLEAR])}{more}" if unclear else ""
+    return "; ".join(filter(None, (f"{opening}: {', '.join(told)}" if told else opening, open_)))
+
+
+def _change_sentence(change: Change, status: str) -> str:
+    interval = change_interval_text(change.interval, change.relative, change.unit)
+    other = f" {change.status}" if change.status != status else ""
+    known = f" ({interval})" if interval != "-" else ""
+    return f"{_plain_title(change.title)}{other} {change_text(change.change, change.relative, change.unit)}{known}"
+
+
+def _plain_title(title: str) -> str:
+    """`scheduled TTFT p50`: a comma inside of a name would part it in a list."""
+    return f"scheduled {title.replace(', scheduled', '')}" if ", scheduled" in title else title
+
+
+def _sides_text(kept: KeptExperiment) -> str:
+    """`speed 4 and 5`: what differs in the plans of the sides; addresses are not told."""
+    a, b = (flat(kept.definition.get(side) or {}) for side in ("a", "b"))
+    paths = [path for path in dict.fromkeys([*a, *b]) if a.get(path) != b.get(path) and "url" not in path]
+    texts = [f"{readable(path)} {a.get(path, 'unset')} and {b.get(path, 'unset')}" for path in paths[:3]]
+    more = f" and {len(paths) - 3} more settings" if len(paths) > 3 else ""
+    return f"{', '.join(texts)}{more}" if texts else "two targets of one plan"
+
+
+# -- search ----------------------------------------------------------------------------------------------------------
+
+
+def steps_from(result: Mapping[str, Any]) -> list[Step]:
+    """The steps of a search as they are stored."""
+    return [_step_from(row) for row in result.get("steps") or ()]
+
+
+def _step_from(row: Mapping[str, Any]) -> Step:
+    own = {name: row[name] for name in Step.__dataclass_fields__ if name in row and name != "attained"}
+    return Step(attained=tuple(Attained(**limit) for limit in row.get("attained") or ()), **own)
+
+
+def _of_search(kept: KeptExperiment) -> ExperimentAnswer:
+    if kept.result is None:
+        return ExperimentAnswer("running", "", "not over yet")
+    steps = steps_from(kept.result)
+    outcome, low = str(kept.result.get("outcome")), kept.result.get("low")
+    tone: Tone = "good" if outcome == "found" else "doubt" if low is not None else "bad"
+    table = _steps_table(steps, str(kept.result.get("axis", "rate")))
+    return ExperimentAnswer(outcome, tone, search_sentence(kept.result), [table], [str(kept.result.get("text", ""))])
+
+
+def search_sentence(result: Mapping[str, Any]) -> str:
+    """`holds 38.2 req/s (37.1 to 39.0) within ttft p99 < 500ms; first broken by tpot p90 < 10ms at 39.8 req/s`."""
+    unit = UNITS.get(str(result.get("axis", "rate")), "")
+    limits = ", ".join(map(str, result.get("limits") or ()))
+    low, high = result.get("low"), result.get("high")
+    broken = _first_broken(steps_from(result), unit)
+    if low is None:
+        tried = f" at {number_text(high)} {unit}" if high is not None else ""
+        return f"no load holds within {limits}{broken or tried}"
+    ends = result.get("likely") or (low, high)
+    interval = f" ({number_text(ends[0])} to {number_text(ends[1])})" if ends[1] is not None else " or more"
+    return f"holds {number_text(low)} {unit}{interval} within {limits}{broken}"
+
+
+def _first_broken(steps: Sequence[Step], unit: str) -> str:
+    """By the lowest load that does not hold: which limit, and where."""
+    missed = [step for step in steps if step.status == "misses"]
+    if not missed:
+        return ""
+    step = min(missed, key=lambda step: step.load)
+    limit = next((limit.limit for limit in step.attained if limit.status == "misses"), "failed requests")
+    return f"; first broken by {limit} at {number_text(step.load)} {unit}"
+
+
+def _steps_table(steps: Sequence[Step], axis: str) -> AnswerTable:
+    final = {step.load: step for step in steps}
+    ordered = [final[load] for load in sorted(final)]
+    tones: dict[str, Tone] = {"meets": "good", "misses": "bad", "unclear": "doubt"}
+    return AnswerTable(
+        title="Loads that were tried",
+        head=[UNITS.get(axis, axis), "output tokens/s", "TTFT p50", "TTFT p99", "TPOT p50", "limits", ""],
+        rows=[_step_cells(step) for step in ordered],
+        right=[0, 1, 2, 3, 4],
+        runs=[step.run for step in ordered],
+        tones=[tones[step.status] for step in ordered],
+    )
+
+
+def _step_cells(step: Step) -> list[str]:
+    def first(unit: str, *keys: str) -> str:
+        return value_text(next((step.values[key] for key in keys if key in step.values), None), unit)
+
+    limits = "; ".join(attained_text(limit) for limit in step.attained)
+    numbers = [
+        first("", "output_rate"),
+        first("s", "ttft_scheduled.p50", "ttft.p50"),
+        first("s", "ttft_scheduled.p99", "ttft.p99"),
+        first("s", "tpot.p50"),
+    ]
+    return [number_text(step.load), *numbers, limits, step.status]
+
+
+def _limits_text(kept: KeptExperiment) -> str:
+    plan = kept.definition.get("plan")
+    limits = plan.get("limits") if isinstance(plan, Mapping) else None
+    return ", ".join(as_written(limit) for limit in limits or ()) or "its limits"
+
+
+# -- sweep -----------------------------------------------------------------------------------------------------------
+
+
+def _of_sweep(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
+    done, missing = len(cases), len(kept.latest) - len(cases)
+    tone: Tone = "doubt" if missing else ""
+    if not cases:
+        return ExperimentAnswer("nothing", "bad", "no case has a run that can be read")
+    joined = joined_cases(cases)
+    by_case = alike([run.summary for _, run in joined])
+    names = [case_name(settings) for settings, _ in joined]
+    tables = [
+        AnswerTable(title, head, rows, right, runs)
+        for title, (head, rows, right, runs) in (
+            ("Best case for each measure", _best_rows(joined, names, by_case)),
+            ("Best case within each limit", _limit_rows(joined, names, by_case)),
+            ("Pareto front: no other case has more throughput and a faster user", _front_rows(joined, names, by_case)),
+        )
+        if rows
+    ]
+    counted = f"{done} cases" + (f", {missing} without a run" if missing else "")
+    best = _best_sentence(joined, names, by_case)
+    return ExperimentAnswer("done", tone, f"{best} ({counted})" if best else counted, tables)
+
+
+def case_name(settings: Mapping[str, Any]) -> str:
+    """`concurrency 64, input tokens 256`."""
+    return ", ".join(f"{readable(name)} {_setting_text(value)}" for name, value in settings.items()) or "the only case"
+
+
+def _setting_text(value: Any) -> str:
+    return number_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else as_written(value)
+
+
+Rows = tuple[list[str], list[list[str]], list[int], list[str | None]]
+Numbers = Sequence[Mapping[str, Quantity]]
+
+
+def _known_keys(by_case: Numbers) -> list[str]:
+    """What every case has; scheduled latencies take the place of the others."""
+    keys = [key for key in _BEST if all(key in numbers for numbers in by_case)]
+    return [key for key in keys if not (key.startswith("ttft.") and key.replace("ttft.", "ttft_scheduled.") in keys)]
+
+
+def _best_at(by_case: Numbers, key: str, among: Sequence[int]) -> int:
+    sign = -1 if by_case[0][key].direction == "lower" else 1
+    return max(among, key=lambda at: sign * by_case[at][key].value)
+
+
+def _best_rows(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> Rows:
+    rows, runs = [], []
+    for key in _known_keys(by_case):
+        at = _best_at(by_case, key, range(len(cases)))
+        quantity = by_case[at][key]
+        sense = "lowest" if quantity.direction == "lower" else "highest"
+        rows.append([f"{sense} {_title(quantity)}", names[at], value_text(quantity.value, quantity.unit)])
+        runs.append(cases[at][1].id)
+    return ["measure", "case", "value"], rows, [2], list(runs)
+
+
+def _limit_rows(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> Rows:
+    """Of the cases that keep a limit, that with the most throughput."""
+    key = next((key for key in ("throughput_per_gpu", "output_rate", "request_rate") if key in by_case[0]), None)
+    limits = list(dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits))
+    rows: list[list[str]] = []
+    runs: list[str | None] = []
+    for text in limits if key else []:
+        kept = [at for at, (_, run) in enumerate(cases) if _keeps(run, text) and key in by_case[at]]
+        if not kept:
+            rows.append([text, "no case keeps it", "-", "0"])
+            runs.append(None)
+            continue
+        at = _best_at(by_case, str(key), kept)
+        quantity = by_case[at][str(key)]
+        rows.append([text, names[at], value_text(quantity.value, quantity.unit), f"{len(kept)} of {len(cases)}"])
+        runs.append(cases[at][1].id)
+    title = _title(by_case[0][key]) if key else ""
+    return ["limit", "best case", title, "cases that keep it"], rows, [2, 3], runs
+
+
+def _keeps(run: Run, text: str) -> bool:
+    return any(limit.limit == text and limit.met is True for limit in run.summary.limits)
+
+
+def _front_rows(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> Rows:
+    plain = [{key: quantity.value for key, quantity in numbers.items()} for numbers in by_case]
+    points = [(user_speed(numbers), throughput_of(numbers)) for numbers in plain]
+    known = [(at, speed, rate) for at, (speed, rate) in enumerate(points) if speed is not None and rate is not None]
+    best = front([(speed, rate) for _, speed, rate in known]) if len(known) > 1 else set()
+    chosen = sorted((known[index] for index in best), key=lambda point: point[1])
+    rows = [[names[at], number_text(rate), number_text(speed)] for at, speed, rate in chosen]
+    runs: list[str | None] = [cases[at][1].id for at, _, _ in chosen]
+    return ["case", "tokens/s, input + output (per GPU where known)", "tokens/s of one user"], rows, [1, 2], runs
+
+
+def _best_sentence(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> str:
+    keys = _known_keys(by_case)
+    texts = list(_best_texts(keys, names, by_case, len(cases)))
+    return "; ".join(texts)
+
+
+def _best_texts(keys: Sequence[str], names: Sequence[str], by_case: Numbers, count: int) -> Iterator[str]:
+    for key in keys[:1]:
+        at = _best_at(by_case, key, range(count))
+        quantity = by_case[at][key]
+        sense = "lowest" if quantity.direction == "lower" else "highest"
+        yield f"{sense} {_title(quantity)} {value_text(quantity.value, quantity.unit)} at {names[at]}"
+
+
+def _title(quantity: Quantity) -> str:
+    title = quantity.title[:1].lower() + quantity.title[1:] if quantity.title[1:2].islower() else quantity.title
+    return title if quantity.statistic is None else f"{title} {quantity.statistic}"

@@ -1,0 +1,131 @@
+"""Models and predictions on the terminal: the terms of a fit, predicted numbers with their intervals, predicted beside
+measured, and the table of capacities."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from inferometer.show.console import emit, plain_table
+from inferometer.show.tables import title
+from inferometer.simulator.fitting.results import Capacity, Prediction, Validated
+from inferometer.simulator.fitting.server_model import ServerModel
+from inferometer.vocabulary.formats import duration_text, interval_text, number_text, value_text
+
+MEASURE_TITLES = {
+    "ttft": "TTFT",
+    "ttft_p50": "p50",
+    "ttft_p90": "p90",
+    "tpot": "TPOT",
+    "e2e": "E2E",
+    "e2e_p90": "p90 ",
+    "output_rate": "tok/s",
+}
+RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output throughput"}
+MAIN = ("ttft", "tpot", "e2e", "output_rate")
+
+
+def print_model(model: ServerModel, to: Console) -> None:
+    """What was fitted, how well, and what is not known."""
+    about = " · ".join(filter(None, (model.model, model.engine, *dict.fromkeys(model.accelerators))))
+    to.print(Text(model.name, "bold") + Text(f"  {about}" if about else ""))
+    if model.terms:
+        terms = plain_table("term", "time", "error", "from", right=("time", "error"))
+        for name, term in model.terms.items():
+            unsure = "" if term.identified else "  not identified"
+            terms.add_row(name, duration_text(term.seconds), f"±{term.error:.0%}", f"{term.source}{unsure}")
+        to.print()
+        emit(terms, to)
+    if model.runs:
+        to.print()
+        emit(errors_table({run.name: run.errors for run in model.runs}), to)
+        to.print(_errors_text({run.name: run.errors for run in model.runs}, model.errors_are), soft_wrap=True)
+    for note in model.notes:
+        to.print(f"note: {note}", soft_wrap=True)
+
+
+def errors_table(errors: Mapping[str, Mapping[str, float]]) -> Table:
+    table = plain_table("run", *MEASURE_TITLES.values(), right=tuple(MEASURE_TITLES.values()))
+    for name, of_run in errors.items():
+        table.add_row(name, *(_percent(of_run.get(measure)) for measure in MEASURE_TITLES))
+    return table
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{error:+.1%}".replace("-", "\u2212")
+
+
+def _errors_text(errors: Mapping[str, Mapping[str, float]], kind: str) -> str:
+    sizes = [abs(of_run[name]) for of_run in errors.values() for name in MAIN if name in of_run]
+    if not sizes:
+        return ""
+    return f"predicted against measured, {kind}: median error {np.median(sizes):.1%}, largest {max(sizes):.1%}"
+
+
+def print_prediction(prediction: Prediction, to: Console) -> None:
+    """The numbers first, marked as predicted; then what speaks against them."""
+    model = prediction.model
+    origin = "from arithmetic alone, not fitted" if model.origin == "physics" else f"fitted on {len(model.runs)} runs"
+    to.print(Text("PREDICTED", "bold cyan") + Text(f"  by {model.name}, {origin}; nothing was measured"))
+    table = plain_table("", "predicted", "95% interval", "model error", right=("predicted", "model error"))
+    for one in prediction.numbers:
+        quantity = one.quantity
+        name = f"{title(quantity.name)} {quantity.statistic}" if quantity.statistic else RATE_TITLES[quantity.name]
+        ends = interval_text((one.low, one.high), quantity.unit) if one.low is not None else "not known"
+        error = "-" if one.model_error is None else f"±{one.model_error:.0%}"
+        table.add_row(name, value_text(quantity.value, quantity.unit), ends, error)
+    to.print()
+    emit(table, to)
+    for limit in prediction.run.summary.limits:
+        to.print(f"limit {limit.limit}: {_limit_text(limit.met)}", soft_wrap=True)
+    for note in prediction.notes:
+        to.print(f"note: {note}", soft_wrap=True)
+
+
+def _limit_text(met: bool | None) -> str:
+    return {True: "would be met", False: "would be broken", None: "cannot be decided by this simulation"}[met]
+
+
+def print_validation(rows: Sequence[Validated], to: Console) -> None:
+    table = plain_table("run", "", *MEASURE_TITLES.values(), right=tuple(MEASURE_TITLES.values()))
+    for row in rows:
+        table.add_row(row.name, "measured", *(_plain(name, row.measured) for name in MEASURE_TITLES))
+        table.add_row("", "predicted", *(_plain(name, row.predicted) for name in MEASURE_TITLES))
+        table.add_row("", "error", *(_percent(row.errors[name]) for name in MEASURE_TITLES), style="bold")
+    emit(table, to)
+    to.print(_errors_text({row.name: row.errors for row in rows}, "on these runs"), soft_wrap=True)
+    for row in rows:
+        if row.outside:
+            to.print(f"note: {row.name} is outside of the fitted range: {'; '.join(row.outside)}", soft_wrap=True)
+
+
+def _plain(name: str, numbers: Mapping[str, float]) -> str:
+    value = numbers[name]
+    return number_text(value) if name == "output_rate" else duration_text(value / 1e3)
+
+
+def print_capacities(rows: Sequence[Capacity], limits: Sequence[str], to: Console) -> None:
+    to.print(Text("PREDICTED", "bold cyan") + Text(f"  highest request rate within {', '.join(limits)}"))
+    priced = any(row.dollars_per_million is not None for row in rows)
+    columns = (
+        "replicas",
+        "settings",
+        "holds",
+        "breaks at",
+        "output tok/s",
+        *(("$/M tokens",) if priced else ()),
+    )
+    table = plain_table(*columns, right=tuple(column for column in columns if column != "settings"))
+    for row in rows:
+        settings = ", ".join(f"{name} {value:,}" for name, value in row.settings.items()) or "as fitted"
+        cost = "-" if row.dollars_per_million is None else f"{row.dollars_per_million:.2f}"
+        rate = "-" if row.rate is None else f"{number_text(row.rate)} req/s"
+        broken = "-" if row.broken_at is None else f"{number_text(row.broken_at)} req/s"
+        table.add_row(
+            str(row.replicas), settings, rate, broken, number_text(row.output_rate), *((cost,) if priced else ())
+        )
+    to.print()
+    emit(table, to)
+    to.print("requests are spread at random over the replicas; a router may do better", soft_wrap=True)

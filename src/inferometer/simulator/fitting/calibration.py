@@ -1,0 +1,252 @@
+"""All terms of a server's model together: those that steps show begin there, those that they do not (the frontend)
+begin at what is typical; then the runs are simulated and the terms moved until latencies and throughput agree.
+
+It is a least-squares fit in the logarithm of the terms, with the first estimates as prior: what the runs do not tell
+stays where it began, and is named. Gauss-Newton by hand: thirty lines, and no scipy in the install.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from inferometer.errors import InferometerError
+from inferometer.plan.model import Plan, Server
+from inferometer.record.columns import Records
+from inferometer.simulator.fitting.regression import compute_term, decode_terms, launch_terms
+from inferometer.simulator.fitting.steps import Floats, Steps, read_steps
+from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.virtual import rehearse
+
+Source = Literal["steps", "physics", "typical"]
+
+ITERATIONS = 3
+STEP = 0.05  # of a term, to see what it does: smaller ones drown in the jumps of queues
+FARTHEST = 1.0  # prior spreads that one iteration may move a term
+IDENTIFIED = 0.7  # of its prior spread: a term that is known no better was not identified
+TYPICAL = {  # of vLLM with its frontend in Python; seconds
+    "base": 5e-3,
+    "decode_sequence": 10e-6,
+    "context_token": 30e-9,
+    "compute_token": 25e-6,
+    "launch_graph": 10e-3,
+    "launch_eager": 25e-3,
+    "launch_sequence": 20e-6,
+    "tail": 2e-3,
+    "frontend": 3e-3,
+    "frontend_request": 3e-3,
+    "frontend_token": 2.5e-6,
+    "frontend_output": 75e-6,
+}
+SPREAD: dict[Source, dict[str, float]] = {  # of the logarithm, by how a term was estimated first
+    "steps": {"base": 0.02, "decode_sequence": 0.2, "context_token": 0.1, "compute_token": 0.07}
+    | {"launch_graph": 0.1, "launch_eager": 0.1},
+    "physics": {"base": 0.15, "context_token": 0.2, "compute_token": 0.2, "launch_graph": 0.4, "launch_eager": 0.4},
+    "typical": {"base": 1.0, "decode_sequence": 0.7, "context_token": 0.7, "compute_token": 1.0}
+    | {"launch_graph": 0.5, "launch_eager": 0.5, "launch_sequence": 0.7, "tail": 0.4, "frontend": 0.3}
+    | {"frontend_request": 0.3, "frontend_token": 0.3, "frontend_output": 0.2},
+}
+FROM_STEPS_ALONE = ("base", "decode_sequence", "context_token")  # once known from thousands of steps
+WEIGHTS = {  # relative errors that count as one: means matter more than tails, which are noisy
+    "ttft": 0.04,
+    "tpot": 0.03,
+    "e2e": 0.03,
+    "output_rate": 0.03,
+    "ttft_p50": 0.08,
+    "ttft_p90": 0.10,
+    "e2e_p90": 0.08,
+}
+CLIP = 2.0
+MERGED = 1.03  # tokens per read: more, and the frontend could not keep up
+SATURATED = 0.25  # weight of such a run: near saturation small errors of a term become large ones of a latency
+DEFAULT_JITTER = 0.2
+
+
+@dataclass(slots=True, frozen=True)
+class Observed:
+    """A measured run: what was asked of the server, and what came back."""
+
+    name: str
+    plan: Plan
+    records: Records
+
+
+@dataclass(slots=True, frozen=True)
+class Term:
+    """One term of the model in seconds; `spread` is the standard error of its logarithm."""
+
+    value: float
+    spread: float
+    source: Source
+    identified: bool = True
+
+
+@dataclass(slots=True, frozen=True)
+class Calibrated:
+    terms: dict[str, Term]
+    launch_jitter: float
+    errors: dict[str, dict[str, float]]  # simulated against measured, by run and measure: 0.05 is 5% too much
+    steps: int
+
+
+def numbers_of(records: Records) -> dict[str, float]:
+    """What a model is judged by, of all answered requests: milliseconds, and output tokens/s."""
+    good = np.flatnonzero(records.outcome.mask("ok") & (records.read_counts() > 0))
+    if not len(good):
+        raise InferometerError("no request was answered")
+    some = records.take(good)
+    first_reads, last_reads = some.read_offsets[:-1], some.read_offsets[1:] - 1
+    first, last = some.read_at[first_reads], some.read_at[last_reads]
+    tokens = np.add.reduceat(some.read_tokens, first_reads)
+    ttft, e2e = (first - some.sent_at) / 1e6, (last - some.sent_at) / 1e6
+    later = tokens - some.read_tokens[first_reads]
+    tpot = ((last - first) / 1e6)[later > 0] / later[later > 0]
+    return {
+        "ttft": float(ttft.mean()),
+        "tpot": float(tpot.mean()) if len(tpot) else float("nan"),
+        "e2e": float(e2e.mean()),
+        "output_rate": float(tokens.sum() / ((last.max() - some.sent_at.min()) / 1e9)),
+        "ttft_p50": float(np.median(ttft)),
+        "ttft_p90": float(np.quantile(ttft, 0.9)),
+        "e2e_p90": float(np.quantile(e2e, 0.9)),
+    }
+
+
+def simulated_numbers(plan: Plan, settings: SimulatorSettings) -> dict[str, float]:
+    """The same of the plan against a model."""
+    records, _ = rehearse(replayed(plan, settings), settings)
+    return numbers_of(records)
+
+
+def replayed(plan: Plan, settings: SimulatorSettings) -> Plan:
+    """The plan for the simulator: its own words are its tokens, so prompts have the planned length without the
+    tokenizer of the model."""
+    traffic = [
+        one.model_copy(update={"workload": one.workload.model_copy(update={"tokenizer": None})})
+        if getattr(one.workload, "tokenizer", None)
+        else one
+        for one in plan.traffic
+    ]
+    workload = plan.workload
+    if getattr(workload, "tokenizer", None):
+        workload = workload.model_copy(update={"tokenizer": None})
+    target = plan.target.model_copy(update={"url": [], "model": None})
+    server = Server(type="simulator", args=settings.model_dump(mode="json", exclude_defaults=True))
+    return plan.model_copy(update={"target": target, "server": server, "workload": workload, "traffic": traffic})
+
+
+def with_terms(settings: SimulatorSettings, terms: Mapping[str, float], launch_jitter: float) -> SimulatorSettings:
+    """The engine with these terms."""
+    assert settings.pipeline is not None
+    in_steps = {name: terms[name] for name in FROM_STEPS_ALONE}
+    ahead = {name: value for name, value in terms.items() if name not in FROM_STEPS_ALONE and name != "frontend"}
+    return settings.model_copy(
+        update={
+            "frontend": terms["frontend"],
+            "step_time": settings.step_time.model_copy(update=in_steps),
+            "pipeline": settings.pipeline.model_copy(update=ahead | {"launch_jitter": launch_jitter}),
+        }
+    )
+
+
+def first_estimates(
+    runs: Sequence[Steps], settings: SimulatorSettings, physics: Mapping[str, float]
+) -> tuple[dict[str, Term], float]:
+    """Terms from steps where they show, else from arithmetic, else typical ones; and the jitter of launches."""
+    assert settings.pipeline is not None
+    shown = decode_terms(runs)
+    if shown:
+        decode = dict(shown)
+        shown |= launch_terms(runs, decode, settings.pipeline.graph_tokens)
+        launch_s = shown.get("launch_eager") or physics.get("launch_eager") or TYPICAL["launch_eager"]
+        shown |= compute_term(runs, decode, launch_s, settings.pipeline.attention_tokens)
+    jitter = shown.pop("launch_jitter", DEFAULT_JITTER)
+    return {name: _first(name, shown, physics) for name in TYPICAL}, jitter
+
+
+def _first(name: str, shown: Mapping[str, float], physics: Mapping[str, float]) -> Term:
+    choices: tuple[tuple[Source, Mapping[str, float]], ...] = (("steps", shown), ("physics", physics))
+    for source, values in choices:
+        if values.get(name, 0.0) > 0:
+            return Term(values[name], SPREAD[source][name], source)
+    return Term(TYPICAL[name], SPREAD["typical"][name], "typical")
+
+
+def calibrate(
+    observed: Sequence[Observed],
+    settings: SimulatorSettings,
+    physics: Mapping[str, float] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Calibrated:
+    """The terms of the server that gave these runs; `settings` hold its limits."""
+    steps = [read_steps(run.records, settings.max_batched_tokens) for run in observed]
+    terms, jitter = first_estimates(steps, settings, physics or {})
+    measured = [numbers_of(run.records) for run in observed]
+    weights = [_weight(run.records) for run in observed]
+    moved = [name for name, term in terms.items() if term.source != "steps" or name not in FROM_STEPS_ALONE]
+    fixed = {name: term.value for name, term in terms.items()}
+    begin = np.log([fixed[name] for name in moved])
+    prior = np.array([terms[name].spread for name in moved])
+
+    def settings_at(at: Floats) -> SimulatorSettings:
+        return with_terms(settings, fixed | dict(zip(moved, np.exp(at).tolist(), strict=True)), jitter)
+
+    def misfit(at: Floats) -> Floats:
+        simulated = [simulated_numbers(run.plan, settings_at(at)) for run in observed]
+        pairs = zip(simulated, measured, weights, strict=True)
+        errors = [weight * _scaled(one, other) for one, other, weight in pairs]
+        return np.concatenate([*errors, (at - begin) / prior])
+
+    at, covariance = _least_squares(misfit, begin, prior, on_progress)
+    spreads = np.sqrt(np.diag(covariance))
+    for name, value, spread, before in zip(moved, np.exp(at).tolist(), spreads.tolist(), prior, strict=True):
+        terms[name] = replace(terms[name], value=value, spread=spread, identified=bool(spread < IDENTIFIED * before))
+    final = settings_at(at)
+    errors = {
+        run.name: {name: number / one[name] - 1 for name, number in simulated_numbers(run.plan, final).items()}
+        for run, one in zip(observed, measured, strict=True)
+    }
+    return Calibrated(terms, jitter, errors, sum(len(one) for one in steps))
+
+
+def _weight(records: Records) -> float:
+    return SATURATED if records.read_tokens.sum() > MERGED * len(records.read_tokens) else 1.0
+
+
+def _scaled(simulated: Mapping[str, float], measured: Mapping[str, float]) -> Floats:
+    """Errors in units of their weight; beyond `CLIP` they count less and less, or one odd run would rule."""
+    errors = [np.log(simulated[name] / measured[name]) / weight for name, weight in WEIGHTS.items()]
+    return np.asarray(CLIP * np.arctan(np.nan_to_num(np.array(errors)) / CLIP), float)
+
+
+def _least_squares(
+    misfit: Callable[[Floats], Floats],
+    begin: Floats,
+    prior: Floats,
+    on_progress: Callable[[int, int], None] | None,
+) -> tuple[Floats, Floats]:
+    """Gauss-Newton: where the sum of squares is least, and the covariance there."""
+    at, error = begin, misfit(begin)
+    total, done = ITERATIONS * (len(begin) + 1), 0
+    slopes = np.zeros((len(error), len(begin)))
+    for _ in range(ITERATIONS):
+        for number in range(len(begin)):
+            beside = at.copy()
+            beside[number] += STEP
+            slopes[:, number] = (misfit(beside) - error) / STEP
+            done += 1
+            if on_progress is not None:
+                on_progress(done, total)
+        move = -np.linalg.solve(slopes.T @ slopes, slopes.T @ error)
+        move = np.clip(move, -FARTHEST * prior, FARTHEST * prior)
+        for _ in range(3):
+            candidate = misfit(at + move)
+            if candidate @ candidate < error @ error:
+                at, error = at + move, candidate
+                break
+            move = move / 3
+        else:
+            break
+        done += 1
+    return at, np.asarray(np.linalg.inv(slopes.T @ slopes), float)

@@ -1,0 +1,131 @@
+"""First estimates of the terms of a step, from the steps of measured runs (`steps`), by least squares and medians. What
+the steps do not show is left out; `calibration` begins with what is there."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.simulator.fitting.steps import Floats, Steps
+
+FEWEST = 8  # steps, for a median to be worth something
+LAUNCH_SHOWS = 1.15  # a gap so many times as long as a decode step is a launch that was waited for
+_ROUNDS = 5  # of weighting down what lies far off
+
+Mask = NDArray[np.bool_]
+
+
+def decode_terms(runs: Sequence[Steps]) -> dict[str, float]:
+    """`base`, `decode_sequence` and `context_token` in seconds, from steps far from any prefill: mean of three."""
+    columns, gaps = [], []
+    for steps in runs:
+        quiet = _quiet(steps)
+        columns.append(np.c_[np.ones(quiet.sum()), steps.decodes[quiet], steps.context[quiet]])
+        gaps.append(((np.roll(steps.at_s, -1) - np.roll(steps.at_s, 2)) / 3)[quiet])
+    rows, gap = np.concatenate(columns), np.concatenate(gaps)
+    return decode_terms_of(rows[:, 1], rows[:, 2], gap) if len(gap) >= FEWEST else {}
+
+
+def decode_terms_of(decodes: Floats, context: Floats, seconds: Floats) -> dict[str, float]:
+    """The same from a table of steps: sequences that decode, their context in all, and how long the step took."""
+    terms = _robust(np.c_[np.ones(len(seconds)), decodes, context], seconds)
+    return dict(zip(("base", "decode_sequence", "context_token"), terms.tolist(), strict=True))
+
+
+def launch_terms(runs: Sequence[Steps], decode: Mapping[str, float], graph_tokens: int) -> dict[str, float]:
+    """`launch_graph` and `launch_eager` in seconds, and their spread: the step before a lone prefill waits for its
+    launch."""
+    waits: dict[str, list[float]] = {"launch_graph": [], "launch_eager": []}
+    spreads: list[float] = []
+    for steps in runs:
+        lone = np.flatnonzero(_lone(steps))
+        wait = steps.gaps_s[lone - 1]
+        usual = (decode["base"] + _reading_s(steps, decode))[lone - 1]
+        size = (steps.prefill + steps.decodes + steps.firsts)[lone]
+        shows = wait > LAUNCH_SHOWS * usual
+        small = size <= graph_tokens
+        for name, chosen in (("launch_graph", small & shows), ("launch_eager", ~small & shows)):
+            waits[name] += wait[chosen].tolist()
+            if chosen.sum() >= FEWEST:
+                spreads += np.abs(np.log(wait[chosen] / np.median(wait[chosen]))).tolist()
+    terms = {name: float(np.median(one)) for name, one in waits.items() if len(one) >= FEWEST}
+    if spreads:
+        terms["launch_jitter"] = float(1.4826 * np.median(spreads))  # of a normal law, by its quartiles
+    return terms
+
+
+def compute_term(
+    runs: Sequence[Steps], decode: Mapping[str, float], launch_s: float, attention_tokens: float
+) -> dict[str, float]:
+    """`compute_token` in seconds, from prefills that take longer than their launch: lone ones (with the steps around
+    them, between which the pipeline moves time) and full steps that follow each other."""
+    costs, weights = [], []
+    for steps in runs:
+        work = steps.prefill + steps.decodes + steps.firsts + steps.attended / attention_tokens
+        reading = _reading_s(steps, decode)
+        lone = np.flatnonzero(_lone(steps))
+        around = steps.at_s[lone + 2] - steps.at_s[lone - 2] - 3 * (decode["base"] + reading[lone])
+        following = np.flatnonzero(_following(steps))
+        for index, cost in ((lone, around), (following, steps.gaps_s[following])):
+            bound = cost > 1.4 * launch_s
+            costs += ((cost - reading[index]) / work[index])[bound].tolist()
+            weights += work[index][bound].tolist()
+    if len(costs) < 3:
+        return {}
+    order = np.argsort(costs)
+    half = np.searchsorted(np.cumsum(np.array(weights)[order]), sum(weights) / 2)
+    return {"compute_token": float(np.array(costs)[order][half])}
+
+
+def _reading_s(steps: Steps, decode: Mapping[str, float]) -> Floats:
+    """Of a step's decoding sequences, beyond the base."""
+    return np.asarray(decode["decode_sequence"] * steps.decodes + decode["context_token"] * steps.context, float)
+
+
+def _quiet(steps: Steps) -> Mask:
+    """No first token within three steps, and nothing merged."""
+    busy = (steps.firsts > 0) | steps.merged
+    near = np.zeros(len(steps), bool)
+    for shift in range(-3, 4):
+        near |= np.roll(busy, shift)
+    near[:4] = near[-4:] = True
+    return ~near & (steps.decodes > 0) & (steps.gaps_s < 5 * np.nanmedian(steps.gaps_s))
+
+
+def _lone(steps: Steps) -> Mask:
+    """A prefill among decodes, with none within three steps."""
+    firsts = steps.firsts > 0
+    others = np.zeros(len(steps), bool)
+    for shift in (-3, -2, -1, 1, 2, 3):
+        others |= np.roll(firsts, shift)
+    lone = firsts & ~others & (steps.decodes > 0)
+    lone[:4] = lone[-4:] = False
+    return lone
+
+
+def _following(steps: Steps) -> Mask:
+    """Prefills with others before and after them."""
+    firsts = steps.prefill > 0
+    inner = firsts & np.roll(firsts, 1) & np.roll(firsts, -1)
+    inner[:1] = inner[-1:] = False
+    return inner
+
+
+def _robust(rows: Floats, values: Floats) -> Floats:
+    """Least squares with all terms at least 0, what lies far off weighted down (Huber)."""
+    weights = np.ones(len(values))
+    scale = np.maximum(rows.max(axis=0), 1e-12)
+    used = np.ones(rows.shape[1], bool)
+    terms = np.zeros(rows.shape[1])
+    for _ in range(_ROUNDS):
+        root = np.sqrt(weights)
+        while True:
+            terms[:] = 0
+            terms[used] = np.linalg.lstsq((rows / scale)[:, used] * root[:, None], values * root, rcond=None)[0]
+            if (terms >= 0).all():
+                break
+            used &= terms >= 0
+        error = values - (rows / scale) @ terms
+        spread = 1.4826 * np.median(np.abs(error)) + 1e-12
+        weights = np.minimum(1.0, 1.5 * spread / np.maximum(np.abs(error), 1e-15))
+    return np.asarray(terms / scale, float)

@@ -1,0 +1,202 @@
+"""The file of a server's model: the engine's limits and terms as settings of the simulator, where they come from, how
+well they fit, and the range of load they were fitted on. People read it, and `server.args` takes its `settings`."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import yaml
+from pydantic import Field, ValidationError
+
+from inferometer.documents.yaml_text import yaml_value
+from inferometer.errors import PlanError
+from inferometer.plan.fields import Section
+from inferometer.record.columns import Records, known
+from inferometer.record.schema import check_schema, schema_of
+from inferometer.simulator.fitting.calibration import Observed, Term
+from inferometer.simulator.settings import SimulatorSettings, settings_from
+
+MOST_BYTES = 1 << 20
+Z95 = 1.96
+
+
+class TermOfFile(Section):
+    """A term as the file has it."""
+
+    seconds: float
+    error: float = Field(description="relative standard error")
+    source: Literal["steps", "physics", "typical"] = Field(description="how it was estimated first")
+    identified: bool = Field(True, description="false: the runs do not tell it, and it stayed near its first estimate")
+
+
+class LoadRange(Section):
+    """Least and most of what the model was fitted on."""
+
+    input_tokens: tuple[float, float]
+    output_tokens: tuple[float, float]
+    in_flight: tuple[float, float] = Field(description="mean requests in flight of the runs")
+
+    @classmethod
+    def of(cls, records: Sequence[Records]) -> Self:
+        ends = [_extent(one) for one in records]
+        spans = [
+            (min(lows), max(highs)) for lows, highs in (zip(*column, strict=True) for column in zip(*ends, strict=True))
+        ]
+        return cls(input_tokens=spans[0], output_tokens=spans[1], in_flight=spans[2])
+
+    def outside(self, other: "LoadRange") -> list[str]:
+        """Where another load leaves this range, in words; a tenth beyond is still inside."""
+        names = {"input_tokens": "input tokens", "output_tokens": "output tokens", "in_flight": "requests in flight"}
+        notes = []
+        for name, label in names.items():
+            (low, high), (least, most) = getattr(self, name), getattr(other, name)
+            if least < 0.9 * low or most > 1.1 * high:
+                notes.append(f"{label} {_span(least, most)}, fitted on {_span(low, high)}")
+        return notes
+
+
+def _span(low: float, high: float) -> str:
+    return f"{low:,.0f}" if round(low) == round(high) else f"{low:,.0f} to {high:,.0f}"
+
+
+def _extent(records: Records) -> list[tuple[float, float]]:
+    good = records.outcome.mask("ok")
+    spans = []
+    for column in (records.input_tokens, records.output_tokens):
+        values = column[good & known(column)]
+        spans.append((float(values.min()), float(values.max())) if len(values) else (0.0, 0.0))
+    stay_ns = (records.ended_at - records.sent_at)[good].sum()
+    whole_ns = max(int(records.ended_at.max() - records.sent_at.min()), 1)
+    in_flight = float(stay_ns / whole_ns)
+    return [*spans, (in_flight, in_flight)]
+
+
+class RunOfFile(Section):
+    """One run that the model was fitted on, and how far the model is off there: 0.05 is 5% too much."""
+
+    name: str
+    requests: int
+    errors: dict[str, float] = Field({}, description="by measure")
+
+
+class ServerModel(Section):
+    """What a plan's `server.args` needs to behave like a measured server, and how far to trust it."""
+
+    schema_: str = Field(alias="schema")
+    name: str
+    origin: Literal["fitted", "physics"]
+    engine: str | None = None
+    model: str | None = None
+    accelerators: list[str] = Field([])
+    fitted_by: str | None = Field(None, description="version of Inferometer")
+    runs: list[RunOfFile] = Field([])
+    errors_are: Literal["in sample", "leave-one-out"] = "in sample"
+    range: LoadRange | None = None
+    steps: int | None = Field(None, description="engine steps that were read from the records")
+    notes: list[str] = Field([])
+    terms: dict[str, TermOfFile] = Field({})
+    settings: dict[str, Any] = Field(description="of the simulator")
+
+    def simulator(self) -> SimulatorSettings:
+        return settings_from(self.settings, f"{self.name}: settings")
+
+    def error_of(self, measure: str) -> float | None:
+        """Standard error of the model for a measure, relative: the root mean square over its runs, at least 2%."""
+        errors = [run.errors[measure] for run in self.runs if measure in run.errors]
+        if not errors:
+            return None
+        return max(0.02, float(np.sqrt(np.mean(np.square(errors)))))
+
+
+def model_document(model: ServerModel) -> str:
+    """The file's text."""
+    plain = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    plain["terms"] = {name: _rounded(term) for name, term in plain["terms"].items()}
+    plain["runs"] = [_rounded(run) for run in plain["runs"]]
+    return yaml.safe_dump(_rounded(plain), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(part) for part in value]
+    return value
+
+
+def read_model(path: Path) -> ServerModel:
+    """A model from its file; every mistake is named with the file."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not text"
+        raise PlanError(f"{path}: {reason}", "make a model: inferometer fit RUN... -o MODEL.yaml") from None
+    if len(text) > MOST_BYTES:
+        raise PlanError(f"{path}: {len(text):,} bytes are no model of a server")
+    document, _ = yaml_value(text)
+    if not isinstance(document, dict):
+        raise PlanError(f"{path}: a model is a mapping, got {type(document).__name__}")
+    check_schema(path, "server-model", document.get("schema"))
+    try:
+        model = ServerModel.model_validate(document)
+    except ValidationError as error:
+        raise PlanError([f"{path}: {'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]) from None
+    model.simulator()
+    return model
+
+
+def new_model(
+    name: str, origin: Literal["fitted", "physics"], settings: SimulatorSettings, **facts: Any
+) -> ServerModel:
+    plain = settings.model_dump(mode="json", exclude_defaults=True)
+    return ServerModel.model_validate(
+        {"schema": schema_of("server-model"), "name": name, "origin": origin, "settings": plain, **facts}
+    )
+
+
+def terms_of_file(terms: Mapping[str, Term]) -> dict[str, TermOfFile]:
+    return {
+        name: TermOfFile(seconds=term.value, error=term.spread, source=term.source, identified=term.identified)
+        for name, term in terms.items()
+    }
+
+
+def runs_of_file(observed: Sequence[Observed], errors: Mapping[str, Mapping[str, float]]) -> list[RunOfFile]:
+    return [
+        RunOfFile(name=run.name, requests=len(run.records), errors=dict(errors.get(run.name, {}))) for run in observed
+    ]
+
+
+# -- limits of the engine, from its log ------------------------------------------------------------------------------
+
+BLOCK = 16
+_IN_LOG = {
+    "cache_tokens": re.compile(r"KV cache size: ([\d,]+) tokens"),
+    "max_batched_tokens": re.compile(r"max_num_batched_tokens['\"]?\s*[=:]\s*(\d+)"),
+    "max_sequences": re.compile(r"max_num_seqs['\"]?\s*[=:]\s*(\d+)"),
+    "max_model_len": re.compile(r"max_(?:model|seq)_len['\"]?\s*[=:]\s*(\d+)"),
+    "graph_tokens": re.compile(r"max_cudagraph_capture_size['\"]?\s*[=:]\s*(\d+)"),
+}
+
+
+def limits_in_log(text: str) -> dict[str, int]:
+    """The engine's limits as vLLM writes them when it starts; what it does not say is left out."""
+    found = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
+    return {name: int(match[1].replace(",", "")) for name, match in found.items() if match}
+
+
+def limited_settings(limits: Mapping[str, int]) -> SimulatorSettings:
+    """Settings of a pipelined engine with these limits; others stay at the defaults of the simulator."""
+    args: dict[str, Any] = {name: limits[name] for name in ("max_batched_tokens", "max_sequences") if name in limits}
+    if "cache_tokens" in limits:
+        args["blocks"] = limits["cache_tokens"] // BLOCK
+    if "max_batched_tokens" in args:
+        args["max_sequences"] = min(args.get("max_sequences", 1024), args["max_batched_tokens"])
+    room = args.get("blocks", 56_916) * BLOCK
+    args["max_model_len"] = min(limits.get("max_model_len", 16_384), room)
+    ahead = {"graph_tokens": limits["graph_tokens"]} if "graph_tokens" in limits else {}
+    return settings_from({**args, "pipeline": ahead}, "limits")

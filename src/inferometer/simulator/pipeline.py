@@ -1,0 +1,362 @@
+"""An engine that schedules one step ahead, as vLLM does by default, behind a frontend of one process.
+
+While the GPU computes step n, the CPU launches step n + 1. Tokens of a step are known when its computation is over and
+the next step is launched: a slow launch (a prefill too large for CUDA graphs) delays the tokens of the step before it.
+With S the instant at which a step is scheduled and launched, G the end of its computation, E the instant at which its
+tokens are known and F the one at which the frontend has sent them:
+
+    S(n) = E(n - 2)                                      two steps at most are under way
+    G(n) = max(max(G(n - 1), S(n)) + g(n), S(n) + l(n) + tail)
+    E(n) = max(G(n), S(n + 1) + l(n + 1))
+    g(n) = max(base, t_p * (tokens + attended / attention_tokens)) + t_d * decodes + t_c * context
+    F(n) = max(E(n), frontend free) + t_o * tokens made
+
+Whoever arrives passes the frontend, waits for the next E, and then for the step that is launched already.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferometer.load.clock import Clock, Timer
+from inferometer.simulator.engine import Batch, Engine, Sequence
+from inferometer.simulator.loop import EngineLoop, StepEnds
+from inferometer.simulator.settings import Instants, Noise, SimulatorSettings
+from inferometer.vocabulary import NANOSECONDS
+
+
+@dataclass(slots=True, frozen=True)
+class PipelineTime:
+    """Nanoseconds of the parts of a step."""
+
+    base_ns: float
+    decode_sequence_ns: float
+    context_token_ns: float
+    compute_token_ns: float
+    attention_tokens: float
+    launch_decode_ns: float
+    launch_graph_ns: float
+    launch_eager_ns: float
+    launch_sequence_ns: float
+    graph_tokens: int
+    tail_ns: float
+
+    @classmethod
+    def of(cls, settings: SimulatorSettings) -> "PipelineTime":
+        steps, ahead = settings.step_time, settings.pipeline
+        assert ahead is not None
+        unit = NANOSECONDS / settings.speed
+        return cls(
+            base_ns=steps.base * unit,
+            decode_sequence_ns=steps.decode_sequence * unit,
+            context_token_ns=steps.context_token * unit,
+            compute_token_ns=ahead.compute_token * unit,
+            attention_tokens=ahead.attention_tokens,
+            launch_decode_ns=ahead.launch_decode * unit,
+            launch_graph_ns=ahead.launch_graph * unit,
+            launch_eager_ns=ahead.launch_eager * unit,
+            launch_sequence_ns=ahead.launch_sequence * unit,
+            graph_tokens=ahead.graph_tokens,
+            tail_ns=ahead.tail * unit,
+        )
+
+    def launch_ns(self, prefill_tokens: int, sequences: int) -> float:
+        """Of the CPU: one graph for decodes, a graph in pieces for small mixed steps, else kernel by kernel."""
+        if prefill_tokens + sequences > self.graph_tokens:
+            launch = self.launch_eager_ns
+        else:
+            launch = self.launch_graph_ns if prefill_tokens else self.launch_decode_ns
+        return launch + self.launch_sequence_ns * sequences
+
+    def compute_ns(self, prefill_tokens: int, decodes: int, context: int, attended: float) -> float:
+        """Of the GPU; `attended` is the context that each prefill token reads, summed over the tokens."""
+        compute = self.compute_token_ns * (prefill_tokens + decodes + attended / self.attention_tokens)
+        return max(self.base_ns, compute) + self.decode_sequence_ns * decodes + self.context_token_ns * context
+
+
+def attended(batch: Batch) -> float:
+    """Sum over the prefill tokens of the context that each reads: cached before, and half of its own chunk."""
+    return sum(tokens * (sequence.computed + tokens / 2) for sequence, tokens in batch.chunks)
+
+
+FIRST = 0.5  # work on the prompt when an answer begins, of that to tokenize it
+
+
+class Frontend:
+    """One process before and behind the engine. It reads requests, sends tokens and ends answers in the order in which
+    they come up; tokens of several steps that wait together are sent together. Prompts are tokenized one by one, while
+    there is nothing else to do."""
+
+    def __init__(self, settings: SimulatorSettings) -> None:
+        unit, ahead = NANOSECONDS / settings.speed, settings.pipeline
+        assert ahead is not None
+        self.fixed_ns = settings.frontend_ns
+        self.half_request_ns = round(ahead.frontend_request * unit / 2)  # to read it, and to end its answer
+        self.prompt_token_ns = ahead.frontend_token * unit
+        self._sent_token_ns = ahead.frontend_output * unit
+        self.free_at = 0
+        self._worked_ns = 0  # of all that came up so far
+        self._sending_from = -1  # when the newest work begins, if that is tokens to send
+        self._sent_at = 0
+
+    def work(self, at: int, work_ns: int) -> int:
+        """Something comes up; returns when it is done."""
+        self.free_at = max(at, self.free_at) + work_ns
+        self._worked_ns += work_ns
+        self._sending_from = -1
+        return self.free_at
+
+    def send(self, at: int, tokens: int, prompt_tokens: int = 0) -> int:
+        """Tokens of one step come out of the engine; returns when they are sent. `prompt_tokens` are those of the
+        answers that begin with them: the first text of an answer needs the end of its prompt decoded."""
+        if self._sending_from <= at:
+            begin = max(at, self.free_at)
+            first_ns = FIRST * self.prompt_token_ns * prompt_tokens
+            self._sent_at = self.work(at, round(self._sent_token_ns * tokens + first_ns))
+            self._sending_from = begin
+        return self._sent_at
+
+    def worked_ns(self, now: int) -> int:
+        """How long it has worked up to an instant, of what came up before."""
+        return self._worked_ns - max(0, self.free_at - now)
+
+
+@dataclass(slots=True)
+class _Coming:
+    """Steps whose tokens come out at `ends`; those before `next` have been sent."""
+
+    ends: Instants
+    tokens: int  # of one step
+    prompt_tokens: int = 0  # of the answers that begin with it
+    next: int = 0
+
+
+@dataclass(slots=True)
+class _Prompt:
+    """One to be tokenized: the work that is left, and since when, with what the frontend had worked by then."""
+
+    left_ns: int
+    extra_ns: int
+    action: Callable[[], None]
+    since: tuple[int, int] | None = None
+
+
+class PipelinedLoop:
+    """Runs the engine on a clock; `on_finished` gets each finished sequence when its last token is sent. The engine is
+    brought forward when the next step is scheduled, which is before the tokens of the step come out."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        engine: Engine,
+        time: PipelineTime,
+        frontend: Frontend,
+        on_finished: Callable[[Sequence], None],
+        noise: Noise | None = None,
+        launch_noise: Noise | None = None,
+    ) -> None:
+        self.clock = clock
+        self.engine = engine
+        self.time = time
+        self._launch_noise = launch_noise
+        self.step_ends = StepEnds()  # of steps whose tokens are sent
+        self._frontend = frontend
+        self._noise = noise
+        self._on_finished = on_finished
+        self._batch: Batch | None = None  # the newest that was launched
+        self._ends: Instants = array("q")  # of its steps; the last may come out later, when the next is launched
+        self._coming: deque[_Coming] = deque()  # of steps before these
+        self._gpu_free_at = 0
+        self._out_before = 0  # when the step before the newest came out
+        self._timer: Timer | None = None  # of the next scheduling
+        self._prompts: deque[_Prompt] = deque()  # that the frontend has to tokenize
+        self._unfinished: dict[Sequence, None] = {}  # finished in a step whose tokens are not sent
+
+    def admit(self, prompt_tokens: int, action: Callable[[], None], extra_ns: int = 0) -> None:
+        """A request comes in now; the action follows when the frontend has read it and tokenized its prompt."""
+        frontend, clock = self._frontend, self.clock
+        self._send(clock.now())
+        read_at = frontend.work(clock.now(), frontend.half_request_ns)
+        prompt = _Prompt(round(frontend.prompt_token_ns * prompt_tokens), extra_ns, action)
+        clock.call_at(read_at + frontend.fixed_ns, lambda: self._tokenize_later(prompt))
+
+    def _tokenize_later(self, prompt: _Prompt) -> None:
+        self._prompts.append(prompt)
+        if len(self._prompts) == 1:
+            self._tokenize()
+
+    def _tokenize(self) -> None:
+        """Go on with the first prompt for as long as nothing else comes up; look again when it should be done."""
+        now, frontend, prompt = self.clock.now(), self._frontend, self._prompts[0]
+        self._send(now)
+        worked_ns = frontend.worked_ns(now)
+        if prompt.since is not None:
+            since, worked_before = prompt.since
+            prompt.left_ns -= (now - since) - (worked_ns - worked_before)
+        if prompt.left_ns > 0:
+            prompt.since = (now, worked_ns)
+            self.clock.call_at(max(now, frontend.free_at) + prompt.left_ns, self._tokenize)
+            return
+        self._prompts.popleft()
+        if self._prompts:
+            self._tokenize()
+        if prompt.extra_ns:
+            self.clock.call_at(now + prompt.extra_ns, prompt.action)
+        else:
+            prompt.action()
+
+    def add(self, sequence: Sequence) -> None:
+        """The sequence reaches the engine now, and waits for the next scheduling."""
+        sequence.arrived_at = self.clock.now()
+        blocked = bool(self.engine.waiting)
+        self.engine.add(sequence)
+        if self._batch is None:
+            self._schedule()
+        elif not blocked:
+            self._cut()
+
+    def abort(self, sequence: Sequence) -> None:
+        self.engine.abort(sequence)
+        if self._batch is not None:
+            self._cut()
+
+    def instants(self, sequence: Sequence) -> Instants:
+        """When its tokens were sent; to be asked until `on_finished` returns."""
+        return self.step_ends.of(sequence.spans)
+
+    def instants_so_far(self, sequence: Sequence) -> Instants:
+        """The same for a sequence that is given up."""
+        self._send(self.clock.now())
+        self.engine.settle(sequence)
+        made = self.step_ends.of(sequence.spans)
+        return made[: bisect_right(made, self.clock.now())]
+
+    def _cut(self) -> None:
+        """End the run of steps with the one that is launched already when the one under way comes out."""
+        assert self._batch is not None
+        under_way = bisect_left(self._ends, self.clock.now())
+        if under_way + 2 >= len(self._ends):
+            return
+        del self._ends[under_way + 2 :]
+        self._batch.steps = under_way + 2
+        self._gpu_free_at = self._ends[-1]
+        self._arm()
+
+    def _arm(self) -> None:
+        """The next step is scheduled when the last but one that was launched comes out."""
+        if self._timer is not None:
+            self._timer.cancel()
+        at = self._ends[-2] if len(self._ends) > 1 else self._out_before
+        self._timer = self.clock.call_at(at, self._schedule)
+
+    def _schedule(self) -> None:
+        """Plan and launch the next step or run of steps."""
+        self._timer, now = None, self.clock.now()
+        before, finished = self._batch, []
+        if before is not None:
+            finished = self.engine.complete(before, len(self._ends))
+        batch = self._batch = self.engine.plan()
+        launched_at = now
+        if batch is not None:
+            launched_at += round(self._launch_ns(batch))
+        if before is None:
+            self._out_before = launched_at  # nothing is under way: the next step follows the launch of this one
+        else:
+            self._come_out(before, finished, launched_at)
+        if batch is not None:
+            self._launch(batch, now, launched_at)
+
+    def _launch_ns(self, batch: Batch) -> float:
+        launch = self.time.launch_ns(batch.prefill_tokens, len(batch.decodes) + len(batch.chunks))
+        if self._launch_noise is not None and batch.chunks:
+            launch *= self._launch_noise.factors(batch.first_step, 1)[0]
+        return launch
+
+    def _come_out(self, batch: Batch, finished: list[Sequence], launched_at: int) -> None:
+        """The instants of the steps before this one are fixed now."""
+        self._ends[-1] = self._out_before = max(self._ends[-1], launched_at)
+        begun = [len(sequence.prompt) for sequence, _ in batch.chunks if sequence.computed >= len(sequence.prompt)]
+        self._coming[-1].tokens = len(batch.decodes) + len(begun)
+        self._coming[-1].prompt_tokens = sum(begun)
+        if finished:
+            self._unfinished |= dict.fromkeys(finished)
+            self.clock.call_at(self._out_before, lambda: self._finish(finished))
+
+    def _finish(self, finished: list[Sequence]) -> None:
+        """The last tokens of these have come out."""
+        self._send(self.clock.now())
+        self.clock.call_at(self.step_ends.last, lambda: self._tell(finished))
+        self._frontend.work(self.clock.now(), self._frontend.half_request_ns * len(finished))
+
+    def _tell(self, finished: list[Sequence]) -> None:
+        for sequence in finished:
+            self._on_finished(sequence)
+            del self._unfinished[sequence]
+
+    def _send(self, until: int) -> None:
+        """Let the frontend send what has come out by an instant."""
+        while self._coming:
+            coming = self._coming[0]
+            ends, first = coming.ends, coming.next
+            end = bisect_right(ends, until, first)
+            if end > first:
+                send, tokens, prompt_tokens = self._frontend.send, coming.tokens, coming.prompt_tokens
+                sent = array("q", [send(at, tokens, prompt_tokens) for at in ends[first:end]])
+                self.step_ends.append(sent, self._oldest_needed)
+                coming.next = end
+            if end < len(ends) or ends is self._ends:
+                return
+            self._coming.popleft()
+
+    def _launch(self, batch: Batch, now: int, launched_at: int) -> None:
+        time, decodes = self.time, len(batch.decodes)
+        begin = max(self._gpu_free_at, now)
+        if batch.steps == 1:
+            duration = time.compute_ns(batch.prefill_tokens, decodes, batch.context, attended(batch))
+            if self._noise is not None:
+                duration *= self._noise.factors(batch.first_step, 1)[0]
+            self._ends = array("q", [max(begin + round(duration), launched_at + round(time.tail_ns))])
+        else:
+            self._ends = self._decode_ends(batch, begin, launched_at)
+        self._coming.append(_Coming(self._ends, decodes))
+        self._gpu_free_at = self._ends[-1]
+        for sequence, _ in batch.chunks:
+            if sequence.admitted_at is None:
+                sequence.admitted_at = begin
+        self._arm()
+
+    def _decode_ends(self, batch: Batch, begin: int, launched_at: int) -> Instants:
+        """Of a run of steps in which the same sequences decode."""
+        time, decodes = self.time, len(batch.decodes)
+        contexts = batch.context + decodes * np.arange(batch.steps)
+        weights = max(time.base_ns, time.compute_token_ns * decodes)
+        durations = weights + time.decode_sequence_ns * decodes + time.context_token_ns * contexts
+        if self._noise is not None:
+            durations = durations * self._noise.factors(batch.first_step, batch.steps)
+        ends = begin + durations.cumsum()
+        ends += max(0.0, launched_at + time.tail_ns - ends[0])
+        return array("q", ends.astype(np.int64).tobytes())
+
+    def _oldest_needed(self) -> int:
+        everyone = [*self.engine.running, *self.engine.waiting, *self._unfinished]
+        for sequence in everyone:
+            self.engine.settle(sequence)
+        return min((sequence.spans[0][0] for sequence in everyone if sequence.spans), default=self.engine.step)
+
+
+def loop_of(
+    settings: SimulatorSettings, clock: Clock, on_finished: Callable[[Sequence], None]
+) -> EngineLoop | PipelinedLoop:
+    """The engine of these settings on a clock, for virtual time."""
+    engine = settings.build_engine()
+    if settings.pipeline is None:
+        return EngineLoop(clock, engine, settings.build_step_time(), on_finished, frontend_ns=settings.frontend_ns)
+    noises = [
+        Noise(sigma, settings.seed + number) if sigma else None
+        for number, sigma in enumerate((settings.step_time.jitter, settings.pipeline.launch_jitter))
+    ]
+    return PipelinedLoop(clock, engine, PipelineTime.of(settings), Frontend(settings), on_finished, *noises)

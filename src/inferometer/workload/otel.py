@@ -1,0 +1,309 @@
+"""Sessions of agents from OpenTelemetry GenAI traces: which call depends on which is inferred from texts and times.
+
+A call depends on every earlier one whose answer is among its messages, and on the closest one that had ended before it
+began. It is sent when all of these are over, after the recorded pause.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from inferometer.errors import DataError
+from inferometer.plan.workloads.dataset import HuggingFace
+from inferometer.plan.workloads.trace import Otel
+from inferometer.workload.dataset import hub_rows
+from inferometer.workload.formats import Json, as_tools
+from inferometer.workload.rows import RowError
+from inferometer.workload.session import NOWHERE, Request, Session, WorkloadContext
+
+_CHARACTERS_PER_TOKEN = 4
+_ERROR = (2, "ERROR", "STATUS_CODE_ERROR", "error")
+
+
+@dataclass(slots=True)
+class Call:
+    """One request of a model, as it was recorded. Times are seconds after the first call of its trace."""
+
+    start_s: float
+    end_s: float
+    messages: list[Json]
+    answer: str
+    model: str | None = None
+    output_tokens: int | None = None
+    total_tokens: int = 0
+    temperature: float | None = None
+    tools: list[Json] = field(default_factory=list)
+
+
+def otel(spec: Otel, _seed: int, _traffic: int, _nonce: str, context: WorkloadContext = NOWHERE) -> "OtelSessions":
+    """The sessions of all traces, in the order of their files."""
+    traces: list[list[Call]] = []
+    left_out = 0
+    for where, document in _documents(spec):
+        try:
+            calls = calls_in(document, spec.errors)
+        except (RowError, KeyError, TypeError, ValueError) as error:
+            if spec.unusable == "refuse":
+                raise DataError(f"{where}: is no trace of GenAI spans: {error}", "workload.unusable: skip") from None
+            left_out += 1
+            continue
+        if spec.below_tokens is not None and max(call.total_tokens for call in calls) >= spec.below_tokens:
+            left_out += 1
+            continue
+        traces.append(calls)
+    chosen = traces[spec.skip :][: spec.limit]
+    if not chosen:
+        raise DataError("workload: no trace can be used", "traces have spans with gen_ai.input.messages")
+    count = sum(map(len, chosen))
+    skipped = f", {left_out} traces skipped" if left_out else ""
+    context.note(f"traces: {count:,} calls in {len(chosen):,} sessions{skipped}")
+    return OtelSessions(spec, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class OtelSessions:
+    """A function from an index to a session."""
+
+    spec: Otel
+    traces: list[list[Call]]
+
+    def __len__(self) -> int:
+        return len(self.traces)
+
+    def __call__(self, index: int) -> Session:
+        calls = self.traces[index % len(self.traces)]
+        live = self.spec.answers == "live"
+        messages = [[dict(message) for message in call.messages] for call in calls]
+        fills: list[list[Json]] = [[] for _ in calls]
+        requests = []
+        for at, call in enumerate(calls):
+            causes, places = _causes(calls, at, messages)
+            if live:
+                for earlier, place in places:
+                    fills[earlier].append(messages[at][place])
+            after = _reduced(calls, [*causes, *_closest(calls, at)])
+            requests.append(self._request(call, messages[at], after, _pause_s(calls, at, after, self.spec.max_wait)))
+        for request, places_of in zip(requests, fills, strict=True):
+            request.fills = places_of
+        return Session(requests)
+
+    def _request(self, call: Call, messages: list[Json], after: list[int], pause_s: float) -> Request:
+        body: Json = {"model": self._model(call)} if self._model(call) else {}
+        if call.temperature is not None:
+            body["temperature"] = call.temperature
+        if call.tools:
+            body["tools"] = call.tools
+        tokens = call.output_tokens or self.spec.output_tokens
+        if call.tools:  # a tool call must not be cut off
+            tokens = max(4 * tokens, 4096)
+        return Request(messages, tokens, think_s=pause_s, body=body, after=tuple(after))
+
+    def _model(self, call: Call) -> str | None:
+        return self.spec.model or self.spec.models.get(call.model or "")
+
+
+# -- which call waits for which --------------------------------------------------------------------------------------
+
+
+def _causes(calls: Sequence[Call], at: int, messages: Sequence[list[Json]]) -> tuple[list[int], list[tuple[int, int]]]:
+    """Earlier calls whose answers are among the messages of this one, and which messages these are."""
+    causes, places = [], []
+    for place, message in enumerate(messages[at]):
+        text = message.get("content")
+        if message.get("role") != "assistant" or not isinstance(text, str) or not text.strip():
+            continue
+        for earlier in range(at - 1, -1, -1):
+            if calls[earlier].answer.strip() == text.strip() and calls[earlier].end_s <= calls[at].start_s:
+                causes.append(earlier)
+                places.append((earlier, place))
+                break
+    return causes, places
+
+
+def _closest(calls: Sequence[Call], at: int) -> list[int]:
+    """The last call that was over before this one began."""
+    for earlier in range(at - 1, -1, -1):
+        if calls[earlier].end_s <= calls[at].start_s:
+            return [earlier]
+    return []
+
+
+def _reduced(calls: Sequence[Call], after: Sequence[int]) -> list[int]:
+    """Without those that another of them must have waited for."""
+    kept = sorted(dict.fromkeys(after))
+    return [one for one in kept if not any(calls[one].end_s <= calls[other].start_s and other != one for other in kept)]
+
+
+def _pause_s(calls: Sequence[Call], at: int, after: Sequence[int], most_s: float) -> float:
+    if not after:
+        return 0.0
+    return min(max(0.0, calls[at].start_s - max(calls[one].end_s for one in after)), most_s)
+
+
+# -- traces ----------------------------------------------------------------------------------------------------------
+
+
+def _documents(spec: Otel) -> Iterator[tuple[str, Any]]:
+    if spec.repo is not None:
+        rows = hub_rows(HuggingFace(repo=spec.repo, subset=spec.subset, split=spec.split))
+        for number in range(len(rows)):
+            yield rows.where(number), rows[number]
+        return
+    for path in _files([spec.path] if spec.path else spec.paths):
+        try:
+            yield str(path), orjson.loads(path.read_bytes())
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror}") from None
+        except ValueError:
+            yield str(path), None
+
+
+def _files(names: Sequence[str]) -> Iterator[Path]:
+    for name in names:
+        place = Path(name)
+        if place.is_dir():
+            yield from sorted(place.glob("**/*.json"))
+        elif place.exists():
+            yield place
+        else:
+            base = Path(place.anchor) if place.is_absolute() else Path()
+            matching = sorted(base.glob(str(place.relative_to(base)) if place.is_absolute() else name))
+            if not matching:
+                raise DataError(f"{name}: file not found", "workload.path: a trace, or a folder of traces")
+            yield from matching
+
+
+def calls_in(document: Any, errors: bool = True) -> list[Call]:
+    """The calls of a trace in the order of their beginning; `RowError` where there is none."""
+    spans = list(_spans(document))
+    calls = [call for span in spans if (errors or not _failed(span)) and (call := _call(span)) is not None]
+    if not calls:
+        raise RowError("it has no span with gen_ai.input.messages")
+    calls.sort(key=lambda call: (call.start_s, call.end_s))
+    first = calls[0].start_s
+    for call in calls:
+        call.start_s, call.end_s = call.start_s - first, call.end_s - first
+    return calls
+
+
+def _spans(document: Any) -> Iterator[Mapping[str, Any]]:
+    """Spans in a list, below `spans`, or as OTLP's JSON has them."""
+    if isinstance(document, Mapping) and "resourceSpans" in document:
+        for resource in document["resourceSpans"]:
+            for scope in resource.get("scopeSpans") or []:
+                for span in scope.get("spans") or []:
+                    yield {**span, "attributes": _plain(span.get("attributes") or [])}
+        return
+    spans = document.get("spans") if isinstance(document, Mapping) else document
+    spans = _parsed(spans)
+    if not isinstance(spans, list):
+        raise RowError("it has no spans")
+    yield from (span for span in spans if isinstance(span, Mapping))
+
+
+def _plain(attributes: Any) -> Json:
+    """`[{"key": k, "value": {"stringValue": v}}]` as a mapping."""
+    if isinstance(attributes, Mapping):
+        return dict(attributes)
+    return {entry["key"]: next(iter(entry["value"].values()), None) for entry in attributes if entry.get("value")}
+
+
+def _failed(span: Mapping[str, Any]) -> bool:
+    status = span.get("status")
+    code = status.get("code") if isinstance(status, Mapping) else status
+    return code in _ERROR
+
+
+def _call(span: Mapping[str, Any]) -> Call | None:
+    facts = span.get("attributes") or {}
+    name = str(span.get("name") or "")
+    if not facts.get("gen_ai.input.messages"):
+        return None
+    if facts.get("gen_ai.operation.name") not in (None, "chat") and not name.startswith("chat "):
+        return None
+    messages = [_message(message) for message in _parsed(facts["gen_ai.input.messages"])]
+    answer = _answer(facts)
+    inputs = _count(facts, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+    output = _count(facts, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+    output = output or -(-len(answer) // _CHARACTERS_PER_TOKEN) or None
+    warm = facts.get("gen_ai.request.temperature")
+    return Call(
+        _seconds(span, "start_time", "startTimeUnixNano"),
+        _seconds(span, "end_time", "endTimeUnixNano"),
+        messages,
+        answer,
+        facts.get("gen_ai.request.model"),
+        output,
+        (inputs or 0) + (output or 0),
+        float(warm) if isinstance(warm, int | float) else None,
+        as_tools(_parsed(facts.get("gen_ai.tool.definitions")) or []),
+    )
+
+
+def _count(facts: Mapping[str, Any], *names: str) -> int | None:
+    return next((int(facts[name]) for name in names if facts.get(name)), None)
+
+
+def _seconds(span: Mapping[str, Any], name: str, nanoseconds: str) -> float:
+    if span.get(nanoseconds) is not None:
+        return int(span[nanoseconds]) / 1e9
+    value = span.get(name)
+    if isinstance(value, int | float):
+        return float(value) / (1e9 if value > 1e14 else 1.0)
+    if not isinstance(value, str):
+        raise RowError(f"a span has no {name}")
+    return datetime.fromisoformat(value.replace("Z", "+00:00")).timestamp()
+
+
+def _parsed(value: Any) -> Any:
+    return orjson.loads(value) if isinstance(value, str) else value
+
+
+def _message(message: Any) -> Json:
+    """As a chat has it: `role` and `content`, or the parts of the GenAI conventions."""
+    if not isinstance(message, Mapping):
+        raise RowError("a message is no mapping")
+    role = str(message.get("role") or "user")
+    parts = message.get("parts")
+    if parts is None:
+        kept = {name: value for name, value in message.items() if name in _CHAT and value is not None}
+        return {"role": role, "content": message.get("content"), **kept}
+    made: Json = {"role": role, "content": "\n".join(_text(part) for part in parts if _text(part))}
+    calls = [_tool_call(part) for part in parts if part.get("type") == "tool_call"]
+    if calls:
+        made["tool_calls"] = calls
+    answers = [part for part in parts if part.get("type") == "tool_call_response"]
+    if answers:
+        made |= {"role": "tool", "tool_call_id": str(answers[0].get("id") or "")}
+        made["content"] = str(answers[0].get("response") or answers[0].get("result") or "")
+    return made
+
+
+_CHAT = ("content", "name", "tool_calls", "tool_call_id")
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    return str(part.get("content") or part.get("text") or "") if part.get("type") == "text" else ""
+
+
+def _tool_call(part: Mapping[str, Any]) -> Json:
+    arguments = part.get("arguments")
+    text = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
+    return {
+        "id": str(part.get("id") or ""),
+        "type": "function",
+        "function": {"name": str(part.get("name") or ""), "arguments": text},
+    }
+
+
+def _answer(facts: Mapping[str, Any]) -> str:
+    for name in ("gen_ai.output.text", "gen_ai.completion", "gen_ai.output"):
+        if isinstance(facts.get(name), str) and facts[name]:
+            return str(facts[name])
+    messages = facts.get("gen_ai.output.messages")
+    made = [_message(message) for message in _parsed(messages)] if messages else []
+    return "\n".join(str(message.get("content") or "") for message in made)

@@ -1,0 +1,80 @@
+"""From measured runs to a capacity on the command line, as the guide has it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(store: Path, *words: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "inferometer", *words, *(() if "--help" in words else ("--store", str(store)))],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+RUNS = ("a-512-128-r5", "e-1000-200-c1")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fitted on two small real runs of ours."""
+    folder = tmp_path_factory.mktemp("models")
+    data = ROOT / "tests" / "data" / "vllm-0.24-h200-sweep-8b"
+    runs = [str(data / name) for name in RUNS]
+    command(folder / "store", "fit", *runs, "--kv-tokens", "910656", "-o", str(folder / "h200.yaml"))
+    return folder / "h200.yaml"
+
+
+def test_a_prediction_has_intervals_and_is_marked(model: Path, tmp_path: Path) -> None:
+    load = ("--rate", "5", "--duration", "20s", "--input-tokens", "512", "--output-tokens", "128")
+    text = command(tmp_path, "predict", "--model-file", str(model), *load)
+    assert text.startswith("PREDICTED  by h200, fitted on 2 runs; nothing was measured")
+    document = json.loads(command(tmp_path, "predict", "--model-file", str(model), *load, "--json"))
+    ttft = next(one for one in document["prediction"]["numbers"] if one["name"] == "ttft.mean")
+    assert 0.030 < ttft["low"] < ttft["value"] < ttft["high"] < 0.055  # 40.8 ms was measured
+    assert document["run"]["id"] == "predicted"
+
+
+def test_a_broken_limit_exits_with_1(model: Path, tmp_path: Path) -> None:
+    words = ("--rate", "5", "--duration", "30s", "--input-tokens", "512", "--output-tokens", "128")
+    text = command(tmp_path, "predict", "--model-file", str(model), *words, "--limit", "ttft p50 < 5ms", code=1)
+    assert "would be broken" in text
+
+
+def test_a_capacity_is_a_table(model: Path, tmp_path: Path) -> None:
+    words = ("--input-tokens", "512", "--output-tokens", "64", "--duration", "8s", "--limit", "ttft p50 < 100ms")
+    found = command(
+        *(tmp_path, "predict", "--model-file", str(model), *words, "--capacity"),
+        *("--replicas", "1,2", "--price", "3.5", "--json"),
+    )
+    one, two = json.loads(found[found.index("{") :])["capacities"]
+    assert 5 < one["rate"] < 100 and two["rate"] == pytest.approx(2 * one["rate"])
+
+
+def test_a_model_is_held_against_a_run(model: Path, tmp_path: Path) -> None:
+    run = ROOT / "tests" / "data" / "vllm-0.24-h200-sweep-8b" / "e-1000-200-c1"
+    text = command(tmp_path, "validate", str(model), str(run))
+    assert "measured" in text and "predicted against measured, on these runs" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fit",), "name at least one run, or --gpu and --shape"),
+        (("fit", "--gpu", "h100"), "--gpu and --shape go together"),
+        (("fit", "--gpu", "abacus", "--shape", "llama-3.1-8b"), "no accelerator 'abacus' is known"),
+        (("predict", "--model-file", "missing.yaml"), "missing.yaml: No such file"),
+    ],
+)
+def test_wrong_use_is_said_in_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    assert message in command(tmp_path, *words, code=2)

@@ -1,0 +1,92 @@
+"""The frame of the command line: lazy, quick, and clear about mistakes."""
+
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from inferometer import errors
+from inferometer.cli import execute
+from inferometer.cli.errors import report
+from inferometer.cli.group import COMMANDS, group
+
+
+def test_help_imports_nothing_but_click_and_answers_at_once() -> None:
+    script = (
+        "import sys; from inferometer.cli import execute; execute(['--help']);"
+        "print([name for name in ('numpy', 'rich', 'pydantic', 'yaml', 'orjson', 'asyncio') if name in sys.modules])"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("[]\n")
+    assert time.monotonic() - began < 3  # 0.06 s on an idle core; CI is seldom idle
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_the_help_that_the_list_promises(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([name, "--help"]) == 0
+    assert "Usage: inferometer" in capsys.readouterr().out
+    command = group.get_command(click.Context(group), name)
+    assert command is not None and command.help
+    assert all(isinstance(each, click.Argument) or each.help for each in command.params)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rum"], "error: no command 'rum'; there are run,"),
+        (["--no-such"], "error: no such option"),
+        (["show", "--slowest", "x"], "error: invalid value for '--slowest'"),
+        (["run", "--sed", "4"], "error: no such option"),
+    ],
+)
+def test_wrong_use_is_told_on_stderr(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(arguments) == 2
+    told = capsys.readouterr()
+    assert told.err.startswith(message)
+    assert "hint: inferometer" in told.err
+    assert told.out == ""
+
+
+MISTAKES: list[tuple[Exception, int, str]] = [
+    (errors.PlanError(["a: wrong", "b: too"], "fix it"), 2, "error: a: wrong\nerror: b: too\nhint: fix it\n"),
+    (errors.TargetError("http://x refused"), 3, "error: http://x refused\n"),
+    (errors.StoreError("x: full", "make room"), 2, "error: x: full\nhint: make room\n"),
+    (
+        PermissionError(13, "Permission denied", "/x/y"),
+        2,
+        "error: /x/y: permission denied\nhint: use a store that you can write to: --store FOLDER\n",
+    ),
+    (
+        ZeroDivisionError("oh"),
+        70,
+        "error: ZeroDivisionError: oh\nhint: this is a bug in Inferometer; --traceback shows where it happened\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mistake", "code", "told"), MISTAKES)
+def test_every_kind_of_mistake(mistake: Exception, code: int, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(mistake) == code
+    assert capsys.readouterr().err == told
+
+
+def test_traceback_only_when_asked(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    report(ZeroDivisionError("oh"))
+    assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setenv("INFEROMETER_TRACEBACK", "1")
+    report(ZeroDivisionError("oh"))
+    assert "ZeroDivisionError: oh" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["completion", shell]) == 0
+    assert "_INFEROMETER_COMPLETE" in capsys.readouterr().out
+
+
+def test_nothing_typed_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([]) == 2
+    assert capsys.readouterr().out.startswith("Usage: inferometer")

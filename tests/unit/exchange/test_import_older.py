@@ -1,0 +1,155 @@
+"""Results as tools wrote them before and after: files without instants, packed ones, broken ones, pairs and folders."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.cli.group import group
+from inferometer.errors import DataError
+from inferometer.exchange.importing.explain import explain_result
+from inferometer.exchange.importing.importer import import_file
+
+VLLM: dict[str, Any] = {
+    "date": "20240801-101010",
+    "backend": "sgl",
+    "model_id": "m",
+    "tokenizer_id": "m",
+    "num_prompts": 4,
+    "request_rate": "inf",
+    "duration": 2.0,
+    "completed": 3,
+    "total_input_tokens": 30,
+    "total_output_tokens": 9,
+    "request_throughput": 1.5,
+    "output_throughput": 4.5,
+    "mean_ttft_ms": 100.0,
+    "max_num_seqs": 64,
+    "gpu": "L4",
+}
+DETAILED = {
+    **VLLM,
+    "ttfts": [0.1, 0.1, 0.1, 0.0],
+    "itls": [[0.1, 0.1], [0.1, 0.1], [0.2, 0.2], []],
+    "input_lens": [10, 10, 10, 10],
+    "output_lens": [3, 3, 3, 0],
+    "errors": ["", "", "", "refused"],
+}
+
+
+def written(folder: Path, name: str, value: Any) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+    return path
+
+
+def test_requests_without_instants_are_read_and_arrivals_are_unknown(tmp_path: Path) -> None:
+    (run,) = import_file(written(tmp_path, "old.json", DETAILED), tmp_path / "store").runs
+    assert run.records is not None and len(run.records) == 4
+    assert run.summary.measures["ttft"].mean == pytest.approx(0.1)
+    assert run.summary.measures["e2e"].statistics["max"] == pytest.approx(0.5)
+    assert run.summary.rates["request_rate"].value == 1.5  # the file's own
+    assert run.summary.concurrency is None or run.summary.concurrency.mean is None
+    assert any("not in the file" in note for note in run.summary.notes)
+
+
+def test_failures_engine_and_numbers_of_a_sweep(tmp_path: Path) -> None:
+    (run,) = import_file(written(tmp_path, "r.json", VLLM), tmp_path / "store").runs
+    assert run.summary.failures.failed == 1
+    assert run.subject.engine == "sglang"
+    assert "max_num_seqs" in str(run.environment)
+
+
+def test_medians_of_sglang_are_enough(tmp_path: Path) -> None:
+    result = {"completed": 3, "duration": 2.0, "output_throughput": 4.5, "median_ttft_ms": 70.0, "backend": "sglang"}
+    (run,) = import_file(written(tmp_path, "r.jsonl", result), tmp_path / "store").runs
+    assert run.summary.measures["ttft"].statistics["p50"] == pytest.approx(0.07)
+
+
+def test_gzip_is_unpacked_and_the_format_is_checked(tmp_path: Path) -> None:
+    path = tmp_path / "r.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(VLLM).encode()))
+    assert len(import_file(path, tmp_path / "store").runs) == 1
+    with pytest.raises(DataError, match="is no result of guidellm"):
+        import_file(path, tmp_path / "store", format="guidellm", again=True)
+
+
+def test_a_folder_goes_on_after_a_broken_file_and_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    written(folder, "a/r.json", VLLM)
+    written(folder, "b/r.json", {**VLLM, "duration": 3.0})
+    (folder / "c.json").write_text(json.dumps({**DETAILED, "start_times": [1e999, 0, 0, 0]}))
+    (folder / "d.json").write_text('{"completed": ' + "9" * 5000 + "}")
+    (folder / "e.json").write_text("[" * 100_000)
+    (folder / "f.md").write_text("# notes\n")
+    arguments = ["import", str(folder), "--store", str(tmp_path / "store"), "--json"]
+    result = CliRunner().invoke(group, arguments, standalone_mode=False)
+    document = json.loads(result.stdout)
+    assert result.return_value == 2
+    assert len(document["files"]) == 2
+    assert [Path(failed["file"]).name for failed in document["failed"]] == ["c.json", "d.json", "e.json"]
+    shown = CliRunner().invoke(group, ["show", document["files"][1]["runs"][0], "--store", str(tmp_path / "store")])
+    assert "b/r.json" in shown.output
+
+
+def test_what_lists_others_is_not_imported_twice(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    written(folder, "run=0.json", VLLM)
+    written(folder, "summary.json", [VLLM])
+    result = CliRunner().invoke(group, ["import", str(folder), "--store", str(tmp_path / "store"), "--json"])
+    assert [Path(each["file"]).name for each in json.loads(result.stdout)["files"]] == ["run=0.json"]
+
+
+def test_negative_times_are_doubted(tmp_path: Path) -> None:
+    result = {**VLLM, "mean_ttft_ms": -5.0, "num_prompts": 3}
+    (run,) = import_file(written(tmp_path, "r.json", result), tmp_path / "store").runs
+    assert run.verdict.status == "doubtful" and "negative" in str(run.verdict)
+
+
+def test_every_field_is_accounted_for(tmp_path: Path) -> None:
+    uses = {each.name: each for each in explain_result(written(tmp_path, "r.json", VLLM))}
+    assert uses["mean_ttft_ms"].where == ("measures.ttft",)
+    assert uses["tokenizer_id"].use == "ignored"
+    assert uses["max_num_seqs"].use in ("kept", "read")
+
+
+GUIDE = {
+    "metadata": {"guidellm_version": "0.8.0"},
+    "benchmarks": [
+        {
+            "metrics": {"request_totals": {"successful": 1, "errored": 1, "incomplete": 0}},
+            "duration": 2.0,
+            "requests": {
+                "successful": [
+                    {
+                        "request_id": "a",
+                        "info": {
+                            "timings": {
+                                "targeted_start": 99.9,
+                                "request_start": 100.0,
+                                "first_token_iteration": 100.2,
+                                "last_token_iteration": 100.6,
+                                "request_end": 100.7,
+                            }
+                        },
+                        "input_metrics": {"text_tokens": 11},
+                        "output_metrics": {"text_tokens": 5},
+                    }
+                ],
+                "errored": [{"request_id": "b", "info": {"error": "503", "timings": {"request_start": 100.1}}}],
+                "incomplete": [],
+            },
+        }
+    ],
+}
+
+
+def test_requests_of_guidellm_are_read(tmp_path: Path) -> None:
+    (run,) = import_file(written(tmp_path, "benchmarks.json", GUIDE), tmp_path / "store").runs
+    assert run.records is not None and len(run.records) == 2
+    assert run.summary.measures["ttft"].mean == pytest.approx(0.2, abs=1e-6)
+    assert run.summary.measures["tpot"].mean == pytest.approx(0.1, abs=1e-6)

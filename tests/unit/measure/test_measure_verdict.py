@@ -1,0 +1,342 @@
+"""The verdict: a sound run is valid, and each thing that can be wrong is found and said."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from measure_rows import MS, closed_plan, failure, many, open_plan, row
+
+from inferometer.measure.facts import CoreUse, Facts
+from inferometer.measure.summary import summarize
+from inferometer.measure.verdict import OF_A_CLASS, OF_THE_RUN, verdict
+from inferometer.plan.model import Plan
+from inferometer.record.calibration import Curve
+from inferometer.record.record import Record
+from inferometer.record.verdict import STATUSES, Status, Verdict
+
+START = Facts(start_at=0)
+RATE = 20.0
+
+
+def arrivals(n: int = 800, seed: int = 0) -> list[float]:
+    return (1000 * np.cumsum(np.random.default_rng(seed).exponential(1 / RATE, n))).tolist()
+
+
+def sound(n: int = 800, **changes: Any) -> list[Record]:
+    """A Poisson run in which every answer takes 100 ms and has 5 tokens, as asked."""
+    told = {"requested_output": 5, "requested_input": 100, "input_tokens": 102, "cached_tokens": 0} | changes
+    return [row(t, sent=t + 0.05, reads=[t + 60 + 10 * j for j in range(5)], **told) for t in arrivals(n)]
+
+
+def judged(rows: list[Record], plan: Plan | None = None, facts: Facts = START) -> Verdict:
+    plan = plan or open_plan(RATE)
+    return verdict(summarize(many(rows), plan, facts), facts, plan)
+
+
+def codes(found: Verdict) -> set[str]:
+    return {reason.code for reason in found.doubts}
+
+
+def notes(result: Verdict) -> set[str]:
+    return {reason.code for reason in result.notes}
+
+
+def test_a_sound_run_is_valid() -> None:
+    assert judged(sound(), open_plan(RATE, limits=["ttft p99 < 1s"])) == Verdict(status="valid")
+
+
+def changed(change: Callable[[int, Record], object], n: int = 800) -> list[Record]:
+    rows = sound(n)
+    for number, record in enumerate(rows):
+        change(number, record)
+    return rows
+
+
+def late(by: float, every: int = 1) -> Callable[[int, Record], object]:
+    def change(number: int, record: Record) -> None:
+        if number % every == 0:
+            assert record.sent_at is not None
+            record.sent_at += round(by * MS)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("by", "every", "status"),
+    [(0.5, 1, "valid"), (2, 10, "valid"), (10, 9, "doubtful"), (45, 9, "doubtful"), (75, 1, "invalid")],
+)
+def test_late_sends(by: float, every: int, status: Status) -> None:
+    """Requests take 60 ms to their first token, 100 ms in all, since they were due: what is late is part of that."""
+    rows = changed(late(by, every))
+    for record in rows[::every]:
+        record.read_at = (np.frombuffer(record.read_at, "<i8") + round(by * MS)).tobytes()
+    result = judged(rows)
+    assert result.status == status
+    assert codes(result) == (set() if status == "valid" else {"late_sends"})
+    assert ("late_sends" in notes(result)) == (status == "valid" and by > 1)
+    if result.doubts:
+        first = result.doubts[0]
+        assert first.moves[0].by == pytest.approx(by / 1000, rel=0.1) and "too high" in first.text
+
+
+def test_the_wait_under_a_cap_is_not_our_lateness() -> None:
+    def wait(_: int, record: Record) -> None:
+        assert record.sent_at is not None
+        record.ready_at = record.sent_at = record.sent_at + 30 * MS
+
+    capped = open_plan(RATE, load={"max_concurrency": 500})
+    assert codes(judged(changed(wait), capped)) == {"held_back"}
+
+
+def test_not_the_process_named() -> None:
+    assert codes(judged(sound(), open_plan(30))) == {"not_the_process"}
+    assert codes(judged(sound(), open_plan(RATE, load={"type": "constant"}))) == {"not_the_process"}
+
+
+@pytest.mark.parametrize(("planned", "status"), [(800, "valid"), (820, "valid"), (860, "doubtful"), (1000, "invalid")])
+def test_shortfall(planned: int, status: Status) -> None:
+    assert judged(sound(), facts=Facts(start_at=0, planned={"default": planned})).status == status
+
+
+def slack(position: int, by: float, every: int) -> Callable[[int, Record], object]:
+    def change(number: int, record: Record) -> None:
+        values = np.zeros(5, "<i8")
+        values[position] = by * MS if number % every == 0 else 0
+        record.read_slack = values.tobytes()
+
+    return change
+
+
+def test_uncertain_reads() -> None:
+    assert codes(judged(changed(slack(0, 10, 5)))) == {"uncertain_reads"}
+    assert codes(judged(changed(slack(0, 1, 1)))) == set()
+    assert codes(judged(changed(slack(2, 8, 2)))) == {"uncertain_reads"}
+    assert codes(judged(changed(slack(2, 8, 500)))) == set()
+
+
+def test_one_uncertain_read_makes_no_doubt() -> None:
+    assert "uncertain_reads" not in codes(judged(changed(slack(0, 10, 69), n=69)))
+
+
+def test_last_reads_come_with_the_end_and_are_told_apart() -> None:
+    """Every last token came with the usage and [DONE], so it may have come a gap of 10 ms earlier."""
+    rows = changed(slack(4, 10, 1))
+    assert {move.key.partition(".")[0] for move in judged(rows).doubts[0].moves} == {"tpot", "e2e"}
+    found = summarize(many(rows), open_plan(RATE), START).uncertainty
+    assert found.read.large == 0 and found.last_read.p50 == pytest.approx(0.010)
+    ends = judged(changed(slack(4, 30, 1)))
+    assert codes(ends) == {"uncertain_reads"} and ends.doubts[0].moves[0].key.startswith("tpot")
+
+
+def test_tokens_that_came_together_are_told_apart_from_an_uncertain_instant() -> None:
+    """Joined before they reached us, they make no instant uncertain."""
+
+    def join(_: int, record: Record) -> None:
+        record.read_tokens = np.array([3, 1, 1, 1, 1], "<i8").tobytes()
+
+    together = changed(join)
+    result = summarize(many(together), open_plan(RATE), START).uncertainty
+    assert result.first_read.large == 0
+    assert (result.first_tokens.several_share, result.first_tokens.most) == (1.0, 3)
+    result = summarize(many(changed(slack(0, 10, 50))), open_plan(RATE), START).uncertainty
+    assert result.first_read.large > 0
+    assert (result.first_tokens.several, result.first_tokens.most) == (0, 1)
+
+
+def curve(ttft: float, read: float, ceiling: float = 1e6) -> Facts:
+    point = {"streams": 100, "events_per_s": 1e4, "ttft_error_p99": ttft, "read_error_p99": read, "stamps": "read"}
+    return Facts(start_at=0, calibration=msgspec.convert({"points": [point], "ceiling_events_per_s": ceiling}, Curve))
+
+
+def used(*shares: float, shard: str = "0") -> tuple[CoreUse, ...]:
+    return tuple(CoreUse(share, 1.0, shard) for share in shares)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "code"),
+    [
+        (curve(0.001, 0.0001), "valid", set()),
+        (curve(0.010, 0.0001), "doubtful", {"own_error"}),
+        (curve(0.050, 0.0001), "doubtful", {"own_error"}),
+        (curve(0.001, 0.005), "doubtful", {"own_error"}),
+        (curve(0.001, 0.0001, ceiling=150), "valid", set()),
+        (Facts(start_at=0, core_use=used(0.2, 0.95, 0.97)), "doubtful", {"busy_client"}),
+        (Facts(start_at=0, core_use=used(0.95, *[0.3] * 30)), "valid", set()),
+        (Facts(start_at=0, core_use=(CoreUse(1.0, 0.345),)), "valid", set()),  # too short to say anything
+        (Facts(start_at=0, core_use=(CoreUse(1.0, 0.2), CoreUse(0.3, 5.0))), "valid", set()),  # half of them, 4% of it
+        (Facts(start_at=0, core_use=(*used(1.0), *used(*[0.1] * 30, shard="1"))), "doubtful", {"busy_client"}),
+        (Facts(start_at=0, gave_up="3 requests failed, stop.errors is 3"), "invalid", {"ended_early"}),
+        (Facts(start_at=0, gave_up="x", planned={"default": 2000}), "invalid", {"ended_early"}),
+        (Facts(start_at=0, clock_steps_s=(0.5,), stamps="kernel"), "doubtful", {"clock_stepped"}),
+        (Facts(start_at=0, clock_steps_s=(0.5,)), "valid", set()),
+        (Facts(start_at=0, interrupted=True), "doubtful", {"interrupted"}),
+        (Facts(start_at=0, lost_workers=("1 of 2: killed",), planned={"default": 2000}), "invalid", {"worker_lost"}),
+        (Facts(start_at=0, lost_server="it ended with SIGKILL"), "invalid", {"server_lost"}),
+        (Facts(start_at=0, unreadable=1), "doubtful", {"unreadable_entries"}),
+    ],
+)
+def test_what_is_known_beside_the_records(facts: Facts, status: Status, code: set[str]) -> None:
+    found = judged(sound(), facts=facts)
+    assert found.status == status and codes(found) == code, found
+
+
+def test_a_queue_without_bound() -> None:
+    """Answers come at 15 a second, requests at 20."""
+    rows, free = [], 0.0
+    for t in arrivals():
+        free = max(free, t) + 1000 / 15
+        rows.append(row(t, sent=t + 0.05, reads=[free - 5, free]))
+    found = judged(rows)
+    assert found.status == "invalid" and "unbounded_queue" in codes(found)
+    assert any(reason.remedy == "lower the rate" for reason in found.doubts)
+
+
+def test_a_queue_of_which_nothing_left_is_not_known_to_be_without_bound() -> None:
+    """All still in flight at the drain deadline: slower than the run is long, which is not overload."""
+    rows = [row(t, reads=[], ended=45_000, outcome="unfinished") for t in arrivals()]
+    found = judged(rows)
+    assert found.status == "invalid" and codes(found) == {"nothing_answered"}
+
+
+def test_a_busy_queue_with_a_bound_is_not() -> None:
+    rows, free = [], 0.0
+    for t in arrivals(4000):
+        free = max(free, t) + 1000 / 28
+        rows.append(row(t, sent=t + 0.05, reads=[free - 5, free]))
+    assert "unbounded_queue" not in codes(judged(rows))
+
+
+def test_a_drift_is_found_and_a_ramp_is_meant() -> None:
+    rows = [row(t, sent=t + 0.05, reads=[t + 60 + t / 500, t + 100 + t / 500]) for t in arrivals()]
+    found = judged(rows)
+    assert "not_steady" in codes(found) and "not_the_process" not in codes(found)
+    ramp = open_plan(RATE, load={"type": "ramp", "to": RATE}, stop={"duration": 40})
+    assert codes(judged(rows, ramp)) == set()
+
+
+def test_weak_percentiles_are_a_note() -> None:
+    result = judged(sound(100), open_plan(RATE, limits=["ttft p99 < 1s"]))
+    assert (result.status, codes(result), notes(result)) == ("valid", set(), {"weak_quantiles"})
+    assert "is based on 100 samples (368 needed)" in result.notes[0].text
+
+
+def test_output_that_is_not_as_asked() -> None:
+    def shorter(_: int, record: Record) -> None:
+        record.requested_output, record.finish_reason = 8, "stop"
+
+    rows = changed(shorter)
+    assert (codes(judged(rows)), notes(judged(rows))) == ({"short_output"}, {"odd_finish"})
+    free = open_plan(RATE, sampling={"ignore_eos": False})
+    assert codes(judged(rows, free)) == set()
+    assert codes(judged(sound(finish_reason="content_filter"), free)) == {"odd_finish"}
+
+
+def test_tokens_that_do_not_add_up() -> None:
+    assert codes(judged(sound(output_tokens=6, requested_output=6))) == {"tokens_disagree"}
+    assert (codes(judged(sound(input_tokens=150))), notes(judged(sound(input_tokens=150)))) == (
+        set(),
+        {"input_differs"},
+    )
+    assert codes(judged(sound(cached_tokens=50))) == {"cached"}
+
+
+def test_nothing_answered() -> None:
+    found = judged([failure(t, outcome="connect", error="refused") for t in arrivals(50)])
+    assert found.status == "invalid" and found.doubts[0].code == "nothing_answered"
+    assert "50 connect" in found.doubts[0].text and "refused" in found.doubts[0].text
+    assert judged([]).status == "invalid"
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        ("Too many open files", "ulimit -n"),
+        ("Cannot assign requested address", "ip_local_port_range"),
+        ("No buffer space available", "tcp_mem"),
+        ("Cannot allocate memory", "more free memory"),
+    ],
+)
+def test_what_failed_here_is_not_the_servers(error: str, remedy: str) -> None:
+    rows = sound()
+    for number in range(0, 800, 10):
+        rows[number] = failure(rows[number].scheduled_at / MS, outcome="client", error=error, sent=None)
+    judging = open_plan(RATE, limits=["failure_rate < 1%"])
+    for plan in (None, judging):  # a limit on the server's failures does not judge ours
+        result = judged(rows, plan)
+        first = result.doubts[0]
+        assert (result.status, first.code) == ("invalid", "client_failed")
+        assert "10% of requests (80 of 800) failed on this machine" in first.text and error in first.text
+        assert remedy in (first.remedy or "")
+    assert "failed_requests" not in codes(result) | notes(result)
+
+
+def test_a_handful_that_failed_here_is_a_note() -> None:
+    rows = sound()
+    rows[5] = failure(rows[5].scheduled_at / MS, outcome="client", error="Too many open files")
+    assert judged(rows).status == "valid" and "client_failed" in notes(judged(rows))
+
+
+def test_nothing_but_our_own_failures_is_not_blamed_on_the_address() -> None:
+    rows = [failure(t, outcome="client", error="Too many open files") for t in arrivals(50)]
+    doubts = judged(rows).doubts
+    assert {"nothing_answered", "client_failed"} <= {doubt.code for doubt in doubts}
+    assert not any("model's name" in (doubt.remedy or "") for doubt in doubts)
+
+
+def pieces(events: int, tokens: list[int]) -> list[Record]:
+    """Answers of 20 tokens in so many events; the first read comes after 100 ms."""
+    return [row(t, reads=[t + 100.0 + i for i in range(len(tokens))], tokens=tokens, events=events) for t in arrivals()]
+
+
+@pytest.mark.parametrize(
+    ("events", "tokens", "streamed"),
+    [(1, [20], False), (3, [20], False), (21, [20], True), (4, [10, 10], True), (20, [1] * 20, True), (1, [4], True)],
+)
+def test_answers_in_one_piece(events: int, tokens: list[int], streamed: bool) -> None:
+    """A stream that the network merged into one read was one, and a short answer may fit into one event."""
+    assert ("not_streamed" in codes(judged(pieces(events, tokens)))) != streamed
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"), [("ttft p99 < 1s", "invalid"), ("tpot < 1s", "invalid"), ("e2e p99 < 1s", "doubtful")]
+)
+def test_a_limit_on_what_only_a_stream_shows(limit: str, status: Status) -> None:
+    rows = pieces(1, [20])
+    assert judged(rows, open_plan(RATE, limits=[limit])).status == status
+    assert judged(rows, open_plan(RATE, limits=[limit], target={"stream": False})).status == "valid"
+
+
+def test_concurrency_that_was_not_held() -> None:
+    """Between two requests a slot is left empty for as long as they take."""
+    gaps = [row(i * 100, reads=[i * 100 + 50]) for i in range(100)]
+    assert codes(judged(gaps, closed_plan(1))) == {"concurrency_not_held"}
+    full = [row(i * 100, reads=[i * 100 + 100]) for i in range(100)]
+    assert codes(judged(full, closed_plan(1))) == set()
+    assert "concurrency_not_held" in codes(judged(full, closed_plan(4)))
+
+
+def test_each_class_is_judged_and_named() -> None:
+    classes = [{"name": n, "load": {"type": "poisson", "rate": RATE}} for n in ("a", "b")]
+    rows = [row(t, reads=[t + 50, t + 60], traffic="a") for t in arrivals()]
+    rows += [row(t, sent=t + 30, reads=[t + 80, t + 90], traffic="b") for t in arrivals(seed=1)]
+    found = judged(rows, Plan.model_validate({"traffic": classes}))
+    assert found.traffic == {"a": "valid", "b": found.status} and found.status != "valid"
+    assert codes(found) == {"late_sends"} and found.doubts[0].text.startswith("b: ")
+
+
+def test_worst_reasons_come_first_and_read_as_sentences() -> None:
+    facts = Facts(start_at=0, interrupted=True, core_use=used(1.0), clock_steps_s=(1.0,), stamps="kernel")
+    found = judged([failure(t) for t in arrivals(10)], facts=facts)
+    statuses = [reason.status for reason in found.doubts]
+    assert statuses == sorted(statuses, key=["invalid", "doubtful"].index) and len(statuses) >= 2
+    for reason in found.doubts:
+        assert reason.text[0].isupper() and reason.text.endswith(".")
+
+
+def test_no_rule_breaks_on_an_odd_run() -> None:
+    for rows in ([], [row(0)], [failure(0)], [row(0), row(0)]):
+        for plan in (open_plan(), closed_plan()):
+            assert judged([*rows], plan, Facts()).status in STATUSES
+    assert len({*OF_THE_RUN, *OF_A_CLASS}) == len(OF_THE_RUN) + len(OF_A_CLASS)

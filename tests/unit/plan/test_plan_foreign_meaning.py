@@ -1,0 +1,286 @@
+"""Other tools' plans mean the same here: later turns, rates, numbers of requests; and what differs is said."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from inferometer.cli.group import group
+from inferometer.errors import PlanError
+from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
+from inferometer.plan.foreign.common import Foreign
+from inferometer.plan.foreign.recognise import from_command
+from inferometer.plan.foreign.shapes import together
+from inferometer.plan.opening import open_plan
+from inferometer.plan.profiles import find_profile
+from inferometer.plan.reading import plan_from, read_plan
+from inferometer.workload.registry import workload_of
+
+NOWHERE = {"XDG_CONFIG_HOME": "/nowhere"}
+FMPERF = {
+    "scenarios": "long-input",
+    "qps_values": "1 2",
+    "num_rounds": 5,
+    "num_users": 3,
+    "system_prompt": 256,
+    "chat_history": 1024,
+    "answer_len": 32,
+    "test_duration": 60,
+}
+
+
+def read(line: str) -> Foreign:
+    return from_command(shlex.split(line))
+
+
+def turns_of(found: Foreign, session: int = 0) -> list[int | None]:
+    tape = workload_of(plan_from(found.plan).workload, 0, 0, "")
+    return [turn.input_tokens for turn in tape(session).turns]
+
+
+def perf(load=None, **data) -> Foreign:
+    stages = {"stages": [{"rate": 6, "duration": 5}]}
+    return inference_perf.from_mapping({"data": data, "load": load or stages, "api": {"type": "chat"}})
+
+
+# -- turns -----------------------------------------------------------------------------------------------------
+
+
+def test_users_of_inference_perf_ask_again_as_long_as_the_first_time() -> None:
+    shared = {"num_groups": 2, "num_prompts_per_group": 3, "system_prompt_len": 100, "question_len": 10}
+    found = perf(type="shared_prefix", shared_prefix={**shared, "output_len": 5, "enable_multi_turn_chat": True})
+    assert turns_of(found) == [110, 125, 140, 155, 170]  # 30 requests of 6 users
+    assert (found.plan["load"]["rate"], found.plan["stop"]) == (6, {"sessions": 6})
+    assert found.plan["workload"]["turn_interval"] == "1s"  # all six have had their turn
+
+
+def test_turns_of_guidellm_behind_a_prefix() -> None:
+    data = "prompt_tokens=10,output_tokens=5,turns=2,prefix_tokens=100"
+    found = read(f"guidellm benchmark --target http://h --data {data} --profile constant --rate 3,6 --max-seconds 9")
+    assert turns_of(found) == [110, 125]
+    assert [(stage["rate"], stage["duration"]) for stage in found.plan["load"]["stages"]] == [(1.5, 9), (3, 9)]
+
+
+def test_rounds_of_fmperf_are_short_questions() -> None:
+    found = fmperf.from_mapping(FMPERF, {})
+    assert turns_of(found) == [1280, 1332, 1384, 1436, 1488]
+    assert [stage["rate"] for stage in found.plan["load"]["stages"]] == [0.2, 0.4]
+
+
+def test_variables_of_fmperf_win_over_its_profile() -> None:
+    environ = {"LLMDBENCH_FMPERF_NUM_ROUNDS": "2", "LLMDBENCH_FMPERF_JOB_ID": "x", "LLMDBENCH_FMPERF_ANSWER_LEN": "7"}
+    found = fmperf.from_mapping(FMPERF, environ)
+    workload = found.plan["workload"]
+    assert (workload["turns"], workload["output_tokens"]) == (2, 7)
+    assert found.notes[:3] == [
+        "LLMDBENCH_FMPERF_ANSWER_LEN: answer_len 32 -> 7",
+        "LLMDBENCH_FMPERF_JOB_ID: has no counterpart in a plan",
+        "LLMDBENCH_FMPERF_NUM_ROUNDS: num_rounds 5 -> 2",
+    ]
+    assert llmd.from_mapping(FMPERF, "x", environ).plan == found.plan
+
+
+REPLAY = {
+    "num_conversations": 9,
+    "shared_system_prompt_len": 1000,
+    "input_tokens_per_turn": {"type": "fixed", "mean": 20},
+    "output_tokens_per_turn": {"type": "fixed", "mean": 5},
+    "turns_per_conversation": {"type": "fixed", "mean": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "turns"),
+    [(None, [1020, 1045, 1070]), ({"type": "fixed", "mean": 300}, [1320, 1345, 1370]), (300, [1320, 1345, 1370])],
+)
+def test_conversations_of_inference_perf_keep_the_length_of_each_turn(dynamic, turns):
+    found = perf(type="conversation_replay", conversation_replay={**REPLAY, "dynamic_system_prompt_len": dynamic})
+    assert turns_of(found) == turns
+
+
+def test_two_parts_drawn_together() -> None:
+    assert together(10, 20) == 30
+    assert together({"mean": 30, "std": 3, "min": 20, "max": 40}, {"mean": 40, "std": 4, "min": 35, "max": 60}) == {
+        "mean": 70,
+        "std": 5,
+        "min": 55,
+        "max": 100,
+    }
+    assert together("10-22", 8)["std"] == pytest.approx(12 / 12**0.5, abs=1e-3)
+
+
+# -- how many, how many at once ------------------------------------------------------------------------------------
+
+
+def test_all_of_generated_prefixes_are_sent() -> None:
+    found = read(
+        "conduct/benchmark.py --dataset-name generated-shared-prefix --gen-num-groups 8 --gen-prompts-per-group 4"
+    )
+    assert (found.plan["stop"], found.plan["load"]["concurrency"]) == ({"requests": 32}, 32)
+    told = read("bench_serving --dataset-name generated-shared-prefix --num-prompts 10")
+    assert told.plan["stop"] == {"requests": 1024}
+    assert "--num-prompts: all of the groups x prompts are sent, 1024, as sglang does" in told.notes
+
+
+def test_prefixes_of_vllm_are_repeated_equally_often() -> None:
+    line = "vllm bench serve --dataset-name prefix_repetition --prefix-repetition-num-prefixes 30 --num-prompts 100"
+    found = read(line)
+    assert (found.plan["stop"], found.plan["workload"]["prefix"]["prompts"]) == ({"requests": 90}, 3)
+
+
+def test_guidellm_sends_no_more_at_once_than_all() -> None:
+    line = "guidellm benchmark --target http://h --data prompt_tokens=5,output_tokens=5 --profile throughput"
+    assert read(f"{line} --max-requests 5").plan["load"]["concurrency"] == 5
+    assert read(f"{line} --max-requests 5000").plan["load"]["concurrency"] == 512
+
+
+def test_several_prefix_buckets_are_a_mistake() -> None:
+    bucket = {"prefix_count": 1, "prefix_tokens": 8}
+    said = {"target": "http://h", "profile": "synchronous", "max-requests": 1}
+    one: dict[str, Any] = {**said, "data": {"prompt_tokens": 5, "output_tokens": 5, "prefix_buckets": [bucket]}}
+    assert guidellm.from_mapping(one).plan["workload"]["prefix"]["tokens"] == 8
+    with pytest.raises(PlanError, match=r"prefix_buckets must be one"):
+        guidellm.from_mapping({**said, "data": {**one["data"], "prefix_buckets": [bucket, bucket]}})
+
+
+# -- what is different is said -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("vllm bench serve --save-result --model a/m", "--save-result: written to openai-infqps-m.json"),
+        ("conduct/benchmark.py --dataset-path a --output-file x.jsonl", "--output-file: the file has"),
+        ("conduct/benchmark.py --dataset-path a", "lengths are estimated"),
+        ("inferx_benchmark_framework.py --endpoint http://h", "throughput_latency.png: drawn if"),
+        (
+            "guidellm benchmark --target http://h --data prompt_tokens=5 --profile synchronous --outputs json",
+            "--outputs.0.path: has Inferometer's schema",
+        ),
+    ],
+)
+def test_differences_are_notes(line: str, note: str) -> None:
+    assert any(each.startswith(note) for each in read(line).notes)
+
+
+def test_lengths_by_a_tokenizer_that_is_not_here_are_said_to_be_estimated() -> None:
+    said = {
+        "data": {"type": "mock"},
+        "load": {"stages": [{"rate": 1, "duration": 1}]},
+        "server": {"model_name": "m"},
+        "tokenizer": {"pretrained_model_name_or_path": "m"},
+    }
+    assert any(each.startswith("lengths are estimated") for each in inference_perf.from_mapping(said).notes)
+    assert not any(
+        each.startswith("lengths are estimated")
+        for each in read("conduct/benchmark.py --dataset-path a --tokenizer t").notes
+    )
+
+
+def test_settings_that_nobody_reads_are_said() -> None:
+    said = {
+        "data": {"type": "random", "input_distribution": {"mena": 5, "min": 1}, "colour": "red"},
+        "load": {"stages": [{"rate": 1, "duration": 1, "pause": 3}], "num_workers": 4},
+        "server": {"type": "vllm", "model": "m"},
+        "report": {"anything": {"at": "all"}},
+    }
+    with pytest.raises(PlanError) as caught:
+        inference_perf.from_mapping(said)
+    unknown = [mistake.split()[1] for mistake in caught.value.mistakes if "is not understood" in mistake]
+    assert unknown[:4] == ["data.input_distribution.mena", "data.colour", "load.stages.0.pause", "server.model"]
+
+
+CONFIG = """\
+data: {type: random, input_distribution: {min: 10, mean: 50}}
+load: {type: constant, sweep: {type: linear}}
+api: {type: chat}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def test_a_sweep_is_refused_by_run_with_the_command_that_does_it(config: str) -> None:
+    with pytest.raises(PlanError, match="an experiment and not a plan") as caught:
+        open_plan([config])
+    assert caught.value.hint == f"inferometer sweep {config}"
+    change = "load={stages: [{rate: 1, duration: 60}]}"
+    opened = open_plan([config], changes=[change])
+    assert (opened.plan.load.rate, opened.plan.stop.duration) == (1, 60)
+
+
+def test_a_path_may_add_only_what_its_section_can_have(config: str) -> None:
+    stages = "load={stages: [{rate: 1, duration: 5}]}"
+    assert open_plan([config], changes=[stages, "data.input_distribution.max=99"]).plan.workload.input_tokens.max == 99
+    with pytest.raises(PlanError, match=r"did you mean data\.input_distribution\.mean") as caught:
+        open_plan([config], changes=[stages, "data.input_distribution.maen=5", "load.qsp=1"])
+    assert len(caught.value.mistakes) == 2
+
+
+# -- run.sh ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_of_run_sh_works_as_it_is_documented(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = read("./run.sh -c SCENARIO -l inference-perf -w sanity_random -o min=20,total_count=200")
+    workload = plan_from(found.plan).workload
+    assert (workload.input_tokens.min, workload.output_tokens.min, workload.count) == (20, 20, 200)
+    ours = read_plan(find_profile("inference-perf/sanity_random", NOWHERE).path)
+    plain = plan_from(read("./run.sh -l inference-perf -w sanity_random").plan)
+    assert (plain.workload, plain.load, plain.stop) == (ours.workload, ours.load, ours.stop)
+
+
+def test_a_profile_without_a_template_is_our_own(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    environ = {"LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": "http://stack", **NOWHERE}
+    found = llmd.from_argv(["-l", "guidellm", "-w", "sanity_concurrent", "-m", "a/b"], environ)
+    assert found.plan["target"] == {"url": "http://stack", "model": "a/b"}
+    assert plan_from(found.plan).load.concurrency == 2
+    with pytest.raises(PlanError, match="for the built-in plan use --set: inferometer run guidellm/sanity_concurrent"):
+        llmd.from_argv(["-l", "guidellm", "-w", "sanity_concurrent", "-o", "rate=2"], environ)
+
+
+def test_a_vllm_profile_without_its_endpoint_has_no_address() -> None:
+    said = {"executable": "benchmark_serving.py", "dataset-name": "random", "base-url": None}
+    assert "url" not in llmd.from_mapping(said, "x").plan.get("target", {})
+    assert llmd.from_mapping({**said, "base-url": "http://h"}, "x").plan["target"]["url"] == "http://h"
+
+
+# -- what is shown, and hints ------------------------------------------------------------------------------------------
+
+
+def test_show_says_what_the_command_line_said_also_where_it_is_our_default() -> None:
+    command = "vllm bench serve --max-concurrency 8 --random-input-len 256 --random-output-len 64 --num-prompts 50"
+    shown = CliRunner().invoke(group, ["plan", "show", "--", *command.split()]).stdout
+    said = yaml.safe_load(shown)
+    assert said["workload"] == {"input_tokens": 256, "output_tokens": 64}
+    assert said["load"] == {"type": "concurrency", "concurrency": 8}
+    assert plan_from(said) == open_plan(command.split()).plan
+    changed = CliRunner().invoke(group, ["plan", "show", "--set", "load={rate: 3}", "--", *command.split()]).stdout
+    assert yaml.safe_load(changed)["load"] == {"type": "poisson", "rate": 3}
+
+
+@pytest.mark.parametrize(
+    ("words", "tool"),
+    [
+        ("--backend vllm --dataset-link x --max-conversations 5", "benchmark.py"),
+        ("--target http://h --rate-type sweep", "guidellm benchmark run"),
+    ],
+)
+def test_flags_without_their_tool_are_told_its_name(words: str, tool: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        open_plan(words.split())
+    assert caught.value.hint.startswith(f"start with the tool's name: -- {tool} ")
+
+
+def test_a_name_that_several_profiles_have_is_told_how_to_say_one() -> None:
+    with pytest.raises(PlanError, match="several profiles") as caught:
+        find_profile("sanity_random", NOWHERE)
+    assert caught.value.hint == "name one with its folder: inferometer run inference-perf/sanity_random"

@@ -1,0 +1,93 @@
+"""What the router reads of requests and replicas: texts of prompts in every API's body, sessions, and metrics."""
+
+import json
+from typing import Any
+
+import pytest
+
+from inferometer.errors import PlanError
+from inferometer.router.passage import client_head, is_ambiguous
+from inferometer.router.query import SESSION_HEADERS, query_of
+from inferometer.router.settings import router_settings
+from inferometer.router.upstream import Upstream
+from inferometer.wire.reactor import Reactor
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"prompt": "one two"}, "one two"),
+        ({"prompt": ["one", " two"]}, "one two"),
+        ({"messages": [{"role": "system", "content": "one"}, {"role": "user", "content": " two"}]}, "one two"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "image_url"}]}]}, "one"),
+        ({"system": "be ", "messages": [{"role": "user", "content": "brief"}]}, "be brief"),
+        ({"instructions": "be ", "input": "brief"}, "be brief"),
+        ({"input": ["a", "b"]}, "ab"),
+        ({"inputs": "of TGI"}, "of TGI"),
+        ({"prompt": None, "text": "of SGLang"}, "of SGLang"),
+        ({"documents": []}, ""),
+        ([1, 2], ""),
+    ],
+)
+def test_the_text_of_a_prompt(body: Any, text: str) -> None:
+    assert query_of(json.dumps(body).encode(), {}, SESSION_HEADERS, 1).text == text
+
+
+def test_token_ids_that_begin_alike_are_texts_that_begin_alike() -> None:
+    def text(*ids: int) -> str:
+        query = query_of(json.dumps({"prompt": ids, "model": "m"}).encode(), {}, (), 1)
+        assert (query.tokens, query.model) == (len(ids), "m")
+        return query.text
+
+    long, longer = text(1, 150_000, 60_000), text(1, 150_000, 60_000, 7)
+    assert len(long) == 3
+    assert longer.startswith(long)
+    assert not text(2, 150_000).startswith(long[:1])
+
+
+def test_a_body_that_cannot_be_read_has_no_text_and_a_session_all_the_same() -> None:
+    for body in (b"", b"{", b"[" * 5000, b"\xff\xfe"):
+        query = query_of(body, {"x-prefix-id": "p", "x-user-id": "u"}, SESSION_HEADERS, 3)
+        assert (query.text, query.session, query.id) == ("", "p", 3)
+
+
+def test_what_replicas_report_of_their_queue_and_cache() -> None:
+    upstream = Upstream(Reactor(), "a", "http://127.0.0.1:1", 1.0, None)
+    upstream.learn_metrics(
+        b'# HELP vllm:num_requests_waiting x\nvllm:num_requests_waiting{engine="0"} 3.0\n'
+        b'vllm:num_requests_waiting{engine="1"} 2.0\nvllm:kv_cache_usage_perc{engine="0"} 0.25\n'
+    )
+    assert (upstream.waiting, upstream.kv_usage) == (5, 0.25)
+    upstream.learn_metrics(b'sglang:num_queue_reqs{model_name="m"} 7\nsglang:token_usage 0.5\n')
+    assert (upstream.waiting, upstream.kv_usage) == (7, 0.5)
+    upstream.learn_metrics(b"nothing 1\n")
+    assert (upstream.waiting, upstream.kv_usage) == (None, None)
+
+
+def test_headers_of_a_response() -> None:
+    raw = b"HTTP/1.0 200 Fine\r\nConnection: keep-alive\r\nX-A: 1\r\nKeep-Alive: 5\r\nX-A: 2"
+    assert client_head(raw, True) == b"HTTP/1.1 200 Fine\r\nX-A: 1\r\nX-A: 2\r\n"
+    assert client_head(raw, False).endswith(b"X-A: 2\r\nconnection: close\r\n")
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET / HTTP/1.1\r\na: b\nc: d", b"GET / HTTP/1.1\r\na: b\r\n\tc", b"GET /\r HTTP/1.1"]
+)
+def test_headers_that_another_server_may_read_otherwise(head: bytes) -> None:
+    assert is_ambiguous(head)
+    assert not is_ambiguous(b"GET / HTTP/1.1\r\na: b\r\nc: d e")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"upstreams": []}, "no upstream is given"),
+        ({"upstreams": [{"name": "a", "url": "https://x"}]}, "speaks http:// to its replicas, not https://"),
+        ({"upstreams": [{"name": "a", "url": "http://x"}] * 2}, "upstream a is given twice"),
+        ({"upstreams": [{"name": "a", "url": "http://x"}], "policy": "best"}, "policy must be one of"),
+        ({"upstreams": [{"name": "a", "url": "http://x"}], "retry": 1}, "router: .*retry"),
+    ],
+)
+def test_wrong_settings(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        router_settings(fields)

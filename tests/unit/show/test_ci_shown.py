@@ -1,0 +1,227 @@
+"""What CI is shown of runs: safe whatever names are in them, and within the limits of who shows it."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_runs import made_run
+from msgspec import structs
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from inferometer.judge.check import check
+from inferometer.record.encoding import environment_from
+from inferometer.record.environment import Environment
+from inferometer.record.run import Run
+from inferometer.record.sanitize import harmless
+from inferometer.record.summary import LimitResult, Summary, Value
+from inferometer.show.ci import github, gitlab
+from inferometer.show.ci.junit import junit
+from inferometer.show.ci.markdown import fitting, plain, summary
+from inferometer.show.ci.outcome import Problem, Report, outcome
+from inferometer.show.notify.findings import of_run
+from inferometer.show.report.content import run_report
+from lined_runs import line_of, lined_run
+
+HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m #1 www.x.org \ud800\u202e"
+
+
+@pytest.fixture
+def worse():
+    history = line_of([20.0, 20.1, 19.9, 20.05, 19.95, 20.1, 20.0, 19.9])
+    run = lined_run(9, 24.0)
+    return outcome(run, check(history, run).document())
+
+
+def hostile():
+    run = made_run(limits=["ttft p99 < 1ms"], name=HOSTILE)
+    return outcome(replace(run, environment=environment_from({"target": {"model": HOSTILE}})), label=HOSTILE)
+
+
+def test_a_worse_run_is_said_to_be_worse(worse):
+    report = Report((worse,))
+    text = summary(report)
+    assert text.startswith("## 📉 Inferometer: worse\n")
+    assert "TPOT mean is 20" in text and "### Against history" in text
+    assert "🔴 worse" in text
+    assert (report.exit_code, report.status, report.worse) == (1, "worse", True)
+
+
+def test_exit_codes_follow_the_worst() -> None:
+    fine, limited = outcome(made_run()), outcome(made_run(limits=["ttft p99 < 1ms"]))
+    invalid = outcome(lined_run(1, 20.0, verdict="invalid"))
+    nothing = outcome(replace(lined_run(1, 20.0), summary=Summary(), state="failed"))
+    codes = [Report(each).exit_code for each in ((fine,), (fine, limited), (limited, invalid), (invalid, nothing))]
+    assert codes == [0, 1, 4, 3]
+    assert Report((nothing,)).status == "failed"
+
+
+def test_unclear_is_a_warning_unless_strict() -> None:
+    run = lined_run(1, 20.0)
+    document = check([], run).document()
+    assert Report((outcome(run, document),)).exit_code == 0
+    assert Report((outcome(run, document, strict=True),)).exit_code == 1
+
+
+def test_names_are_shown_as_names() -> None:
+    text = summary(Report((hostile(),), title=HOSTILE))
+    assert "<script" not in text and "@all" not in text and not re.search(r"(?<!\\)\]\(", text)
+    assert not re.search("[\x00\x1b\ud800\u202e]|www\\.", text)
+    for row in (line for line in text.splitlines() if line.startswith("|")):
+        assert len(re.findall(r"(?<!\\)\|", row)) in (3, 6), row
+
+
+def test_names_of_parameters_and_of_measures_are_names_too() -> None:
+    """Both are columns where there are several runs."""
+    run = made_run()
+    own = replace(
+        run, kind="serving", summary=structs.replace(run.summary, values={"x": Value(value=1.0, title=HOSTILE)})
+    )
+    text = summary(Report(tuple(outcome(own, label=name, parameters={HOSTILE: HOSTILE}) for name in "ab")))
+    assert "<script" not in text and "@all" not in text
+    lines = text.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("| run "))
+    assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines[at : at + 4]}) == 1
+
+
+@pytest.mark.parametrize("write", [summary, junit, gitlab.metrics, lambda report: "".join(github.annotations(report))])
+def test_everything_can_be_written(write):
+    assert write(Report((hostile(),), HOSTILE)).encode()
+
+
+@given(st.text())
+def test_text_stays_text(text):
+    shown = plain(text)
+    assert "\n" not in shown and "<" not in shown and "@" not in shown
+    assert not re.search(r"(?<!\\)[|*`\[]", shown.replace("\\\\", ""))
+
+
+def test_a_summary_is_never_larger_than_github_takes() -> None:
+    each = outcome(made_run())
+    report = Report(tuple(replace(each, label=f"case {at}") for at in range(300)))
+    text = summary(report)
+    assert len(text.encode()) <= 1_000_000
+    assert len(summary(report, 20_000).encode()) <= 20_000
+
+
+@given(st.lists(st.text(max_size=50)), st.integers(100, 400))
+def test_parts_fit_whole_or_not_at_all(parts, room):
+    text = fitting(parts, room)
+    assert len(text.encode()) <= room
+    if len("".join(parts).encode()) <= room - 100:
+        assert text == "".join(parts)
+
+
+def test_the_longest_of_texts_leave_room_for_what_matters() -> None:
+    each = outcome(made_run(), label="x&" * 100_000)
+    problem = Problem("error", 1, "worse", "worse", "@" * 3_000_000)
+    text = summary(Report((replace(each, problems=(problem,) * 60),) * 2, title="t" * 3_000_000))
+    assert text.startswith("## 📉 ttt") and "\n- ❌ " in text and len(text.encode()) <= 1_000_000
+
+
+def test_where_there_is_no_room_nothing_is_written(tmp_path: Path) -> None:
+    file = tmp_path / "summary.md"
+    file.write_text("x" * 1_048_570)
+    github.write_summary(Report((outcome(made_run()),)), file)
+    assert file.stat().st_size == 1_048_570
+
+
+def test_the_room_that_others_used_is_not_used_again(tmp_path: Path) -> None:
+    file = tmp_path / "summary.md"
+    file.write_text("x" * 999_500)
+    github.write_summary(Report((outcome(made_run()),)), file)
+    assert file.stat().st_size <= 1_000_000
+
+
+def test_outputs_are_a_line_each(tmp_path: Path, worse):
+    file = tmp_path / "out"
+    github.write_outputs(Report((worse,)), file)
+    said = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    assert said["worse"] == "true" and said["ok"] == "false" and said["status"] == "worse"
+    assert float(said["tpot_mean"]) == json.loads(said["measures"])[worse.run.id]["tpot.mean"] == 0.024
+    assert said["run"] == said["runs"] == worse.run.id
+
+
+def test_outputs_of_very_many_runs_are_the_first_numbers_of_each() -> None:
+    each = outcome(made_run())
+    said = github.outputs(Report(tuple(replace(each, run=replace(each.run, id=f"r{at}")) for at in range(600))))
+    assert len(said["measures"]) <= 900_000
+    measures = json.loads(said["measures"])
+    assert len(measures) == 600 and 0 < len(measures["r0"]) < len(each.quantities)
+
+
+def test_a_case_without_a_run_has_no_id() -> None:
+    failed = outcome(Run("", "2026", {}, Environment(), Summary(), state="failed"), label="b")
+    report = Report((outcome(made_run()), failed))
+    assert github.outputs(report)["runs"] == made_run().id and github.outputs(report)["ok"] == "false"
+    assert [each["run"] for each in report.document()["runs"]] == [made_run().id, None]
+
+
+def test_annotations_hold_what_they_say() -> None:
+    lines = list(github.annotations(Report((hostile(),))))
+    assert lines and all("\n" not in line and re.match(r"::(error|warning) title=[^:]*::", line) for line in lines)
+    many = Report(tuple([hostile()] * 30))
+    assert sum(line.startswith("::error") for line in github.annotations(many)) == github.MOST_ANNOTATIONS
+
+
+def test_the_log_cannot_command_github() -> None:
+    lines = github.guarded("::set-output name=x::y\n").splitlines()
+    word = lines[0].removeprefix("::stop-commands::")
+    assert lines[1:] == ["::set-output name=x::y", f"::{word}::"] and len(word) == 32
+
+
+def test_junit_is_xml_and_counts(worse):
+    root = ElementTree.fromstring(junit(Report((worse, hostile()), HOSTILE)))
+    suites = root.findall("testsuite")
+    assert len(suites) == 2
+    assert float(suites[1].get("time")) == pytest.approx(hostile().run.summary.window.run_s, abs=0.001)
+    failed = [case.get("name") for case in suites[0].iter("testcase") if case.find("failure") is not None]
+    assert "check tpot.mean" in failed and suites[0].get("failures") == str(len(failed))
+    assert [case.get("name") for case in suites[1] if case.find("failure") is not None] == ["limit ttft p99 < 1ms"]
+
+
+def test_junit_fails_where_the_command_does() -> None:
+    run = lined_run(1, 20.0)
+    limit = LimitResult(limit="ttft p99 < 1s", value=None, met=None, text="ttft p99 < 1s: cannot be told")
+    untold = outcome(replace(run, summary=structs.replace(run.summary, limits=[limit])))
+    unclear = [outcome(run, check([], run).document(), strict=strict) for strict in (False, True)]
+    for each in (untold, *unclear):
+        suite = ElementTree.fromstring(junit(Report((each,)))).find("testsuite")
+        failed = int(suite.get("failures")) + int(suite.get("errors"))
+        assert bool(failed) == bool(Report((each,)).exit_code)
+
+
+def test_gitlab_metrics_have_no_comment_in_them() -> None:
+    """Its parser cuts a line at the first #, also inside quotes."""
+    lines = gitlab.metrics(Report((hostile(),))).splitlines()
+    assert all("#" not in line for line in lines if not line.startswith("# "))
+
+
+def test_gitlab_metrics_are_openmetrics_that_stay_the_same() -> None:
+    text = gitlab.metrics(Report((hostile(),)))
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    ttft = {sample.labels["statistic"]: sample for sample in families["inferometer_ttft_seconds"].samples}
+    assert ttft["p50"].labels["plan"] == harmless(HOSTILE).replace("#", "＃") and 0 < ttft["p50"].value < 1
+    assert made_run().id not in text
+
+
+def test_what_failed_stands_first() -> None:
+    """Share, outcome and first message, whether or not it is a reason for doubt."""
+    few = outcome(made_run(failed=1 / 250))
+    assert few.run.status == "valid" and Report((few,)).exit_code == 0
+    assert few.problems[0].text == "0.4% of requests failed (2 of 500): 2 status_429; the first: 429 Too Many Requests."
+    judging = outcome(made_run(failed=0.2, limits=["failure_rate < 5%"]))
+    assert judging.problems[0].text.startswith("20% of requests failed (100 of 500): 100 status_429; the first: 429")
+    many = outcome(made_run(failed=0.2))
+    assert "20% of requests failed (100 of 500)" in many.problems[0].text and many.problems[0].level == "error"
+    for each in (few, judging, many):
+        first = next(line for line in summary(Report((each,))).splitlines() if line.startswith("- "))
+        assert "of requests failed" in first and "429 Too Many Requests" in first
+        judged = run_report(each.run).verdict
+        assert "of requests failed" in next(filter(None, (*judged.reasons, judged.text)))
+    told = of_run(judging.run, [(each.what, each.text) for each in judging.errors])
+    assert told.event.sentences[0].startswith("20% of requests failed")

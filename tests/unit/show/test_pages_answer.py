@@ -1,0 +1,134 @@
+"""What pages say: names of series, states of histories, answers of experiments, headers and links."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from inferometer.conduct.dashboard import answers_of
+from inferometer.record.run import Run
+from inferometer.show.about import about_of, page_link
+from inferometer.show.charts.experiments import joined_cases
+from inferometer.show.dashboard.answers import Answers
+from inferometer.show.dashboard.overview import history_lines
+from inferometer.show.series_names import series_names
+from inferometer.store.store import Store, open_store
+from shown_stores import START, ab_test, keep_one, load_search, nightly, sweep, unsynced
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    store = open_store(tmp_path_factory.mktemp("answers") / "store")
+    with unsynced():
+        with store.batch():
+            nightly(store, days=26)
+        sweep(store)
+        ab_test(store)
+        load_search(store)
+    return store
+
+
+@pytest.fixture(scope="module")
+def answers(store: Store) -> Answers:
+    return answers_of(store)
+
+
+def runs_of(answers: Answers, count: int) -> list[Run]:
+    return [answers.load(entry) for entry in answers.store.runs(where=["state=complete"], limit=count)]
+
+
+def test_a_series_is_named_by_what_differs_in_words(answers: Answers) -> None:
+    (family,) = answers.families()
+    assert [series.label for series in family.series] == ["300 in, 100 out", "2,000 in, 400 out"]
+    assert family.title == "m · vLLM 0.25.0 · EPYC"
+
+
+def test_names_of_plans_come_first_and_settings_last(answers: Answers) -> None:
+    run = runs_of(answers, 1)[0]
+    named = {name: replace(run, plan=run.plan | {"name": name}) for name in ("canary", "stable")}
+    assert series_names(named) == {"canary": "canary", "stable": "stable"}
+    servers = {
+        speed: replace(run, plan=run.plan | {"server": {"type": "simulator", "args": {"speed": speed}}})
+        for speed in (1, 2)
+    }
+    assert series_names({str(speed): own for speed, own in servers.items()}) == {"1": "speed 1", "2": "speed 2"}
+
+
+def test_the_overview_has_no_cases_of_experiments(answers: Answers) -> None:
+    overview = answers.overview()
+    assert overview.total > len(overview.lines) == 2
+    assert {line.load for line in overview.lines} == {"8 in flight"}
+    page = answers.page(where=[], search="", sort=None, columns=[], limit=50, offset=0, experiments=False)
+    assert page.hidden == overview.total - page.total > 0 and all(row.experiment is None for row in page.runs)
+    cases = answers.page(
+        where=["experiment!="], search="", sort=None, columns=[], limit=50, offset=0, experiments=False
+    )
+    assert cases.hidden == 0
+
+
+def test_a_line_says_since_when_it_is_worse_or_that_nothing_came(answers: Answers) -> None:
+    last = START + timedelta(days=26)
+    worse = history_lines(answers.families(), last)[0]
+    assert worse.state == "worse" and worse.state_text.startswith("worse since aaaaaaaa (2026-09-21): TTFT p50 +3")
+    assert worse.since is not None and answers.store.entry(worse.since).started_at.startswith("2026-09-21")
+    later = history_lines(answers.families(), last + timedelta(days=30))[0]
+    assert later.state == "worse" and later.state_text.endswith("no data for 31 days")
+
+
+def test_a_line_that_does_not_change_is_steady_and_a_short_one_is_not_judged(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    with unsynced(), store.batch():
+        for day in range(8):
+            keep_one(store, day, 0.1 + 0.001 * (day % 2), 0.01)
+        keep_one(store, 7, 0.1, 0.01, inputs=900)
+    lines = history_lines(answers_of(store).families(), START + timedelta(days=8))
+    assert {line.workload: line.state for line in lines} == {"300 in, 100 out": "steady", "900 in, 100 out": "few"}
+    quiet = history_lines(answers_of(store).families(), datetime(2027, 1, 1, tzinfo=UTC))
+    assert {line.state for line in quiet} == {"quiet", "few"}
+
+
+def test_answers_of_experiments(answers: Answers) -> None:
+    rows = {row.kind: row for row in answers.experiments().experiments}
+    assert rows["ab"].answer.startswith("B is better: ") and rows["ab"].tone == "good"
+    assert "unclear: TTFT" in rows["ab"].answer and rows["ab"].title == "A/B test: speed 4 and 5"
+    assert rows["search"].answer.startswith("holds 30 req/s (30 to 40) within tpot p90 < 15ms; first broken by")
+    found = answers.experiment(rows["sweep"].id)
+    assert found.answer.headline.startswith("highest output tokens per second")
+    assert [table.title.partition(":")[0] for table in found.answer.tables] == [
+        "Best case for each measure",
+        "Pareto front",
+    ]
+    assert {"pareto", "experiment_grid-ttft-p50"} <= {chart.name for chart in found.charts}
+    searched = answers.experiment(rows["search"].id)
+    assert searched.charts[0].name == "search_curve-tpot-p90"
+
+
+def test_settings_that_vary_together_are_one_axis(answers: Answers) -> None:
+    run = runs_of(answers, 1)[0]
+    cases = [({"load.concurrency": n, "stop.requests": 10 * n, "model": "m"}, run) for n in (1, 2, 4)]
+    assert [settings for settings, _ in joined_cases(cases)] == [{"load.concurrency": n} for n in (1, 2, 4)]
+    crossed = [({"a": a, "b": b}, run) for a in (1, 2) for b in (1, 2)]
+    assert [settings for settings, _ in joined_cases(crossed)] == [settings for settings, _ in crossed]
+
+
+def test_one_header_for_a_run(answers: Answers) -> None:
+    about = about_of(runs_of(answers, 1)[0])
+    assert about.stack == "m · vLLM 0.24.0 · EPYC" and about.traffic == "300 in, 100 out · 30 req/s Poisson"
+
+
+def test_links_lead_to_the_pages_that_somebody_named() -> None:
+    assert page_link("20260901-030000-a-b", {}) is None
+    assert page_link("x", {"INFEROMETER_PAGES_URL": "javascript:alert(1)"}) is None
+    link = page_link("20260901-030000-a-b", {"INFEROMETER_PAGES_URL": "https://bench.example/"})
+    assert link == "https://bench.example/run.html?id=20260901-030000-a-b"
+
+
+def test_explored_runs_are_those_of_the_index(answers: Answers) -> None:
+    found = answers.explore(["ttft.p50 < 200ms"])
+    assert found.total == found.shown == len(found.rows) > 10
+    assert {chart.name for chart in found.charts} >= {"throughput_by_user_speed", "pareto"}
+    choices = found.charts[0].spec["usermeta"]["choices"]
+    assert "workload" in choices
+    run = answers.load(answers.store.entry(found.rows[0].about.id))
+    assert found.rows[0].about == about_of(run)

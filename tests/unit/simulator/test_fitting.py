@@ -1,0 +1,188 @@
+"""Models of servers: steps read from records, terms that come back, files, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inferometer.conduct.predict import capacity, fit, predict, preset
+from inferometer.errors import PlanError
+from inferometer.plan.model import Plan
+from inferometer.plan.reading import plan_from
+from inferometer.record.run import Run
+from inferometer.simulator.fitting.calibration import Observed, calibrate, replayed
+from inferometer.simulator.fitting.physics import accelerator_named, physical_terms, shape_named
+from inferometer.simulator.fitting.server_model import ServerModel, limits_in_log, model_document, read_model
+from inferometer.simulator.fitting.steps import read_steps
+from inferometer.simulator.settings import SimulatorSettings, settings_from
+from inferometer.simulator.virtual import rehearse, simulated_run
+
+TRUE = {
+    "frontend": 3.5e-3,
+    "step_time": {"base": 8e-3, "decode_sequence": 15e-6, "context_token": 40e-9},
+    "pipeline": {
+        "compute_token": 30e-6,
+        "launch_graph": 12e-3,
+        "launch_eager": 30e-3,
+        "launch_sequence": 20e-6,
+        "launch_jitter": 0.1,
+        "frontend_request": 2.5e-3,
+        "frontend_token": 3e-6,
+        "frontend_output": 60e-6,
+    },
+}
+
+
+def server() -> SimulatorSettings:
+    return settings_from(TRUE)
+
+
+def plan(load: dict[str, object], input_tokens: int, output_tokens: int, seconds: int = 12, **more: object) -> Plan:
+    work = {"input_tokens": input_tokens, "output_tokens": output_tokens}
+    return plan_from({"workload": work, "load": load, "stop": {"duration": f"{seconds}s"}, "target": {}, **more})
+
+
+PLANS = {
+    "short": plan({"type": "poisson", "rate": 8}, 128, 100),
+    "middle": plan({"type": "poisson", "rate": 6}, 700, 100),
+    "long": plan({"type": "poisson", "rate": 3}, 2500, 100),
+    "closed": plan({"type": "concurrency", "concurrency": 24}, 900, 60),
+}
+
+
+def observed(name: str, chosen: Plan) -> Observed:
+    records, _ = rehearse(replayed(chosen, server()), server())
+    return Observed(name, chosen, records)
+
+
+def run_of(chosen: Plan) -> Run:
+    return simulated_run(replayed(chosen, server()))
+
+
+def test_steps_are_read_from_the_instants_of_all_streams() -> None:
+    """Two streams and a third that joins: every token belongs to a step, and prompts to that of their first token."""
+    [run] = [observed("steps", plan({"type": "poisson", "rate": 4}, 700, 40, 5))]
+    steps = read_steps(run.records, 8192)
+    tokens = int(run.records.read_tokens.sum())
+    assert int((steps.decodes + steps.firsts).sum()) == tokens
+    assert int(steps.firsts.sum()) == len(run.records)
+    assert int(steps.prefill.sum()) == 700 * len(run.records)
+    assert (np.diff(steps.at_s) > 0.0008).all()
+    alone = (steps.decodes == 1) & (steps.firsts == 0)
+    assert steps.context[alone].min() >= 700
+
+
+def test_a_prompt_above_the_budget_is_spread_over_steps() -> None:
+    several = plan({"type": "concurrency", "concurrency": 6}, 3000, 20, 3)
+    steps = read_steps(observed("several", several).records, 8192)
+    assert int(steps.prefill.max()) <= 8192
+    assert int(steps.prefill.sum()) == 3000 * int(steps.firsts.sum())
+
+
+def test_terms_of_a_known_server_come_back() -> None:
+    fitted = calibrate([observed(name, one) for name, one in PLANS.items()], settings_from({"pipeline": {}}))
+    value = {name: term.value for name, term in fitted.terms.items()}
+    assert value["base"] == pytest.approx(8e-3, rel=0.03)
+    assert value["compute_token"] == pytest.approx(30e-6, rel=0.1)
+    assert value["launch_graph"] == pytest.approx(12e-3, rel=0.2)
+    assert value["launch_eager"] == pytest.approx(30e-3, rel=0.2)
+    worst = max(abs(errors[name]) for errors in fitted.errors.values() for name in ("ttft", "tpot", "e2e"))
+    assert worst < 0.08, fitted.errors
+
+
+def test_what_the_runs_do_not_tell_is_named() -> None:
+    """Long prompts alone say nothing of launches by graphs."""
+    fitted = calibrate([observed("long", PLANS["long"])], settings_from({"pipeline": {}}))
+    assert not fitted.terms["launch_graph"].identified
+    assert fitted.terms["launch_graph"].source == "typical"
+    assert fitted.terms["base"].source == "steps"
+
+
+@pytest.fixture(scope="module")
+def model() -> ServerModel:
+    return fit([run_of(PLANS["middle"]), run_of(PLANS["closed"])], "test", {"cache_tokens": 400_000})
+
+
+def test_a_model_is_a_file_that_reads_back(model: ServerModel, tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(model_document(model))
+    again = read_model(path)
+    assert again.terms["base"].seconds == pytest.approx(model.terms["base"].seconds, rel=1e-3)
+    assert again.simulator().blocks == 25_000
+    assert "fitted on 2 runs: 3 of different load tell more" in again.notes
+
+
+def test_a_prediction_is_marked_has_intervals_and_says_when_it_leaves_the_range(model: ServerModel) -> None:
+    inside = predict(PLANS["middle"], model)
+    assert inside.run.id == "predicted" and "predicted" in str(inside.run.subject.engine_text)
+    number = next(one for one in inside.numbers if one.quantity.key == "ttft.mean")
+    assert number.low is not None and number.high is not None
+    assert number.low < number.quantity.value < number.high
+    assert not any("outside of the fitted range" in note for note in inside.notes)
+    outside = predict(PLANS["long"], model)
+    assert any("outside of the fitted range: input tokens 2,500" in note for note in outside.notes)
+
+
+def test_capacity_grows_with_replicas_and_shrinks_with_a_tighter_limit(model: ServerModel) -> None:
+    loose = plan({"type": "poisson", "rate": 4}, 700, 50, 10, limits=["ttft p50 < 400ms"])
+    tight = plan({"type": "poisson", "rate": 4}, 700, 50, 10, limits=["ttft p50 < 60ms"])
+    one, two = capacity(loose, model, replicas=(1, 2), price_per_hour=3.6)
+    assert one.rate is not None and two.rate == pytest.approx(2 * one.rate)
+    assert one.broken_at is not None and one.rate < one.broken_at < 1.04 * one.rate
+    assert one.dollars_per_million == pytest.approx(two.dollars_per_million or 0)
+    [less] = capacity(tight, model)
+    assert less.rate is not None and less.rate < one.rate
+
+
+def test_a_capacity_without_a_limit_is_refused(model: ServerModel) -> None:
+    with pytest.raises(PlanError, match="a capacity needs at least one limit"):
+        capacity(PLANS["middle"], model)
+
+
+def test_runs_of_different_servers_are_refused() -> None:
+    run = run_of(PLANS["middle"])
+    other = predict(PLANS["middle"], preset(accelerator_named("l4"), shape_named("qwen2.5-1.5b"))).run
+    with pytest.raises(PlanError, match="different servers"):
+        fit([run, other], "mixed", {})
+
+
+def test_no_run_at_all_is_refused() -> None:
+    with pytest.raises(PlanError, match="at least one run"):
+        fit([], "none", {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "a model is a mapping"),
+        ("schema: inferometer/plan/1", "its schema is"),
+        ("schema: inferometer/server-model/1\nname: x", "Field required"),
+        ("schema: inferometer/server-model/9\nname: x", "newer Inferometer"),
+    ],
+)
+def test_files_that_are_no_models_are_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(text)
+    with pytest.raises(Exception, match=message) as error:
+        read_model(path)
+    assert str(path) in str(error.value)
+
+
+def test_limits_are_read_from_the_log_of_the_engine() -> None:
+    log = "GPU KV cache size: 910,656 tokens\nmax_num_batched_tokens=8192.\n'max_model_len': 16384, 'max_num_seqs': 256"
+    expected = {"cache_tokens": 910_656, "max_batched_tokens": 8192, "max_model_len": 16_384, "max_sequences": 256}
+    assert limits_in_log(log) == expected
+    assert limits_in_log("nothing of that") == {}
+
+
+def test_arithmetic_of_an_8b_model_on_an_h200() -> None:
+    """16 GB of weights at 70% of 4.8 TB/s, 128 KiB of keys and values a token, 16 GFLOP at 66% of 989 TFLOP/s."""
+    terms = physical_terms(accelerator_named("h200"), shape_named("llama-3.1-8b"))
+    assert terms["base"] == pytest.approx(8.03e9 * 2 / (4.8e12 * 0.7))
+    assert terms["context_token"] == pytest.approx(131_072 / (4.8e12 * 0.7))
+    assert terms["compute_token"] == pytest.approx(2 * 8.03e9 / (989e12 * 0.66))
+
+
+def test_a_model_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(PlanError, match="does not fit"):
+        preset(accelerator_named("l4"), shape_named("llama-3.1-70b"))
