@@ -25,6 +25,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.place import RaySettings
 from inferometer.record.environment import host_of, is_loopback
 from inferometer.record.files import translated_errors
+from inferometer.scale.child import signal_for
 from inferometer.scale.clocks import PERIOD_S, TRIES, TRIES_DURING, ClockLog
 from inferometer.scale.frames import (
     Frame,
@@ -301,7 +302,7 @@ class _Crew:
             self._forwarded += 1
             for worker in self._workers:
                 if not worker.ended:
-                    worker.actor.signal.remote(int(number if worker.ready else signal.SIGTERM))
+                    worker.actor.signal.remote(int(signal_for(number, self._forwarded, worker.ready)))
             self._start(clocks)  # those that wait for it would not look up before
         if self._forwarded > 1:
             self._kill_at = self._kill_at or time.monotonic() + KILLED_AFTER_S
