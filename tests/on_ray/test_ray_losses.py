@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from clusters import Nodes, actor_of, cluster, eventually, inferometer, is_alive, raylet_of, workers
+from clusters import Nodes, actor_of, alive_nodes, cluster, eventually, inferometer, is_alive, raylet_of, workers
 
 from inferometer.conduct.run import partial_run, run
 from inferometer.load.progress import Progress
@@ -26,12 +26,18 @@ from inferometer.store.folder import load_run
 RATE, LENGTH_S, WORKERS = 60, 6, 3
 
 
-@pytest.fixture
-def three() -> Iterator[Nodes]:
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
     with cluster() as nodes:
-        nodes.add()
-        nodes.add()
         yield nodes
+
+
+@pytest.fixture
+def three(nodes: Nodes) -> Nodes:
+    """Whatever the test before has killed."""
+    while alive_nodes(nodes.address) < 3:
+        nodes.add()
+    return nodes
 
 
 def plan(url: str, nodes: Nodes, **sections: object) -> Plan:
@@ -106,6 +112,7 @@ def test_a_killed_node(url: str, three: Nodes, store: Path) -> None:
     made = run_with_a_loss(plan(url, three), store, lose)
     check_loss(made, "was lost")
     assert not is_alive(raylets[0])
+    assert eventually(lambda: alive_nodes(three.address) == 2)
     (kept,) = node_folder().glob(f"{made.id}-*/log-*.bin")  # what did not come is still there
     stored = {record.session for record in read_log(kept).records}
     shard = int(kept.parent.name.rpartition("-")[2])

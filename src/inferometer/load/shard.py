@@ -102,8 +102,8 @@ class _Shard:
         self.reactor = Reactor(
             nap_s=NAP_S if kernel_stamps() else 0.0, most_at_once=bounds.poll, most_held=bounds.memory
         )
-        clock = clock_here(self.clocks.offset_ns)
-        self.log = LogWriter(Path(job.log), job.shard, clock, in_background=True)
+        self.clock = clock_here(self.clocks.offset_ns)
+        self.log = LogWriter(Path(job.log), job.shard, self.clock, in_background=True)
         self.transport = HttpTransport(self.reactor, self.plan, job.model, self.clocks)
         self.reactor.idle = self._quiet
         context = context_of(self.plan.target, job.model, job.models, job.max_model_len)
@@ -217,7 +217,12 @@ class _Shard:
         self.report.start_at = start_at
         self.report.late_s = max(0, now() - start_at) / NANOSECONDS
         self._phase = "load"
-        facts = {"nonce": self.job.nonce, "shard": self.job.shard, "late_s": self.report.late_s}
+        facts = {
+            "nonce": self.job.nonce,
+            "shard": self.job.shard,
+            "late_s": self.report.late_s,
+            "host": self.clock.host,
+        }
         self.log.add(Note("start", start_at, facts))
         for drive in self.drives:
             drive.start(start_at)

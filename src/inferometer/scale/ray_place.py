@@ -52,6 +52,7 @@ UNOPENED = 16  # parcels of a shard that may wait for the driver; then the shard
 CLOCKS_AT_ONCE = 8  # hosts: more would wait for each other here, and their round trips would be longer
 INSTALL_S = 300.0  # more for nodes that install our wheel and all that it depends on
 KILLED_AFTER_S = 5.0  # after a second interrupt
+FORGOTTEN_S = 5.0  # for nodes to remove the logs that the driver has
 
 
 def run_shards(
@@ -141,9 +142,7 @@ class _Crew:
                 while not all(worker.ended for worker in self._workers):
                     self._hear(clocks)
             self._read_clocks(clocks)
-            for worker in self._here():
-                if worker.whole:
-                    worker.actor.forget.remote()
+            self._forget_logs()
         finally:
             clocks.close()
 
@@ -163,7 +162,8 @@ class _Crew:
     def _await_all(self) -> None:
         """Until every actor has come, or the time is up: the others begin without those that did not."""
         pending = {worker.actor.identity.remote(): worker for worker in self._workers}
-        give_up_at = time.monotonic() + self._settings.timeout + (INSTALL_S if self._settings.wheel else 0.0)
+        patience_s = self._settings.timeout + (INSTALL_S if self._settings.wheel else 0.0)
+        give_up_at = time.monotonic() + patience_s
         while pending and time.monotonic() < give_up_at:
             self._check_interrupts()
             arrived, _ = self._ray.wait([*pending], num_returns=len(pending), timeout=WAIT_S)
@@ -174,7 +174,7 @@ class _Crew:
                 except Exception as error:  # what Ray raises has many types
                     worker.lose(f"it did not start: {_last_line(error)}")
         for worker in pending.values():
-            worker.lose(f"it did not start within {duration_text(self._settings.timeout)}")
+            worker.lose(f"it did not start within {duration_text(patience_s)}")
         self._check_arrivals()
 
     def _check_arrivals(self) -> None:
@@ -322,6 +322,12 @@ class _Crew:
                 for worker in self._workers:
                     if not worker.ended:
                         worker.actor.reached.remote(goals)
+
+    def _forget_logs(self) -> None:
+        """Nodes keep no log that is whole here. It is waited for, because the actors are ended after it."""
+        answers = [worker.actor.forget.remote() for worker in self._here() if worker.whole]
+        if answers:
+            self._ray.wait(answers, num_returns=len(answers), timeout=FORGOTTEN_S)
 
     def _name_lost_nodes(self, group: Any) -> None:
         """Who was lost with its node; Ray needs a moment to notice, so that late losses stay those of an actor."""

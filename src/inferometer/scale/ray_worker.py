@@ -55,8 +55,9 @@ class RemoteShard:
     """The actor. `parcels` runs the shard to its end; other calls come while it does."""
 
     def __init__(self, run: str, shard: int, function: str, job: bytes, environ: dict[str, str]) -> None:
-        self._folder = folder = node_folder() / f"{run}-{shard}"
-        folder.mkdir(parents=True, exist_ok=True)
+        home = node_folder()
+        home.mkdir(parents=True, exist_ok=True)  # where that fails, it does so before anybody sends
+        self._folder = folder = home / f"{run}-{shard}"
         self._function, self._environ = function, environ
         files = {"log": str(folder / f"log-{shard}.bin"), "goals": str(folder / "goals.json")}
         self._log = Path(files["log"])
@@ -83,6 +84,7 @@ class RemoteShard:
 
     def reached(self, goals: bytes) -> None:
         """Goals that were reached, for the shard to find."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         with replacing(self._goals) as draft:
             draft.write_bytes(goals)
 
@@ -91,7 +93,9 @@ class RemoteShard:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def parcels(self, pause_s: float) -> Iterator[bytes]:
-        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on."""
+        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on. A node has a folder of
+        the shard only from here on: what ends before leaves nothing behind."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         worker = self._worker = WorkerProcess(self._function, self._job, self._environ)
         log = _GrowingFile(self._log)
         try:
