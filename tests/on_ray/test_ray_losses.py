@@ -110,7 +110,7 @@ def test_a_killed_node(url: str, three: Nodes, store: Path) -> None:
         os.kill(raylets[0], signal.SIGKILL)
 
     made = run_with_a_loss(plan(url, three), store, lose)
-    check_loss(made, "was lost")
+    check_loss(made, "its node was lost")
     assert not is_alive(raylets[0])
     assert eventually(lambda: alive_nodes(three.address) == 2)
     (kept,) = node_folder().glob(f"{made.id}-*/log-*.bin")  # what did not come is still there

@@ -110,6 +110,7 @@ class _Crew:
         self._watch, self._settings = watch, settings
         self._run = Path(jobs[0].log).parent.name
         self._workers: list[_Worker] = []
+        self._nodes: dict[int, str] = {}  # by shard, where the group had its room at first: after a loss Ray moves it
         self._started = False
         self._interrupts: list[signal.Signals] = []
         self._forwarded = 0
@@ -120,9 +121,10 @@ class _Crew:
         with _noted_signals(self._interrupts):
             try:
                 with room_for(self._ray, len(self._jobs), self._settings.timeout, self._check_interrupts) as group:
+                    self._nodes = self._ray.util.placement_group_table(group).get("bundles_to_node_id", {})
                     self._create(group)
                     self._measure()
-                    self._name_lost_nodes(group)
+                    self._name_lost_nodes()
             finally:
                 for worker in self._workers:
                     self._ray.kill(worker.actor, no_restart=True)
@@ -329,12 +331,14 @@ class _Crew:
         if answers:
             self._ray.wait(answers, num_returns=len(answers), timeout=FORGOTTEN_S)
 
-    def _name_lost_nodes(self, group: Any) -> None:
+    def _name_lost_nodes(self) -> None:
         """Who was lost with its node; Ray needs a moment to notice, so that late losses stay those of an actor."""
+        lost = [worker for worker in self._workers if worker.why == ACTOR_LOST]
+        if not lost:  # a head that is gone would be waited for in vain
+            return
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
-        nodes = self._ray.util.placement_group_table(group).get("bundles_to_node_id", {})
-        for worker in self._workers:
-            if worker.why == ACTOR_LOST and nodes.get(worker.shard) not in {None, "", *alive}:
+        for worker in lost:
+            if self._nodes.get(worker.shard) not in {None, "", *alive}:
                 worker.why = "its node was lost"
 
     # -- the end ---------------------------------------------------------------------------------------------
