@@ -44,7 +44,7 @@ class Nodes:
             start_new_session=True,
         )
         self.started.append(process)
-        assert eventually(lambda: alive_nodes(self.address) > before, 60)
+        assert eventually(lambda: alive_nodes(self.address) > before, 180), "the node did not start"
         return process
 
     def end(self, process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
@@ -62,9 +62,7 @@ def alive_nodes(address: str) -> int:
 
 @contextmanager
 def cluster(cores: int = 2) -> Iterator[Nodes]:
-    from ray.cluster_utils import Cluster
-
-    head = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
+    head = started_head(cores)
     nodes = Nodes(head.address, head)
     try:
         yield nodes
@@ -75,6 +73,22 @@ def cluster(cores: int = 2) -> Iterator[Nodes]:
         for process in nodes.started:
             nodes.end(process)
         head.shutdown()
+
+
+def started_head(cores: int) -> Any:
+    """Ray gives a raylet 30 s to start, which a busy machine may not make at the first try."""
+    from ray.cluster_utils import Cluster
+
+    for _ in range(3):
+        head = Cluster()
+        try:
+            head.add_node(num_cpus=cores, include_dashboard=False)
+        except Exception as error:  # a plain one
+            head.shutdown()
+            why = error
+        else:
+            return head
+    raise AssertionError("no cluster") from why
 
 
 def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:

@@ -120,9 +120,8 @@ def test_a_sweep_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> Non
 
 
 def test_a_and_b_run_on_the_cluster_in_turns(url: str, three: Nodes, store: Path) -> None:
-    short, long = (
-        plan(url, three, load={"rate": 40}, workload={"input_tokens": 16, "output_tokens": tokens}) for tokens in (2, 20)
-    )
+    workloads = ({"input_tokens": 16, "output_tokens": tokens} for tokens in (2, 20))
+    short, long = (plan(url, three, load={"rate": 40}, workload=workload) for workload in workloads)
     compared = ab(short, long, Design(blocks=2, block_s=1.5, every=True), store=store)
     assert len(compared.comparison.before) == len(compared.comparison.after) == 2
     kept = [block.run.records for block in compared.blocks]

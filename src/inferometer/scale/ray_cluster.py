@@ -88,7 +88,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _check_address(address: str, own_ip: str) -> None:
-    """Ray itself would try for many minutes. It takes a loopback address for the one by which others reach this node."""
+    """Ray itself would try for many minutes. Where a loopback address is given, it uses this node's own instead."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         raise PlanError(f"ray.address must be host:port, got {address}", "ray status prints the address of a cluster")
