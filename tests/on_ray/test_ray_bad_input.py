@@ -26,7 +26,7 @@ def small() -> Iterator[Nodes]:
         yield nodes
 
 
-def plan(url: str, address: str, workers: int = 2, timeout: str = "60s", **sections: object) -> Plan:
+def plan(url: str, address: str, workers: int = 2, timeout: str = "5min", **sections: object) -> Plan:
     usual = {
         "target": {"url": url},
         "workload": {"input_tokens": 16, "output_tokens": 4},

@@ -48,7 +48,7 @@ def plan(url: str, nodes: Nodes, **sections: object) -> Plan:
         "stop": {"duration": LENGTH_S},
         "observe": {"metrics": "off", "host": False},
         "place": "ray",
-        "ray": {"address": nodes.address},
+        "ray": {"address": nodes.address, "timeout": "5min"},
         "workers": WORKERS,
     }
     return plan_from(usual | sections)

@@ -17,6 +17,7 @@ from inferometer.judge.search import Bounds
 from inferometer.load.arrivals import Arrivals
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Load, Plan
+from inferometer.plan.place import RaySettings
 from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
 from inferometer.record.summary import Clocks
@@ -39,7 +40,7 @@ def plan(url: str, nodes: Nodes, **sections: object) -> Plan:
         "workload": {"input_tokens": 16, "output_tokens": 4},
         "observe": {"metrics": "off", "host": False},
         "place": "ray",
-        "ray": {"address": nodes.address},
+        "ray": {"address": nodes.address, "timeout": "5min"},
         "workers": 3,
     }
     return plan_from(usual | sections)
@@ -61,7 +62,8 @@ def test_a_run_is_what_one_worker_would_send(url: str, three: Nodes, store: Path
     offered = records.scheduled_at[np.argsort(records.session)]
     assert np.abs(offered - offered[0] - expected + expected[0]).max() <= allowed_ns + 1
     assert {progress.shard for progress in seen} == {0, 1, 2}
-    alone = run(plan(url, three, **sections).model_copy(update={"place": "local", "workers": 1}), store=store).records
+    here = plan(url, three, **sections).model_copy(update={"place": "local", "workers": 1, "ray": RaySettings()})
+    alone = run(here, store=store).records
     assert alone is not None
     for column in ("session", "turn", "requested_output", "output_tokens"):
         one, several = (getattr(taken, column)[np.argsort(taken.session)] for taken in (alone, records))
