@@ -113,7 +113,7 @@ def test_a_search_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> No
 
 def test_a_sweep_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> None:
     one = plan(url, three, load={"rate": 30}, stop={"requests": 30})
-    prepared = prepare({"plan": to_mapping(one), "vary": {"workload.output_tokens": [2, 6]}})
+    prepared = prepare({"plan": to_mapping(one), "axes": {"workload.output_tokens": [2, 6]}})
     done = sweep(prepared, begin(prepared, store), store=store)
     assert [row.state for row in done.rows] == ["complete", "complete"]
     runs = [open_store(store).load(row.run) for row in done.rows if row.run]
@@ -124,10 +124,10 @@ def test_a_sweep_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> Non
 def test_a_and_b_run_on_the_cluster_in_turns(url: str, three: Nodes, store: Path) -> None:
     workloads = ({"input_tokens": 16, "output_tokens": tokens} for tokens in (2, 20))
     short, long = (plan(url, three, load={"rate": 40}, workload=workload) for workload in workloads)
-    compared = ab(short, long, Design(blocks=2, block_s=1.5, every=True), store=store)
-    assert len(compared.comparison.before) == len(compared.comparison.after) == 2
+    compared = ab(short, long, Design(blocks=3, block_s=1.5, every=True), store=store)
+    assert len(compared.comparison.before) == len(compared.comparison.after) == 3
     kept = [block.run.records for block in compared.blocks]
-    assert [{*records.shard.tolist()} for records in kept if records is not None] == [{0, 1, 2}] * 4
+    assert [{*records.shard.tolist()} for records in kept if records is not None] == [{0, 1, 2}] * 6
     assert not workers()
 
 
