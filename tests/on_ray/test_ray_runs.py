@@ -122,9 +122,9 @@ def test_a_sweep_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> Non
 
 
 def test_a_and_b_run_on_the_cluster_in_turns(url: str, three: Nodes, store: Path) -> None:
-    workloads = ({"input_tokens": 16, "output_tokens": tokens} for tokens in (2, 20))
-    short, long = (plan(url, three, load={"rate": 40}, workload=workload) for workload in workloads)
-    compared = ab(short, long, Design(blocks=3, block_s=1.5, every=True), store=store)
+    targets = ({"url": url, "headers": {"x-side": side}} for side in "ab")
+    one, other = (plan(url, three, load={"rate": 40}, target=target) for target in targets)
+    compared = ab(one, other, Design(blocks=3, block_s=1.5, every=True), store=store)
     assert len(compared.comparison.before) == len(compared.comparison.after) == 3
     kept = [block.run.records for block in compared.blocks]
     assert [{*records.shard.tolist()} for records in kept if records is not None] == [{0, 1, 2}] * 6
