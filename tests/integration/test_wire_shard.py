@@ -353,9 +353,7 @@ def ticket_of(live: bool = False) -> Ticket:
     return Ticket(0, 0, 1, "default", 0, 0, now(), now(), live)
 
 
-def test_what_is_due_is_done_while_a_next_turn_waits_for_a_long_answer(
-    loop: Loop, long_answers: HttpTransport
-) -> None:
+def test_what_is_due_is_done_while_a_next_turn_waits_for_a_long_answer(loop: Loop, long_answers: HttpTransport) -> None:
     ended: list[int] = []
     texts: list[str] = []
     due_before_the_end = 0
@@ -388,7 +386,9 @@ def test_of_a_long_answer_one_piece_is_read_where_many_answers_may_be(loop: Loop
     ended: list[int] = []
     outcomes: list[str | None] = []
     for _ in range(2):
-        long_answers.send(Request("x"), ticket_of(), ended.append, lambda record, _text: outcomes.append(record.outcome))
+        long_answers.send(
+            Request("x"), ticket_of(), ended.append, lambda record, _text: outcomes.append(record.outcome)
+        )
     loop.until(lambda: len(ended) == 2)
     long_answers.read_some(25)
     assert not outcomes

@@ -18,10 +18,10 @@ from inferometer.wire.client import Client
 from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Chunks, body_of, parse_head
 from inferometer.wire.origin import origin_of
+from inferometer.wire.piecewise import whole
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import Server
 from inferometer.wire.skeleton import learn
-from inferometer.wire.piecewise import whole
 from inferometer.wire.sse import _one_event_per_chunk, _reading_lines, events_of, spans_of_chunks
 
 pytestmark = pytest.mark.usefixtures("reader")

@@ -14,10 +14,10 @@ from inferometer.load.answer import FRAMING, _placed_in_c, place_tokens
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import Chunks
+from inferometer.wire.piecewise import whole
 from inferometer.wire.reactor import COMPLETE, LOOK, READ
 from inferometer.wire.skeleton import Skeleton
 from inferometer.wire.sockets import STAMP
-from inferometer.wire.piecewise import whole
 from inferometer.wire.sse import Spans, _one_event_per_chunk, spans_of_chunks
 
 pytestmark = pytest.mark.skipif(compiled() is None, reason="the compiled reader was not built here")

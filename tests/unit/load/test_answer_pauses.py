@@ -1,5 +1,5 @@
-"""Whatever a server sends is read with pauses, so that time limits act meanwhile. What is counted is work, not time: the
-calls of Python and of C between two pauses."""
+"""Whatever a server sends is read with pauses, so that time limits act meanwhile. What is counted is work, not time:
+the calls of Python and of C between two pauses."""
 
 import sys
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from types import FrameType
 
 import orjson
 import pytest
+from test_load_answer import HEAD, LAST, OFFSET, UNTIL_CLOSE, exchange_of
 
+from chaos.dialects import DIALECTS, Content, event_bytes
 from inferometer.load import answer as answers
 from inferometer.load.answer import reading_answer
 from inferometer.record.record import Record
 from inferometer.wire import piecewise, skeleton, sse
 from inferometer.wire.api import APIS, api_of
-from tests.chaos.dialects import DIALECTS, Content, event_bytes
-from tests.unit.load.test_load_answer import HEAD, LAST, OFFSET, UNTIL_CLOSE, exchange_of
 
 AT_ONCE = 4
 UNITS = 800  # events, lines or chunks of an answer
