@@ -114,7 +114,7 @@ def splitting_events(raw: bytes, head: Head, complete: bool = True) -> Piecewise
     return data, (yield from offsets_in_answer(ends, starts, ahead))
 
 
-def offsets_in_answer(ends: list[int], starts: list[int], ahead: list[int]) -> Piecewise[list[int]]:
+def offsets_in_answer(ends: Sequence[int], starts: list[int], ahead: list[int]) -> Piecewise[list[int]]:
     """Where ends in the body lie in the answer, framing included."""
     offsets: list[int] = []
     for number, end in enumerate(ends, 1):

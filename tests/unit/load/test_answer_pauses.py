@@ -7,7 +7,6 @@ from types import FrameType
 
 import orjson
 import pytest
-from test_load_answer import HEAD, LAST, OFFSET, UNTIL_CLOSE, exchange_of
 
 from chaos.dialects import DIALECTS, Content, event_bytes
 from inferometer.load import answer as answers
@@ -15,12 +14,29 @@ from inferometer.load.answer import reading_answer
 from inferometer.record.record import Record
 from inferometer.wire import piecewise, skeleton, sse
 from inferometer.wire.api import APIS, api_of
+from inferometer.wire.exchange import Exchange
+from inferometer.wire.sockets import STAMP, UNPROVEN
 
 AT_ONCE = 4
 UNITS = 800  # events, lines or chunks of an answer
 MOST_CALLS = 600  # in between: of four events of the slowest dialect; all units without a pause would be at least 800
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+UNTIL_CLOSE = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+LAST = b"0\r\n\r\n"
 TEXT_HEAD = HEAD.replace(b"text/event-stream", b"text/plain")
 ERROR_HEAD = HEAD.replace(b"200 OK", b"500 Oh")
+
+
+def exchange_of(reads: list[bytes], outcome: str) -> Exchange:
+    """An answer that came in these reads, one a microsecond."""
+    exchange = Exchange(None, b"request", lambda _exchange: None)  # type: ignore[arg-type]
+    exchange.sent_at, exchange.ended_at, exchange.outcome = 0, 10**9, outcome
+    exchange.reads = reads
+    exchange.stamps = [STAMP.pack(0, 1000 * number) for number in range(1, len(reads) + 1)]
+    exchange.since = [UNPROVEN] * len(reads)
+    exchange.kernel = True
+    assert exchange.find_head() is not None
+    return exchange
 
 
 def chunk(data: bytes) -> bytes:
@@ -63,7 +79,7 @@ def no_events() -> Iterator[tuple[str, list[bytes]]]:
 def most_calls_between_pauses(reads: list[bytes], api: str, outcome: str) -> int:
     """While an answer is read."""
     record = Record(session=0, scheduled_at=0)
-    reading = reading_answer(record, exchange_of(*reads, outcome=outcome), api_of(api), OFFSET)
+    reading = reading_answer(record, exchange_of(reads, outcome), api_of(api), 0)
     calls = most = 0
 
     def count(_frame: FrameType, what: str, _arg: object) -> None:
@@ -118,5 +134,5 @@ def test_a_run_of_events_that_fit_is_read_with_pauses(monkeypatch: pytest.Monkey
     monkeypatch.setattr(piecewise, "AT_ONCE", AT_ONCE)
     document = orjson.dumps({"choices": [{"text": "x"}]})
     reads = [HEAD + chunk(b"data: %b\n\n" % document) * UNITS + LAST]
-    reading = reading_answer(Record(session=0, scheduled_at=0), exchange_of(*reads), api_of("completions"), OFFSET)
+    reading = reading_answer(Record(session=0, scheduled_at=0), exchange_of(reads, "ok"), api_of("completions"), 0)
     assert sum(1 for _ in reading) >= UNITS // (AT_ONCE + 1) - 1
