@@ -29,7 +29,7 @@ ERROR_HEAD = HEAD.replace(b"200 OK", b"500 Oh")
 
 def exchange_of(reads: list[bytes], outcome: str) -> Exchange:
     """An answer that came in these reads, one a microsecond."""
-    exchange = Exchange(None, b"request", lambda _exchange: None)  # type: ignore[arg-type]
+    exchange = Exchange(None, b"request", lambda _exchange: None)
     exchange.sent_at, exchange.ended_at, exchange.outcome = 0, 10**9, outcome
     exchange.reads = reads
     exchange.stamps = [STAMP.pack(0, 1000 * number) for number in range(1, len(reads) + 1)]
