@@ -8,7 +8,14 @@ from typing import Any
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
 from inferometer.judge.identity import Objection
-from inferometer.vocabulary import change_interval_text, change_size_text, change_text, percent_text, value_text
+from inferometer.vocabulary import (
+    RATE_UNITS,
+    change_interval_text,
+    change_size_text,
+    change_text,
+    percent_text,
+    value_text,
+)
 
 STATUSES = ("better", "worse", "same", "unclear", "changed", "invalid")  # in the order in which they are counted
 COLUMNS = ("before", "after", "change", "interval", "detectable")
@@ -95,12 +102,12 @@ def _row(change: Change) -> ChangeRow:
 
 
 def _title(change: Change) -> str:
-    return f"{change.title.removesuffix(' per second')}/s" if _has_unit(change) else change.title
+    return f"{change.title}, {RATE_UNITS[change.unit]}" if _has_unit(change) else change.title
 
 
 def _has_unit(change: Change) -> bool:
     """The unit of a rate is in its title, and is then not repeated in every column."""
-    return change.title.endswith(" per second") or change.unit == "1/s"
+    return change.unit in RATE_UNITS
 
 
 # -- facts -----------------------------------------------------------------------------------------------------------
