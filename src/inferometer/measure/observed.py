@@ -148,7 +148,7 @@ class Finding:
 def findings(server: ServerSummary) -> Iterator[Finding]:
     """Every disagreement."""
     if server.restarted:
-        text = "The target restarted during the run: its counters began again."
+        text = "The target restarted during the run and reset its counters."
         yield Finding("target_restarted", text, "look at its log, then repeat the run")
     compared = server.conservation
     if compared is None:
@@ -161,8 +161,8 @@ def findings(server: ServerSummary) -> Iterator[Finding]:
         ours = " and ".join(_ours(count) for count in wrong.values())
         cause, remedy = _cause(wrong, server)
         text = f"The server counted {listed}, the client {ours}: {cause}."
-        share = max(abs(count.difference or 0.0) for count in wrong.values())
-        yield Finding("not_conserved", text, remedy, "request_rate", share)
+        others = min(count.difference or 0.0 for count in wrong.values())  # what the server did for somebody else
+        yield Finding("not_conserved", text, remedy, "request_rate", max(others, 0.0))
     if compared.ttft and not compared.ttft.agree:
         share = abs(compared.ttft.wire) / compared.ttft.client if compared.ttft.client else 0.0
         remedy = "compare with a run on the server's own machine"
