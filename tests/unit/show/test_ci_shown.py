@@ -213,7 +213,9 @@ def test_what_failed_stands_first() -> None:
     """Share, outcome and first message, whether or not it is a reason for doubt."""
     few = outcome(made_run(failed=1 / 250))
     assert few.run.status == "valid" and Report((few,)).exit_code == 0
-    assert few.problems[0].text == "0.4% of requests failed (2 of 500): 2 × HTTP 429; first error: 429 Too Many Requests."
+    assert (
+        few.problems[0].text == "0.4% of requests failed (2 of 500): 2 × HTTP 429; first error: 429 Too Many Requests."
+    )
     judging = outcome(made_run(failed=0.2, limits=["failure_rate < 5%"]))
     assert judging.problems[0].text.startswith("20% of requests failed (100 of 500): 100 × HTTP 429; first error: 429")
     many = outcome(made_run(failed=0.2))
