@@ -32,7 +32,6 @@ def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
         raise PlanError(f"load.type: {NAME} has poisson and concurrency, got {load.type}")
     if sampling.temperature is None:
         notes["sampling.temperature"] = "0 is sent with every request"
-    extra = {**({} if sampling.top_p is None else {"top_p": sampling.top_p}), **sampling.extra}
     values: dict[str, Any] = {
         "backend": _BACKENDS[target.api],
         "base-url": endpoint.url,
@@ -46,7 +45,8 @@ def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
         "warmup-requests": plan.warmup.requests,
         "seed": plan.seed,
         "temperature": sampling.temperature,
-        "extra-request-body": json.dumps(extra) if extra else None,
+        "top-p": sampling.top_p,
+        "extra-request-body": json.dumps(sampling.extra) if sampling.extra else None,
         "disable-ignore-eos": not ignores_end(plan),
         "disable-stream": not target.stream,
         "output-file": f"{places.results}/sglang.jsonl",
@@ -73,25 +73,27 @@ def _dataset(workload: Synthetic) -> dict[str, Any]:
         }
         named = {f"gsp-{name}": value for name, value in values.items()}
         return {"dataset-name": "generated-shared-prefix", **named}
-    inputs, ratio = _below(workload.input_tokens, "workload.input_tokens")
-    outputs, output_ratio = _below(workload.output_tokens, "workload.output_tokens")
-    if ratio != output_ratio:
+    inputs, least = _bounds(workload.input_tokens, "workload.input_tokens")
+    outputs, least_output = _bounds(workload.output_tokens, "workload.output_tokens")
+    low, high = max(least / inputs, least_output / outputs), min((least + 1) / inputs, (least_output + 1) / outputs)
+    if low >= high:
         text = "workload.output_tokens: must vary by the same share as input_tokens"
         raise PlanError(f"{text}: {NAME} has one ratio for both")
     return {
         "dataset-name": "random-ids",  # `random` cuts its prompts out of ShareGPT, which it would download
         "random-input-len": inputs,
         "random-output-len": outputs,
-        "random-range-ratio": ratio,
+        "random-range-ratio": 1 if low == 1 else (low + high) / 2,  # the shortest is rounded down
         "tokenize-prompt": workload.prompt_as == "token_ids",
     }
 
 
-def _below(lengths: Lengths | None, path: str) -> tuple[int, float]:
-    """The longest, and the shortest as a share of it."""
+def _bounds(lengths: Lengths | None, path: str) -> tuple[int, int]:
+    """The longest and the shortest."""
     if lengths is not None and lengths.type == "uniform" and lengths.min and lengths.max:
-        return lengths.max, (lengths.min + 0.5) / lengths.max  # sglang rounds down
-    return single(lengths, path, NAME), 1.0
+        return lengths.max, lengths.min
+    length = single(lengths, path, NAME)
+    return length, length
 
 
 HARNESS = Harness(
