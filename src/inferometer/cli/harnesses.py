@@ -12,6 +12,7 @@ from inferometer.cli.options import json_option, quiet_option
 
 if TYPE_CHECKING:
     from inferometer.plan.model import Plan
+    from inferometer.record.run import Run
     from inferometer.store.store import Place
 
 EXAMPLES = """\b
@@ -100,13 +101,12 @@ def conduct_harnesses(
     as_json: bool,
     quiet: bool,
     wait_s: float,
-    time_limit: str | None,
-    tags: Sequence[str],
+    time_limit: str | None = None,
+    tags: Sequence[str] = (),
 ) -> int:
-    """Each harness's run as it is printed by itself, then the table of all; the exit code is the worst of them."""
-    from inferometer.cli.printing import exit_code, print_json, print_run
+    """The runs of a plan by each harness, kept and printed; the exit code is the worst of them."""
+    from inferometer.cli.printing import exit_code
     from inferometer.conduct.harness import TIME_LIMIT_S, HarnessOptions, run_harnesses
-    from inferometer.record.run import document
     from inferometer.show.progress import ProgressLine
     from inferometer.store.manifest import checked_label
     from inferometer.store.store import open_store
@@ -131,20 +131,25 @@ def conduct_harnesses(
         )
     finally:
         line.clear()
-    for run in runs:
-        if checked_tags:
-            open_store(store).tag(run.id, checked_tags)
-    if as_json:
-        print_json({"runs": [document(run) for run in runs]}, "harnesses") if len(runs) > 1 else print_run(
-            runs[0], as_json=True, slowest=0
-        )
-    elif len(runs) == 1:
-        print_run(runs[0], as_json=False, slowest=0)
-    else:
-        from inferometer.show.console import console, emit
-        from inferometer.show.harnesses import harnesses_table
-
-        emit(harnesses_table(runs), console())
-        for run in runs:
-            echo(f"{run.environment.harness.name if run.environment.harness else 'inferometer':16}{run.id}")
+    for run in runs if checked_tags else ():
+        open_store(store).tag(run.id, checked_tags)
+    _print_runs(runs, as_json=as_json)
     return max(exit_code(run, shown=not as_json and len(runs) == 1) for run in runs)
+
+
+def _print_runs(runs: "Sequence[Run]", *, as_json: bool) -> None:
+    """One as any run, several as a table of what each tool reports."""
+    from inferometer.cli.printing import print_json, print_run
+    from inferometer.record.run import document
+    from inferometer.show.console import console, emit
+    from inferometer.show.harnesses import harness_of, harnesses_table
+
+    if len(runs) == 1:
+        print_run(runs[0], as_json=as_json, slowest=0)
+    elif as_json:
+        print_json({"runs": [document(run) for run in runs]}, "harnesses")
+    else:
+        emit(harnesses_table(runs), console())
+        echo("")
+        for run in runs:
+            echo(f"{harness_of(run):16}inferometer show {run.id}")

@@ -196,4 +196,8 @@ def rerun(
         settings = {"name": kept.plan.get("name"), **(kept.plan.get("benchmark") or {})}
         return once_more(benchmark_from(settings, kept.id), place, as_json=as_json, quiet=quiet)
     plan = plan_from(kept.plan, overrides, kept.id)
+    if (harness := kept.environment.harness) is not None and harness.name:
+        from inferometer.cli.harnesses import conduct_harnesses
+
+        return conduct_harnesses(plan, [harness.name], place, as_json=as_json, quiet=quiet, wait_s=wait_s)
     return conduct(plan, place, as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)

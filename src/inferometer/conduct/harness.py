@@ -14,7 +14,7 @@ from msgspec import structs
 
 from inferometer.conduct.run import run
 from inferometer.conduct.startup import startup_of_server
-from inferometer.errors import DataError, PlanError, StoreError
+from inferometer.errors import DataError, PlanError, StoreError, Terminated
 from inferometer.exchange.harness.environments import installed, version_of
 from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, checked
 from inferometer.exchange.harness.registry import checked_name, harness_named
@@ -155,7 +155,7 @@ class _Ended:
     failed: bool
     life: tuple[int, int]
     wall_at: int  # the real-time clock when it began
-    interrupted: bool = False
+    stopped_by: str | None = None  # the signal that interrupted it
 
     @property
     def took_s(self) -> float:
@@ -242,17 +242,17 @@ def _process(
         process = Process(argv, folder.path / LOG, token_hex(8), env=env, folder=work, redactor=redactor)
     except OSError as error:
         raise not_started(harness.name, argv, error, f"inferometer harnesses install {harness.name}") from None
-    how, failed, interrupted = "", True, False
+    how, failed, stopped_by = "", True, None
     try:
         if process.wait(options.time_limit_s):
             how, failed = f"ended {process.ended()}", process.failed
         else:
             how = f"took longer than {duration_text(options.time_limit_s)} and was stopped"
-    except KeyboardInterrupt:
-        how, interrupted = "was interrupted", True
+    except KeyboardInterrupt as stopped:
+        how, stopped_by = "was interrupted", "SIGTERM" if isinstance(stopped, Terminated) else "SIGINT"
     finally:
         process.end(GRACE_S)
-    return _Ended(how, failed, (began, time.monotonic_ns()), wall, interrupted)
+    return _Ended(how, failed, (began, time.monotonic_ns()), wall, stopped_by)
 
 
 def _quiet(program: Path) -> dict[str, str]:
@@ -320,9 +320,9 @@ def _verdict(
 ) -> Verdict:
     reasons: list[Reason] = []
     title = format_named(harness.format).title
-    if ended.interrupted:
+    if ended.stopped_by:
         text = f"{harness.name} was interrupted before it was done."
-        reasons.append(Reason(status="doubtful", code="interrupted", text=text, signal="SIGINT"))
+        reasons.append(Reason(status="doubtful", code="interrupted", text=text, signal=ended.stopped_by))
     elif ended.failed or result is None:
         end = "".join(f"\n  {line}" for line in tail(log))
         what = ended.how if ended.failed else f"{ended.how}, but {problem}"
@@ -347,6 +347,6 @@ def _counts(harness: Harness, result: Result, summary: Summary) -> list[Reason]:
 
 
 def _state(ended: _Ended, result: Result | None) -> State:
-    if ended.interrupted:
+    if ended.stopped_by:
         return "interrupted"
     return "failed" if ended.failed or result is None else "complete"
