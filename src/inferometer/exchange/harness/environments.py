@@ -55,7 +55,7 @@ def version_of(harness: Harness, program: Path) -> str | None:
     """As its environment lists it."""
     if not harness.requirements:
         return None
-    package = harness.requirements[0].partition("==")[0].partition("[")[0]
+    package = (*harness.bare, *harness.requirements)[0].partition("==")[0].partition("[")[0]
     python = program.parent / "python"
     code = f"from importlib.metadata import version; print(version({package!r}))"
     if not python.is_file():
@@ -72,23 +72,28 @@ def install(harness: Harness, *, python: str | None = None, notes: Notes = lambd
     if (folder / _DONE).is_file():
         return installed(harness)
     base = python or _python(harness)
-    uv = shutil.which("uv")
-    notes(f"{harness.name}: {' '.join(harness.requirements)} into {folder}")
+    notes(f"{harness.name}: {' '.join((*harness.bare, *harness.requirements))} into {folder}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     log = folder.parent / f"{harness.name}.log"
-    create = [uv, "venv", "--quiet", "--clear", "--python", base] if uv else [base, "-m", "venv", "--clear"]
-    pip = [uv, "pip", "install", "--python"] if uv else [str(folder / "bin/python"), "-m", "pip", "install"]
-    where = [str(folder / "bin/python")] if uv else ["--disable-pip-version-check"]
-    with log.open("wb") as output:
-        for command in ([*create, str(folder)], [*pip, *where, *harness.requirements]):
+    log.unlink(missing_ok=True)
+    for command in _commands(harness, folder, base):
+        with log.open("ab") as output:
             done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, timeout=INSTALL_S)
-            if done.returncode:
-                end = "".join(f"\n  {line}" for line in tail(log))
-                raise TargetError(
-                    f"{harness.name}: could not be installed, the end of its log:{end}", f"the whole log: {log}"
-                )
+        if done.returncode:
+            end = "".join(f"\n  {line}" for line in tail(log))
+            text = f"{harness.name}: could not be installed, the end of its log:{end}"
+            raise TargetError(text, f"the whole log: {log}")
     (folder / _DONE).touch()
     return installed(harness)
+
+
+def _commands(harness: Harness, folder: Path, base: str) -> list[list[str]]:
+    """uv, where it is on PATH, does in seconds what pip does in minutes."""
+    uv, python = shutil.which("uv"), str(folder / "bin/python")
+    create = [uv, "venv", "--quiet", "--clear", "--python", base] if uv else [base, "-m", "venv", "--clear"]
+    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    bare = [[*pip, "--no-deps", *harness.bare]] if harness.bare else []
+    return [[*create, str(folder)], *bare, [*pip, *harness.requirements]]
 
 
 def _python(harness: Harness) -> str:

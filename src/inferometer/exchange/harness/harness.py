@@ -60,7 +60,7 @@ class Harness:
     requests: tuple[str, str] | None = None  # pattern and format of a second file, with every request
     program: str = ""  # in the `bin` of its environment, where `argv` does not begin with python
     requirements: tuple[str, ...] = ()  # of an environment of its own; none: it is not on PyPI
-    without: tuple[str, ...] = ()  # packages to leave out of what these install
+    bare: tuple[str, ...] = ()  # packages that are installed without what they say they need
     python: tuple[int, int] = (3, 10)  # at least
     image: str | None = None  # in which a pod runs it
     key_env: str | None = None  # the variable that it reads the API's key from

@@ -20,6 +20,10 @@ from inferometer.plan.model import Plan
 from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "sglang"
+_NEEDED = (  # by its benchmark alone: the engine needs a GPU's libraries
+    *("aiohttp", "numpy", "requests", "tqdm", "transformers", "pillow", "pybase64", "orjson", "psutil", "torch"),
+    *("starlette", "msgspec", "pyzmq", "ipython"),
+)
 _BACKENDS = {"completions": "sglang-oai", "chat": "sglang-oai-chat"}
 
 
@@ -104,6 +108,7 @@ HARNESS = Harness(
     ("sglang.jsonl", "*.jsonl"),
     "sglang-bench-serving",
     program="python",
-    requirements=("sglang==0.5.23",),
+    requirements=_NEEDED,
+    bare=("sglang==0.5.23",),
     key_env="OPENAI_API_KEY",
 )
