@@ -22,7 +22,7 @@ from inferometer.plan.workloads import Lengths, Synthetic
 NAME = "sglang"
 _NEEDED = (  # by its benchmark alone: the engine needs a GPU's libraries
     *("aiohttp", "numpy", "requests", "tqdm", "transformers", "pillow", "pybase64", "orjson", "psutil", "torch"),
-    *("starlette", "msgspec", "pyzmq", "ipython"),
+    *("starlette", "msgspec", "pyzmq", "ipython", "datasets"),
 )
 _BACKENDS = {"completions": "sglang-oai", "chat": "sglang-oai-chat"}
 
