@@ -15,6 +15,7 @@ from msgspec import structs
 from inferometer.conduct.run import run
 from inferometer.conduct.startup import startup_of_server
 from inferometer.errors import DataError, PlanError, StoreError, Terminated
+from inferometer.exchange.exporting.registry import write_outputs
 from inferometer.exchange.harness.environments import installed, version_of
 from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, checked
 from inferometer.exchange.harness.registry import checked_name, harness_named
@@ -70,6 +71,8 @@ def run_harnesses(
     options: HarnessOptions | None = None,
 ) -> list[Run]:
     """The same plan by each harness, one after the other, against the same server; started once, if it is ours."""
+    if len(names) > 1 and plan.outputs:
+        raise PlanError("outputs: one harness would overwrite the files of the other", "inferometer export RUN ...")
     for name in names:
         checked_name(name)
         if name not in ("inferometer", "nop"):
@@ -142,6 +145,8 @@ def run_harness(
         folder.abandon(error)
         raise
     finished = folder.load()
+    if finished.state == "complete":
+        write_outputs(finished, plan.outputs)
     with suppress(StoreError):  # the index follows the folders by itself
         return kept_in.add(finished)
     return finished
@@ -200,7 +205,10 @@ def _conducted(
 
 def _rendered(harness: Harness, plan: Plan, endpoint: Endpoint, places: Places) -> tuple[Rendered, list[str]]:
     rendered = harness.render(plan, endpoint, places)
-    return rendered, checked(harness, plan, rendered)
+    differences = checked(harness, plan, rendered)
+    if plan.limits:
+        differences.append("limits: are not judged, because the tool defines its numbers in its own way")
+    return rendered, differences
 
 
 def _endpoint(plan: Plan, facts: TargetFacts, options: HarnessOptions) -> Endpoint:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError, TargetError
 from inferometer.exchange.harness.environments import installed
 from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, checked
@@ -88,6 +89,12 @@ def test_what_is_only_done_differently_is_noted_by_its_setting() -> None:
     assert notes == ["stop: vllm-benchmark ends by requests: 60 s at 10 per second are 600"]
     _, _, notes = _rendered("inference-perf", PLANS["warm-up"])
     assert "warmup: there is none: all requests are measured" in notes
+
+
+def test_limits_are_not_judged_on_numbers_with_other_definitions() -> None:
+    plan = plan_from({"limits": ["ttft p99 < 1s"]})
+    _, notes = rendered_for(plan, "guidellm")
+    assert notes == ["limits: are not judged, because the tool defines its numbers in its own way"]
 
 
 def test_fmperf_is_rendered_for_its_image_alone() -> None:

@@ -123,7 +123,7 @@ HARNESS = Harness(
     "inference-perf",
     requests=("**/per_request_lifecycle_metrics.json", "inference-perf-requests"),
     program="inference-perf",
-    requirements=("inference-perf",),
+    requirements=("inference-perf==0.7.0",),
     python=(3, 12),
     image=LLMD_IMAGE,
     key_env="OPENAI_API_KEY",

@@ -20,9 +20,9 @@ from inferometer.plan.model import Plan
 from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "sglang"
-_NEEDED = (  # by its benchmark alone: the engine needs a GPU's libraries
-    *("aiohttp", "numpy", "requests", "tqdm", "transformers", "pillow", "pybase64", "orjson", "psutil", "torch"),
-    *("starlette", "msgspec", "pyzmq", "ipython", "datasets"),
+_NEEDED = (  # by its benchmark alone: the engine needs a GPU's libraries, and newer benchmarks import the engine
+    *("aiohttp", "numpy", "requests", "tqdm", "transformers", "datasets", "pybase64", "ipython", "pillow"),
+    *("psutil", "pydantic", "pyzmq", "orjson"),
 )
 _BACKENDS = {"completions": "sglang-oai", "chat": "sglang-oai-chat"}
 
@@ -109,6 +109,6 @@ HARNESS = Harness(
     "sglang-bench-serving",
     program="python",
     requirements=_NEEDED,
-    bare=("sglang==0.5.23",),
+    bare=("sglang==0.5.6",),
     key_env="OPENAI_API_KEY",
 )
