@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from inferometer.errors import TargetError
-from inferometer.exchange.harness import environments
 from inferometer.exchange.harness.environments import environments as folder_of
 from inferometer.exchange.harness.environments import install, installed, program_of, version_of
 from inferometer.exchange.harness.registry import harness_named
@@ -48,7 +47,7 @@ def test_one_that_is_missing_names_the_command_that_installs_it(
 def test_a_python_that_is_too_old_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("INFEROMETER_HARNESSES", str(tmp_path))
-    monkeypatch.setattr(environments.sys, "version_info", (3, 11, 0))
+    monkeypatch.setattr("sys.version_info", (3, 11, 0))
     with pytest.raises(TargetError, match=r"inference-perf: needs Python 3\.12 or newer, and none is on PATH"):
         install(harness_named("inference-perf"))
 
@@ -63,7 +62,7 @@ def test_an_installation_that_fails_shows_the_end_of_its_log(tmp_path: Path, mon
     python = _program(tmp_path / "bin/broken")
     python.write_text("#!/bin/sh\necho no module named venv\nexit 1\n")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(environments.shutil, "which", lambda _name: None)
+    monkeypatch.setattr("shutil.which", lambda _name: None)
     monkeypatch.setenv("INFEROMETER_HARNESSES", str(tmp_path / "own"))
     with pytest.raises(TargetError, match="could not be installed, the end of its log:\n  no module named venv"):
         install(harness_named("guidellm"), python=str(python))
