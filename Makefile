@@ -5,7 +5,7 @@
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
 # make test-ray  install Ray (490 MB) and run workers on a real cluster of three nodes (five minutes)
 # make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
-# make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (8 GB) and run each in our place (half an hour)
+# make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 

