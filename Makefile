@@ -5,6 +5,7 @@
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
 # make test-ray  install Ray (490 MB) and run workers on a real cluster of three nodes (five minutes)
 # make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
+# make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
@@ -13,7 +14,7 @@ BIN := .venv/bin
 ARGS ?=
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines test-routers test-ray check chaos build bench docs clean
+.PHONY: run test test-engines test-routers test-ray test-harnesses check chaos build bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -34,6 +35,10 @@ test-ray: .venv/ray
 test-routers: .venv/test
 	sh deploy/install-routers.sh "$(PYTHON)" .venv-routers
 	INFEROMETER_ROUTERS=.venv-routers $(BIN)/python -m pytest -s tests/routers $(ARGS)
+
+test-harnesses: .venv/test
+	sh deploy/install-harnesses.sh $(BIN)/python .venv-harnesses
+	INFEROMETER_HARNESSES="$$PWD/.venv-harnesses" $(BIN)/python -m pytest -s tests/harnesses $(ARGS)
 
 check: .venv/check
 	$(BIN)/ruff format --check src tests bench docs

@@ -177,7 +177,8 @@ FILES = {
     "marks.json": "tags, baselines and experiment of the run; the only file that may change later",
     "log-N.bin, log-observer.bin": "records and samples during the load; deleted once the Parquet files are written",
     "server.log": "output of a started server; `prepare-N.log` of its prepare steps, `engine.log` of an "
-    "offline engine, `stdout.log` and `stderr.log` of your own benchmark, `matched.log` of a startup",
+    "offline engine, `stdout.log` and `stderr.log` of your own benchmark, `matched.log` of a startup, "
+    "`harness.log` and the rendered files of another tool",
 }
 RUN = {
     "id": "name of the run and of its folder",

@@ -41,6 +41,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Measure an engine without a server: batch latency, throughput.",
     ),
     "startup": ("inferometer.cli.serve:startup", "Measure how long a server takes to start, by phase."),
+    "harnesses": (
+        "inferometer.cli.harnesses:harnesses",
+        "List other load generators that run in Inferometer's place, or install one.",
+    ),
     "doctor": ("inferometer.cli.instrument:doctor", "Check this machine and the target for problems before a run."),
     "serve": ("inferometer.cli.serve:serve", "Start a server as a plan would and run it in the foreground."),
     "route": ("inferometer.cli.route:route", "Route requests over replicas: a streaming proxy with routing policies."),

@@ -40,6 +40,8 @@ Examples:
       prompts from a file; tag the run and write its results to a file
   inferometer run -- vllm bench serve --random-input-len 1000 --num-prompts 500
       run another tool's command line
+  inferometer run --harness inferometer --harness guidellm --harness aiperf plan.yaml
+      the same plan by several tools, and what each of them reports of the same server
   inferometer run plan.yaml --dry-run
       show the settings and the first request as curl; --dry-run --all shows every setting
 \b
@@ -63,6 +65,15 @@ Environment variables, used if neither the plan nor a flag sets the value:
     help="Also write the run to a file: .json, .csv, .parquet, or vllm=FILE and other export formats. Repeatable.",
 )
 @click.option("--tag", "tags", multiple=True, metavar="WORD", help="Tag the run. Repeatable.")
+@click.option(
+    "--harness",
+    "harnesses",
+    multiple=True,
+    metavar="NAME",
+    help="Let another tool send the load: guidellm, aiperf, ...; inferometer harnesses lists them. Repeatable: a run "
+    "each, and a table of what each reports.",
+)
+@click.option("--harness-timeout", metavar="TIME", help="With --harness: stop a tool that takes longer.  [default: 1h]")
 @click.option("--dry-run", is_flag=True, help="Print the settings and the first request as curl; send nothing.")
 @click.option("--all", "every", is_flag=True, help="With --dry-run: show every setting, including defaults.")
 @wait_option
@@ -74,6 +85,8 @@ Environment variables, used if neither the plan nor a flag sets the value:
 def run(
     plan_args: tuple[str, ...],
     tags: tuple[str, ...],
+    harnesses: tuple[str, ...],
+    harness_timeout: str | None,
     dry_run: bool,
     every: bool,
     wait_for_target: str | None,
@@ -94,6 +107,13 @@ def run(
     wait_s, channels = wait_of(wait_for_target), channels_of(notify)
     opened = opened_plan(plan_args, quiet=quiet, **flags)
     plan = aimed(opened.plan)
+    if harness_timeout is not None and not harnesses:
+        raise click.UsageError("--harness-timeout needs --harness")
+    if dry_run and harnesses:
+        from inferometer.cli.harnesses import print_rendered
+
+        print_rendered(plan, harnesses)
+        return 0
     if dry_run:
         from inferometer.cli.running import print_dry_run
 
@@ -103,6 +123,21 @@ def run(
 
     if plan is not opened.plan and not quiet:
         print_message("note", "no --url and no --server: measuring the built-in simulator")
+    if harnesses and harnesses != ("inferometer",):
+        from inferometer.cli.harnesses import conduct_harnesses
+
+        if channels:
+            raise click.UsageError("--notify: not with --harness; inferometer notify sends a stored run")
+        return conduct_harnesses(
+            plan,
+            harnesses,
+            store_of(store),
+            as_json=as_json,
+            quiet=quiet,
+            wait_s=wait_s,
+            time_limit=harness_timeout,
+            tags=tags,
+        )
     return conduct(
         plan,
         store_of(store),
@@ -161,4 +196,8 @@ def rerun(
         settings = {"name": kept.plan.get("name"), **(kept.plan.get("benchmark") or {})}
         return once_more(benchmark_from(settings, kept.id), place, as_json=as_json, quiet=quiet)
     plan = plan_from(kept.plan, overrides, kept.id)
+    if (harness := kept.environment.harness) is not None and harness.name:
+        from inferometer.cli.harnesses import conduct_harnesses
+
+        return conduct_harnesses(plan, [harness.name], place, as_json=as_json, quiet=quiet, wait_s=wait_s)
     return conduct(plan, place, as_json=as_json, slowest=slowest, quiet=quiet, wait_s=wait_s)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from inferometer.measure.answers import Answers
 from inferometer.measure.hardware import gpu_summary, gpu_values, host_summary
 from inferometer.measure.registry import request_values
-from inferometer.measure.server import server_summary, server_values
+from inferometer.measure.server import busy_span, server_summary, server_values
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Floats, Ints, Mask, Records, known
 from inferometer.record.log import Note
@@ -219,6 +219,21 @@ def observed(
         observer=_observer(notes),
         values=values,
     )
+
+
+def observed_beside(samples: Samples, notes: Sequence[Note], summary: Summary, life: tuple[int, int]) -> Summary:
+    """A summary of somebody else's load with what was watched meanwhile. When that load began and ended is told by the
+    servers' counters; where none was read, it is the life of the process that sent it. Tokens and requests are those
+    that the servers counted."""
+    start_at, end_at = busy_span(samples) or life
+    gpu, server = gpu_summary(samples, start_at, end_at), server_summary(samples, notes, *life)
+    values = dict(summary.values)
+    values |= server_values(server) if server is not None else {}
+    if gpu is not None:
+        counts = [_server_count(server, name) if server else None for name in ("generation_tokens", "requests_ok")]
+        values |= gpu_values(gpu, *counts)
+    host = host_summary(samples, start_at, end_at)
+    return replace(summary, server=server, gpu=gpu, host=host, observer=_observer(notes), values=values)
 
 
 def _all_ended(notes: Sequence[Note]) -> bool:

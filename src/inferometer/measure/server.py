@@ -203,6 +203,21 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
     )
 
 
+def busy_span(samples: Samples) -> tuple[int, int] | None:
+    """From the last reading before the servers' counts of tokens grew to the first after they did; None where they
+    never did."""
+    sources = [source for source in _sources(samples.source) if is_server(source)]
+    edges: list[tuple[int, int]] = []
+    for metric in all_series(samples, sources):
+        if metric.name not in ("prompt_tokens", "generation_tokens", "requests_ok"):
+            continue
+        grew = np.flatnonzero(np.diff(metric.value) > 0)
+        first = metric.at[0] if metric.late else metric.at[grew[0]] if len(grew) else None
+        if first is not None:
+            edges.append((int(first), int(metric.at[grew[-1] + 1] if len(grew) else metric.at[0])))
+    return (min(first for first, _ in edges), max(last for _, last in edges)) if edges else None
+
+
 def is_server(source: str) -> bool:
     return source not in (HOST, CLIENT, ROUTER, "gpu") and not source.startswith(GPU)
 

@@ -186,6 +186,20 @@ class ToolVersion(EnvironmentPart, frozen=True, kw_only=True):
     version: str | None = None  # version of the tool
 
 
+class HarnessRun(EnvironmentPart, frozen=True, kw_only=True):
+    """Another load generator that was run in our place."""
+
+    name: str | None = None  # as in --harness
+    version: str | None = None  # version of the tool
+    argv: list[str] = []  # the command, without secrets
+    files: list[str] = []  # files rendered for it, stored with the run
+    differences: list[str] = []  # what it does differently from the plan, by setting
+    result: str | None = None  # the stored result file
+    log: str | None = None  # the stored log
+    took_s: float | None = None  # from its start to its end
+    ended: str | None = None  # how it ended
+
+
 class BenchmarkEnd(EnvironmentPart, frozen=True, kw_only=True):
     """How a user's own benchmark ended."""
 
@@ -223,6 +237,7 @@ class Environment(EnvironmentPart, frozen=True, kw_only=True):
     startup: Startup | None = None  # startup of a started server, from its log
     log: str | None = None  # log file of a startup
     benchmark: BenchmarkEnd | None = None
+    harness: HarnessRun | None = None
     tool: ToolVersion | None = None
     versions: dict[str, Json] = {}  # versions from an imported file
     description: str | None = None  # description of an imported run

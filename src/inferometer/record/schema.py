@@ -25,6 +25,7 @@ VERSIONS = {
     "search": 2,
     "import": 1,
     "formats": 1,
+    "harnesses": 1,  # other load generators, or the runs that they made of one plan
     "doctor": 2,
     "report": 1,
     "site": 1,

@@ -153,6 +153,20 @@ class RunFolder:
                 log.unlink()
         return records, gathered
 
+    def observed(self) -> Gathered:
+        """What the observer logged beside a load that is not ours."""
+        return read_logs([self.observer_log])[1] if self.observer_log.is_file() else Gathered()
+
+    def write_observed(self, records: Records | None, gathered: Gathered) -> None:
+        """Records and samples that did not come from logs of shards."""
+        if records is not None:
+            write_parquet(records, self.path / RECORDS)
+        if gathered.samples:
+            write_samples(Samples.of(gathered.samples), self.path / SAMPLES)
+        self._write("shards", _shards(gathered))
+        with translated_errors(self.path):
+            self.observer_log.unlink(missing_ok=True)
+
     def abandon(self, because: BaseException | None = None) -> None:
         """The run ended by an error: keep what there is to look at, or leave nothing behind. What a server printed is
         worth a look only where the server is to blame."""

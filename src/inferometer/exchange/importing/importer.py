@@ -300,6 +300,13 @@ def import_file(
         return import_one(Path(path), place, options)
 
 
+def read_result(path: Path, name: str) -> ParsedFile:
+    """What a file of a known format holds; nothing is kept."""
+    source = _source(path)
+    check_format(name, source)
+    return _read(format_named(name), source, path)
+
+
 def import_one(path: Path, place: Store, options: Options) -> Imported:
     """One of many files: whoever calls it opens a batch of the store around all of them."""
     for tag in options.tags:

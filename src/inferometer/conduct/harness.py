@@ -1,0 +1,360 @@
+"""The conductor of other people's harnesses: a plan is rendered for another load generator, which is run in our place
+while we watch the server; what it says is kept as a run with its own definitions."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_hex
+
+from msgspec import structs
+
+from inferometer.conduct.run import run
+from inferometer.conduct.startup import startup_of_server
+from inferometer.errors import DataError, PlanError, StoreError, Terminated
+from inferometer.exchange.exporting.registry import write_outputs
+from inferometer.exchange.harness.environments import installed, version_of
+from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, checked
+from inferometer.exchange.harness.registry import checked_name, harness_named
+from inferometer.exchange.harness.results import LOG, Result, result_in
+from inferometer.exchange.importing.importer import checksum, summary_of, verdict_of
+from inferometer.exchange.importing.recognise import format_named
+from inferometer.load.shard import Watch
+from inferometer.measure.observed import observed_beside
+from inferometer.observe.environment import environment
+from inferometer.observe.observer import job_of, observing
+from inferometer.plan.known_secrets import hiding, redactor_of
+from inferometer.plan.model import Plan
+from inferometer.plan.redactor import Redactor
+from inferometer.plan.secrets import key_of, redacted_argv, resolve_headers
+from inferometer.plan.writing import to_mapping
+from inferometer.record.encoding import with_texts
+from inferometer.record.environment import Environment, HarnessRun, ImportOrigin, ToolVersion
+from inferometer.record.run import Run, State
+from inferometer.record.sample import Samples
+from inferometer.record.summary import Summary
+from inferometer.record.verdict import Reason, Verdict, judged
+from inferometer.store.folder import RunFolder
+from inferometer.store.store import Place, open_store
+from inferometer.target.ask import request_headers
+from inferometer.target.endpoint import Aim, aiming
+from inferometer.target.probe import TargetFacts
+from inferometer.target.process import Process, not_started, tail
+from inferometer.target.server import StartedServer, running
+from inferometer.vocabulary import NANOSECONDS, duration_text
+
+Notes = Callable[[str], None]
+TIME_LIMIT_S = 3600.0  # as llm-d-benchmark waits for a harness
+GRACE_S = 5.0
+DIFFERS = 0.01  # between what a tool and the server counted
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessOptions:
+    """How harnesses are run, whichever they are."""
+
+    tokenizer: str | None = None  # a folder or a name on the hub; None: the plan's, else the model's name
+    time_limit_s: float = TIME_LIMIT_S
+    wait_for_target_s: float = 0.0
+
+
+def run_harnesses(
+    plan: Plan,
+    names: Sequence[str],
+    *,
+    store: Place = None,
+    watch: Watch | None = None,
+    notes: Notes = lambda _text: None,
+    options: HarnessOptions | None = None,
+) -> list[Run]:
+    """The same plan by each harness, one after the other, against the same server; started once, if it is ours."""
+    if len(names) > 1 and plan.outputs:
+        raise PlanError("outputs: one harness would overwrite the files of the other", "inferometer export RUN ...")
+    for name in names:
+        checked_name(name)
+        if name not in ("inferometer", "nop"):
+            installed(harness_named(name))
+            _rendered(harness_named(name), plan, _stand_in(plan), Places())  # a plan that one cannot do is told first
+    if plan.server is None or plan.server.type == "external" or len(names) == 1 or "nop" in names:
+        return [run_harness(plan, name, store=store, watch=watch, notes=notes, options=options) for name in names]
+    folder = open_store(store).home / "servers" / token_hex(4)
+    folder.mkdir(parents=True)
+    try:
+        wait_s = options.wait_for_target_s if options else 0.0
+        with running(
+            plan.server, folder, target=plan.target, notify=notes, holder="harnesses", wait_s=wait_s
+        ) as server:
+            return [
+                run_harness(plan, name, store=store, watch=watch, notes=notes, options=options, server=server)
+                for name in names
+            ]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def rendered_for(plan: Plan, name: str) -> tuple[Rendered, list[str]]:
+    """What a harness would be given, and what it does differently from the plan; nothing is sent to the server."""
+    target = plan.target
+    endpoint = (
+        Endpoint(target.url[0], target.model or "MODEL", _tokenizer(plan, None) or target.model or "TOKENIZER")
+        if target.url
+        else _stand_in(plan)
+    )
+    return _rendered(harness_named(name), plan, endpoint, Places())
+
+
+def _stand_in(plan: Plan) -> Endpoint:
+    """Before the server is known."""
+    return Endpoint("http://127.0.0.1:8000", plan.target.model or "model", "tokenizer")
+
+
+def run_harness(
+    plan: Plan,
+    name: str,
+    *,
+    store: Place = None,
+    watch: Watch | None = None,
+    notes: Notes = lambda _text: None,
+    options: HarnessOptions | None = None,
+    server: StartedServer | None = None,
+) -> Run:
+    """Do a plan with a harness and keep the run. One that fails is a failed run with the end of its log."""
+    checked_name(name)
+    options = options or HarnessOptions()
+    wait_s = options.wait_for_target_s
+    if name == "inferometer":
+        return run(plan, store=store, watch=watch, notes=notes, server=server, wait_for_target_s=wait_s)
+    if name == "nop":
+        if plan.server is None:
+            text = "--harness nop: measures how a server starts, and the plan starts none"
+            raise PlanError(text, "--server vllm, or inferometer startup LOG for the log of one that runs")
+        return startup_of_server(plan, store=store, notes=notes, wait_s=wait_s)
+    harness = harness_named(name)
+    program = installed(harness)
+    redactor = redactor_of(plan)
+    kept_in = open_store(store)
+    folder = kept_in.new_run(source=harness.format)
+    try:
+        folder.write_plan(to_mapping(plan))
+        with hiding(redactor), aiming(plan, folder.path, notes, server, wait_s) as aim:
+            _conducted(harness, program, aim, folder, options, notes, redactor)
+    except BaseException as error:
+        folder.abandon(error)
+        raise
+    finished = folder.load()
+    if finished.state == "complete":
+        write_outputs(finished, plan.outputs)
+    with suppress(StoreError):  # the index follows the folders by itself
+        return kept_in.add(finished)
+    return finished
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How the harness's process ended, and its life on the monotonic clock."""
+
+    how: str
+    failed: bool
+    life: tuple[int, int]
+    wall_at: int  # the real-time clock when it began
+    stopped_by: str | None = None  # the signal that interrupted it
+
+    @property
+    def took_s(self) -> float:
+        return (self.life[1] - self.life[0]) / NANOSECONDS
+
+
+def _conducted(
+    harness: Harness,
+    program: Path,
+    aim: Aim,
+    folder: RunFolder,
+    options: HarnessOptions,
+    notes: Notes,
+    redactor: Redactor,
+) -> None:
+    """The load by the harness, watched, and what it left turned into the parts of a run."""
+    plan, facts = aim.plan, aim.probed()
+    for note in facts.notes:
+        notes(note)
+    rendered, differences = _rendered(harness, _resolved(plan), _endpoint(plan, facts, options), Places())
+    for difference in differences:
+        notes(f"{harness.name}: {difference}")
+    work = folder.path / "harness"
+    _written(rendered, work)
+    known = aim.known_in(environment(plan, facts.measured))
+    version = version_of(harness, program)
+    with observing(job_of(plan, facts.urls, request_headers(plan.target), folder.observer_log), notes):
+        ended = _process(harness, program, plan, rendered, folder, work, options, redactor)
+    about = HarnessRun(
+        name=harness.name,
+        version=version,
+        argv=[redactor.hide(part) for part in redacted_argv(rendered.argv)],
+        files=list(rendered.files),
+        differences=differences,
+        log=LOG,
+        took_s=ended.took_s,
+        ended=ended.how,
+    )
+    known = structs.replace(known, harness=about, tool=ToolVersion(name=harness.name, version=version))
+    _finish(harness, folder, work, ended, with_texts(known, redactor.hide_within), redactor)
+
+
+def _rendered(harness: Harness, plan: Plan, endpoint: Endpoint, places: Places) -> tuple[Rendered, list[str]]:
+    rendered = harness.render(plan, endpoint, places)
+    differences = checked(harness, plan, rendered)
+    if plan.limits:
+        differences.append("limits: are not judged, because the tool defines its numbers in its own way")
+    return rendered, differences
+
+
+def _endpoint(plan: Plan, facts: TargetFacts, options: HarnessOptions) -> Endpoint:
+    model = facts.model or plan.target.model or ""
+    return Endpoint(facts.urls[0], model, _tokenizer(plan, options.tokenizer) or model)
+
+
+def _tokenizer(plan: Plan, given: str | None) -> str | None:
+    """The one asked for, or the plan's; None: that of the model's name."""
+    own = getattr(plan.workload, "tokenizer", None)
+    chosen = given or (own if own not in ("model", "server") else None)
+    local = Path(chosen).expanduser() if chosen else None
+    return str(local.absolute()) if local is not None and local.is_dir() else chosen
+
+
+def _written(rendered: Rendered, work: Path) -> None:
+    (work / Places().results).mkdir(parents=True)
+    for name, text in rendered.files.items():
+        (work / name).write_text(text, encoding="utf-8")
+
+
+def _process(
+    harness: Harness,
+    program: Path,
+    plan: Plan,
+    rendered: Rendered,
+    folder: RunFolder,
+    work: Path,
+    options: HarnessOptions,
+    redactor: Redactor,
+) -> _Ended:
+    argv = [str(program), *rendered.argv[1:]]
+    env = {**_quiet(program), **rendered.env}
+    if key := key_of(plan.target, os.environ):
+        env |= {harness.key_env: key} if harness.key_env else {}
+        argv += harness.keyed(key) if harness.keyed else []
+    began, wall = time.monotonic_ns(), time.time_ns()
+    try:
+        process = Process(argv, folder.path / LOG, token_hex(8), env=env, folder=work, redactor=redactor)
+    except OSError as error:
+        raise not_started(harness.name, argv, error, f"inferometer harnesses install {harness.name}") from None
+    how, failed, stopped_by = "", True, None
+    try:
+        if process.wait(options.time_limit_s):
+            how, failed = f"ended {process.ended()}", process.failed
+        else:
+            how = f"took longer than {duration_text(options.time_limit_s)} and was stopped"
+    except KeyboardInterrupt as stopped:
+        how, stopped_by = "was interrupted", "SIGTERM" if isinstance(stopped, Terminated) else "SIGINT"
+    finally:
+        process.end(GRACE_S)
+    return _Ended(how, failed, (began, time.monotonic_ns()), wall, stopped_by)
+
+
+def _quiet(program: Path) -> dict[str, str]:
+    """Its own environment first on PATH, no colours and no bars in its log, nothing sent to anybody."""
+    path = f"{program.parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {"PATH": path, "NO_COLOR": "1", "COLUMNS": "160", "PYTHONUNBUFFERED": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+
+
+def _resolved(plan: Plan) -> Plan:
+    """With the values of variables in headers; what is stored has them starred."""
+    headers = resolve_headers(plan.target.headers, os.environ)
+    return plan.model_copy(update={"target": plan.target.model_copy(update={"headers": headers})})
+
+
+# -- what it left ----------------------------------------------------------------------------------------------------
+
+
+def _finish(
+    harness: Harness, folder: RunFolder, work: Path, ended: _Ended, known: Environment, redactor: Redactor
+) -> None:
+    """The parts of the run, whatever the harness left; its working folder goes."""
+    result, problem = _result(harness, work / Places().results, ended)
+    gathered = folder.observed()
+    origin = _origin_of(result, ended)
+    gathered.samples[:] = [structs.replace(sample, at=sample.at - origin) for sample in gathered.samples]
+    life = (ended.life[0] - origin, ended.life[1] - origin)
+    summary = Summary() if result is None else summary_of(result.imported)
+    summary = observed_beside(Samples.of(gathered.samples), gathered.notes, summary, life)
+    folder.write_observed(None if result is None else result.imported.records, gathered)
+    if result is not None:
+        content = result.path.read_bytes()
+        (folder.path / result.stored_name).write_bytes(redactor.hide_bytes(content))
+        imported = ImportOrigin(format=harness.format, file=result.path.name, sha256=checksum(content))
+        about = structs.replace(known.harness or HarnessRun(), result=result.stored_name)
+        tool = result.imported.environment.tool or known.tool
+        known = structs.replace(known, imported=imported, harness=about, tool=tool)
+    for name in (known.harness or HarnessRun()).files:
+        (folder.path / name).write_bytes(redactor.hide_bytes((work / name).read_bytes()))
+    shutil.rmtree(work, ignore_errors=True)
+    folder.write_environment(known)
+    folder.write_summary(summary)
+    folder.write_verdict(_verdict(harness, result, summary, ended, problem, folder.path / LOG))
+    folder.write_state(_state(ended, result))
+
+
+def _result(harness: Harness, results: Path, ended: _Ended) -> tuple[Result | None, str | None]:
+    try:
+        return result_in(harness, results), None
+    except DataError as error:
+        return None, error.message
+
+
+def _origin_of(result: Result | None, ended: _Ended) -> int:
+    """The instant of the monotonic clock that is 0 in the records, as far as the result tells when it began: at least
+    not before its process, nor after it. Samples are moved to that clock."""
+    started = result.imported.started if result is not None else None
+    if started is None:
+        return ended.life[0]
+    at = round(started.timestamp() * NANOSECONDS) - ended.wall_at + ended.life[0]
+    return at if ended.life[0] <= at <= ended.life[1] else ended.life[0]
+
+
+def _verdict(
+    harness: Harness, result: Result | None, summary: Summary, ended: _Ended, problem: str | None, log: Path
+) -> Verdict:
+    reasons: list[Reason] = []
+    title = format_named(harness.format).title
+    if ended.stopped_by:
+        text = f"{harness.name} was interrupted before it was done."
+        reasons.append(Reason(status="doubtful", code="interrupted", text=text, signal=ended.stopped_by))
+    elif ended.failed or result is None:
+        end = "".join(f"\n  {line}" for line in tail(log))
+        what = ended.how if ended.failed else f"{ended.how}, but {problem}"
+        text = (
+            f"{harness.name} {what}; the end of its log:{end}" if end else f"{harness.name} {what}; its log is empty."
+        )
+        reasons.append(Reason(status="invalid", code="harness_failed", text=text))
+    if result is None:
+        return judged(reasons)
+    theirs = verdict_of(result.imported, summary, title)
+    return judged([*reasons, *theirs.doubts, *theirs.notes, *_counts(harness, result, summary)])
+
+
+def _counts(harness: Harness, result: Result, summary: Summary) -> list[Reason]:
+    """A note where the server counted other than the tool: what it sends beside its measurement, or does not count."""
+    counter = summary.server.counters.get("requests_ok") if summary.server else None
+    answered = result.imported.answered
+    if counter is None or answered is None or abs(counter.grown - answered) <= DIFFERS * max(answered, 1):
+        return []
+    text = f"The server answered {counter.grown:,.0f} requests while {harness.name} ran, which reports {answered:,}."
+    return [Reason(status="valid", code="server_counted", text=text)]
+
+
+def _state(ended: _Ended, result: Result | None) -> State:
+    if ended.stopped_by:
+        return "interrupted"
+    return "failed" if ended.failed or result is None else "complete"

@@ -1,0 +1,115 @@
+"""Where a harness is installed: in an environment of its own, made on request, or on PATH."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from inferometer.errors import TargetError
+from inferometer.exchange.harness.harness import Harness
+from inferometer.store.folder import data_folder
+from inferometer.target.process import tail
+
+FOLDER_ENV = "INFEROMETER_HARNESSES"
+INSTALL_S = 3600.0
+_DONE = "done"  # in an environment that is whole
+_PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(12, 15)), "python3.11", "python3.10")
+Notes = Callable[[str], None]
+
+
+def environments(environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder with an environment for each harness."""
+    given = environ.get(FOLDER_ENV)
+    return Path(given).expanduser().absolute() if given else data_folder() / "harnesses"
+
+
+def program_of(harness: Harness) -> Path | None:
+    """The program that runs a harness; None where it is not installed."""
+    if not harness.program:
+        return None
+    own = environments() / harness.name / "bin" / harness.program
+    if own.is_file():
+        return own
+    if harness.program == "python":
+        return Path(sys.executable) if find_spec(harness.name) else None
+    on_path = shutil.which(harness.program)
+    return Path(on_path) if on_path else None
+
+
+def installed(harness: Harness) -> Path:
+    """The same; a `TargetError` says how to get it."""
+    program = program_of(harness)
+    if program is not None:
+        return program
+    if not harness.requirements:
+        text = f"--harness {harness.name}: runs by its image only ({harness.image})"
+        raise TargetError(text, f"inferometer k8s run --harness {harness.name}")
+    hint = f"inferometer harnesses install {harness.name}"
+    raise TargetError(f"--harness {harness.name}: {harness.title} is not installed here", hint)
+
+
+def version_of(harness: Harness, program: Path) -> str | None:
+    """As its environment lists it."""
+    if not harness.requirements:
+        return None
+    package = (*harness.bare, *harness.requirements)[0].partition("==")[0].partition("[")[0]
+    python = program.parent / "python"
+    code = f"from importlib.metadata import version; print(version({package!r}))"
+    if not python.is_file():
+        return None
+    done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout.strip() or None
+
+
+def install(harness: Harness, *, python: str | None = None, notes: Notes = lambda _text: None) -> Path:
+    """Make the environment of a harness, if it is not there, and return its program."""
+    if not harness.requirements:
+        raise TargetError(f"{harness.name}: is not on PyPI: it runs by its image only ({harness.image})")
+    folder = environments() / harness.name
+    if (folder / _DONE).is_file():
+        return installed(harness)
+    base = python or _python(harness)
+    notes(f"{harness.name}: {' '.join((*harness.bare, *harness.requirements))} into {folder}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    log = folder.parent / f"{harness.name}.log"
+    log.unlink(missing_ok=True)
+    for command in _commands(harness, folder, base):
+        with log.open("ab") as output:
+            done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False, timeout=INSTALL_S)
+        if done.returncode:
+            end = "".join(f"\n  {line}" for line in tail(log))
+            text = f"{harness.name}: could not be installed, the end of its log:{end}"
+            raise TargetError(text, f"the whole log: {log}")
+    (folder / _DONE).touch()
+    return installed(harness)
+
+
+def _commands(harness: Harness, folder: Path, base: str) -> list[list[str]]:
+    """uv, where it is on PATH, does in seconds what pip does in minutes."""
+    uv, python = shutil.which("uv"), str(folder / "bin/python")
+    create = [uv, "venv", "--quiet", "--clear", "--python", base] if uv else [base, "-m", "venv", "--clear"]
+    pip = [uv, "pip", "install", "--python", python] if uv else [python, "-m", "pip", "install"]
+    bare = [[*pip, "--no-deps", *harness.bare]] if harness.bare else []
+    return [[*create, str(folder)], *bare, [*pip, *harness.requirements]]
+
+
+def _python(harness: Harness) -> str:
+    """A Python that is new enough: this one, or another on PATH."""
+    if sys.version_info[:2] >= harness.python:
+        return sys.executable
+    for name in _PYTHONS:
+        found = shutil.which(name)
+        if found and _version(found) >= harness.python:
+            return found
+    wanted = ".".join(map(str, harness.python))
+    text = f"{harness.name}: needs Python {wanted} or newer, and none is on PATH"
+    raise TargetError(text, f"inferometer harnesses install {harness.name} --python PATH")
+
+
+def _version(python: str) -> tuple[int, ...]:
+    code = "import sys; print(*sys.version_info[:2])"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    return tuple(int(part) for part in done.stdout.split() if part.isdigit())

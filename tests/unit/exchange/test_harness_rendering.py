@@ -1,0 +1,130 @@
+"""A plan rendered for another tool is read back by our reader of that tool's plans as the same plan; what it would lose
+is refused by name."""
+
+from typing import Any
+
+import pytest
+
+from inferometer.conduct.harness import rendered_for
+from inferometer.errors import PlanError, TargetError
+from inferometer.exchange.harness.environments import installed
+from inferometer.exchange.harness.harness import Endpoint, Harness, Places, Rendered, checked
+from inferometer.exchange.harness.registry import HARNESSES, NAMES, checked_name, harness_named
+from inferometer.plan.reading import plan_from
+
+ENDPOINT = Endpoint("http://127.0.0.1:8000", "tiny", "/models/tiny")
+OTHERS = [name for name in HARNESSES if name != "fmperf"]
+CLOSED = {"target": {"api": "chat"}, "load": {"concurrency": 4}, "stop": {"requests": 50}}
+PLANS: dict[str, dict[str, Any]] = {
+    "closed": CLOSED,
+    "poisson": {"load": {"type": "poisson", "rate": 2.5}, "stop": {"requests": 100}},
+    "constant": {"load": {"type": "constant", "rate": 10}, "stop": {"duration": "60s"}},
+    "capped": {"load": {"type": "poisson", "rate": 10, "max_concurrency": 4}, "stop": {"requests": 50}},
+    "gamma": {"load": {"type": "gamma", "rate": 10, "cv": 2}, "stop": {"requests": 50}},
+    "warm-up": {**CLOSED, "warmup": 5},
+    "uniform": {**CLOSED, "workload": {"input_tokens": "100-300", "output_tokens": "50-150"}},
+    "two ratios": {**CLOSED, "workload": {"input_tokens": "100-300", "output_tokens": "20-21"}},
+    "normal": {
+        **CLOSED,
+        "workload": {
+            "input_tokens": {"mean": 300, "std": 30, "min": 1},
+            "output_tokens": {"mean": 100, "std": 10, "min": 1},
+        },
+    },
+    "prefixes": {
+        "workload": {"prefix": {"tokens": 200, "suffix_tokens": 50, "groups": 4, "prompts": 10}, "output_tokens": 20},
+        "stop": {"requests": 40},
+    },
+    "one prefix": {"workload": {"prefix": {"tokens": 200, "suffix_tokens": 50}, "output_tokens": 20}},
+    "turns": {"workload": {"turns": 3, "input_tokens": 50}, "stop": {"requests": 30}},
+    "not streamed": {"target": {"stream": False}},
+    "sampling": {"sampling": {"temperature": 0.5, "top_p": 0.9, "extra": {"top_k": 5}}},
+    "stops itself": {"sampling": {"ignore_eos": False}},
+    "headers": {"target": {"headers": {"x-team": "blue"}}},
+}
+EXPRESSED = {  # by which harnesses; everything else must be refused
+    "closed": OTHERS,
+    "poisson": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
+    "constant": ["inference-perf", "guidellm", "vllm-benchmark", "aiperf"],
+    "capped": ["guidellm", "vllm-benchmark", "sglang", "aiperf"],
+    "gamma": ["vllm-benchmark", "aiperf"],
+    "warm-up": OTHERS,
+    "uniform": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "genai-bench"],
+    "two ratios": ["inference-perf", "guidellm", "genai-bench"],
+    "normal": ["inference-perf", "guidellm", "aiperf", "genai-bench"],
+    "prefixes": ["inference-perf", "vllm-benchmark", "sglang"],
+    "one prefix": ["guidellm", "vllm-benchmark", "aiperf"],
+    "turns": ["guidellm", "aiperf"],
+    "not streamed": ["inference-perf", "guidellm", "sglang", "aiperf"],
+    "sampling": ["guidellm", "vllm-benchmark", "sglang", "aiperf"],
+    "stops itself": ["inference-perf", "guidellm", "sglang", "aiperf"],
+    "headers": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
+}
+
+
+def _rendered(name: str, plan: dict[str, Any]) -> tuple[Harness, Rendered, list[str]]:
+    harness, whole = harness_named(name), plan_from(plan)
+    rendered = harness.render(whole, ENDPOINT, Places())
+    return harness, rendered, checked(harness, whole, rendered)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("plan", PLANS)
+def test_is_read_back_as_the_same_plan_or_refused(name: str, plan: str) -> None:
+    if name in EXPRESSED[plan]:
+        _rendered(name, PLANS[plan])
+        return
+    with pytest.raises(PlanError) as error:
+        _rendered(name, PLANS[plan])
+    assert name in str(error.value)
+
+
+def test_a_setting_that_would_be_lost_is_named_with_what_would_be_sent() -> None:
+    with pytest.raises(PlanError, match=r"workload\.turns: vllm-benchmark cannot express 3; it would send 1"):
+        _rendered("vllm-benchmark", PLANS["turns"])
+
+
+def test_what_is_only_done_differently_is_noted_by_its_setting() -> None:
+    _, _, notes = _rendered("vllm-benchmark", PLANS["constant"])
+    assert notes == ["stop: vllm-benchmark ends by requests: 60 s at 10 per second are 600"]
+    _, _, notes = _rendered("inference-perf", PLANS["warm-up"])
+    assert "warmup: there is none: all requests are measured" in notes
+
+
+def test_limits_are_not_judged_on_numbers_with_other_definitions() -> None:
+    plan = plan_from({"limits": ["ttft p99 < 1s"]})
+    _, notes = rendered_for(plan, "guidellm")
+    assert notes == ["limits: are not judged, because the tool defines its numbers in its own way"]
+
+
+def test_fmperf_is_rendered_for_its_image_alone() -> None:
+    plan = {"load": {"type": "poisson", "rate": 2}, "stop": {"duration": "30s"}}
+    harness, rendered, _ = _rendered("fmperf", plan)
+    assert "qps_values" in rendered.files["fmperf.yaml"] and harness.image
+    with pytest.raises(TargetError, match="runs by its image only"):
+        installed(harness)
+
+
+def test_folders_are_those_that_the_command_sees() -> None:
+    harness = harness_named("inference-perf")
+    rendered = harness.render(plan_from(CLOSED), ENDPOINT, Places("/profiles", "/requests/run"))
+    assert rendered.argv == ["inference-perf", "--config_file", "/profiles/inference-perf.yaml"]
+    assert "path: /requests/run" in rendered.files["inference-perf.yaml"]
+
+
+@pytest.mark.parametrize("name", ["inferencemax", "lm-eval", "eval-containers", "priority-mix"])
+def test_harnesses_that_measure_something_else_are_refused_by_name(name: str) -> None:
+    with pytest.raises(PlanError, match=f"--harness {name}: is not run: "):
+        checked_name(name)
+
+
+def test_an_unknown_harness_lists_those_there_are() -> None:
+    with pytest.raises(PlanError, match="did you mean vllm-benchmark") as error:
+        checked_name("vllm")
+    assert error.value.hint == f"there are {', '.join(NAMES)}"
+
+
+@pytest.mark.parametrize("plan", [{"workload": {"type": "sharegpt", "path": "x.json"}}, {"traffic": [{"name": "a"}]}])
+def test_other_workloads_and_traffic_classes_are_refused(plan: dict[str, Any]) -> None:
+    with pytest.raises(PlanError, match="guidellm"):
+        _rendered("guidellm", plan)
