@@ -152,7 +152,7 @@ def _document(path: Path, changes: Sequence[str], around: recognise.Surroundings
 
 def _of_document(value: Any, read: Callable[[Any], Read]) -> Iterator[Variant]:
     for path in _paths(value):
-        other = _other(_at(value, path))
+        other = another(_at(value, path))
         changed = None if other is None else read(_with(value, path, other))
         yield Variant(read(_without(value, path)), changed)
 
@@ -200,7 +200,7 @@ def _replaced(value: Any, step: str | int, new: Any) -> Any:
     return {name: new if name == step else entry for name, entry in value.items()}
 
 
-def _other(value: Any) -> Any:
+def another(value: Any) -> Any:
     """Another value of the same kind; None where there is none to try."""
     if isinstance(value, bool):
         return not value
@@ -209,7 +209,7 @@ def _other(value: Any) -> Any:
     if isinstance(value, float):
         return value * 2 + 1
     if isinstance(value, list):
-        return [*value, _other(value[-1])] if value and _other(value[-1]) is not None else None
+        return [*value, another(value[-1])] if value and another(value[-1]) is not None else None
     if isinstance(value, str):
         return _other_text(value)
     return None
@@ -281,7 +281,7 @@ def _inner(argv: list[str], begin: int, end: int) -> Iterator[Variant]:
             for path in _paths(value):
                 if path == ("kind",):
                     continue
-                new = _other(_at(value, path))
+                new = another(_at(value, path))
                 other = None if new is None else _command(_put(argv, at, json.dumps(_with(value, path, new))))
                 yield Variant(_command(_put(argv, at, json.dumps(_without(value, path)))), other)
 
