@@ -153,8 +153,8 @@ def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, Measur
 def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     spec = (report.get("config") or {}).get("spec") or {}
     own = benchmark.get("config") or benchmark.get("args") or {}
-    given = report.get("args") if isinstance(report.get("args"), Mapping) else {}  # of the command, before 0.7
-    backend = next((part for part in (spec.get("backend"), own.get("backend")) if isinstance(part, Mapping)), {})
+    given = _mapping(report.get("args"))  # of the command, before 0.7
+    backend = _mapping(spec.get("backend")) or _mapping(own.get("backend"))
     route = str(backend.get("request_format") or given.get("request_format") or "")
     stops = own.get("constraints") or {}
     return fields.plan_of(
@@ -171,9 +171,13 @@ def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, 
 
 def _limit(stops: Mapping[str, Any], names: Sequence[str], keys: Sequence[str]) -> Any:
     """What ended the benchmark, below `args` since 0.7."""
-    stop = next((stops[name] for name in names if isinstance(stops.get(name), Mapping)), {})
-    inner = stop.get("args") if isinstance(stop.get("args"), Mapping) else stop
+    stop = next((stops[name] for name in names if stops.get(name)), None)
+    inner = _mapping(_mapping(stop).get("args")) or _mapping(stop)
     return next((amount for key in keys if (amount := whole(inner.get(key))) is not None), None)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _strategy(benchmark: Mapping[str, Any]) -> str:
