@@ -66,6 +66,8 @@ OutputFormat = Literal[
     "inferx",
     "pytorch-hud",
     "openmetrics",
+    "mlflow",
+    "wandb",
     "opentelemetry",
 ]
 
