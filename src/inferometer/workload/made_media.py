@@ -74,15 +74,15 @@ def _video(spec: Videos, key: bytes, at: int) -> list[Part]:
         picture = Picture(size.width, size.height, spec.format.removesuffix("_frames"), spec.content)
         return [_image_part(picture, one) for one in keys]
     picture = Picture(size.width, size.height, "jpeg", spec.content)
-    data = mp4([jpeg(picture, one) for one in keys], size.width, size.height, spec.rate)
+    data = mp4([jpeg(picture, one) for one in keys], size.width, size.height, spec.frames_per_second)
     return [{"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{base64.b64encode(data).decode()}"}}]
 
 
 def _sound(spec: Sounds, key: bytes, at: int) -> Part:
     """Soft noise: silence would be cut off by many models."""
-    count = round(spec.options[at].duration * spec.rate)
+    count = round(spec.options[at].duration * spec.sampling)
     draw = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16].ljust(16), "little")))
-    data = wav(draw.uniform(-0.2, 0.2, count), spec.rate)
+    data = wav(draw.uniform(-0.2, 0.2, count), spec.sampling)
     return {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode(), "format": "wav"}}
 
 

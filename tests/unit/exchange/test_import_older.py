@@ -201,3 +201,15 @@ def test_results_of_a_folder_are_told_apart_in_the_list(tmp_path: Path) -> None:
     CliRunner().invoke(group, ["import", str(folder), *place])
     listed = CliRunner().invoke(group, ["list", *place]).output
     assert "tp1/r.json" in listed and "tp2/r.json" in listed
+
+
+def test_a_large_file_is_refused_by_its_outline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferometer.exchange.importing.recognise.LARGE", 1000)
+    monkeypatch.setattr("inferometer.exchange.importing.recognise._SMALL", 500)
+    other = {"rows": [{"a": number} for number in range(1000)]}
+    with pytest.raises(DataError, match="with the keys rows, which is not a supported result"):
+        import_file(written(tmp_path, "other.json", other), tmp_path / "store")
+    long = {**DETAILED, "generated_texts": ["x" * 300] * 4}
+    assert import_file(written(tmp_path, "long.json", long), tmp_path / "store").results == 1
+    report = {**GUIDE, "benchmarks": [{**GUIDE["benchmarks"][0], "more": "x" * 5000}]}  # type: ignore[index]
+    assert import_file(written(tmp_path, "guide.json", report), tmp_path / "store").results == 1

@@ -47,7 +47,7 @@ def test_videos_and_sound_are_parts_of_the_message() -> None:
         "input_tokens": 8,
         "output_tokens": 2,
         "videos": {"width": 32, "height": 16, "frames": 3, "position": 1},
-        "audio": {"duration": "100ms", "rate": 8000},
+        "audio": {"duration": "100ms", "sampling": 8000},
     }
     (session,) = sessions(workload, 1)
     assert kinds(session) == ["input_audio", "text", "video_url"]

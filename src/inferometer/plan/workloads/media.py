@@ -64,7 +64,7 @@ class Videos(Section):
     format: Literal["mp4", "png_frames", "jpeg_frames"] = Field(
         "mp4", description="one MP4 file of Motion JPEG, or every frame as an image"
     )
-    rate: Number = Field(8.0, gt=0, le=240, description="frames per second of an MP4 file")
+    frames_per_second: Number = Field(8.0, gt=0, le=240, description="of an MP4 file")
     content: Content = Field("noise", description="content of the frames")
     position: Number | None = Field(None, ge=0, le=1, description=_POSITION)
 
@@ -89,7 +89,7 @@ class Sounds(Section):
     count: Lengths = Field(Lengths.of(1), description="sounds per prompt: a number, or a distribution")
     duration: Duration = Field(1.0, gt=0, le=MOST_SOUND_S, description="length of each")
     durations: list[SoundLength] = Field([], description="several durations with weights, instead of duration")
-    rate: Count = Field(16_000, ge=8000, le=96_000, description="samples per second, 16 bits, one channel")
+    sampling: Count = Field(16_000, ge=8000, le=96_000, description="samples per second, 16 bits, one channel")
     position: Number | None = Field(None, ge=0, le=1, description=_POSITION)
 
     def disagreements(self) -> Iterator[Mistake]:
