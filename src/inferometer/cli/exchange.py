@@ -83,13 +83,22 @@ def import_(
 
 def _explain(files: tuple[Path, ...], name: str | None) -> int:
     """The account of each file: its fields, and what became of them."""
+    from inferometer.errors import DataError
     from inferometer.exchange.importing.explain import explain_result
 
-    for path, _ in _files(files):
+    wrong = False
+    for path, below in _files(files):
+        try:
+            fields = explain_result(path, name)
+        except DataError as error:
+            if below is None:
+                print_message("error", error.message)
+            wrong = wrong or below is None
+            continue
         echo(f"# {path}")
-        for field in explain_result(path, name):
+        for field in fields:
             echo(f"{field.name}: {field.use}" + (f" -> {', '.join(field.where)}" if field.where else ""))
-    return 0
+    return WRONG_USE if wrong else 0
 
 
 class Attempts:

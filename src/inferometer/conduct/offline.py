@@ -211,7 +211,8 @@ def _with_batch_size(plan: ThroughputPlan, notes: Notes) -> ThroughputPlan:
 
 
 def _workload_plan(plan: ThroughputPlan) -> Plan:
-    return plan_from({"workload": dict(plan.workload), "seed": plan.on.seed}, where="offline throughput")
+    target = {"target": {"api": "chat"}} if plan.on.chat else {}
+    return plan_from({"workload": dict(plan.workload), "seed": plan.on.seed, **target}, where="offline throughput")
 
 
 def _workload(workload_plan: Plan, context: WorkloadContext) -> Workload:
@@ -243,14 +244,14 @@ def _passes(
     try:
         if warm:
             watch(Progress("warmup", what, 0, plan.repeats))
-            harness.timed(*as_batch(warm))
+            harness.timed(*as_batch(warm, plan.on.chat))
         for number in range(plan.repeats):
             last = passes[-1].elapsed_s if passes else None
             watch(Progress("measure", what, number, plan.repeats, last_s=last))
-            passes.append(_pass(harness, requests))
+            passes.append(_pass(harness, requests, plan.on.chat))
         if plan.on.profile is not None:
             watch(Progress("profile", what, 0, 1))
-            harness.profiled(Path(plan.on.profile), *as_batch(requests))
+            harness.profiled(Path(plan.on.profile), *as_batch(requests, plan.on.chat))
     except KeyboardInterrupt:
         if not passes:
             raise
@@ -263,8 +264,8 @@ def _passes(
     return passes, "complete"
 
 
-def _pass(harness: EngineHolder, requests: list[Request]) -> Pass:
-    timed = harness.timed(*as_batch(requests))
+def _pass(harness: EngineHolder, requests: list[Request], chat: bool) -> Pass:
+    timed = harness.timed(*as_batch(requests, chat))
     input_tokens = sum(answer.input_tokens for answer in timed.answers)
     output_tokens = sum(answer.output_tokens for answer in timed.answers)
     return Pass(
@@ -289,7 +290,8 @@ def _running_engine(
     if on.engine not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {on.engine}")
     profile = None if on.profile is None else Path(on.profile)
-    settings = EngineSettings(on.model, on.seed, on.n, on.beam_search, on.detokenize, profile, dict(on.args))
+    args, adapter = dict(on.args), on.adapter
+    settings = EngineSettings(on.model, on.seed, on.n, on.beam_search, on.detokenize, profile, args, adapter)
     with tempfile.TemporaryDirectory(prefix="inferometer-offline-") as folder:
         log = Path(folder) / "engine.log"
         watch(Progress("load", f"{on.engine} {on.model or ''}".strip()))

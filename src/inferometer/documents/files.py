@@ -31,6 +31,11 @@ def file_bytes(path: str | Path, most: int = MOST_PLAN_BYTES) -> bytes:
         facts = os.fstat(descriptor)
         if facts.st_size > most:
             raise RefusedError(f"is too large: {_size(facts.st_size)}, the maximum is {_size(most)}")
+        if stat.S_ISREG(facts.st_mode) and facts.st_size > _PIECE:  # in one piece: pieces would be in memory twice
+            whole = file.read(facts.st_size)
+            if whole is not None and len(whole) == facts.st_size:
+                return whole
+            file.seek(0)
         return _all_of(descriptor, file.read, most, is_pipe=stat.S_ISFIFO(facts.st_mode))
 
 

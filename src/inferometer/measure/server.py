@@ -19,6 +19,7 @@ from inferometer.record.summary import (
     MetricsSource,
     ServerSummary,
     SourceProblem,
+    Speculation,
     Value,
 )
 from inferometer.vocabulary import Direction
@@ -178,6 +179,8 @@ QUANTILES = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 ENDED_OTHERWISE = ("abort", "error")  # finish reasons that are no answers
 MEANS = ("ttft", "itl", "tpot", "e2e", "queue_time", "prefill_time", "decode_time", "inference_time")
 CLIENT = "client"
+_ACCEPTANCE = ("acceptance_rate", "acceptance_length")
+SPECULATION = ("Drafted tokens accepted", "Tokens per step of a request")
 
 
 def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_at: int) -> ServerSummary | None:
@@ -189,6 +192,7 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
     if not by_source and not sources:
         return None
     series = all_series(samples, sources)
+    gauges = _gauges(series, start_at, end_at)
     return ServerSummary(
         sources=[
             _source(source, by_source.get(source, {}), series) for source in dict.fromkeys([*sources, *by_source])
@@ -196,10 +200,11 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
         counters=_counters(series),
         finished=_finished(series),
         histograms=_histograms(series),
-        gauges=_gauges(series, start_at, end_at),
+        gauges=gauges,
         prefix_hit_rate=_hit_rate(series),
         complete=bool(series) and all(_is_whole(series, source, start_at, end_at) for source in sources),
         restarted=any(_restarts(series, source) for source in sources),
+        speculation=_speculation(series, gauges),
     )
 
 
@@ -307,13 +312,13 @@ def _histograms(series: Sequence[Series]) -> dict[str, HistogramSummary]:
 def _gauges(series: Sequence[Series], start_at: int, end_at: int) -> dict[str, Gauge]:
     """Requests are added up over replicas, shares averaged, each at its own instants."""
     gauges = {}
-    for name in ("running", "queued", "kv_usage", "hit_rate"):
+    for name in ("running", "queued", "kv_usage", "hit_rate", *_ACCEPTANCE):
         own = [
             metric.value[(metric.at >= start_at) & (metric.at <= end_at)] for metric in series if metric.name == name
         ]
         own = [values for values in own if len(values)]
         if own:
-            shared = SERVER[name].unit == "share"
+            shared = SERVER[name].unit == "share" or name in _ACCEPTANCE
             means, tops = [float(values.mean()) for values in own], [float(values.max()) for values in own]
             together = float(np.mean(means)) if shared else sum(means)
             gauges[name] = Gauge(unit=SERVER[name].unit, mean=together, max=max(tops) if shared else sum(tops))
@@ -327,6 +332,21 @@ def _hit_rate(series: Sequence[Series]) -> float | None:
     return hits.grown / queries.grown if hits and queries and queries.grown > 0 else None
 
 
+def _speculation(series: Sequence[Series], gauges: Mapping[str, Gauge]) -> Speculation | None:
+    """By the counters, of which vLLM has three; else the means of the gauges that SGLang has."""
+    drafts, drafted, accepted = (pooled(series, name) for name in ("drafts", "draft_tokens", "accepted_tokens"))
+    if drafts and drafted and accepted and drafts.grown > 0 and drafted.grown > 0:
+        return Speculation(
+            acceptance_rate=accepted.grown / drafted.grown,
+            acceptance_length=1 + accepted.grown / drafts.grown,
+            drafts=drafts.grown,
+            draft_tokens=drafted.grown,
+            accepted_tokens=accepted.grown,
+        )
+    rate, length = (gauges[name].mean if name in gauges else None for name in _ACCEPTANCE)
+    return Speculation(acceptance_rate=rate, acceptance_length=length) if length else None
+
+
 def server_values(server: ServerSummary) -> dict[str, Value]:
     """The server's numbers as quantities of the run: means of its histograms, and what else compares."""
     values = {
@@ -337,6 +357,10 @@ def server_values(server: ServerSummary) -> dict[str, Value]:
     if server.prefix_hit_rate is not None:
         title = "Prefix cache hit rate, by the server"
         values["server_prefix_hit_rate"] = _value(server.prefix_hit_rate, "share", "higher", title)
+    if (speculation := server.speculation) is not None:
+        rate, length = (f"{title}, by the server" for title in SPECULATION)
+        values["server_acceptance_rate"] = _value(speculation.acceptance_rate, "share", "higher", rate)
+        values["server_acceptance_length"] = _value(speculation.acceptance_length, "tokens", "higher", length)
     if "preemptions" in server.counters:
         values["server_preemptions"] = _value(server.counters["preemptions"].grown, "requests", "lower", "Preemptions")
     if "kv_usage" in server.gauges:

@@ -25,6 +25,8 @@ _GAUGES = {
     "queued": ("requests", "queued"),
     "kv_usage": ("share", "KV cache in use"),
     "hit_rate": ("share", "prefix cache hit rate, as the server reports it"),
+    "acceptance_rate": ("share", "drafted tokens accepted, as the server reports it"),
+    "acceptance_length": ("tokens", "tokens per step and request, as the server reports it"),
     "process_started": ("s", "start time of the server process"),
 }
 _COUNTERS = {

@@ -70,6 +70,8 @@ _SGLANG = {
     "cached_prompt_tokens": ["cached_tokens"],
     "generation_tokens": ["generation_tokens"],
     "preemptions": ["num_retracted_requests"],
+    "acceptance_rate": ["spec_accept_rate"],
+    "acceptance_length": ["spec_accept_length", "avg_request_spec_accept_length"],
     "ttft": ["time_to_first_token_seconds"],
     "itl": ["inter_token_latency_seconds", "time_per_output_token_seconds"],
     "e2e": ["e2e_request_latency_seconds"],

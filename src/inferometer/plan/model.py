@@ -66,6 +66,8 @@ OutputFormat = Literal[
     "inferx",
     "pytorch-hud",
     "openmetrics",
+    "mlflow",
+    "wandb",
     "opentelemetry",
 ]
 
@@ -261,6 +263,7 @@ def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
     if getattr(part.workload, "prompt_as", "text") == "token_ids" and not api_of(plan.target.api).takes_ids:
         text = f"must be text: api {plan.target.api} takes no token ids"
         yield Mistake(("workload", "prompt_as"), text, ("workload", "target"))
-    if getattr(part.workload, "images", None) is not None and not api_of(plan.target.api).takes_images:
+    media: list[tuple[str, ...]] = getattr(part.workload, "media_fields", [])
+    for field in media if not api_of(plan.target.api).takes_images else ():
         text = f"need api chat: only its messages hold them, got {plan.target.api}"
-        yield Mistake(("workload", "images"), text, ("workload", "target"))
+        yield Mistake(("workload", *field), text, ("workload", "target"))

@@ -3,7 +3,7 @@ as an experiment writes it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from typing import Annotated, Any, NamedTuple
 
@@ -42,6 +42,8 @@ class EngineChoice:
     profile: str | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    chat: bool = False  # prompts are messages, which the model's own template writes
+    adapter: str | None = None  # a LoRA adapter, its folder or name
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def written(plan: LatencyPlan | ThroughputPlan) -> dict[str, Any]:
     """The plan as it is kept with the run: plain data, without secrets and without what changes no number."""
     fields: dict[str, Any] = asdict(plan)
     on = fields.pop("on")
-    usual = {"n": 1, "beam_search": False, "detokenize": True}
+    usual = {"n": 1, "beam_search": False, "detokenize": True, "chat": False, "adapter": None}
     drawn = {name: on[name] for name, value in usual.items() if on[name] != value}
     engine = {"type": on["engine"]} | ({"args": redacted_fields(on["args"])} if on["args"] else {})
     engine |= {"env": redacted_fields(on["env"])} if on["env"] else {}
@@ -109,7 +111,8 @@ def reread(kept: Mapping[str, Any]) -> LatencyPlan | ThroughputPlan:
     """The plan of a run that was kept, to do it once more."""
     fields = dict(kept)
     engine = fields.pop("engine")
-    drawn = {name: fields.pop(name) for name in ("n", "beam_search", "detokenize") if name in fields}
+    kept_names = ("n", "beam_search", "detokenize", "chat", "adapter")
+    drawn = {name: fields.pop(name) for name in kept_names if name in fields}
     on = EngineChoice(
         engine["type"],
         fields.pop("model"),
@@ -209,6 +212,10 @@ def _latency_mistakes(plan: LatencyPlan) -> Iterator[str]:
 
 def _choice_mistakes(on: EngineChoice) -> Iterator[str]:
     yield from _least((("--n", on.n, 1), ("--seed", on.seed, 0)))
+    if on.chat and on.engine == "transformers":
+        yield "chat: must be false: transformers is given text"
+    if on.adapter is not None and on.engine != "vllm":
+        yield f"adapter: needs the engine vllm, got {on.engine}"
 
 
 def _least(bounds: Any) -> Iterator[str]:
@@ -272,6 +279,9 @@ class Throughput(EngineCase):
     num_prompts: Count = Field(1000, ge=1, description="number of prompts, submitted all at once")
     warmup: Count = Field(8, ge=0, description="number of warm-up prompts")
     passes: Count = Field(1, ge=1, description="number of repeats; several give a confidence interval")
+    chat: bool = Field(False, description="prompts are chat messages, also with images; the model's template is used")
+    adapter: str | None = Field(None, min_length=1, description="LoRA adapter of all prompts: a folder or name (vllm)")
 
     def planned(self) -> ThroughputPlan:
-        return ThroughputPlan(self.choice(), self.workload, self.num_prompts, self.warmup, self.passes)
+        on = replace(self.choice(), chat=self.chat, adapter=self.adapter)
+        return ThroughputPlan(on, self.workload, self.num_prompts, self.warmup, self.passes)

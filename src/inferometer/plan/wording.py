@@ -151,6 +151,12 @@ def _more(workload: Synthetic) -> Iterator[str]:
     if workload.images is not None:
         sizes = " or ".join(f"{size.width}x{size.height}" for size in workload.images.options)
         yield f", {workload.images.count} images of {sizes}"
+    if workload.videos is not None:
+        sizes = " or ".join(f"{one.frames} frames of {one.width}x{one.height}" for one in workload.videos.options)
+        yield f", {workload.videos.count} videos of {sizes}"
+    if workload.audio is not None:
+        lengths = " or ".join(duration_text(one.duration) for one in workload.audio.options)
+        yield f", {workload.audio.count} sounds of {lengths}"
 
 
 def _shared(prefix: Prefix) -> str:

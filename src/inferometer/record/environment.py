@@ -178,6 +178,12 @@ class ImportOrigin(EnvironmentPart, frozen=True, kw_only=True):
     part: str | None = None  # part of a file with several runs
     started_by: str | None = None  # source of the start time, if it is not in the file
 
+    @property
+    def label(self) -> str | None:
+        """What tells results of one folder apart: the path below it and the part; None for a file that was named."""
+        below = self.file is not None and "/" in self.file
+        return " ".join(filter(None, (self.file, self.part))) if self.file and (below or self.part) else None
+
 
 class ToolVersion(EnvironmentPart, frozen=True, kw_only=True):
     """The tool that measured an imported run."""

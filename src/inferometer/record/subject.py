@@ -89,7 +89,7 @@ def subject_of(
     target, answered, git = _section(plan, "target"), environment.known_target, environment.git
     urls = answered.urls or target.get("url") or []
     return Subject(
-        name=_text(plan.get("name")),
+        name=_text(plan.get("name")) or (environment.imported.label if environment.imported else None),
         model=_text(plan.get("model") or target.get("model") or answered.model or environment.model),
         engine=_text(
             answered.shown_engine or _section(plan, "engine").get("type") or _section(plan, "server").get("type")

@@ -539,6 +539,16 @@ class Conservation(Part, frozen=True, kw_only=True):
     ttft: TtftAgreement | None = None
 
 
+class Speculation(Part, frozen=True, kw_only=True):
+    """Speculative decoding, as the servers counted it during the load."""
+
+    acceptance_rate: float | None
+    acceptance_length: float | None
+    drafts: float | None = None
+    draft_tokens: float | None = None
+    accepted_tokens: float | None = None
+
+
 class ServerSummary(Part, frozen=True, kw_only=True):
     """What the servers reported during the load, pooled over the replicas."""
 
@@ -551,6 +561,7 @@ class ServerSummary(Part, frozen=True, kw_only=True):
     complete: bool
     restarted: bool
     conservation: Conservation | None = None
+    speculation: Speculation | None = None
 
 
 class Sampled(Part, frozen=True, kw_only=True):

@@ -74,8 +74,8 @@ def _done(run: Run) -> Table:
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     subject = run.subject
     yield "imported", origin_text(run)
-    if subject.name:
-        yield "plan", subject.name
+    if run.plan.get("name"):
+        yield "plan", str(run.plan["name"])
     yield "target", _target(run)
     yield "workload", subject.workload
     yield "load", _load(run)

@@ -189,11 +189,19 @@ def _cells(entry: Entry, room: int, numbers: Sequence[Number]) -> Cells:
     return [
         entry.id,
         when_text(entry.started_at),
-        _cut(entry.name or entry.model or entry.target or "", max(room, 8)),
+        _what(entry, max(room, 8)),
         number_text(entry.requests),
         *(number.text(number.of(entry.values)) for number in numbers),
         verdict_text(entry.verdict, entry.state),
     ]
+
+
+def _what(entry: Entry, room: int) -> str:
+    """The name; of an imported file the end of its path, where results of one folder differ."""
+    text = entry.name or entry.model or entry.target or ""
+    if entry.source and entry.name and len(text) > room:
+        return f"…{text[1 - room :]}"
+    return _cut(text, room)
 
 
 def _cut(text: str, room: int) -> str:

@@ -95,6 +95,10 @@ def _state(server: ServerSummary) -> str:
         parts.append(f"KV cache at most {percent_text(gauges['kv_usage'].max)} full")
     if server.prefix_hit_rate is not None:
         parts.append(f"prefix hits {percent_text(round(server.prefix_hit_rate, 4))}")
+    if (speculation := server.speculation) is not None:
+        rate, length = speculation.acceptance_rate, speculation.acceptance_length
+        accepted = "" if rate is None else f"{percent_text(round(rate, 4))} of drafted tokens accepted, "
+        parts.append(f"{accepted}{number_text(length)} tokens per step")
     if preemptions and preemptions.grown:
         parts.append(f"{number_text(preemptions.grown)} preemptions")
     return ", ".join(parts)

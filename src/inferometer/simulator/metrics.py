@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from inferometer.simulator.engine import Batch, Engine, Sequence
-from inferometer.simulator.settings import Instants, SimulatorSettings
+from inferometer.simulator.settings import Instants, SimulatorSettings, SpeculationSettings
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
@@ -76,6 +76,24 @@ class Histogram:
         return list(zip(names, accumulate(self._counts), strict=True)), self._sum
 
 
+class Drafts:
+    """Speculative decoding by its counters: an answer is cut into drafts, of which some tokens are accepted."""
+
+    def __init__(self, settings: SpeculationSettings, seed: int) -> None:
+        self._settings = settings
+        self._random = np.random.default_rng([seed, 21])
+        self.drafts = self.drafted = self.accepted = 0
+
+    def count(self, tokens: int) -> None:
+        """Of an answer: the first token comes from the prompt, each step after it brings one and those accepted."""
+        left, length = tokens - 1, self._settings.tokens
+        while left > 0:
+            refused = np.flatnonzero(self._random.random(length) >= self._settings.acceptance)
+            accepted = min(int(refused[0]) if len(refused) else length, left - 1)
+            self.drafts, self.drafted, self.accepted = self.drafts + 1, self.drafted + length, self.accepted + accepted
+            left -= 1 + accepted
+
+
 class Metrics:
     """Counts while the server runs; `exposition` writes it down."""
 
@@ -86,6 +104,7 @@ class Metrics:
         self._started = time.time()
         self._histograms = {name: Histogram(bounds) for name, (bounds, _) in _HISTOGRAMS.items()}
         self._generation_tokens = 0
+        self._speculation = Drafts(settings.speculation, settings.seed) if settings.speculation else None
         self._finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
         self._http: dict[tuple[str, str, str], int] = {}
         self._waiting: deque[tuple[Sequence, int, int, Instants]] = deque()  # sequences that left, to be counted
@@ -134,6 +153,8 @@ class Metrics:
         self._observe("vllm:request_generation_tokens", sequence.made)
         self._observe("vllm:request_params_max_tokens", len(sequence.answer))
         self._observe("vllm:request_prefill_kv_computed_tokens", len(sequence.prompt) - (sequence.cached or 0))
+        if self._speculation is not None:
+            self._speculation.count(sequence.made)
         self._times(sequence.admitted_at or joined_at, received_at, joined_at, instants)
 
     def _times(self, admitted_at: int, received_at: int, joined_at: int, instants: Instants) -> None:
@@ -199,6 +220,10 @@ class Metrics:
         yield self._counter("vllm:prompt_tokens_cached", "Number of cached prompt tokens.", hits)
         yield self._counters_by("vllm:prompt_tokens_by_source", "Number of prompt tokens by source.", sources)
         yield self._counter("vllm:generation_tokens", "Number of generation tokens.", self._generation_tokens)
+        if (drafts := self._speculation) is not None:
+            yield self._counter("vllm:spec_decode_num_drafts", "Number of spec decoding drafts.", drafts.drafts)
+            yield self._counter("vllm:spec_decode_num_draft_tokens", "Number of draft tokens.", drafts.drafted)
+            yield self._counter("vllm:spec_decode_num_accepted_tokens", "Number of accepted tokens.", drafts.accepted)
         reasons = [({"finished_reason": reason}, number) for reason, number in self._finished.items()]
         yield self._counters_by("vllm:request_success", "Count of successfully processed requests.", reasons)
         http = CounterMetricFamily("http_requests", "Requests by path.", labels=["handler", "method", "status"])

@@ -129,6 +129,13 @@ class PipelineSettings(Section):
     tail: Duration = Field(2e-3, ge=0, description="shortest time from the launch to the end of a step")
 
 
+class SpeculationSettings(Section):
+    """The counters of speculative decoding. Tokens are still made one a step: `step_time` is that of a token."""
+
+    tokens: Count = Field(3, ge=1, le=64, description="tokens in a draft")
+    acceptance: float = Field(0.7, ge=0, le=1, description="chance that a drafted token is accepted, if all before are")
+
+
 class SimulatorSettings(Section):
     """An engine, how fast it is, and how it misbehaves."""
 
@@ -152,6 +159,7 @@ class SimulatorSettings(Section):
     frontend: Duration = Field(0.008, ge=0, description="delay from arrival to the engine")
     step_time: StepTimeSettings = StepTimeSettings()
     pipeline: PipelineSettings | None = Field(None, description="steps are launched ahead; in virtual time only")
+    speculation: SpeculationSettings | None = Field(None, description="count drafts and accepted tokens")
     speed: float = Field(1.0, gt=0, description="speed-up factor over these times")
     seed: int = Field(0, ge=0)
     prompt_tokens_details: bool = Field(True, description="report cached prompt tokens in the usage")

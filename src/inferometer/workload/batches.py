@@ -1,6 +1,7 @@
 """What an engine without a server is given: batches of random token ids, and the requests of any workload in a row."""
 
 from collections.abc import Callable
+from typing import Any
 
 from inferometer.errors import PlanError
 from inferometer.wire.dialogue import as_text
@@ -39,9 +40,22 @@ def requests_of(workload: Workload, first: int, wanted: int) -> list[Request]:
     return requests[:wanted]
 
 
-def as_batch(requests: list[Request]) -> tuple[list[list[int] | str], list[int]]:
-    """Prompts as text or token ids, messages written as text, and the length of each answer."""
-    return [_plain(request) for request in requests], [request.output_tokens or 1 for request in requests]
+OfflinePrompt = list[int] | str | list[dict[str, Any]]
+
+
+def as_batch(requests: list[Request], chat: bool = False) -> tuple[list[OfflinePrompt], list[int]]:
+    """Prompts as text or token ids, messages written as text unless the engine is given a chat; and the length of each
+    answer."""
+    prompts = [_messages(request) if chat else _plain(request) for request in requests]
+    return prompts, [request.output_tokens or 1 for request in requests]
+
+
+def _messages(request: Request) -> OfflinePrompt:
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        return [{"role": "user", "content": prompt}]
+    messages = [part for part in prompt if isinstance(part, dict)]
+    return messages or [part for part in prompt if isinstance(part, int)]
 
 
 def _plain(request: Request) -> list[int] | str:

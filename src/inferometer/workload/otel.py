@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from inferometer.errors import DataError
 from inferometer.plan.workloads.dataset import HuggingFace
-from inferometer.plan.workloads.trace import Otel
+from inferometer.plan.workloads.trace import AgentSessions, Otel
 from inferometer.workload.dataset import hub_rows
 from inferometer.workload.formats import Json, as_tools
 from inferometer.workload.rows import RowError
@@ -22,6 +22,13 @@ from inferometer.workload.session import NOWHERE, Request, Session, WorkloadCont
 
 _CHARACTERS_PER_TOKEN = 4
 _ERROR = (2, "ERROR", "STATUS_CODE_ERROR", "error")
+
+
+class Timed(Protocol):
+    """What depends on what can be told by times alone."""
+
+    start_s: float
+    end_s: float
 
 
 @dataclass(slots=True)
@@ -43,7 +50,7 @@ def otel(spec: Otel, _seed: int, _traffic: int, _nonce: str, context: WorkloadCo
     """The sessions of all traces, in the order of their files."""
     traces: list[list[Call]] = []
     left_out = 0
-    for where, document in _documents(spec):
+    for where, document in documents(spec):
         try:
             calls = calls_in(document, spec.errors)
         except (RowError, KeyError, TypeError, ValueError) as error:
@@ -85,8 +92,8 @@ class OtelSessions:
             if live:
                 for earlier, place in places:
                     fills[earlier].append(messages[at][place])
-            after = _reduced(calls, [*causes, *_closest(calls, at)])
-            requests.append(self._request(call, messages[at], after, _pause_s(calls, at, after, self.spec.max_wait)))
+            after = reduced(calls, [*causes, *closest(calls, at)])
+            requests.append(self._request(call, messages[at], after, pause_s(calls, at, after, self.spec.max_wait)))
         for request, places_of in zip(requests, fills, strict=True):
             request.fills = places_of
         return Session(requests)
@@ -124,7 +131,7 @@ def _causes(calls: Sequence[Call], at: int, messages: Sequence[list[Json]]) -> t
     return causes, places
 
 
-def _closest(calls: Sequence[Call], at: int) -> list[int]:
+def closest(calls: Sequence[Timed], at: int) -> list[int]:
     """The last call that was over before this one began."""
     for earlier in range(at - 1, -1, -1):
         if calls[earlier].end_s <= calls[at].start_s:
@@ -132,13 +139,13 @@ def _closest(calls: Sequence[Call], at: int) -> list[int]:
     return []
 
 
-def _reduced(calls: Sequence[Call], after: Sequence[int]) -> list[int]:
+def reduced(calls: Sequence[Timed], after: Sequence[int]) -> list[int]:
     """Without those that another of them must have waited for."""
     kept = sorted(dict.fromkeys(after))
     return [one for one in kept if not any(calls[one].end_s <= calls[other].start_s and other != one for other in kept)]
 
 
-def _pause_s(calls: Sequence[Call], at: int, after: Sequence[int], most_s: float) -> float:
+def pause_s(calls: Sequence[Timed], at: int, after: Sequence[int], most_s: float) -> float:
     if not after:
         return 0.0
     return min(max(0.0, calls[at].start_s - max(calls[one].end_s for one in after)), most_s)
@@ -147,7 +154,7 @@ def _pause_s(calls: Sequence[Call], at: int, after: Sequence[int], most_s: float
 # -- traces ----------------------------------------------------------------------------------------------------------
 
 
-def _documents(spec: Otel) -> Iterator[tuple[str, Any]]:
+def documents(spec: AgentSessions) -> Iterator[tuple[str, Any]]:
     if spec.repo is not None:
         rows = hub_rows(HuggingFace(repo=spec.repo, subset=spec.subset, split=spec.split))
         for number in range(len(rows)):

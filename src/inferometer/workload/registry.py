@@ -25,6 +25,7 @@ WORKLOADS = {
     "table": "inferometer.workload.dataset:dataset",
     "huggingface": "inferometer.workload.dataset:dataset",
     "otel": "inferometer.workload.otel:otel",
+    "weka": "inferometer.workload.weka:weka",
     "text": "inferometer.workload.synthetic:fixed_text",
     "sonnet": "inferometer.workload.sonnet:sonnet",
 }

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from inferometer.errors import PlanError
-from inferometer.plan.workloads.synthetic import FixedText, Images, Prefix, Synthetic, Tools
+from inferometer.plan.workloads.media import Media
+from inferometer.plan.workloads.synthetic import FixedText, Prefix, Synthetic, Tools
 from inferometer.workload.draws import (
     Draws,
     Numbers,
@@ -21,7 +22,7 @@ from inferometer.workload.draws import (
     quantile_of,
     zipf_picker,
 )
-from inferometer.workload.images import Picture, image_url
+from inferometer.workload.made_media import Maker, placed_in
 from inferometer.workload.session import NOWHERE, Prompt, Request, Session, WorkloadContext
 from inferometer.workload.writer import words, writer_of
 
@@ -142,7 +143,11 @@ class SyntheticTape:
         self._turns, self._think = quantile_of(spec.turns), pause_quantile(spec.think)
         self._models = list(spec.models)
         self._model = picker(list(spec.models.values())) if spec.models else None
-        self._simple = spec.turns.most == 1 and spec.images is None and spec.tools is None and spec.documents is None
+        self._media, self._media_maker = spec.media, Maker(self._draws, self._nonce)
+        self._shared_media = (spec.prefix.media if spec.prefix else None) or Media()
+        self._with_media = bool(self._media or self._shared_media)
+        plain = not self._with_media and spec.tools is None and spec.documents is None
+        self._simple = spec.turns.most == 1 and plain
         self._always = _Chosen(*[0.5] * len(_Chosen._fields)) if self._simple and _leaves_no_choice(spec) else None
         self._prefixes: Prefixes | None = None
         if spec.prefix is not None:
@@ -247,10 +252,10 @@ class SyntheticTape:
         for turn in range(count):
             output, random, think_s, tokens = self._turn(index, turn, chosen)
             input_tokens = None if input_tokens is None else input_tokens + tokens
-            content = self._content(index, turn, random)
+            content = self._content(index, turn, random, chosen)
             history = [*history, {"role": "user", "content": content}]
-            prompt: Prompt = content if count == 1 and self.spec.images is None and tools is None else history
-            counted = None if self.spec.images or tools else input_tokens
+            prompt: Prompt = content if count == 1 and not self._with_media and tools is None else history
+            counted = None if self._with_media or tools else input_tokens
             yield Request(prompt, output, counted, think_s, self._body(chosen) | self._tool_fields(turn), headers)
             if tools is not None and turn in tools.turns:
                 history = [*history, *self._tool_answer(index, turn, tools)]
@@ -298,13 +303,19 @@ class SyntheticTape:
         assert isinstance(written, list)
         return written
 
-    def _content(self, index: int, turn: int, random: Numbers) -> Any:
-        images = self.spec.images
+    def _content(self, index: int, turn: int, random: Numbers, chosen: _Chosen) -> Any:
         if self.spec.documents is not None:
             return self._query(random, self.spec.documents)
-        if images is None or turn:
-            return self.writer.write(random)
-        return _around(self._pictures(index, images), self.writer.write(random), images.position or 0.0)
+        text = self.writer.write(random)
+        if not self._with_media or turn:
+            return text
+        own = self._media_maker.of(self._media, index)
+        if self._prefixes is None:
+            return placed_in(text, own)
+        group, _ = self._prefixes.place(index, chosen.group)
+        shared = self._media_maker.of(self._shared_media, group, shared=True)
+        beginning = min(self._prefixes.length(group) / max(len(random), 1), 1.0)
+        return placed_in(text, own, shared, beginning)
 
     def _query(self, random: Numbers, documents: int) -> str:
         """A query and documents of the same length, a line each: the rerank API takes them so."""
@@ -312,31 +323,6 @@ class SyntheticTape:
         key = random.tobytes()
         lengths += [self.writer.write(numbers(key + b"%d" % at, len(random))) for at in range(documents)]
         return "\n".join(map(str, lengths))
-
-    def _pictures(self, index: int, images: Images) -> list[Message]:
-        """As many as are drawn, each of a drawn size."""
-        (u,) = self._draws.uniforms(Purpose.PIXELS, index, 0, 1)
-        count = quantile_of(images.count)(u)
-        choose = picker([size.weight for size in images.options])
-        parts = []
-        for number, at in enumerate(self._draws.uniforms(Purpose.PIXELS, index, 1, count) if count else ()):
-            size = images.options[choose(at)]
-            key = numbers(self._nonce + self._draws.key(Purpose.PIXELS, index) + b"%d" % number, 4)
-            picture = Picture(size.width, size.height, images.format, images.content)
-            parts.append({"type": "image_url", "image_url": {"url": image_url(picture, key.tobytes())}})
-        return parts
-
-
-def _around(media: list[Message], text: Any, position: float) -> list[Message]:
-    """Media before, behind or within a text."""
-    if position <= 0:
-        return [*media, {"type": "text", "text": text}]
-    if position >= 1:
-        return [{"type": "text", "text": text}, *media]
-    words = str(text).split(" ")
-    at = round(len(words) * position)
-    before, after = " ".join(words[:at]), " ".join(words[at:])
-    return [{"type": "text", "text": before}, *media, {"type": "text", "text": after}]
 
 
 _QUERY: Message = {

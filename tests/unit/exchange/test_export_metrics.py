@@ -1,6 +1,7 @@
 """Results as metrics: OpenMetrics, OpenTelemetry, the records of a dashboard."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
@@ -8,6 +9,7 @@ from exported_runs import only, sampled, value
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from inferometer.exchange.exporting.openmetrics import text
+from inferometer.exchange.exporting.registry import write
 from inferometer.record.run import Run
 
 
@@ -70,3 +72,22 @@ def test_hud_records_have_the_dashboards_names(run: Run, latency: Run, throughpu
     by_batch = [record["metric"] for record in records if record["metric"]["name"] == "latency"]
     assert [len(metric["benchmark_values"]) for metric in by_batch] == [4, 4]
     assert all(isinstance(record["metric"]["benchmark_values"], list) for record in records)
+
+
+def test_mlflow_has_a_file_for_each_parameter_metric_and_tag(run: Run, tmp_path: Path) -> None:
+    written, _ = write("mlflow", [run], tmp_path / "mlruns")
+    names = {f"{path.parent.name}/{path.name}" for path in written}
+    (metric,) = (tmp_path / "mlruns").glob("*/*/metrics/ttft.p99")
+    at, amount, step = metric.read_text().split()
+    assert (float(amount), step) == (value(run, "ttft.p99"), "0") and int(at) > 1e12
+    assert any(name.startswith("params/load.") for name in names)
+    (tag,) = (tmp_path / "mlruns").glob("*/*/tags/inferometer.verdict")
+    assert tag.read_text() == run.status
+    again, _ = write("mlflow", [run], tmp_path / "mlruns")
+    assert again == written  # the same run in the same place
+
+
+def test_weights_and_biases_gets_config_and_summary(run: Run) -> None:
+    document = orjson.loads(only("wandb", run))
+    assert document["init"]["name"] == run.id and document["init"]["config"]["inferometer.verdict"] == run.status
+    assert document["summary"]["ttft/p99"] == value(run, "ttft.p99")

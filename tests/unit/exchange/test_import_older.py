@@ -114,7 +114,8 @@ def test_every_field_is_accounted_for(tmp_path: Path) -> None:
     uses = {each.name: each for each in explain_result(written(tmp_path, "r.json", VLLM))}
     assert uses["mean_ttft_ms"].where == ("measures.ttft",)
     assert uses["tokenizer_id"].use == "ignored"
-    assert uses["max_num_seqs"].use in ("kept", "read")
+    assert uses["max_num_seqs"].use == "kept"
+    assert uses["backend"].use == "read"  # its absence would change nothing, another value does
 
 
 GUIDE = {
@@ -153,3 +154,62 @@ def test_requests_of_guidellm_are_read(tmp_path: Path) -> None:
     assert run.records is not None and len(run.records) == 2
     assert run.summary.measures["ttft"].mean == pytest.approx(0.2, abs=1e-6)
     assert run.summary.measures["tpot"].mean == pytest.approx(0.1, abs=1e-6)
+
+
+def test_requests_of_warm_up_and_cool_down_are_left_out_and_said(tmp_path: Path) -> None:
+    def request(start: float) -> dict[str, Any]:
+        times = {"targeted_start": 0.0, "request_start": start, "first_token_iteration": start + 0.1}
+        return {"info": {"timings": times | {"last_token_iteration": start + 0.5, "request_end": start + 0.5}}}
+
+    report = json.loads(json.dumps(GUIDE))
+    benchmark = report["benchmarks"][0]
+    benchmark["requests"] = {"successful": [request(start) for start in (0.0, 10.0, 20.0, 30.0)]}
+    benchmark |= {"start_time": 5.0, "end_time": 25.0, "warmup_duration": 5.0, "cooldown_duration": 5.0}
+    benchmark["config"] = {"strategy": {"type_": "synchronous"}, "constraints": {"max_requests": {"max_num": 4}}}
+    report["args"] = {"model": "m", "data": ["prompt_tokens=256,output_tokens=128"]}
+    (run,) = import_file(written(tmp_path, "benchmarks.json", report), tmp_path / "store").runs
+    assert run.records is not None and len(run.records) == 2
+    assert "ttft_scheduled" not in run.summary.measures  # a closed loop has no schedule, whatever targeted_start says
+    assert "2 requests of warm-up" in run.summary.notes[0]
+    assert run.plan["stop"] == {"requests": 4} and run.plan["workload"]["input_tokens"] == 256
+
+
+def test_empty_answers_that_were_completed_are_no_failures(tmp_path: Path) -> None:
+    silent = {**DETAILED, "completed": 4, "errors": ["", "", "", ""]}
+    (run,) = import_file(written(tmp_path, "old.json", silent), tmp_path / "store").runs
+    assert run.summary.outcomes == {"ok": 4}
+    assert run.summary.measures["ttft"].count == 3
+    assert any("1 answers have no token" in note for note in run.summary.notes)
+
+
+def test_speculation_is_read_and_written_again(tmp_path: Path) -> None:
+    from inferometer.exchange.exporting.vllm import serve_document
+
+    result = {**VLLM, "spec_decode_acceptance_rate": 72.0, "spec_decode_acceptance_length": 3.16}
+    (run,) = import_file(written(tmp_path, "r.json", result), tmp_path / "store").runs
+    assert run.summary.values["server_acceptance_rate"].value == pytest.approx(0.72)
+    document = serve_document(run)
+    assert document["spec_decode_acceptance_rate"] == pytest.approx(72.0)
+    assert document["spec_decode_acceptance_length"] == pytest.approx(3.16)
+
+
+def test_results_of_a_folder_are_told_apart_in_the_list(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    written(folder, "tp1/r.json", VLLM)
+    written(folder, "tp2/r.json", {**VLLM, "duration": 3.0})
+    place = ["--store", str(tmp_path / "store")]
+    CliRunner().invoke(group, ["import", str(folder), *place])
+    listed = CliRunner().invoke(group, ["list", *place]).output
+    assert "tp1/r.json" in listed and "tp2/r.json" in listed
+
+
+def test_a_large_file_is_refused_by_its_outline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferometer.exchange.importing.recognise.LARGE", 1000)
+    monkeypatch.setattr("inferometer.exchange.importing.recognise._SMALL", 500)
+    other = {"rows": [{"a": number} for number in range(1000)]}
+    with pytest.raises(DataError, match="with the keys rows, which is not a supported result"):
+        import_file(written(tmp_path, "other.json", other), tmp_path / "store")
+    long = {**DETAILED, "generated_texts": ["x" * 300] * 4}
+    assert import_file(written(tmp_path, "long.json", long), tmp_path / "store").results == 1
+    report = {**GUIDE, "benchmarks": [{**GUIDE["benchmarks"][0], "more": "x" * 5000}]}  # type: ignore[index]
+    assert import_file(written(tmp_path, "guide.json", report), tmp_path / "store").results == 1

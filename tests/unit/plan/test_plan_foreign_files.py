@@ -276,14 +276,14 @@ def test_what_inference_perf_has_and_we_have_not_is_a_mistake() -> None:
     with pytest.raises(PlanError) as caught:
         inference_perf.from_mapping(
             {
-                "data": {"type": "weka_trace_replay"},
+                "data": {"type": "tracelab_trace_replay"},
                 "load": {"type": "concurrent", "sweep": {"type": "linear"}},
                 "api": {"type": "audio"},
             }
         )
     data, api, sweep = caught.value.mistakes
     assert "api.type must be one of completion, chat, anthropic_messages, got audio" in api
-    assert "data.type has no counterpart" in data and "got weka_trace_replay" in data
+    assert "data.type has no counterpart" in data and "got tracelab_trace_replay" in data
     assert "load.type must be constant or poisson with load.sweep, got concurrent" in sweep
 
 

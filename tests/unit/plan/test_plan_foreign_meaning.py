@@ -11,7 +11,9 @@ from click.testing import CliRunner
 from inferometer.cli.group import group
 from inferometer.errors import PlanError
 from inferometer.plan.foreign import fmperf, guidellm, inference_perf, llmd
+from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.common import Foreign
+from inferometer.plan.foreign.explain import REQUIRED, Read, Variant, explained
 from inferometer.plan.foreign.recognise import from_command
 from inferometer.plan.foreign.shapes import together
 from inferometer.plan.opening import open_plan
@@ -284,3 +286,29 @@ def test_a_name_that_several_profiles_have_is_told_how_to_say_one() -> None:
     with pytest.raises(PlanError, match="several profiles") as caught:
         find_profile("sanity_random", NOWHERE)
     assert caught.value.hint == "name one with its folder: inferometer run inference-perf/sanity_random"
+
+
+def test_without_oversampling_every_row_is_sent_once() -> None:
+    flags = "--backend openai-chat --dataset-name custom_audio --dataset-path a.jsonl --no-oversample"
+    plan = from_command(shlex.split(f"vllm bench serve --model m {flags}")).plan
+    assert plan["workload"]["once"] is True and plan["stop"] == {"requests": 1000}
+
+
+def test_a_key_without_effect_is_lost_though_another_is_required() -> None:
+    def read(source: dict[str, int]) -> Read:
+        def once() -> Foreign:
+            account = Account("tool")
+            settings = Settings(source, account)
+            for name in ("needed", "forgotten"):
+                settings.value(name)
+            if "needed" not in source:
+                settings.wrong("needed", "is missing")
+            return Foreign.of(account, {"seed": source.get("needed", 0)})
+
+        return once
+
+    whole = {"needed": 1, "forgotten": 2}
+    variants = [Variant("needed", read({"forgotten": 2})), Variant("forgotten", read({"needed": 1}), None)]
+    found = explained(read(whole), iter(variants))
+    assert found.lost == ["forgotten"]
+    assert {entry.source: entry.where for entry in found.entries} == {"needed": (REQUIRED,), "forgotten": ()}

@@ -146,6 +146,8 @@ FORMATS: dict[str, Format] = {
     "inferx": Format("InferX's folder: metrics.csv and related files", f"{_HERE}.tables:export_inferx", True),
     "pytorch-hud": Format("records for the PyTorch HUD's database", f"{_HERE}.hud:export"),
     "openmetrics": Format("OpenMetrics text", f"{_HERE}.openmetrics:export"),
+    "mlflow": Format("MLflow's file store: mlruns/", f"{_HERE}.mlflow:export", folder=True),
+    "wandb": Format("arguments of Weights & Biases: init and summary, JSON", f"{_HERE}.wandb:export"),
     "opentelemetry": Format("OpenTelemetry GenAI metrics, OTLP JSON", f"{_HERE}.opentelemetry:export"),
 }
 

@@ -116,9 +116,34 @@ def _serve_document(run: Run, detailed: bool) -> dict[str, Any]:
     """With what there is of every read as `Rows`."""
     records = run.records
     if records is None:
-        return _head(run) | _from_summary(run)
+        return _head(run) | _from_summary(run) | _speculation(run)
     seen = seen_by_others(run, records)
-    return _head(run) | _counts(run, seen) | (_arrays(seen) if detailed else {}) | _peaks(seen) | _statistics(seen)
+    measured = _peaks(seen) | _statistics(seen) | _speculation(run)
+    return _head(run) | _counts(run, seen) | (_arrays(seen) if detailed else {}) | measured
+
+
+def _speculation(run: Run) -> dict[str, Any]:
+    """Where the server speculates, as vLLM writes it: the rate in percent."""
+    values = quantities(run.summary)
+    rate, length = (_value(values, f"server_acceptance_{name}") for name in ("rate", "length"))
+    if length is None:
+        return {}
+    document: dict[str, Any] = {
+        "spec_decode_acceptance_rate": None if rate is None else rate * 100,
+        "spec_decode_acceptance_length": length,
+    }
+    counted = run.summary.server.speculation if run.summary.server else None
+    if counted is None or counted.drafts is None:
+        return document
+    return document | {
+        "spec_decode_num_drafts": _count(counted.drafts),
+        "spec_decode_draft_tokens": _count(counted.draft_tokens),
+        "spec_decode_accepted_tokens": _count(counted.accepted_tokens),
+    }
+
+
+def _count(amount: float | None) -> int | None:
+    return None if amount is None else round(amount)
 
 
 def _head(run: Run) -> dict[str, Any]:

@@ -11,10 +11,13 @@ import msgspec
 from inferometer.errors import DataError
 from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise
 from inferometer.exchange.importing.source import Format, ImportedRun, Row, Source
+from inferometer.plan.foreign.explain import another
+from inferometer.record.columns import Records
 
 Use = Literal["read", "kept", "ignored"]
 DEEPEST = 4
 MOST_FIELDS = 600
+_KEPT = "environment.said"
 KeyPath = tuple[str | int, ...]
 
 
@@ -28,7 +31,9 @@ class FieldUse:
 
 
 def explain_result(path: Path, format: str | None = None) -> list[FieldUse]:  # noqa: A002 - the word that users know
-    """The account of a result; of several alike in one file that of the first."""
+    """The account of a result. Nobody lists what is read: each field is taken out, or changed, and the file is read
+    again; what differs is what it decides, and a field that decides nothing is ignored by construction. Of several
+    results in one file that of the first."""
     source = read_source(path)
     name = format or recognise(source)
     check_format(name, source)
@@ -63,15 +68,23 @@ def _run(chosen: Format, source: Source) -> ImportedRun:
 
 
 def _use(chosen: Format, source: Source, whole: ImportedRun, place: KeyPath) -> FieldUse:
-    name = ".".join(map(str, place))
-    try:
-        other = _run(chosen, _with_document(source, _without(_document(source), place)))
-    except (ArithmeticError, AttributeError, DataError, LookupError, TypeError, ValueError):
-        return FieldUse(name, "read", ("required",))
-    parts = tuple(_differing(whole, other))
+    name, document = ".".join(map(str, place)), _document(source)
+    parts = _effect(chosen, source, whole, _without(document, place))
+    new = another(_at(document, place))
+    if not parts and new is not None:  # its absence may mean what it says
+        parts = _effect(chosen, source, whole, _with(document, place, new))
     if not parts:
         return FieldUse(name, "ignored")
-    return FieldUse(name, "kept" if parts == ("environment.metadata",) else "read", parts)
+    return FieldUse(name, "kept" if parts == (_KEPT,) else "read", parts)
+
+
+def _effect(chosen: Format, source: Source, whole: ImportedRun, document: Any) -> tuple[str, ...]:
+    """Which parts of the run are others for another document; `required` where it is no result any more."""
+    try:
+        other = _run(chosen, _with_document(source, document))
+    except (ArithmeticError, AttributeError, DataError, LookupError, TypeError, ValueError):
+        return ("required",)
+    return tuple(_differing(whole, other))
 
 
 def _differing(one: ImportedRun, other: ImportedRun) -> Iterator[str]:
@@ -80,13 +93,19 @@ def _differing(one: ImportedRun, other: ImportedRun) -> Iterator[str]:
             continue
         before, after = getattr(one, part.name), getattr(other, part.name)
         if part.name == "records":
-            before, after = (None if side is None else len(side) for side in (before, after))
+            before, after = (None if side is None else _fingerprint(side) for side in (before, after))
         if part.name == "environment":
             yield from _of_environment(before, after)
         elif isinstance(before, Mapping) and isinstance(after, Mapping):
             yield from (f"{part.name}.{key}" for key in {**before, **after} if before.get(key) != after.get(key))
         elif before != after:
             yield part.name
+
+
+def _fingerprint(records: Records) -> list[Any]:
+    """Every value of every request, to be compared."""
+    columns = (getattr(records, column.name) for column in fields(records))
+    return [column.tobytes() if hasattr(column, "tobytes") else repr(list(column)) for column in columns]
 
 
 def _of_environment(before: Any, after: Any) -> Iterator[str]:
@@ -111,6 +130,20 @@ def _paths(value: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
     for name, inner in value.items() if isinstance(value, Mapping) else ():
         below = list(_paths(inner, (*above, name))) if len(above) < DEEPEST else []
         yield from below or [(*above, name)]
+
+
+def _at(value: Any, place: KeyPath) -> Any:
+    for step in place:
+        value = value[step]
+    return value
+
+
+def _with(value: Any, place: KeyPath, new: Any) -> Any:
+    first, *rest = place
+    inner = _with(value[first], tuple(rest), new) if rest else new
+    if isinstance(value, list):
+        return [inner if number == first else entry for number, entry in enumerate(value)]
+    return {name: inner if name == first else entry for name, entry in value.items()}
 
 
 def _without(value: Any, place: KeyPath) -> Any:

@@ -5,9 +5,10 @@ Fields: vllm-project/guidellm (report versions 1 and 2), as llm-d-benchmark's gu
 the arguments stand in `config.spec`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from inferometer.documents.json_text import json_value
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.requests import (
@@ -46,6 +47,8 @@ DEFINITIONS = {
     "quantiles": "of a weighted distribution",
 }
 
+_TIMED = ("constant", "poisson", "async", "replay")  # strategies that send by the clock
+
 
 def _fits(source: Source) -> bool:
     entries = source.mapping().get("benchmarks")
@@ -62,6 +65,9 @@ def imported(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> Importe
     metrics = benchmark["metrics"]
     totals = metrics.get("request_totals") or benchmark.get("request_totals") or {}
     answered = whole(totals.get("successful"))
+    every = list(_requests(benchmark, _strategy(benchmark) in _TIMED))
+    requests = _measured(every, benchmark)
+    left_out = len(every) - len(requests)
     return ImportedRun(
         started=fields.instant(benchmark.get("start_time")),
         plan=_plan(benchmark, report),
@@ -74,28 +80,39 @@ def imported(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> Importe
         unfinished=whole(totals.get("incomplete")),
         duration_s=number(benchmark.get("duration", benchmark.get("run_stats", {}).get("duration"))),
         definitions=DEFINITIONS,
-        records=records_of(requests) if (requests := list(_requests(benchmark))) else None,
+        records=records_of(requests) if requests else None,
         underivable=(*NOT_CONNECTED, *WITHOUT_READS, *(() if _scheduled(requests) else NOT_SCHEDULED)),
+        notes=(f"{left_out} requests of warm-up and cool-down are left out, as in the file's numbers",)
+        * bool(left_out),
     )
+
+
+def _measured(requests: list[ImportedRequest], benchmark: Mapping[str, Any]) -> list[ImportedRequest]:
+    """Those that were in flight between warm-up and cool-down: the file's numbers are of these."""
+    begin, end = (number(benchmark.get(name)) for name in ("start_time", "end_time"))
+    if begin is None or end is None or not (benchmark.get("warmup_duration") or benchmark.get("cooldown_duration")):
+        return requests
+    return [request for request in requests if request.sent_s < end and (request.ended_s or end) > begin]
 
 
 def _scheduled(requests: list[ImportedRequest]) -> bool:
     return bool(requests) and all(request.scheduled_s is not None for request in requests)
 
 
-def _requests(benchmark: Mapping[str, Any]) -> Iterator[ImportedRequest]:
-    """The requests that the report keeps: all, or a sample of `--sample-requests`."""
+def _requests(benchmark: Mapping[str, Any], timed: bool) -> Iterator[ImportedRequest]:
+    """The requests that the report keeps: all, or a sample of `--sample-requests`. Only where the clock decides when
+    they are sent is `targeted_start` that instant; else it is the start of the benchmark."""
     kept = benchmark.get("requests")
     if not isinstance(kept, Mapping):
         return
     for outcome in ("successful", "errored", "incomplete"):
         for entry in kept.get(outcome) or []:
-            request = _request(entry, outcome)
+            request = _request(entry, outcome, timed)
             if request is not None:
                 yield request
 
 
-def _request(entry: Mapping[str, Any], outcome: str) -> ImportedRequest | None:
+def _request(entry: Mapping[str, Any], outcome: str, timed: bool) -> ImportedRequest | None:
     info = entry.get("info") or entry.get("scheduler_info") or {}
     times = info.get("timings") or info.get("request_timings") or entry
     sent = number(times.get("request_start", entry.get("request_start_time")))
@@ -109,7 +126,7 @@ def _request(entry: Mapping[str, Any], outcome: str) -> ImportedRequest | None:
         sent,
         reads if outcome == "successful" else (),
         ended_s=number(times.get("request_end")),
-        scheduled_s=number(times.get("targeted_start")),
+        scheduled_s=number(times.get("targeted_start")) if timed else None,
         input_tokens=whole(inputs.get("text_tokens", inputs.get("total_tokens", entry.get("prompt_tokens")))),
         output_tokens=whole(outputs.get("text_tokens", outputs.get("total_tokens", entry.get("output_tokens")))),
         status=200 if outcome == "successful" else status_in(error),
@@ -136,25 +153,36 @@ def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, Measur
 def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
     spec = (report.get("config") or {}).get("spec") or {}
     own = benchmark.get("config") or benchmark.get("args") or {}
-    backend = spec.get("backend") or own.get("backend") or {}
-    route = str(backend.get("request_format") or "")
+    given = _mapping(report.get("args"))  # of the command, before 0.7
+    backend = _mapping(spec.get("backend")) or _mapping(own.get("backend"))
+    route = str(backend.get("request_format") or given.get("request_format") or "")
     stops = own.get("constraints") or {}
     return fields.plan_of(
-        model=backend.get("model"),
-        url=backend.get("target"),
+        model=backend.get("model") or given.get("model"),
+        url=backend.get("target") or given.get("target"),
         api="chat" if "chat" in route else None,
         stream=backend.get("stream"),
-        workload=_workload(spec.get("data")),
+        workload=_workload(spec.get("data") or given.get("data")),
         load=_load(own.get("strategy") or {}),
-        requests=_limit(stops, "max_requests", "count"),
-        duration_s=_limit(stops, "max_duration", "seconds"),
+        requests=_limit(stops, ("max_requests",), ("count", "max_num")),
+        duration_s=_limit(stops, ("max_duration", "max_seconds"), ("seconds", "max_duration")),
     )
 
 
-def _limit(stops: Mapping[str, Any], name: str, field: str) -> Any:
-    stop = stops.get(name)
-    inner = stop.get("args") if isinstance(stop, Mapping) else None
-    return whole(inner.get(field)) if isinstance(inner, Mapping) else None
+def _limit(stops: Mapping[str, Any], names: Sequence[str], keys: Sequence[str]) -> Any:
+    """What ended the benchmark, below `args` since 0.7."""
+    stop = next((stops[name] for name in names if stops.get(name)), None)
+    inner = _mapping(_mapping(stop).get("args")) or _mapping(stop)
+    return next((amount for key in keys if (amount := whole(inner.get(key))) is not None), None)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _strategy(benchmark: Mapping[str, Any]) -> str:
+    strategy = (benchmark.get("config") or benchmark.get("args") or {}).get("strategy") or {}
+    return str(strategy.get("type_") or strategy.get("kind") or "")
 
 
 def _load(strategy: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -170,8 +198,10 @@ def _load(strategy: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _workload(data: Any) -> dict[str, Any] | None:
     first = data[0] if isinstance(data, list) and data else data
+    if isinstance(first, str):
+        first = _pairs(first) or first
     if not isinstance(first, Mapping):
-        return None
+        return fields.dataset(first)
     workload = fields.lengths(
         first.get("prompt_tokens"),
         first.get("output_tokens"),
@@ -180,6 +210,18 @@ def _workload(data: Any) -> dict[str, Any] | None:
     )
     turns = whole(first.get("turns"))
     return {**workload, "turns": turns} if workload and turns and turns > 1 else workload
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """`prompt_tokens=256,output_tokens=128`, or JSON, as the command had it before 0.7."""
+    if text.lstrip().startswith("{"):
+        try:
+            value = json_value(text)[0]
+        except ValueError:
+            return {}
+        return value if isinstance(value, dict) else {}
+    parts = [part.partition("=") for part in text.split(",")]
+    return {key.strip(): value for key, sign, value in parts} if all(sign for _, sign, _ in parts) else {}
 
 
 def _environment(report: Mapping[str, Any]) -> Environment:

@@ -2,11 +2,14 @@
 
 import csv
 import io
+import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from inferometer.documents.files import binary_kind, file_bytes, text_in
 from inferometer.documents.json_text import RefusedError, json_value
@@ -160,6 +163,8 @@ _FOREIGN = (
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 MOST_BYTES = 2 * 2**30  # of one result; what is larger is not a result but a log
+LARGE = 64 * 2**20  # above it a file is recognised by its outline before it is read
+_SMALL = 2**20
 
 
 def read_source(path: Path) -> Source:
@@ -208,6 +213,8 @@ def parse(
 ) -> Source:
     """What a file's bytes say."""
     where = where or name
+    if len(content) > LARGE and (outline := _outline(content)) is not None:
+        recognise(Source(name, b"", "json", outline))  # refused by its outline: all of it may not fit into memory
     text = _text(content, where)
     if text.lstrip().startswith(("{", "[")):
         return _json(name, content, text, where, sibling)
@@ -219,6 +226,41 @@ def parse(
     if _looks_like_yaml(text):
         return Source(name, content, "yaml", _yaml(text, where), sibling=sibling)
     return Source(name, content, "text", text, sibling=sibling)
+
+
+def _outline(content: bytes) -> Any:
+    """A large JSON object with its long lists cut to their first entry; None where it is something else."""
+    if not content[:64].lstrip().startswith(b"{"):
+        return None
+    try:
+        return _cut(msgspec.Raw(content))
+    except msgspec.DecodeError:
+        return None
+
+
+def _cut(raw: msgspec.Raw) -> Any:
+    view = memoryview(raw)
+    if len(view) <= _SMALL:
+        return msgspec.json.decode(raw)
+    match bytes(view[:64]).lstrip()[:1]:
+        case b"{":
+            return {name: _cut(part) for name, part in msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).items()}
+        case b"[":
+            head = bytes(view[: 2 * _SMALL])
+            return [_first_entry(head)]
+        case _:
+            return ""  # a text that nobody recognises a format by
+
+
+def _first_entry(head: bytes) -> Any:
+    """The first entry of a list of which the beginning is given, where it is an object."""
+    begin = head.find(b"{")
+    if begin < 0 or head[1:begin].strip():
+        return None
+    try:
+        return json.JSONDecoder().raw_decode(head[begin:].decode("utf-8", "ignore"))[0]
+    except ValueError:
+        raise msgspec.DecodeError("a large entry: its outline tells nothing") from None
 
 
 def _text(content: bytes, where: str) -> str:

@@ -120,7 +120,7 @@ def _outcome(request: ImportedRequest) -> Outcome:
     if request.status is not None and request.status != 200:
         return "status"
     if not text:
-        return "ok" if len(request.reads_s) else "bad"
+        return "ok" if len(request.reads_s) or request.status == 200 else "bad"  # an empty answer is one
     if "timeout" in text or "timed out" in text:
         return "timeout"
     if "connect" in text or "refused" in text:

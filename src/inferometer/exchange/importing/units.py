@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from inferometer.errors import DataError
+from inferometer.measure.server import SPECULATION
 from inferometer.record.summary import MeasureSummary, Rate, Value
 from inferometer.vocabulary import MEASURES, Direction, duration_text
 
@@ -156,6 +157,14 @@ def known_rates(amounts: Mapping[str, float | None]) -> dict[str, Rate]:
 def value(amount: float | None, unit: str, direction: Direction | None, title: str) -> Value | None:
     """One number of a summary that is neither a measure nor a rate."""
     return None if amount is None else Value(value=amount, unit=unit, direction=direction, title=title)
+
+
+def speculation(rate: float | None, length: float | None) -> dict[str, Value | None]:
+    """Speculative decoding, under the names that a server's own counters have here."""
+    return {
+        "server_acceptance_rate": value(rate, "share", "higher", SPECULATION[0]),
+        "server_acceptance_length": value(length, "tokens", "higher", SPECULATION[1]),
+    }
 
 
 def without_none(mapping: Mapping[str, T | None]) -> dict[str, T]:

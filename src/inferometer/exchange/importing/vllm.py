@@ -25,6 +25,7 @@ from inferometer.exchange.importing.units import (
     measure,
     number,
     prefixed,
+    speculation,
     statistics,
     value,
     whole,
@@ -54,6 +55,7 @@ DEFINITIONS = {
 ARRAYS = ("ttfts", "itls", "input_lens", "output_lens")  # of `--save-detailed`; `start_times` since 2026
 ENGINES = {"sgl": "sglang", "trt": "tensorrt-llm", "tensorrt": "tensorrt-llm", "mii": "deepspeed-mii"}
 UNKNOWN_ARRIVALS = "when requests were sent is not in the file: their own times are used, rates are the file's"
+EMPTY = "{} answers have no token: vLLM takes their TTFT as 0, which lowers its means; here they have none"
 _KNOWN = {
     *("date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts", "request_rate"),
     *("burstiness", "max_concurrency", "duration", "completed", "failed", "total_input_tokens", "total_output_tokens"),
@@ -68,6 +70,7 @@ _KNOWN = {
         *ARRAYS,
     ),
 }
+_SPECULATION = ("spec_decode_acceptance_rate", "spec_decode_acceptance_length")
 _CHAT = ("openai-chat", "vllm-chat")
 
 
@@ -90,6 +93,7 @@ def imported(result: Mapping[str, Any], name: str) -> ImportedRun:
     answered = whole(result.get("completed"))
     detailed = all(isinstance(result.get(array), list) for array in ARRAYS)
     timed = isinstance(result.get("start_times"), list)
+    empty = empty_answers(result) if detailed else 0
     return ImportedRun(
         started=fields.instant(result.get("date")),
         plan=_plan(result, name),
@@ -104,8 +108,17 @@ def imported(result: Mapping[str, Any], name: str) -> ImportedRun:
         records=records_of(requests_of(result)) if detailed else None,
         underivable=(*NOT_SCHEDULED, *NOT_CONNECTED),
         arrivals_known=timed or not detailed,
-        notes=() if timed or not detailed else (UNKNOWN_ARRIVALS,),
+        notes=(*((UNKNOWN_ARRIVALS,) if detailed and not timed else ()), *((EMPTY.format(empty),) if empty else ())),
     )
+
+
+def empty_answers(result: Mapping[str, Any]) -> int:
+    """Requests without a token that vLLM counts as completed, as its versions before 2025 do: a model that ends at
+    once. Where it counts fewer, those without a token failed."""
+    errors = result.get("errors") or [""] * len(result["ttfts"])
+    silent = sum(not ttft and not error for ttft, error in zip(result["ttfts"], errors, strict=False))
+    answered = sum(bool(ttft) and not error for ttft, error in zip(result["ttfts"], errors, strict=False))
+    return silent if (whole(result.get("completed")) or 0) >= answered + silent else 0
 
 
 def failed_of(result: Mapping[str, Any]) -> int | None:
@@ -139,14 +152,15 @@ def rates_of(result: Mapping[str, Any]) -> dict[str, Rate]:
 def _values(result: Mapping[str, Any]) -> dict[str, Value]:
     goodput = number(result.get("request_goodput", result.get("request_goodput:")))
     peak, busiest = number(result.get("max_output_tokens_per_s")), number(result.get("max_concurrent_requests"))
+    factor = number(result.get("rtfx"))
     values = {
+        "rtfx": value(factor or None, "", "higher", "Seconds of sound transcribed per second"),
         "request_goodput": value(goodput, "1/s", "higher", "Goodput, as reported"),
         "peak_output_rate": value(peak or None, "tokens/s", "higher", "Output tokens in the busiest second"),
         "peak_concurrency": value(busiest or None, "requests", None, "Requests in the busiest second"),
     }
-    accepted = number(result.get("spec_decode_acceptance_rate"))
-    if accepted is not None:  # vLLM reports percent
-        values["spec_acceptance"] = value(accepted / 100, "share", "higher", "Speculated tokens accepted")
+    accepted, length = (number(result.get(f"spec_decode_acceptance_{name}")) for name in ("rate", "length"))
+    values |= speculation(None if accepted is None else accepted / 100, length)  # vLLM reports percent
     return without_none(values)
 
 
@@ -193,7 +207,7 @@ def _is_setting(name: str, value: Any) -> bool:
     """A text or a number that describes the run, such as what a sweep set; not a statistic of it."""
     if isinstance(value, str):
         return len(value) <= 200
-    measured = name.endswith((*TIMES.values(), "_per_s", "_throughput", "_tokens")) or name.startswith("spec_decode")
+    measured = name.endswith((*TIMES.values(), "_per_s", "_throughput", "_tokens")) or name in _SPECULATION
     return isinstance(value, int | float) and not measured
 
 
@@ -208,8 +222,9 @@ def requests_of(result: Mapping[str, Any]) -> Iterator[ImportedRequest]:
     sizes = {name: len(column) for name, column in zip((*names, "errors"), columns, strict=True)}
     if len(set(sizes.values())) > 1:
         raise DataError(f"its arrays differ in length: {', '.join(f'{name} {size}' for name, size in sizes.items())}")
+    completed = empty_answers(result) > 0
     for row in zip(*columns, strict=True):
-        yield request(*row)
+        yield request(*row, completed=completed)
 
 
 def _one_by_one(result: Mapping[str, Any]) -> list[float]:
@@ -219,10 +234,19 @@ def _one_by_one(result: Mapping[str, Any]) -> list[float]:
 
 
 def request(
-    sent_s: float, ttft: float, gaps: list[float], inputs: int, outputs: int, error: str | None
+    sent_s: float,
+    ttft: float,
+    gaps: list[float],
+    inputs: int,
+    outputs: int,
+    error: str | None,
+    *,
+    completed: bool = False,
 ) -> ImportedRequest:
     """The instants that vLLM took: the first chunk, and a gap for each that followed. A failed one has none, and its
-    lengths are what was asked of it."""
+    lengths are what was asked of it; nor has an empty answer, which `completed` tells from a failed one."""
+    if completed and not error and not ttft:
+        return ImportedRequest(sent_s, input_tokens=inputs, output_tokens=0, status=200)
     if error or not ttft:
         return ImportedRequest(sent_s, error=error or "no answer", status=status_in(error))
     reads = list(itertools.accumulate(gaps or [], initial=sent_s + ttft))

@@ -20,13 +20,15 @@ Read = Callable[[], Foreign]
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _MOST_PLACES = 4
 _ALIKE = 4
+REQUIRED = "required"  # where without a key, and with any other value tried, the source is refused
 KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The source without one of its parts, and with another value in its place."""
+    """The source without one of its parts, and with another value in its place. `name` is the part's own name."""
 
+    name: str
     without: Read
     changed: Read | None = None
 
@@ -48,12 +50,15 @@ def explained(read: Read, variants: Iterator[Variant]) -> Explained:
     places: dict[str, dict[str, None]] = {}
     checked: set[str] = set()
     for variant in variants:
-        touched, paths, raised = _effect(variant.without, values, before)
+        touched, paths, required = _effect(variant.without, values, before)
+        raised = required
         if not paths and variant.changed is not None:
             again, paths, failed = _effect(variant.changed, values, before)
             touched, raised = touched | again, raised or failed
         if raised and not paths:
-            checked |= touched or _candidates(values, places, checked)
+            touched = touched or _named(variant.name, values)
+            checked |= touched
+            paths = [REQUIRED] if required else []
         for source in touched:
             places.setdefault(source, {}).update(dict.fromkeys(paths))
     entries = [replace(entry, where=tuple(places.get(entry.source, ()))) for entry in whole.entries]
@@ -65,9 +70,11 @@ def explained(read: Read, variants: Iterator[Variant]) -> Explained:
     return Explained(whole, entries, lost)
 
 
-def _candidates(values: Mapping[str, str], places: Mapping[str, object], checked: set[str]) -> set[str]:
-    """Whose absence is a mistake cannot be told by what is missing: none of them was lost."""
-    return {source for source in values if source not in places and source not in checked}
+def _named(name: str, values: Mapping[str, str]) -> set[str]:
+    """The keys of a part without which nothing can be read, so that nothing can be compared: those of its name. A suite
+    or a template may have it below another key."""
+    same = {source for source in values if source == name}
+    return same or {source for source in values if source.endswith(f".{name}") or name.endswith(f".{source}")}
 
 
 def _effect(read: Read, values: Mapping[str, str], before: Mapping[str, str]) -> tuple[set[str], list[str], bool]:
@@ -152,9 +159,9 @@ def _document(path: Path, changes: Sequence[str], around: recognise.Surroundings
 
 def _of_document(value: Any, read: Callable[[Any], Read]) -> Iterator[Variant]:
     for path in _paths(value):
-        other = _other(_at(value, path))
+        other = another(_at(value, path))
         changed = None if other is None else read(_with(value, path, other))
-        yield Variant(read(_without(value, path)), changed)
+        yield Variant(".".join(map(str, path)), read(_without(value, path)), changed)
 
 
 def _paths(value: Any, above: KeyPath = ()) -> Iterator[KeyPath]:
@@ -200,7 +207,7 @@ def _replaced(value: Any, step: str | int, new: Any) -> Any:
     return {name: new if name == step else entry for name, entry in value.items()}
 
 
-def _other(value: Any) -> Any:
+def another(value: Any) -> Any:
     """Another value of the same kind; None where there is none to try."""
     if isinstance(value, bool):
         return not value
@@ -209,7 +216,7 @@ def _other(value: Any) -> Any:
     if isinstance(value, float):
         return value * 2 + 1
     if isinstance(value, list):
-        return [*value, _other(value[-1])] if value and _other(value[-1]) is not None else None
+        return [*value, another(value[-1])] if value and another(value[-1]) is not None else None
     if isinstance(value, str):
         return _other_text(value)
     return None
@@ -235,7 +242,11 @@ def _of_command(argv: list[str]) -> Iterator[Variant]:
             continue
         without = argv[:begin] + argv[end:]
         changed = _changed(argv, begin, end)
-        yield Variant(_command(without), _command(changed) if changed else None)
+        yield Variant(_flag(argv[begin]), _command(without), _command(changed) if changed else None)
+
+
+def _flag(word: str) -> str:
+    return word.partition("=")[0]
 
 
 def _command(argv: list[str]) -> Read:
@@ -272,7 +283,8 @@ def _inner(argv: list[str], begin: int, end: int) -> Iterator[Variant]:
                     return
                 without = ",".join(parts[:number] + parts[number + 1 :])
                 changed = ",".join([*parts[:number], f"{key}={_other_text(value)}", *parts[number + 1 :]])
-                yield Variant(_command(_put(argv, at, without)), _command(_put(argv, at, changed)))
+                name = f"{_flag(argv[begin])}.{key}"
+                yield Variant(name, _command(_put(argv, at, without)), _command(_put(argv, at, changed)))
         elif text.startswith("{"):
             try:
                 value = json_value(text)[0]
@@ -281,9 +293,10 @@ def _inner(argv: list[str], begin: int, end: int) -> Iterator[Variant]:
             for path in _paths(value):
                 if path == ("kind",):
                     continue
-                new = _other(_at(value, path))
+                new = another(_at(value, path))
                 other = None if new is None else _command(_put(argv, at, json.dumps(_with(value, path, new))))
-                yield Variant(_command(_put(argv, at, json.dumps(_without(value, path)))), other)
+                name = ".".join(map(str, (_flag(argv[begin]), *path)))
+                yield Variant(name, _command(_put(argv, at, json.dumps(_without(value, path)))), other)
 
 
 def _put(argv: list[str], at: int, text: str) -> list[str]:

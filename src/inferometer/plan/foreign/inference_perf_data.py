@@ -255,6 +255,29 @@ def _otel(data: Settings) -> Data:
     return Data("otel_trace_replay", workload)
 
 
+def _weka(data: Settings) -> Data:
+    own = data.section("weka_trace_replay")
+    recording = _recording(own)
+    recording.pop("output_tokens")  # every call has its own
+    own.no_effect("default_max_tokens", "every call has a recorded length")
+    gap = own.number("trace_idle_gap_cap_seconds")
+    own.no_effect("datagen_workers", "sessions are made while they are sent")
+    own.no_effect("bad_tool_call_handling", "these traces have no tool calls, only lengths")
+    workload = {
+        "type": "weka",
+        **recording,
+        "block_tokens": own.count("default_block_size", 64),
+        "max_gap": seconds(gap),
+        "limit": own.count("num_dataset_entries"),
+    }
+    own.note("default_block_size", "for traces that do not say theirs")
+    data.account.general.append(
+        "data.weka_trace_replay: a prompt is a system message and one of the user with the same blocks; answers are"
+        " not told apart in it"
+    )
+    return Data("weka_trace_replay", workload)
+
+
 def _recording(own: Settings) -> dict[str, Any]:
     """Where recorded sessions are, and what of a request they decide."""
     files, folder, hub = own.value("trace_files"), own.text("trace_directory"), own.value("hf_dataset_path")
@@ -328,6 +351,8 @@ def _images(own: Settings) -> dict[str, Any]:
         width, height = _size(one, "resolution")
         sizes.append({"width": width, "height": height, "weight": one.number("weight", 1.0)})
     if len(sizes) == 1:
+        for one in own.sections("resolutions"):
+            one.no_effect("weight", "there is one size")
         return {**made, "width": sizes[0]["width"], "height": sizes[0]["height"]}
     return {**made, "sizes": sizes} if sizes else made
 
@@ -346,6 +371,8 @@ def _size(own: Settings, name: str) -> tuple[int | None, int | None]:
 
 def _videos(own: Settings) -> dict[str, Any]:
     made = {**_items(own), "format": own.text("representation", "mp4")}
+    if made["format"] == "mp4":
+        own.account.general.append(f"{own.prefix.rstrip('.')}: MP4 files hold Motion JPEG, every frame a key frame")
     value = own.values.get("profiles")
     profiles = own.sections("profiles")
     sizes = []
@@ -378,4 +405,5 @@ _DATA: dict[str, Callable[[Settings], Data]] = {
     "shareGPT": _sharegpt,
     "conversation_replay": _conversations,
     "otel_trace_replay": _otel,
+    "weka_trace_replay": _weka,
 }

@@ -93,12 +93,10 @@ def from_argv(argv: Sequence[str]) -> Foreign:
 
 def _requests(given: Given, name: str, workload: dict[str, Any]) -> int:
     """Of generated prefixes every prompt is sent, whatever --num-prompts says."""
-    requested = given.count("num-prompts", 1000) or 1000
     if name != "generated-shared-prefix":
-        return requested
+        return given.count("num-prompts", 1000) or 1000
     made = int(workload["prefix"]["groups"] * (workload["prefix"]["prompts"] or 1))
-    if "num-prompts" in given and made != requested:
-        given.note("num-prompts", f"all of the groups x prompts are sent, {made}, as sglang does")
+    given.no_effect("num-prompts", f"all of the groups x prompts are sent, {made}, as sglang does")
     return made
 
 

@@ -194,6 +194,7 @@ def _load(given: Given, data: vllm_datasets.Data) -> dict[str, Any]:
     if given.on("self-timed") and data.name != "timed_trace":
         given.wrong("self-timed", "needs --dataset-name timed_trace")
     if timed:
+        given.no_effect("self-timed", "a timed trace is replayed by its own times, unless --no-self-timed")
         return {"type": "replay", "max_concurrency": cap}
     strategy = given.text("ramp-up-strategy")
     if strategy is None:

@@ -85,6 +85,9 @@ _BFCL = "gorilla-llm/Berkeley-Function-Calling-Leaderboard"
 _BFCL_DEFAULT = "simple,live_simple,multiple"
 
 
+_MADE_UP = ("random", "random-mm", "random-rerank", "prefix_repetition")
+
+
 def workload_of(given: Given, api: str) -> Data:
     """The workload that the flags about the dataset mean."""
     name = given.text("dataset-name") or ("random" if "dataset-path" not in given else "sharegpt")
@@ -103,7 +106,7 @@ def workload_of(given: Given, api: str) -> Data:
     for flag in given:
         if flag.startswith(_OF_DATASETS) and not given.was_read(flag):
             given.no_effect(flag, f"is not used by the dataset {name}")
-    if data.requests is None:
+    if data.requests is None or (given.on("no-oversample") and name not in _MADE_UP):
         workload["once"] = True
     workload["tokenizer"] = given.text("tokenizer")
     return data
@@ -113,7 +116,7 @@ def _requests(given: Given, name: str) -> int | None:
     """Each prefix of prefix_repetition has as many prompts as any other: what is left over is not sent. -1, or more
     than there are without oversampling, is every row once."""
     requested = given.count("num-prompts", REQUESTS) or REQUESTS
-    once = given.on("no-oversample") and name not in ("random", "random-mm", "random-rerank", "prefix_repetition")
+    once = given.on("no-oversample") and name not in _MADE_UP
     if requested < 0:
         return None
     if name == "prefix_repetition":
@@ -244,6 +247,8 @@ def _path(given: Given, key: str = "path") -> dict[str, Any]:
 
 def _sharegpt(given: Given, data: Data) -> Data:
     given.account.general.append(f"sharegpt: {_CONVERSATIONS}")
+    if data.api == "chat":
+        given.account.general.append("sharegpt: an `image` or `video` of an entry is not sent, its text is")
     lengths = {"min_tokens": 4, "max_tokens": 1024, "output_tokens": _output(given, "sharegpt-output-len", None)}
     return _with(data, {"type": "sharegpt", **_path(given), **lengths})
 

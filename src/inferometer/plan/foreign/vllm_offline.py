@@ -149,16 +149,17 @@ def throughput_of(given: Given) -> dict[str, Any]:
     backend = given.text("backend") or "vllm"
     if backend not in ("vllm", "vllm-chat"):
         given.wrong("backend", "has no counterpart but vllm and vllm-chat")
-    for name in ("lora-path", "profile", "hf-max-batch-size", "hf-enable-torch-compile", "lora-assignment"):
+    for name in ("profile", "hf-max-batch-size", "hf-enable-torch-compile", "lora-assignment"):
         if name in given:
-            given.wrong(name, "has no counterpart here: it loads adapters, profiles or uses another engine")
+            given.wrong(name, "has no counterpart here: it profiles or uses another engine")
     for name in ("async-engine", "prequeue-requests", "disable-detokenize", "output-json"):
         given.no_effect(
             name, _FILES if name == "output-json" else "the engine is driven in this process, all prompts at once"
         )
-    data = _throughput_data(given)
-    if data.workload.get("images") or data.workload.get("columns", {}).keys() & {"image", "audio"}:
-        given.wrong("dataset-name", "has no counterpart with images or sound: an engine in this process is given text")
+    chat = backend == "vllm-chat"
+    data = _throughput_data(given, "chat" if chat else "completions")
+    if not chat and (data.workload.get("images") or data.workload.get("columns", {}).keys() & {"image", "audio"}):
+        given.wrong("backend", "must be vllm-chat: only messages hold images or sound")
     case = {
         "engine": "vllm",
         "model": given.text("model"),
@@ -167,13 +168,15 @@ def throughput_of(given: Given) -> dict[str, Any]:
         "warmup": given.count("num-warmups", 0) or 0,
         "n": given.count("n", 1),
         "seed": given.count("seed") or None,
+        "chat": chat or None,
+        "adapter": given.text("lora-path"),
         "args": _engine(given, _OF_THROUGHPUT),
     }
     whole: dict[str, Any] = without_missing(case)
     return {**whole, "warmup": case["warmup"]}
 
 
-def _throughput_data(given: Given) -> vllm_datasets.Data:
+def _throughput_data(given: Given, api: str) -> vllm_datasets.Data:
     """Without a dataset's name a file is ShareGPT's, and lengths alone are random ones, as there."""
     if "dataset" in given and "dataset-path" not in given:
         given.values["dataset-path"] = given.values["dataset"]
@@ -183,7 +186,7 @@ def _throughput_data(given: Given) -> vllm_datasets.Data:
         given.values["random-prefix-len"] = given.values["prefix-len"]
     if "dataset-name" not in given and "dataset-path" not in given and "input-len" not in given:
         given.wrong("dataset-name", "is missing: name a dataset, or give --input-len and --output-len")
-    return vllm_datasets.workload_of(given, "completions")
+    return vllm_datasets.workload_of(given, api)
 
 
 # -- suites --------------------------------------------------------------------------------------------------------
@@ -257,12 +260,23 @@ def _serving(name: str, test: Settings, defaults: Settings) -> Iterator[dict[str
             flags |= {"request-rate": str(rate)} | ({"max-concurrency": at_once} if at_once is not None else {})
             one = vllm_bench.from_values(flags, Account(f"{SUITE}: {name}"), "client_parameters.")
             test.account.general += [note for note in one.notes if note not in test.account.general]
+            _carry(one, (test, defaults))
             plan = {key: value for key, value in one.plan.items() if key != "outputs"}
             target = {key: value for key, value in (plan.get("target") or {}).items() if key != "url"}
             label = " ".join(
                 part for part in (name, f"qps={rate}", f"concurrency={at_once}" if at_once else "") if part
             )
             yield {"name": label, "plan": {**plan, "target": target, "server": _server(server, environ)}}
+
+
+def _carry(one: Foreign, sections: Sequence[Settings]) -> None:
+    """What has no effect on a client has none in the suite, wherever it is written there."""
+    for entry in one.entries:
+        if entry.outcome != "no effect" or not entry.note:
+            continue
+        name = entry.source.removeprefix("client_parameters.").replace("-", "_")
+        for section in sections:
+            section.section("client_parameters").no_effect(name, entry.note)
 
 
 def _genai_perf(name: str, test: Settings) -> Iterator[dict[str, Any]]:

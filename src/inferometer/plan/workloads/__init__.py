@@ -25,7 +25,7 @@ from inferometer.plan.workloads.dataset import (
 from inferometer.plan.workloads.lengths import Lengths
 from inferometer.plan.workloads.pieces import ConversationPieces
 from inferometer.plan.workloads.synthetic import FixedText, Synthetic
-from inferometer.plan.workloads.trace import Azure, BurstGpt, Mooncake, Otel, Trace, TraceFile
+from inferometer.plan.workloads.trace import Azure, BurstGpt, Mooncake, Otel, Trace, TraceFile, Weka
 
 __all__ = ["TYPES", "Lengths", "Synthetic", "TraceFile", "Workload", "WorkloadSection", "section_of"]
 
@@ -81,6 +81,7 @@ Workload = Annotated[
     | Annotated[BurstGpt, Tag("type burstgpt")]
     | Annotated[Trace, Tag("type trace")]
     | Annotated[Otel, Tag("type otel")]
+    | Annotated[Weka, Tag("type weka")]
     | Annotated[FixedText, Tag("type text")]
     | Annotated[ConversationPieces, Tag("type conversation_pieces")],
     Discriminator(_type_tag),

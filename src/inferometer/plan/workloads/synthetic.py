@@ -8,11 +8,10 @@ from pydantic import Field, model_serializer, model_validator
 from inferometer.plan.fields import Count, Duration, Mistake, Number, Requests, Section, Tokens, is_header_name
 from inferometer.plan.workloads.common import WorkloadSection
 from inferometer.plan.workloads.lengths import MOST_ALPHA, Lengths, Pause
+from inferometer.plan.workloads.media import Images, Media, Sounds, Videos
 from inferometer.vocabulary import percent_text
 
 MOST_GROUPS = 1_000_000
-MOST_IMAGES = 1000
-MOST_PIXELS = 1 << 28  # of all images of a prompt: they are made in memory
 
 
 class Pair(Section):
@@ -69,6 +68,7 @@ class Prefix(Section):
     header: str | None = Field(
         None, min_length=1, description="header with the number of the group, such as X-Prefix-ID"
     )
+    media: Media | None = Field(None, description="media in the prefix, the same for all prompts of a group (api chat)")
 
     def disagreements(self) -> Iterator[Mistake]:
         if self.tokens is None and self.hit_rate is None:
@@ -79,52 +79,15 @@ class Prefix(Section):
             yield Mistake(("prompts",), "repeat, so a hit_rate cannot be planned: give one or the other")
         if self.header is not None and not is_header_name(self.header):
             yield Mistake(("header",), f"is not a valid header name, got {self.header}")
+        if self.media and self.hit_rate is not None:
+            yield Mistake(
+                ("media",), "are not counted in tokens, so a hit_rate cannot be planned: give one or the other"
+            )
 
     @property
     def primed(self) -> bool:
         """Whether each beginning is sent before the load."""
         return self.hit_rate is not None if self.prime is None else self.prime
-
-
-class ImageSize(Section):
-    """One of several sizes."""
-
-    width: Count = Field(ge=1, le=16384, description="pixels")
-    height: Count = Field(ge=1, le=16384, description="pixels")
-    weight: Number = Field(1.0, gt=0, description="relative weight")
-
-
-class Images(Section):
-    """Images in addition to the text; every image is new."""
-
-    count: Lengths = Field(Lengths.of(1), description="images per prompt: a number, or a distribution such as 1-3")
-    width: Count = Field(512, ge=1, le=16384, description="pixels")
-    height: Count = Field(512, ge=1, le=16384, description="pixels")
-    sizes: list[ImageSize] = Field([], description="several sizes with weights, instead of width and height")
-    format: Literal["png", "jpeg"] = Field("png", description="image format")
-    content: Literal["noise", "gradient", "blank"] = Field(
-        "gradient", description="content of the images: noise hardly compresses"
-    )
-    position: Number | None = Field(
-        None, ge=0, le=1, description="where in the text: 0 before it, 1 after it; default 0"
-    )
-
-    def disagreements(self) -> Iterator[Mistake]:
-        if self.sizes and {"width", "height"} & self.model_fields_set - _defaults(self):
-            yield Mistake(("sizes",), "replace width and height: give one or the other")
-        most = self.count.most
-        if most is None or most > MOST_IMAGES:
-            yield Mistake(("count",), f"must be at most {MOST_IMAGES:,} images per prompt")
-            return
-        largest = max(size.width * size.height for size in self.options)
-        if (pixels := most * largest) > MOST_PIXELS:
-            text = f"must have at most {MOST_PIXELS:,} pixels together: {most} x {self.width} x {self.height}"
-            yield Mistake((), f"{text} are {pixels:,}")
-
-    @property
-    def options(self) -> list[ImageSize]:
-        """Its sizes, however they were given."""
-        return self.sizes or [ImageSize(width=self.width, height=self.height)]
 
 
 class Tools(Section):
@@ -185,6 +148,8 @@ class Synthetic(WorkloadSection):
     )
     max_context: Tokens | None = Field(None, ge=1, description="a session ends before its history has more tokens")
     images: Images | None = Field(None, description="images in addition to the text (api chat)")
+    videos: Videos | None = Field(None, description="videos in addition to the text (api chat)")
+    audio: Sounds | None = Field(None, description="sound in addition to the text (api chat)")
     tools: Tools | None = Field(None, description="turns that call a tool (api chat)")
     documents: Count | None = Field(None, ge=1, le=100_000, description="documents per query (api rerank)")
     models: dict[str, Number] = Field({}, description="models (or adapters) to request, with weights")
@@ -194,8 +159,9 @@ class Synthetic(WorkloadSection):
             yield Mistake(("pairs",), "replace input_tokens and output_tokens: give one or the other")
         if any(weight <= 0 for weight in self.models.values()):
             yield Mistake(("models",), "must have weights greater than 0")
-        if self.images is not None and self.prompt_as == "token_ids":
-            yield Mistake(("images",), "need text prompts: prompt_as must be text")
+        for name in self.media_fields:
+            if self.prompt_as == "token_ids":
+                yield Mistake(name, "need text prompts: prompt_as must be text")
         if self.tools is not None and self.prompt_as == "token_ids":
             yield Mistake(("tools",), "need text prompts: prompt_as must be text")
         if self.tools is not None and max(self.tools.turns) >= (self.turns.most or MOST_GROUPS):
@@ -218,6 +184,17 @@ class Synthetic(WorkloadSection):
         if prefix.hit_rate and mean and shared and prefix.hit_rate * mean > shared:
             text = f"cannot be reached: the shared prefix is {percent_text(shared / mean)} of a prompt"
             yield Mistake(("prefix", "hit_rate"), text)
+
+    @property
+    def media(self) -> Media:
+        """What each prompt has of its own."""
+        return Media(images=self.images, videos=self.videos, audio=self.audio)
+
+    @property
+    def media_fields(self) -> list[tuple[str, ...]]:
+        """The settings that ask for media, of prompts or of their prefixes."""
+        own = [(name,) for name in ("images", "videos", "audio") if getattr(self, name) is not None]
+        return [*own, *([("prefix", "media")] if self.prefix is not None and self.prefix.media else [])]
 
     @property
     def _shortest_input(self) -> int:

@@ -95,11 +95,10 @@ class Trace(TraceFile):
                 yield Mistake(("columns", use), f"is not a known column; there are {', '.join(USES)}")
 
 
-class Otel(WorkloadSection):
-    """Sessions of agents recorded as OpenTelemetry GenAI spans: every trace is a session, whose calls follow those that
-    they depend on and run at once where they did."""
+class AgentSessions(WorkloadSection):
+    """Recorded sessions of agents: every trace is a session, whose calls follow those that they depend on and run at
+    once where they did."""
 
-    type: Literal["otel"] = Field("otel", description="source of the prompts")
     path: str | None = Field(None, min_length=1, description="a file with a trace, or a folder of them")
     paths: list[str] = Field([], description="several files, folders or patterns such as traces/*.json")
     repo: str | None = Field(None, min_length=1, description="or a dataset of the Hugging Face hub, owner/name")
@@ -107,11 +106,6 @@ class Otel(WorkloadSection):
     split: str = Field("train", min_length=1, description="its split")
     model: str | None = Field(None, description="model of all requests; default: that of the target")
     models: dict[str, str] = Field({}, description="models to request instead of the recorded ones")
-    output_tokens: Tokens = Field(1000, ge=1, description="requested output length of calls without a recorded one")
-    errors: bool = Field(True, description="also send calls that failed when they were recorded")
-    answers: Literal["live", "recorded"] = Field(
-        "live", description="history of later calls: generated answers where they are recognised, or the recorded ones"
-    )
     max_wait: Duration = Field(15.0, ge=0, description="longest pause between a call and those that it depends on")
     below_tokens: Tokens | None = Field(None, ge=1, description="skip sessions with a call of as many tokens")
     unusable: Literal["skip", "refuse"] = Field("skip", description="traces that cannot be read: skip, or refuse")
@@ -126,3 +120,26 @@ class Otel(WorkloadSection):
     @property
     def is_finite(self) -> bool:
         return True
+
+
+class Otel(AgentSessions):
+    """Sessions of agents recorded as OpenTelemetry GenAI spans."""
+
+    type: Literal["otel"] = Field("otel", description="source of the prompts")
+    output_tokens: Tokens = Field(1000, ge=1, description="requested output length of calls without a recorded one")
+    errors: bool = Field(True, description="also send calls that failed when they were recorded")
+    answers: Literal["live", "recorded"] = Field(
+        "live", description="history of later calls: generated answers where they are recognised, or the recorded ones"
+    )
+
+
+class Weka(AgentSessions):
+    """Sessions of coding agents with their sub-agents, recorded as lengths and hashed blocks of tokens, as Weka's
+    KV cache tester has them: equal blocks are equal texts."""
+
+    type: Literal["weka"] = Field("weka", description="source of the prompts")
+    block_tokens: Tokens = Field(64, ge=1, description="tokens per hashed block, where a trace does not say")
+    max_gap: Duration | None = Field(None, ge=0, description="longest time between the beginnings of two calls")
+    tokenizer: str | None = Field(
+        None, description="tokenizer for exact lengths: a folder, a model's name, or `server` for its /tokenize"
+    )

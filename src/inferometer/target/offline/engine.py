@@ -27,7 +27,10 @@ ENGINES = {
 TokenIds = list[int]
 
 
-Prompt = TokenIds | str
+Messages = list[dict[str, Any]]
+
+
+Prompt = TokenIds | str | Messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class EngineSettings:
     detokenize: bool = True
     profile: Path | None = None  # the folder that traces are to be written to
     args: dict[str, Any] = field(default_factory=dict)
+    adapter: str | None = None  # LoRA, of all prompts
 
 
 @dataclass(frozen=True, slots=True)

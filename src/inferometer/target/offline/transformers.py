@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError
-from inferometer.target.offline.engine import Answer, EngineFacts, EngineSettings, Prompt, named_model, needed
+from inferometer.target.offline.engine import (
+    Answer,
+    EngineFacts,
+    EngineSettings,
+    Messages,
+    Prompt,
+    TokenIds,
+    named_model,
+    needed,
+)
 
 EXTRA = "transformers"
 OURS = ("device", "batch_size")  # of `args`; the others go to `from_pretrained`
@@ -47,7 +56,7 @@ class TransformersEngine:
             raise
 
     def _batch(self, prompts: Sequence[Prompt], lengths: Sequence[int]) -> list[Answer]:
-        rows = [self._encoded(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        rows = [self._encoded(prompt) if isinstance(prompt, str) else _ids(prompt) for prompt in prompts]
         longest, output_tokens, n = max(map(len, rows)), max(lengths), self._settings.n
         ids = self._tensor([[0] * (longest - len(row)) + row for row in rows])
         mask = self._tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
@@ -122,3 +131,8 @@ def _batch_size(args: dict[str, Any]) -> int | None:
     if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise PlanError(f"--args batch_size: must be a whole number of at least 1, got {size}")
     return size
+
+
+def _ids(prompt: TokenIds | Messages) -> TokenIds:
+    """Messages are refused where the plan is read."""
+    return [token for token in prompt if isinstance(token, int)]

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -40,12 +41,24 @@ class VllmEngine:
     def generate(self, prompts: Sequence[Prompt], output_tokens: Sequence[int]) -> list[Answer]:
         if not all(child.is_alive() for child in self._children):  # else it may be asked, and waits for ever
             raise RuntimeError(DIED)
+        sampling = [self._sampling(length) for length in output_tokens]
+        adapted = {"lora_request": self._adapters(len(prompts))} if self._settings.adapter else {}
+        if prompts and all(_is_chat(prompt) for prompt in prompts):
+            outputs = self._llm.chat(list(prompts), sampling, use_tqdm=False, **adapted)
+            return [_counted(output, [len(one.token_ids) for one in output.outputs]) for output in outputs]
         inputs = [{"prompt": prompt} if isinstance(prompt, str) else {"prompt_token_ids": prompt} for prompt in prompts]
         if self._settings.beam_search:
             return self._beams(inputs, output_tokens)
-        sampling = [self._sampling(length) for length in output_tokens]
-        outputs = self._llm.generate(inputs, sampling, use_tqdm=False)
+        outputs = self._llm.generate(inputs, sampling, use_tqdm=False, **adapted)
         return [_counted(output, [len(one.token_ids) for one in output.outputs]) for output in outputs]
+
+    def _adapters(self, count: int) -> list[Any]:
+        """One for each prompt: as `vllm bench throughput` does, the same adapter under as many names as `max_loras`."""
+        make = import_module("vllm.lora.request").LoRARequest
+        most = int(self._settings.args.get("max_loras") or 1)
+        draw = random.Random(self._settings.seed)
+        names = [draw.randint(1, most) for _ in range(count)]
+        return [make(str(name), name, self._settings.adapter) for name in names]
 
     def _sampling(self, length: int) -> Any:
         return self._vllm.SamplingParams(
@@ -147,6 +160,10 @@ def _device(llm: Any) -> str | None:
     with suppress(Exception):
         return str(import_module("vllm.platforms").current_platform.get_device_name())
     return None if kind is None else str(kind)
+
+
+def _is_chat(prompt: Prompt) -> bool:
+    return not isinstance(prompt, str) and bool(prompt) and isinstance(prompt[0], dict)
 
 
 def _counted(output: Any, made: list[int]) -> Answer:
