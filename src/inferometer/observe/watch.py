@@ -24,6 +24,7 @@ from inferometer.observe.prometheus import Endpoint, Reading, Unreadable, read_e
 from inferometer.plan.redactor import Redactor
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.sample import Sample
+from inferometer.router.feed import Page
 from inferometer.wire.origin import trusted_origin
 
 # -- sources ---------------------------------------------------------------------------------------------------------
@@ -31,6 +32,7 @@ from inferometer.wire.origin import trusted_origin
 TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before it is asked again
 LONGEST_TIMEOUT_S = 5.0
 MOST_PROBLEMS = 5  # different ones that are kept in words
+SAME_CLOCK_NS = 50_000_000  # a router's clock that differs by less is ours: it was only slow to answer
 SETTLED_BY = ("requests_ok", "generation_tokens")
 
 
@@ -83,6 +85,38 @@ class MetricsReader:
         self.lies = reading.lies
 
 
+class RouterReader:
+    """The journal of a router: what it noted since the last reading, on our clock. What it noted before the first one
+    belongs to somebody else's run."""
+
+    def __init__(self, place: MetricsPlace, job: ObserverJob) -> None:
+        origin = trusted_origin(place.url, job.tls, job.proxy)
+        headers = {"Accept": "application/json", "User-Agent": "inferometer", **_lasting(place.headers)}
+        self._origin, self._path, self._headers = origin, _path(place.url), headers
+        self._timeout_s = LONGEST_TIMEOUT_S  # a reading that is given up is made up for by the next one
+        self._since: int | None = None
+
+    def read(self) -> list[Sample]:
+        asked_at = time.monotonic_ns()
+        endpoint = Endpoint(self._origin, f"{self._path}?since={self._since or 0}", self._headers, self._timeout_s)
+        try:
+            page = msgspec.json.decode(endpoint.text(), type=Page)
+        except msgspec.MsgspecError:
+            raise Unreadable("is not the journal of a router") from None
+        finally:
+            endpoint.close()
+        ahead = page.now - (asked_at + time.monotonic_ns()) // 2
+        if abs(ahead) < SAME_CLOCK_NS:
+            ahead = 0
+        first, self._since = self._since is None, page.next
+        if page.lost and not first:
+            raise Unreadable(f"dropped {page.lost} entries that were not read in time")
+        return [] if first else [msgspec.structs.replace(sample, at=sample.at - ahead) for sample in page.samples]
+
+    def close(self) -> None:
+        pass
+
+
 def _path(url: str) -> str:
     parts = urlsplit(url)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -100,10 +134,16 @@ def sources_of(job: ObserverJob) -> Iterator[Source]:
         yield Source("gpu", lambda: gpu_reader(job), wanted=job.gpu_wanted)
     for place in job.metrics:
         yield Source(place.source, _metrics_opener(place, job), not place.ours, settles=True)
+    for place in job.routers:
+        yield Source(place.source, _router_opener(place, job), not place.ours)
 
 
 def _metrics_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader]:
     return lambda: MetricsReader(place, job)
+
+
+def _router_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader]:
+    return lambda: RouterReader(place, job)
 
 
 def gpu_reader(job: ObserverJob) -> Reader:
