@@ -20,7 +20,7 @@ from inferometer.errors import InferometerError
 from inferometer.observe.gpu import NvidiaSmiSampler, NvmlSampler
 from inferometer.observe.host import HostSampler
 from inferometer.observe.observer import MetricsPlace, ObserverJob, lower_priority
-from inferometer.observe.prometheus import Endpoint, Reading, Unreadable, read_exposition
+from inferometer.observe.prometheus import ON_RAY, Endpoint, Reading, Unreadable, read_exposition
 from inferometer.plan.redactor import Redactor
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.sample import Sample
@@ -184,6 +184,7 @@ OBSERVER_SHARD = -1  # in the header of its log: no shard
 FIRST_S = 6.0  # for the readings before the load
 LAST_S = 6.0  # for those after it
 SETTLE_S = 0.05  # between readings after the load, until two agree
+SETTLE_BEHIND_S = 0.5  # of Ray's export port, which is behind by several intervals of 100 ms
 MOST_SETTLING = 10
 
 Entry = Sample | Note
@@ -250,7 +251,7 @@ class Watcher:
             if now is None or now == before:
                 return
             before = now
-            time.sleep(SETTLE_S)
+            time.sleep(SETTLE_BEHIND_S if ON_RAY in str(self._facts().get("engine")) else SETTLE_S)
 
     def _whole(self, whole: bool) -> None:
         if isinstance(self._reader, MetricsReader):

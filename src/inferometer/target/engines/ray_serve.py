@@ -30,6 +30,7 @@ def launch(server: Server, place: Place) -> Launch:
         env=SAFE_PATH,
         names=[settings.model] if settings.model else [],
         held_by_stdin=True,
+        engine="Ray Serve",
         first_query=True,
         metrics=metrics,
         missing="name the Python that has Ray and Inferometer: server.command=/where/it/is/python",

@@ -19,6 +19,8 @@ from inferometer.errors import InferometerError, MissingExtra, PlanError, Target
 from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayServeSettings
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
+FOLDER = "inferometer-ray-"
+LONGEST_PARENT = 15  # characters: below it are sockets, whose paths may have 107
 VERSIONS = "the cluster and this Python need the same versions of Ray and Python"
 
 
@@ -125,7 +127,8 @@ def check_version(version: str) -> None:
 @contextmanager
 def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> Iterator[None]:
     """A Ray of our own, whose processes and files go with us."""
-    folder = tempfile.mkdtemp(prefix="inferometer-ray-")
+    parent = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix=FOLDER, dir=parent if len(parent) <= LONGEST_PARENT else "/tmp")
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(ray.shutdown)

@@ -18,7 +18,7 @@ from inferometer.router.replay import write_events
 from inferometer.simulator.server import SimulatorServer
 from inferometer.simulator.settings import settings_from
 from inferometer.target.ray_serve.notes import NOTES
-from inferometer.target.ray_serve.settings import RayServeSettings
+from inferometer.target.ray_serve.settings import POLICIES, RayServeSettings, vllm_config
 from inferometer.wire.http1 import ROUTED_TO
 from inferometer.wire.reactor import Reactor, now
 
@@ -26,12 +26,6 @@ RECORDED = "/router/recorded"
 GENERATIONS = ("/v1/completions", "/v1/chat/completions")
 READ_SIZE = 1 << 16
 START_S = 30.0
-_HERE = "inferometer.target.ray_serve.recording"
-_RAY = "ray.llm._internal.serve.routing_policies.prefix_aware.prefix_aware_router:PrefixCacheAffinityRouter"
-_ROUTERS = {  # recorded, and Ray's own as they are
-    "power_of_two": (f"{_HERE}:RecordedPowerOfTwo", "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter"),
-    "prefix_aware": (f"{_HERE}:RecordedPrefixAware", _RAY),
-}
 
 
 @dataclass(frozen=True)
@@ -196,7 +190,7 @@ async def _together(reader: asyncio.StreamReader, pause_s: float) -> AsyncIterat
 
 
 class RayMetrics:
-    """The simulator's metrics at Ray's export port, read at an interval. All but counters are gauges: Ray keeps only how
+    """The simulator's metrics at Ray's export port, read at an interval. All but counters are gauges: Ray keeps how
     many values fell into each bucket of a histogram and makes its sum from the middles of the buckets, so that a mean
     of 30 ms in a first bucket of 300 ms would read 150 ms."""
 
@@ -244,10 +238,10 @@ def router_config(settings: RayServeSettings) -> Any:
     """Which of Ray's routers, with its settings."""
     from ray.serve.config import RequestRouterConfig
 
-    recorded, as_it_is = _ROUTERS[settings.policy]
-    more = {"with_text": settings.args.record_text} if settings.args.record else {}
+    policy, recorded = POLICIES[settings.policy], settings.args.record
+    more = {"with_text": settings.args.record_text} if recorded else {}
     return RequestRouterConfig(
-        request_router_class=recorded if settings.args.record else as_it_is,
+        request_router_class=policy.recorded if recorded else policy.as_it_is,
         request_router_kwargs={**settings.router_kwargs, **more},
     )
 
@@ -273,19 +267,3 @@ def vllm_app(settings: RayServeSettings) -> Any:
     from ray.serve.llm import LLMConfig, build_openai_app
 
     return build_openai_app({"llm_configs": [LLMConfig(**vllm_config(settings))]})
-
-
-def vllm_config(settings: RayServeSettings) -> dict[str, Any]:
-    """`LLMConfig` as the benchmark of Ray writes it: as many replicas as are wanted, from the beginning."""
-    routing = {"request_router_class": _ROUTERS[settings.policy][1], "request_router_kwargs": settings.router_kwargs}
-    config = {
-        "model_loading_config": {"model_id": settings.model, "model_source": settings.model},
-        "deployment_config": {
-            "num_replicas": settings.replicas,
-            "max_ongoing_requests": settings.max_in_flight,
-            "request_router_config": routing,
-        },
-        "engine_kwargs": {name.replace("-", "_"): value for name, value in settings.engine_args.items()},
-        "log_engine_metrics": True,
-    }
-    return config | ({"accelerator_type": settings.args.accelerator_type} if settings.args.accelerator_type else {})

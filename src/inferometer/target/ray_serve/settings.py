@@ -1,7 +1,7 @@
 """What the driver is told, as one JSON document on its command line."""
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -16,8 +16,24 @@ MADE_FOR = "2.60.0"  # its routers are no public interface: what was tried
 OLDEST = (2, 49)  # the first with request_router_kwargs and the prefix-aware router
 METRICS_INTERVAL_MS = 100  # Ray's own default of 10 s would leave the end of a run out
 NO_LIMIT = 1_000_000  # requests in flight; Serve's own default is 5
-POLICIES = ("power_of_two", "prefix_aware")
 _Millis = Annotated[int, msgspec.Meta(ge=10, le=600_000)]
+
+
+class RayPolicy(NamedTuple):
+    """Where one of Ray's request routers is: as it is, and as a class of ours that notes what it decides."""
+
+    as_it_is: str
+    recorded: str
+
+
+_RAY, _HERE = "ray.llm._internal.serve.routing_policies.prefix_aware", "inferometer.target.ray_serve.recording"
+POLICIES = {  # by our names
+    "power_of_two": RayPolicy(
+        "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter", f"{_HERE}:RecordedPowerOfTwo"
+    ),
+    "prefix_aware": RayPolicy(f"{_RAY}.prefix_aware_router:PrefixCacheAffinityRouter", f"{_HERE}:RecordedPrefixAware"),
+}
+DEFAULT_POLICY = "power_of_two"  # Serve's own
 
 
 class RayArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +98,7 @@ def settings_of(server: Server, model: str | None) -> RayServeSettings:
 
 def _policy(router: Router) -> str:
     if "policy" not in router.model_fields_set:
-        return POLICIES[0]
+        return DEFAULT_POLICY
     if router.policy not in POLICIES:
         raise PlanError(
             f"server.router.policy of ray-serve must be one of {', '.join(POLICIES)}, got {router.policy}",
@@ -105,3 +121,22 @@ def _router_kwargs(router: Router) -> dict[str, Any]:
         "eviction_target_chars": checked.eviction_target_chars,
         "eviction_interval_secs": checked.eviction_interval_s,
     }
+
+
+def vllm_config(settings: RayServeSettings) -> dict[str, Any]:
+    """`ray.serve.llm.LLMConfig` as the benchmark of Ray writes it: all replicas from the beginning."""
+    routing = {
+        "request_router_class": POLICIES[settings.policy].as_it_is,
+        "request_router_kwargs": settings.router_kwargs,
+    }
+    config: dict[str, Any] = {
+        "model_loading_config": {"model_id": settings.model, "model_source": settings.model},
+        "deployment_config": {
+            "num_replicas": settings.replicas,
+            "max_ongoing_requests": settings.max_in_flight,
+            "request_router_config": routing,
+        },
+        "engine_kwargs": {name.replace("-", "_"): value for name, value in settings.engine_args.items()},
+        "log_engine_metrics": True,
+    }
+    return config | ({"accelerator_type": settings.args.accelerator_type} if settings.args.accelerator_type else {})
