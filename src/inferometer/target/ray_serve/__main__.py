@@ -109,7 +109,7 @@ def imported() -> tuple[Any, Any]:
         import ray
         from ray import serve
     except ImportError:
-        raise MissingExtra("an application on Ray Serve", "ray") from None
+        raise MissingExtra("an application on Ray Serve", "ray-serve") from None
     check_version(ray.__version__)
     return ray, serve
 
