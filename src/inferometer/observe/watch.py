@@ -79,6 +79,11 @@ class MetricsReader:
     def close(self) -> None:
         self._endpoint.close()
 
+    def await_last(self) -> None:
+        """After the load: nothing waits for the next reading, and the end of all counters is worth a wait."""
+        if self.facts:
+            self._endpoint.timeout_s = LONGEST_TIMEOUT_S
+
     def _learn(self, reading: Reading) -> None:
         engine = " and ".join(sorted(reading.engines))
         self.facts = {"engine": engine, "names": reading.names, "config": reading.config}
@@ -232,6 +237,8 @@ class Watcher:
         self._whole(False)
         self._keep_reading()
         self._whole(True)
+        if isinstance(self._reader, MetricsReader):
+            self._reader.await_last()
         self._settle() if self._source.settles else self._read()
         with suppress(Exception):
             self._reader.close()
