@@ -19,7 +19,7 @@ from inferometer.errors import InferometerError, MissingExtra, PlanError, Target
 from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayServeSettings
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
-START_S = 180  # for Ray's own daemons
+START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which a busy machine may start late
 FOLDER = "inferometer-ray-"
 LONGEST_PARENT = 15  # characters: below it are sockets, whose paths may have 107
 VERSIONS = "the cluster and this Python need the same versions of Ray and Python"
@@ -106,7 +106,8 @@ def imported() -> tuple[Any, Any]:
     """`ray` and `ray.serve`, of a version that has what is needed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(START_S))  # Ray's own 30 s are short for a busy machine
+    os.environ.setdefault("RAY_raylet_start_wait_time_s", str(START_S))
+    os.environ.setdefault("RAY_agent_register_timeout_ms", str(1000 * START_S))
     try:
         import ray
         from ray import serve
@@ -130,18 +131,23 @@ def check_version(version: str) -> None:
 def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> Iterator[None]:
     """A Ray of our own, whose processes and files go with us."""
     handlers = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    with ExitStack() as stack:
-        parent = tempfile.gettempdir()
-        folder = tempfile.mkdtemp(prefix=FOLDER, dir=parent if len(parent) <= LONGEST_PARENT else "/tmp")
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        stack.callback(ray.shutdown)
-        try:
-            _start(ray, folder, settings.args.metrics_interval_ms, metrics_port)
-        except Exception as error:  # what Ray raises has many types
-            raise TargetError(f"Ray could not be started: {_text(error)}") from error
-        for number, handler in handlers:  # Ray takes them
-            signal.signal(number, handler)
-        yield
+    for attempt in range(1, ATTEMPTS + 1):
+        with ExitStack() as stack:
+            parent = tempfile.gettempdir()
+            folder = tempfile.mkdtemp(prefix=FOLDER, dir=parent if len(parent) <= LONGEST_PARENT else "/tmp")
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            stack.callback(ray.shutdown)
+            try:
+                _start(ray, folder, settings.args.metrics_interval_ms, metrics_port)
+            except Exception as error:  # what Ray raises has many types
+                if attempt == ATTEMPTS or "timed out during startup" not in str(error):
+                    raise TargetError(f"Ray could not be started: {_text(error)}") from error
+                print(f"Ray could not be started, try {attempt} of {ATTEMPTS}: {_text(error)}", flush=True)
+                continue
+            for number, handler in handlers:  # Ray takes them
+                signal.signal(number, handler)
+            yield
+            return
 
 
 def _start(ray: Any, folder: str, metrics_interval_ms: int, metrics_port: int | None) -> None:
