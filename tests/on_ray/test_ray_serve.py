@@ -132,6 +132,7 @@ def test_our_policy_has_rays_candidates_on_rays_own_state(prefix_aware: Served) 
     events = read_events(prefix_aware.recorded.splitlines())
     done = replay(events, policy_named("prefix_aware", SETTINGS))
     print(f"\n{done.decisions} decisions, {done.random} random, alike {done.share_alike:.4f}: {dict(done.kinds)}")
+    print(f"the trees held the same at {done.same_tree}")
     for chosen, kind, candidates in done.differences:
         print("  Ray", chosen.kind, chosen.candidates, chosen.matched_chars, chosen.queues, "ours", kind, candidates)
     assert done.decisions >= REQUESTS and done.decisions - done.random >= REQUESTS // 2

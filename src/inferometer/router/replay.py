@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from inferometer.router.policies.tree import TreePolicy
 from inferometer.router.policy import Policy, Query, Replica
-
-EVICTION_SLACK_S = 0.25  # between two clocks that both wait for the same interval
 
 
 class ReplicasChanged(msgspec.Struct, frozen=True, tag="replicas"):
@@ -31,6 +30,7 @@ class Chosen(msgspec.Struct, frozen=True, tag="chosen"):
     candidates: list[str]
     matched_chars: int = 0
     took_s: float = 0.0
+    tree_chars: dict[str, int] | None = None  # that its tree held of every replica, where it told
 
     @property
     def is_random(self) -> bool:
@@ -68,6 +68,7 @@ class Replayed:
     decisions: int = 0
     random: int = 0  # that were left out: both choose any two
     alike: int = 0
+    same_tree: int = 0  # decisions at which both trees held as much of every replica
     kinds: Counter[tuple[str, str]] = field(default_factory=Counter)  # recorded kind, ours
     differences: list[tuple[Chosen, str, tuple[str, ...]]] = field(default_factory=list)  # ours: kind and candidates
 
@@ -76,20 +77,13 @@ class Replayed:
         compared = self.decisions - self.random
         return self.alike / compared if compared else None
 
-    def after_eviction(self, interval_s: float | None, began_at_s: float) -> int:
-        """Differences within a moment of an eviction, where the two may disagree on whether it was over."""
-        if interval_s is None:
-            return 0
-        phases = ((chosen.at_s - began_at_s) % interval_s for chosen, _, _ in self.differences)
-        return sum(min(phase, interval_s - phase) <= EVICTION_SLACK_S for phase in phases)
-
 
 def replay(events: Iterable[Event], policy: Policy) -> Replayed:
     """The policy's own choices on the recorded state. It learns what the other router did, not what it would have done
-    itself, so that one difference does not lead to the next."""
+    itself, so that one difference does not lead to the next; and it evicts when the other's tree was found smaller, for
+    the instant of an eviction is nobody's decision."""
     done = Replayed()
     for event in events:
-        policy.evict(event.at_s)
         match event:
             case ReplicasChanged():
                 for name in event.added:
@@ -104,6 +98,12 @@ def replay(events: Iterable[Event], policy: Policy) -> Replayed:
 
 
 def _compare(done: Replayed, chosen: Chosen, policy: Policy) -> None:
+    if chosen.tree_chars is not None and isinstance(policy, TreePolicy):
+        held = policy.tree.chars
+        for name, chars in chosen.tree_chars.items():
+            if held.get(name, 0) > chars:
+                policy.tree.evict(name, held[name] - chars)
+        done.same_tree += policy.tree.chars == chosen.tree_chars
     replicas = [Replica(name, queue or 0) for name, queue in chosen.queues.items()]
     ours = policy.choose(Query(chosen.text, id=chosen.request), replicas, chosen.at_s)
     names = tuple(candidate.replica for candidate in ours.candidates)

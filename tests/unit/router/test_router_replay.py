@@ -7,7 +7,7 @@ from inferometer.measure.routing import decisions_of
 from inferometer.record.sample import Sample, Samples
 from inferometer.router.feed import Choice, Feed
 from inferometer.router.policy import Eviction, PolicyState, policy_named
-from inferometer.router.replay import Chosen, ReplicasChanged, Sent, read_events, replay, write_events
+from inferometer.router.replay import Chosen, Event, ReplicasChanged, Sent, read_events, replay, write_events
 
 RECORDED = Path(__file__).parents[2] / "data" / "ray-prefix-aware.jsonl"
 SETTINGS = {  # with which it was recorded, by tests/on_ray/test_ray_serve.py
@@ -25,7 +25,7 @@ def test_our_prefix_aware_has_the_candidates_of_rays_own() -> None:
     assert done.decisions >= 100 and done.decisions - done.random >= 80
     assert {kind for kind, _ in done.kinds} == {"prefix_match", "smallest_tree", "fallback_imbalanced"}
     assert done.share_alike is not None and done.share_alike >= 0.95, done.differences
-    assert len(done.differences) == done.after_eviction(2, events[0].at_s)
+    assert done.same_tree >= 0.95 * done.decisions, "evictions remove what Ray's remove"
 
 
 def test_a_policy_with_another_rule_is_told_from_it() -> None:
@@ -37,7 +37,7 @@ def test_a_policy_with_another_rule_is_told_from_it() -> None:
 
 def test_a_replay_follows_what_was_sent_and_not_what_it_would_have_chosen() -> None:
     text = "the harbour office opens at nine"
-    events = [
+    events: list[Event] = [
         ReplicasChanged(0.0, ["a", "b"]),
         Chosen(1.0, 1, text, {"a": 0, "b": None}, "smallest_tree", ["a", "b"]),
         Sent(1.1, 1, text, "b"),

@@ -57,7 +57,7 @@ def test_settings_of_the_policy_go_to_ray_under_its_names() -> None:
 def test_vllm_is_configured_as_rays_own_application() -> None:
     of = {"type": "vllm", "model": "Qwen/Qwen2.5-1.5B-Instruct", "args": {"max-model-len": 8192}}
     router = {"policy": "prefix_aware", "max_in_flight": 20}
-    config = vllm_config(settings_of(app(of=of, router=router, args={"accelerator_type": "L4"}), of["model"]))
+    config = vllm_config(settings_of(app(of=of, router=router, args={"accelerator_type": "L4"}), str(of["model"])))
     assert config["model_loading_config"]["model_id"] == "Qwen/Qwen2.5-1.5B-Instruct"
     assert config["deployment_config"]["num_replicas"] == 2
     assert config["deployment_config"]["max_ongoing_requests"] == 20

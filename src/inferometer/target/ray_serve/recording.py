@@ -56,6 +56,7 @@ class _Recorded:
                     [name_of(replica.replica_id) for replica in ranks[0]],
                     matched,
                     took_s,
+                    self._tree_now() if notes.NOTES.with_text else None,
                 )
             )
         return ranks
@@ -92,6 +93,9 @@ class _Recorded:
     async def _tree_chars(self) -> dict[str, int]:
         return {}
 
+    def _tree_now(self) -> dict[str, int] | None:
+        return None
+
 
 class RecordedPowerOfTwo(_Recorded, PowerOfTwoChoicesRequestRouter):  # type: ignore[misc]
     """Serve's default."""
@@ -118,8 +122,11 @@ class RecordedPrefixAware(_Recorded, PrefixCacheAffinityRouter):  # type: ignore
         return "smallest_tree" if matched / len(text) < self._match_rate_threshold else "prefix_match", matched
 
     async def _tree_chars(self) -> dict[str, int]:
-        counts = await self._tree_actor.getattr.remote("tenant_to_char_count")
-        return {tenant.rpartition("#")[2]: int(chars) for tenant, chars in counts.items()}
+        return _by_name(await self._tree_actor.getattr.remote("tenant_to_char_count"))
+
+    def _tree_now(self) -> dict[str, int] | None:
+        """Waited for like Ray's own questions to the tree, so that nothing is inserted in between."""
+        return _by_name(ray.get(self._tree_actor.getattr.remote("tenant_to_char_count")))
 
 
 class _SeenTree:
@@ -137,6 +144,10 @@ class _SeenTree:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._actor, name)
+
+
+def _by_name(counts: dict[str, int]) -> dict[str, int]:
+    return {tenant.rpartition("#")[2]: int(chars) for tenant, chars in counts.items()}
 
 
 def name_of(replica_id: Any) -> str:
