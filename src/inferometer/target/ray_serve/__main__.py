@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayServeSett
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
 START_S, ATTEMPTS = 120, 2  # for Ray's own daemons, which a busy machine may start late
+LAST_LINES = 3
 FOLDER = "inferometer-ray-"
 LONGEST_PARENT = 15  # characters: below it are sockets, whose paths may have 107
 VERSIONS = "the cluster and this Python need the same versions of Ray and Python"
@@ -140,6 +142,7 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
             try:
                 _start(ray, folder, settings.args.metrics_interval_ms, metrics_port)
             except Exception as error:  # what Ray raises has many types
+                _tell_logs(Path(folder))
                 if attempt == ATTEMPTS or "timed out during startup" not in str(error):
                     raise TargetError(f"Ray could not be started: {_text(error)}") from error
                 print(f"Ray could not be started, try {attempt} of {ATTEMPTS}: {_text(error)}", flush=True)
@@ -148,6 +151,15 @@ def own_ray(ray: Any, settings: RayServeSettings, metrics_port: int | None) -> I
                 signal.signal(number, handler)
             yield
             return
+
+
+def _tell_logs(folder: Path) -> None:
+    """The end of what Ray's daemons said, whose files go with the folder: a start that failed is explained there."""
+    for log in sorted(folder.glob("session_2*/logs/*")):
+        if log.name in ("raylet.out", "raylet.err", "gcs_server.err", "dashboard_agent.log"):
+            with suppress(OSError):
+                for line in log.read_text(errors="replace").splitlines()[-LAST_LINES:]:
+                    print(f"{log.name}: {line[:300]}", flush=True)
 
 
 def _start(ray: Any, folder: str, metrics_interval_ms: int, metrics_port: int | None) -> None:
