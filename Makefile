@@ -3,7 +3,7 @@
 # make check  format, lint, types and the import contract
 # make build  wheel and source distribution in dist/
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
-# make test-ray  install Ray (490 MB) and run workers on a real cluster of three nodes (five minutes)
+# make test-ray  install Ray (490 MB), run workers on a real cluster of three nodes and applications on Ray Serve (ten minutes)
 # make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
 # make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
@@ -82,7 +82,7 @@ clean:
 	@touch $@
 
 .venv/ray: .venv/test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,ray]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,ray,ray-serve]'
 	@touch $@
 
 .venv/check: .venv/test

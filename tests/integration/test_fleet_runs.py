@@ -6,15 +6,20 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from small_engines import ENGINE, alive, eventually
 
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.conduct.run import run
 from inferometer.errors import PlanError, TargetError
+from inferometer.exchange.exporting import ray_routing
+from inferometer.exchange.exporting.registry import ExportRequest
+from inferometer.measure.routing import decisions_of
 from inferometer.plan.fleet import ROUTERS, Router
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
@@ -64,7 +69,17 @@ def test_a_fleet_is_measured_as_one_server_with_its_replicas_told_apart(store: P
     assert {path.name for path in made.folder.glob("*.log")} >= {"server.log", *(f"replica-{n}.log" for n in (1, 2, 3))}
     assert made.summary is not None and made.summary.server is not None
     assert sum(made.summary.server.finished.values()) == 60  # pooled over the replicas
-    assert len(made.summary.server.sources) == 3
+    assert len(made.summary.server.sources) == 4  # of every replica its metrics, and the journal of the router
+    assert made.samples is not None
+    decisions = decisions_of(made.samples)
+    assert decisions is not None and len(decisions) == 60
+    assert Counter(decisions.replica) == made.records.replica.counts()
+    assert set(decisions.kind) == {"round_robin"} and not decisions.knows_caches
+    assert (decisions.search_s > 0).all() and (np.diff(decisions.at) >= 0).all()
+    assert made.records.sent_at.min() < decisions.at[0] and decisions.at[-1] < made.records.ended_at.max()
+    files = {piece.name.partition("_seed0_")[2]: piece for piece in ray_routing.export(ExportRequest([made]))}
+    assert len(files) == 7
+    assert len(files["prefix_match_rate.csv"].content.splitlines()) == 61
     kept = json.loads((made.folder / "environment.json").read_text())["server"]["replicas"]
     assert [replica["name"] for replica in kept] == [f"replica {number} of 3 (the simulator)" for number in (1, 2, 3)]
     assert len(everybody(made)) == 4

@@ -7,9 +7,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 from routers_at_work import RunningRouter, ScriptedReplica, Visit, routing, until
 
+from inferometer.router.feed import Page
 from inferometer.router.relay import compiled
 
 PROMPT = {"prompt": "tell me about the sea", "stream": True}
@@ -267,6 +269,29 @@ def test_an_explanation_on_request(in_c: bool) -> None:
         assert [candidate["replica"] for candidate in decision["candidates"]] == [home]
         assert decision["in_flight"] == {"r0": 0, "r1": 0}
         assert json.loads(router.call("/router/decisions")[1]) == [decision]
+
+
+def test_the_journal_tells_every_decision_once(in_c: bool) -> None:
+    with routing(in_c, [stream, stream], policy="prefix_aware", health_interval_s=60) as (router, _replicas):
+        client = router.connection()
+
+        def page(since: int) -> Page:
+            client.request("GET", f"/router/journal?since={since}")
+            return msgspec.json.decode(client.getresponse().read(), type=Page)
+
+        asked = page(0)
+        for number in range(3):
+            client.request("POST", "/v1/completions", json.dumps(PROMPT))
+            client.getresponse().read()
+            told = page(asked.next)
+            made = {sample.name: sample for sample in told.samples if "kind" in sample.labels}
+            assert made["decision"].labels["kind"] == ("prefix_match" if number else "smallest_tree")
+            assert made["match_rate"].value == (1.0 if number else 0.0)
+            assert asked.now < made["decision"].at < told.now and not told.lost
+            asked = told
+        client.request("GET", "/router/journal?since=x")
+        assert client.getresponse().status == 400
+        client.close()
 
 
 def test_a_cache_is_reset_in_every_replica(in_c: bool) -> None:

@@ -309,10 +309,12 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
 
         print_effects(comparisons(swept.rows, store), to)
     if prepared.experiment.baseline:
-        from inferometer.conduct.strategies import changes_document
+        from inferometer.conduct.strategies import changes_document, doubt_of_tape
         from inferometer.show.experiment import print_strategy_changes
 
         print_strategy_changes(changes_document(prepared, swept.rows), to)
+        if doubt := doubt_of_tape(prepared):
+            print_message("warning", doubt)
     to.print()
     to.print(f"stored as   {swept.kept.id}")
 

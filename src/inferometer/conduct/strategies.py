@@ -7,6 +7,8 @@ from typing import Any
 from inferometer.conduct.prepare import Prepared
 from inferometer.judge.strategies import PairedChange, paired_change
 from inferometer.plan.cases import CASE
+from inferometer.plan.model import Plan
+from inferometer.plan.server import ROUTED
 from inferometer.store.experiments import CaseRow
 
 MEASURES = ("ttft.mean", "tpot.mean", "e2e.mean", "run_time", "request_rate", "output_rate")
@@ -54,6 +56,15 @@ def _of_case(prepared: Prepared, block: Sequence[CaseRow], case: str, baseline: 
         if change is not None and len(known) == len(both):
             title = known[0][0].title
             yield StrategyChange(case, _settings(prepared, block[0]), measure, title, change)
+
+
+def doubt_of_tape(prepared: Prepared) -> str | None:
+    """Why routing strategies cannot be told apart by this experiment, where its tape is too short for it."""
+    plans = [case.plan for case in prepared.cases if isinstance(case.plan, Plan)]
+    routed = [plan for plan in plans if plan.server is not None and plan.server.type in ROUTED]
+    if not routed or any((plan.stop.requests or 2) > 1 for plan in routed):
+        return None
+    return "the tape has one prompt, so that routing strategies cannot differ but by chance: raise stop.requests"
 
 
 def changes_document(prepared: Prepared, rows: Sequence[CaseRow]) -> list[dict[str, Any]]:

@@ -20,10 +20,11 @@ class Decisions:
 
     at: Ints
     session: Ints
+    given_to: Ints  # the request that got the chosen replica: itself, unless the router gave it to another
     replica: list[str]
     kind: list[str]
     match_rate: Floats
-    cached_tokens: Floats  # at the replica that was chosen, when it was chosen
+    cached_tokens: Floats  # at the replica that was chosen, when it was chosen; not a number where nobody knew
     best_cached_tokens: Floats  # the most that any replica held then
     searched: Ints  # replicas that were compared
     search_s: Floats  # of the router's machine, to choose
@@ -37,29 +38,40 @@ class Decisions:
         regret: Floats = self.best_cached_tokens - self.cached_tokens
         return regret
 
+    @property
+    def knows_caches(self) -> bool:
+        """Whether the caches were known at every choice: only a fleet in virtual time tells."""
+        return bool(np.isfinite(self.best_cached_tokens).all())
 
-_COLUMNS = ("decision", "match_rate", "cached_tokens", "best_cached_tokens", "searched", "search_s", "insert_s")
+
+_COLUMNS = ("decision", "match_rate", "searched", "search_s", "insert_s")
+_OPTIONAL = ("given_to", "cached_tokens", "best_cached_tokens")
 
 
 def decisions_of(samples: Samples) -> Decisions | None:
     """None where no router told its decisions."""
     of_router = samples.source.mask(ROUTER)
-    rows = [np.flatnonzero(samples.name.mask(name) & of_router) for name in _COLUMNS]
-    if not len(rows[0]) or any(len(part) != len(rows[0]) for part in rows):
+    rows = {name: np.flatnonzero(samples.name.mask(name) & of_router) for name in (*_COLUMNS, *_OPTIONAL)}
+    first = rows["decision"]
+    if not len(first) or any(len(rows[name]) != len(first) for name in _COLUMNS):
         return None
-    labels = [_labels(samples, int(row)) for row in rows[0]]
-    session, match_rate, cached, best, searched, search_s, insert_s = (samples.value[part] for part in rows)
+    labels = [_labels(samples, int(row)) for row in first]
+    values = {name: samples.value[part] for name, part in rows.items()}
+    unknown = np.full(len(first), np.nan)
+    cached, best = (values[name] if len(values[name]) == len(first) else unknown for name in _OPTIONAL[1:])
+    given_to = values["given_to"] if len(values["given_to"]) == len(first) else values["decision"]
     return Decisions(
-        at=samples.at[rows[0]],
-        session=session.astype(np.int64),
+        at=samples.at[first],
+        session=values["decision"].astype(np.int64),
+        given_to=given_to.astype(np.int64),
         replica=[label.get("replica", "") for label in labels],
         kind=[label.get("kind", "") for label in labels],
-        match_rate=match_rate,
+        match_rate=values["match_rate"],
         cached_tokens=cached,
         best_cached_tokens=best,
-        searched=searched.astype(np.int64),
-        search_s=search_s,
-        insert_s=insert_s,
+        searched=values["searched"].astype(np.int64),
+        search_s=values["search_s"],
+        insert_s=values["insert_s"],
     )
 
 

@@ -291,7 +291,7 @@ _DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd", "/dev/accel0")
 
 def visible_gpus(server: "Server", environ: Mapping[str, str]) -> list[str] | None:
     """Numbers or names of GPUs, empty where none is used, None for all; `environ` is the server's."""
-    if server.type == "fleet":
+    if server.type in ("fleet", "ray-serve"):
         return [] if server.of is None else visible_gpus(server.of, environ)
     if server.type in ("simulator", "external"):
         return []

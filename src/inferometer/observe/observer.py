@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from inferometer.observe.gpu import visible_gpus
+from inferometer.router.feed import PATH as JOURNAL
 from inferometer.wire.child import python_command
 from inferometer.wire.origin import Trust
 
@@ -45,6 +46,7 @@ class ObserverJob(msgspec.Struct, frozen=True):
     gpus: list[int] | None = None  # None: all
     gpu_wanted: bool = False  # asked for, so that its absence is worth a word
     metrics: list[MetricsPlace] = []
+    routers: list[MetricsPlace] = []  # by the URL of their journal
     tls: Trust = (True, None, None, None)
     proxy: str | None = None
     hidden: list[str] = []  # secrets that an endpoint may echo
@@ -66,6 +68,7 @@ def job_of(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str], log: P
         gpus=gpus,
         gpu_wanted=observe.gpu != "auto",
         metrics=_places(plan, urls, headers),
+        routers=_routers(plan, urls, headers),
         tls=plan.target.tls.trust,
         proxy=plan.target.proxy,
         hidden=sorted(redactor_of(plan).secrets),
@@ -111,6 +114,18 @@ def _places(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> li
         MetricsPlace(url, redacted_url(url), ours, dict(headers) if urlsplit(url).netloc in hosts else {})
         for url in places
     ]
+
+
+def _routers(plan: "Plan", urls: Sequence[str], headers: Mapping[str, str]) -> list[MetricsPlace]:
+    """By itself only where the plan starts a router that keeps a journal: another server would answer 404 each time."""
+    from inferometer.plan.secrets import redacted_url
+
+    server, wanted = plan.server, plan.observe.router == "on"
+    kept = server is not None and (server.type == "ray-serve" or server.has_own_router)
+    if plan.observe.router == "off" or not (wanted or kept):
+        return []
+    places = [f"{url}{JOURNAL}" for url in dict.fromkeys(urls)]
+    return [MetricsPlace(place, redacted_url(place), not wanted, dict(headers)) for place in places]
 
 
 # -- observing -------------------------------------------------------------------------------------------------------

@@ -116,9 +116,10 @@ _LLAMACPP = {
     "prefill_seconds": ["prompt_seconds"],
     "decode_seconds": ["tokens_predicted_seconds"],
 }
+ON_RAY = "vLLM on Ray"
 _ENGINES: dict[str, tuple[tuple[str, ...], dict[str, list[str]]]] = {  # engine: its prefixes, and its names
     "vLLM": (("vllm:", "vllm_"), _VLLM),
-    "vLLM on Ray": (("ray_vllm:", "ray_vllm_"), _VLLM),
+    ON_RAY: (("ray_vllm:", "ray_vllm_"), _VLLM),
     "SGLang": (("sglang:", "sglang_"), _SGLANG),
     "TGI": (("tgi_",), _TGI),
     "TensorRT-LLM": (("trtllm_", "trtllm:"), _TRT),

@@ -20,10 +20,11 @@ from inferometer.errors import InferometerError
 from inferometer.observe.gpu import NvidiaSmiSampler, NvmlSampler
 from inferometer.observe.host import HostSampler
 from inferometer.observe.observer import MetricsPlace, ObserverJob, lower_priority
-from inferometer.observe.prometheus import Endpoint, Reading, Unreadable, read_exposition
+from inferometer.observe.prometheus import ON_RAY, Endpoint, Reading, Unreadable, read_exposition
 from inferometer.plan.redactor import Redactor
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.sample import Sample
+from inferometer.router.feed import Page
 from inferometer.wire.origin import trusted_origin
 
 # -- sources ---------------------------------------------------------------------------------------------------------
@@ -31,6 +32,7 @@ from inferometer.wire.origin import trusted_origin
 TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before it is asked again
 LONGEST_TIMEOUT_S = 5.0
 MOST_PROBLEMS = 5  # different ones that are kept in words
+SAME_CLOCK_NS = 50_000_000  # a router's clock that differs by less is ours: it was only slow to answer
 SETTLED_BY = ("requests_ok", "generation_tokens")
 
 
@@ -77,10 +79,47 @@ class MetricsReader:
     def close(self) -> None:
         self._endpoint.close()
 
+    def await_last(self) -> None:
+        """After the load: nothing waits for the next reading, and the end of all counters is worth a wait."""
+        if self.facts:
+            self._endpoint.timeout_s = LONGEST_TIMEOUT_S
+
     def _learn(self, reading: Reading) -> None:
         engine = " and ".join(sorted(reading.engines))
         self.facts = {"engine": engine, "names": reading.names, "config": reading.config}
         self.lies = reading.lies
+
+
+class RouterReader:
+    """The journal of a router: what it noted since the last reading, on our clock. What it noted before the first one
+    belongs to somebody else's run."""
+
+    def __init__(self, place: MetricsPlace, job: ObserverJob) -> None:
+        origin = trusted_origin(place.url, job.tls, job.proxy)
+        headers = {"Accept": "application/json", "User-Agent": "inferometer", **_lasting(place.headers)}
+        self._origin, self._path, self._headers = origin, _path(place.url), headers
+        self._timeout_s = LONGEST_TIMEOUT_S  # a reading that is given up is made up for by the next one
+        self._since: int | None = None
+
+    def read(self) -> list[Sample]:
+        asked_at = time.monotonic_ns()
+        endpoint = Endpoint(self._origin, f"{self._path}?since={self._since or 0}", self._headers, self._timeout_s)
+        try:
+            page = msgspec.json.decode(endpoint.text(), type=Page)
+        except msgspec.MsgspecError:
+            raise Unreadable("is not the journal of a router") from None
+        finally:
+            endpoint.close()
+        ahead = page.now - (asked_at + time.monotonic_ns()) // 2
+        if abs(ahead) < SAME_CLOCK_NS:
+            ahead = 0
+        first, self._since = self._since is None, page.next
+        if page.lost and not first:
+            raise Unreadable(f"dropped {page.lost} entries that were not read in time")
+        return [] if first else [msgspec.structs.replace(sample, at=sample.at - ahead) for sample in page.samples]
+
+    def close(self) -> None:
+        pass
 
 
 def _path(url: str) -> str:
@@ -100,10 +139,16 @@ def sources_of(job: ObserverJob) -> Iterator[Source]:
         yield Source("gpu", lambda: gpu_reader(job), wanted=job.gpu_wanted)
     for place in job.metrics:
         yield Source(place.source, _metrics_opener(place, job), not place.ours, settles=True)
+    for place in job.routers:
+        yield Source(place.source, _router_opener(place, job), not place.ours)
 
 
 def _metrics_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader]:
     return lambda: MetricsReader(place, job)
+
+
+def _router_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader]:
+    return lambda: RouterReader(place, job)
 
 
 def gpu_reader(job: ObserverJob) -> Reader:
@@ -144,6 +189,7 @@ OBSERVER_SHARD = -1  # in the header of its log: no shard
 FIRST_S = 6.0  # for the readings before the load
 LAST_S = 6.0  # for those after it
 SETTLE_S = 0.05  # between readings after the load, until two agree
+SETTLE_BEHIND_S = 0.5  # of Ray's export port, which is behind by several intervals of 100 ms
 MOST_SETTLING = 10
 
 Entry = Sample | Note
@@ -191,6 +237,8 @@ class Watcher:
         self._whole(False)
         self._keep_reading()
         self._whole(True)
+        if isinstance(self._reader, MetricsReader):
+            self._reader.await_last()
         self._settle() if self._source.settles else self._read()
         with suppress(Exception):
             self._reader.close()
@@ -210,7 +258,7 @@ class Watcher:
             if now is None or now == before:
                 return
             before = now
-            time.sleep(SETTLE_S)
+            time.sleep(SETTLE_BEHIND_S if ON_RAY in str(self._facts().get("engine")) else SETTLE_S)
 
     def _whole(self, whole: bool) -> None:
         if isinstance(self._reader, MetricsReader):

@@ -21,7 +21,7 @@ from inferometer.plan.fields import (
     one_or_several,
     plain_text,
 )
-from inferometer.plan.fleet import MOST_REPLICAS, Router
+from inferometer.plan.fleet import MOST_REPLICAS, OWN, Router
 from inferometer.plan.target import Target, Url
 
 
@@ -43,6 +43,7 @@ SERVERS: dict[str, str] = {  # every type of server, and where its `Engine` is
     **{name: engine.place for name, engine in ENGINES.items()},
     "command": f"{_HERE}.command:COMMAND",
     "simulator": f"{_HERE}.simulator:ENGINE",
+    "ray-serve": f"{_HERE}.ray_serve:ENGINE",
     "container": "inferometer.target.container:CONTAINER",
     "external": f"{_HERE}.command:EXTERNAL",
 }
@@ -50,7 +51,8 @@ if TYPE_CHECKING:
     ServerType = str
 else:
     ServerType = Literal[(*SERVERS, "fleet")]
-_STARTED = (*ENGINES, "command", "simulator", "container")
+_STARTED = (*ENGINES, "command", "simulator", "container", "ray-serve")
+ROUTED = ("fleet", "ray-serve")  # replicas behind a router
 _BELONGS: dict[str, tuple[str, ...]] = {  # fields that only some types have
     "url": ("external",),
     "image": ("container",),
@@ -62,9 +64,9 @@ _BELONGS: dict[str, tuple[str, ...]] = {  # fields that only some types have
     "pull": ("container",),
     "entrypoint": ("container",),
     "container_port": ("container",),
-    "command": (*ENGINES, "command", "container"),
+    "command": (*ENGINES, "command", "container", "ray-serve"),
     "flags": (*ENGINES, "command", "container"),
-    **dict.fromkeys(("replicas", "of", "router"), ("fleet",)),
+    **dict.fromkeys(("replicas", "of", "router"), ROUTED),
     **dict.fromkeys(("args", "env", "folder", "prepare"), _STARTED),
     **dict.fromkeys(("host", "port", "grace", "log_limit"), (*_STARTED, "fleet")),
 }
@@ -130,7 +132,7 @@ class Ready(Section):
     timeout: Duration | None = Field(
         None,
         gt=0,
-        description="give up after this time; default: 15min for vLLM, SGLang, TGI and containers, "
+        description="give up after this time; default: 15min for vLLM, SGLang, TGI, containers and ray-serve, "
         "1min for the simulator, else 5min",
     )
 
@@ -149,7 +151,7 @@ class Server(Section):
     model: Line | None = Field(None, description="model to serve; default: target.model")
     args: dict[str, Any] = Field(
         {},
-        description="settings by name, passed as flags of the engine; for the simulator: its settings",
+        description="settings by name, passed as flags of the engine; for the simulator and ray-serve: its settings",
         repr=False,
     )
     flags: Argv = Field([], description="extra command line arguments, passed unchanged", repr=False)
@@ -185,9 +187,9 @@ class Server(Section):
         le=65535,
         description="port inside the container; default: the image's default, or 8000",
     )
-    replicas: Count | None = Field(None, ge=1, le=MOST_REPLICAS, description="fleet: number of replicas")
-    of: "Server | None" = Field(None, description="fleet: the server that every replica is")
-    router: Router | None = Field(None, description="fleet: the router in front of the replicas")
+    replicas: Count | None = Field(None, ge=1, le=MOST_REPLICAS, description="fleet, ray-serve: number of replicas")
+    of: "Server | None" = Field(None, description="fleet, ray-serve: the server that every replica is")
+    router: Router | None = Field(None, description="fleet, ray-serve: the router in front of the replicas")
     keep: Literal["run", "shared"] = Field(
         "run",
         description="shared: the server is used by several runs, so vLLM is started with prefix cache reset enabled; "
@@ -219,10 +221,15 @@ class Server(Section):
             yield from self._of_command()
         if self.type in ENGINES:
             yield from self._of_args(ENGINES[self.type])
-        if self.type == "fleet" and self.replicas is None:
+        if self.type in ROUTED and self.replicas is None:
             yield Mistake(("replicas",), "is missing: give the number of replicas")
-        if self.of is not None and self.of.type in ("fleet", "external"):
+        if self.of is not None and self.of.type in (*ROUTED, "external"):
             yield Mistake(("of", "type"), f"must be a server that can be started several times, got {self.of.type}")
+
+    @property
+    def has_own_router(self) -> bool:
+        """Whether it is a fleet behind our router, which keeps a journal."""
+        return self.type == "fleet" and (self.router is None or self.router.type == OWN)
 
     def _of_command(self) -> Iterator[Mistake]:
         if not self.command:

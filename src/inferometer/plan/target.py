@@ -173,6 +173,10 @@ Metrics = Annotated[
     Literal["auto", "off"] | list[Url],
     BeforeValidator(_switch, json_schema_input_type=Literal["auto", "off"] | Literal[False] | str | list[str]),
 ]
+Switch = Annotated[
+    Literal["auto", "on", "off"],
+    BeforeValidator(_switch, json_schema_input_type=Literal["auto", "on", "off"] | bool),
+]
 
 
 class Observe(Section):
@@ -186,6 +190,11 @@ class Observe(Section):
     metrics: Metrics = Field(
         "auto", description="Prometheus endpoints, one per replica; off; auto: /metrics of each target URL"
     )
+    router: Switch = Field(
+        "auto",
+        description="decisions, load and memory of the router at the target (inferometer route); on, off; auto: of a "
+        "fleet or Ray Serve application that the plan starts",
+    )
     host: bool = Field(True, description="sample this machine: cores, memory, network, steal time")
     interval: Duration = Field(1.0, ge=0.1, le=600, description="sampling interval")
     profiler: bool = Field(False, description="start the server's profiler before the load and stop it afterwards")
@@ -193,7 +202,8 @@ class Observe(Section):
     @model_validator(mode="before")
     @classmethod
     def _short(cls, value: Any) -> Any:
-        return {"gpu": "off", "metrics": "off", "host": False} if value is False or value == "off" else value
+        nothing = {"gpu": "off", "metrics": "off", "router": "off", "host": False}
+        return nothing if value is False or value == "off" else value
 
     def disagreements(self) -> Iterator[Mistake]:
         for name in ("gpu", "metrics"):
@@ -203,4 +213,4 @@ class Observe(Section):
 
     @property
     def nothing(self) -> bool:
-        return self.gpu == "off" and self.metrics == "off" and not self.host
+        return self.gpu == "off" and self.metrics == "off" and self.router != "on" and not self.host

@@ -10,6 +10,7 @@ import numpy as np
 
 from inferometer.measure.telemetry import ROUTER
 from inferometer.record.sample import Sample, Samples
+from inferometer.router.feed import Choice, of_choice
 from inferometer.router.policy import Eviction, PolicyState
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.engine import Sequence as TokenSequence
@@ -17,22 +18,6 @@ from inferometer.simulator.settings import Instants
 
 REPLICA = "simulator://"  # before its name: the source of what it reports
 TIMES = ("ttft", "tpot", "e2e", "queue_time", "inference_time", "prefill_time", "decode_time")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One decision of the router."""
-
-    at: int
-    session: int
-    replica: str
-    kind: str
-    match_rate: float
-    cached_tokens: int  # of the prompt, in the cache of the chosen replica when it was chosen
-    best_cached_tokens: int  # the most that any replica held then
-    searched: int  # replicas that were compared
-    took_s: float  # of this machine's time, for the choice
-    insert_s: float = 0.0  # and for remembering where the prompt went
 
 
 @dataclass(slots=True)
@@ -105,13 +90,13 @@ class Journal:
         self._samples.append(Sample(ROUTER, name, at, float(value), labels))
 
     def samples(self) -> Samples:
-        return Samples.of([*self._samples, *(sample for choice in self.choices for sample in _of_choice(choice))])
+        return Samples.of([*self._samples, *(sample for choice in self.choices for sample in of_choice(choice))])
 
     def totals(self, from_session: int = 0) -> "RoutingTotals":
         """Of the decisions from a session on: those behind the warm-up."""
         chosen = [choice for choice in self.choices if choice.session >= from_session]
-        cached = np.array([choice.cached_tokens for choice in chosen], np.float64)
-        best = np.array([choice.best_cached_tokens for choice in chosen], np.float64)
+        cached = np.array([choice.cached_tokens or 0 for choice in chosen], np.float64)
+        best = np.array([choice.best_cached_tokens or 0 for choice in chosen], np.float64)
         return RoutingTotals(
             kinds=dict(Counter(choice.kind for choice in chosen)),
             requests=dict(Counter(choice.replica for choice in chosen)),
@@ -151,18 +136,3 @@ def _counters(replica: Reporting) -> dict[str, float]:
         **{f"{name}_sum": total for name, total in counts.times.items()},
         **{f"{name}_count": count for name, count in observed.items()},
     }
-
-
-def _of_choice(choice: Choice) -> list[Sample]:
-    """Under the same instant and in the same order for every choice, so that the columns can be laid side by side."""
-    labels = {"replica": choice.replica, "kind": choice.kind}
-    values = {
-        "decision": choice.session,
-        "match_rate": choice.match_rate,
-        "cached_tokens": choice.cached_tokens,
-        "best_cached_tokens": choice.best_cached_tokens,
-        "searched": choice.searched,
-        "search_s": choice.took_s,
-        "insert_s": choice.insert_s,
-    }
-    return [Sample(ROUTER, name, choice.at, float(value), labels) for name, value in values.items()]

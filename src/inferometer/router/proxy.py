@@ -6,8 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 import orjson
 
+from inferometer.router.feed import PATH as JOURNAL
+from inferometer.router.feed import Choice, Feed
 from inferometer.router.health import Broadcast, HealthCheck
 from inferometer.router.metrics import CONTENT_TYPE, RouterMetrics
 from inferometer.router.passage import Passage, is_ambiguous
@@ -50,6 +53,7 @@ class RouterProxy:
         self.under_way: set[Passage] = set()
         self._decisions: deque[dict[str, object]] = deque(maxlen=MOST_DECISIONS)
         self.metrics = RouterMetrics(self.upstreams, self.policy.state, lambda: len(self._waiting))
+        self.feed = Feed()
         self._draining = False
         self.on_idle: Callable[[], None] | None = None  # called when the last request is over while draining
         self._routes: dict[tuple[str, str], Callable[[HttpRequest, Reply], None]] = {
@@ -57,6 +61,7 @@ class RouterProxy:
             ("GET", "/router/metrics"): self._metrics,
             ("GET", "/router/state"): self._state,
             ("GET", "/router/decisions"): self._told_decisions,
+            ("GET", JOURNAL): self._journal,
             ("GET", "/health"): self._health,
             **{("POST", path): partial(self._reset, path) for path in RESETS},
         }
@@ -100,8 +105,25 @@ class RouterProxy:
             return
         upstream = self._named[decision.replica]
         if passage.is_generation:
+            chosen = now()
             self.policy.sent(passage.query, upstream.name, now_s)
-            self.metrics.decided(decision, (now() - began) / 1e9, (began - passage.since) / 1e9)
+            done, number = now(), passage.query.id
+            took_s, insert_s = (chosen - began) / 1e9, (done - chosen) / 1e9
+            self.metrics.decided(decision, (done - began) / 1e9, (began - passage.since) / 1e9)
+            self.feed.add(
+                Choice(
+                    began,
+                    number,
+                    upstream.name,
+                    decision.kind,
+                    decision.match_rate,
+                    None,
+                    None,
+                    len(left),
+                    took_s,
+                    insert_s,
+                )
+            )
         passage.send_to(upstream, decision, left)
         if passage.explains:
             self._decisions.append(passage.explanation(MOST_KEPT))
@@ -189,7 +211,12 @@ class RouterProxy:
                 self.dispatch(passage)
 
     def _evict(self) -> None:
-        self.policy.evict(time.monotonic())
+        """Once a second: what the policy has to forget, and how things are, for an observer."""
+        began = now()
+        evictions = self.policy.evict(time.monotonic())
+        if evictions:
+            self.feed.evicted(began, evictions, (now() - began) / 1e9)
+        self.feed.state(now(), {upstream.name: upstream.in_flight for upstream in self.upstreams}, self.policy.state())
         self.reactor.call_at(now() + EVICT_NS, self._evict)
 
     def drain(self) -> None:
@@ -234,6 +261,14 @@ class RouterProxy:
         memory = {field: getattr(state, field) for field in state.__struct_fields__}
         body = {"policy": policy, "replicas": replicas, "queued": len(self._waiting), "memory": memory}
         reply.respond(200, orjson.dumps(body, option=orjson.OPT_INDENT_2))
+
+    def _journal(self, request: HttpRequest, reply: Reply) -> None:
+        """What is new for an observer: `?since=N`, where N is what it was told to ask from."""
+        since = request.query.removeprefix("since=")
+        if not since.isdigit():
+            respond_error(reply, 400, f"since must be a number, got {request.query!r}")
+            return
+        reply.respond(200, msgspec.json.encode(self.feed.page(int(since), now())))
 
     def _told_decisions(self, _request: HttpRequest, reply: Reply) -> None:
         """Of requests that asked for an explanation, the latest."""

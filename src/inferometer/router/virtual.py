@@ -20,7 +20,8 @@ from inferometer.record.columns import Records, known
 from inferometer.record.record import Outcome, Record
 from inferometer.record.run import Run
 from inferometer.record.summary import Value
-from inferometer.router.journal import Choice, Journal, ReplicaCounts
+from inferometer.router.feed import Choice
+from inferometer.router.journal import Journal, ReplicaCounts
 from inferometer.router.policy import NoReplicaError, Policy, Query, Replica, policy_named
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.engine import Sequence as TokenSequence

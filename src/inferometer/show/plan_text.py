@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.table import Table
 
-from inferometer.plan.model import Plan
+from inferometer.plan.model import Plan, Server
 from inferometer.plan.wording import load_text, traffic_text, warmup_text, workload_text
 from inferometer.record.environment import ImportOrigin
 from inferometer.record.run import Run
@@ -78,9 +78,15 @@ def _facts(run: Run, plan: Plan) -> Iterator[tuple[str, str]]:
     yield "window", _window(run, plan)
 
 
+def _started(server: Server | None) -> str:
+    if server is None or server.type != "ray-serve":
+        return f"the {server.type if server else 'simulator'}"
+    return f"{server.replicas} replicas on Ray Serve"
+
+
 def _target(run: Run, plan: Plan) -> str:
     target, facts = plan.target, run.environment.known_target
-    where = ", ".join(target.url) or f"the {plan.server.type if plan.server else 'simulator'}"
+    where = ", ".join(target.url) or _started(plan.server)
     model = run.subject.model
     server = " ".join(filter(None, [facts.server, facts.version])) if target.url else ""
     streaming = ("streaming" if target.stream else "not streaming") if api_of(target.api).generates else ""

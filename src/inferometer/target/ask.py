@@ -71,16 +71,16 @@ class Asker:
         """The answer, whatever its status; a `TargetError` where there is none."""
         return self._ask("GET", path)
 
-    def post(self, path: str) -> Reply:
-        """The same for a POST without a body."""
-        return self._ask("POST", path)
+    def post(self, path: str, body: bytes = b"") -> Reply:
+        """The same for a POST, with a body of JSON where there is one."""
+        return self._ask("POST", path, body)
 
-    def _ask(self, method: str, path: str) -> Reply:
+    def _ask(self, method: str, path: str, body: bytes = b"") -> Reply:
         """In a thread, for a socket's time limit is one for each read: a name server, a proxy or a server that is slow
         byte by byte would never meet it."""
         connection = self._origin.connection(self._connect_s)
         result: list[Reply | BaseException] = []
-        asking = threading.Thread(target=self._ask_into, args=(result, connection, method, path), daemon=True)
+        asking = threading.Thread(target=self._ask_into, args=(result, connection, method, path, body), daemon=True)
         asking.start()
         asking.join(self._connect_s + self._answer_s)
         if not result:
@@ -91,11 +91,16 @@ class Asker:
         return result[0]
 
     def _ask_into(
-        self, result: list[Reply | BaseException], connection: http.client.HTTPConnection, method: str, path: str
+        self,
+        result: list[Reply | BaseException],
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes,
     ) -> None:
         try:
             with self._translated_errors():
-                result.append(self._exchange(connection, method, path))
+                result.append(self._exchange(connection, method, path, body))
         except BaseException as error:
             result.append(error)
         finally:
@@ -114,11 +119,13 @@ class Asker:
         """The text on one line, without any secret of the plan in it: servers like to echo a wrong key."""
         return self._redactor.message(text)
 
-    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str) -> Reply:
+    def _exchange(self, connection: http.client.HTTPConnection, method: str, path: str, body: bytes) -> Reply:
         self._connect(connection)
         connection.sock.settimeout(self._answer_s)
         headers = self._headers | self._origin.proxy_headers
-        connection.request(method, self._origin.request_target(path), headers=headers)
+        if body:
+            headers |= {"Content-Type": "application/json"}
+        connection.request(method, self._origin.request_target(path), body or None, headers)
         with self._answer_awaited(), connection.getresponse() as response:
             headers = {name.lower(): self._redactor.hide(value) for name, value in response.getheaders()}
             return Reply(response.status, headers, self._redactor.hide_bytes(self._body(response)))

@@ -40,7 +40,8 @@ class Aim:
         """What the target is. Of a fleet a replica says that: a router may list no model, or name itself."""
         target = self.plan.target
         if self.server is None or self.server.engine_url == self.server.url:
-            return probe(target)
+            facts = probe(target)
+            return facts if self.server is None else replace(facts, server=self.server.launch.engine or facts.server)
         facts = probe(target.model_copy(update={"url": [self.server.engine_url]}))
         return replace(facts, urls=[base_url(url) for url in target.url])
 
@@ -64,7 +65,7 @@ class Aim:
 
 def _startup(server: StartedServer) -> Startup | None:
     """Of engines that say in their log what they do while they start."""
-    if server.ready_s is None or server.server.type in ("simulator", "fleet"):
+    if server.ready_s is None or server.server.type in ("simulator", "fleet", "ray-serve"):
         return None
     from inferometer.target.startup import startup_of  # only for servers that we start
 

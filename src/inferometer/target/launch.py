@@ -63,6 +63,9 @@ class Launch:
     resets: tuple[str, ...] = ()  # paths to POST to, one of which empties the prefix cache
     reset_hint: str = ""
     version: tuple[str, str] | None = None  # path to ask, and the field of its answer
+    metrics: tuple[str, ...] = ()  # where it reports its metrics, if not at its own address
+    engine: str | None = None  # as people call it, where its answers do not tell
+    first_query: bool = False  # ready is not enough: one query must be answered before the load
     held_by_stdin: bool = False  # it ends when its stdin closes, even if we are killed
     missing: str = ""  # what to do when its program is not here
     is_container: bool = False

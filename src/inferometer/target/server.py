@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
+import orjson
 from msgspec import structs
 
 from inferometer.errors import TargetError
@@ -115,6 +116,7 @@ def _failure(step: Prepare, log: Path, what: str) -> TargetError:
 # -- server ----------------------------------------------------------------------------------------------------------
 
 LOG = "server.log"
+FIRST_PATH, FIRST_PROMPT = "/v1/completions", "Hello"
 Notify = Callable[[str], None]
 
 
@@ -153,7 +155,7 @@ class StartedServer:
     @property
     def metrics_urls(self) -> list[str]:
         """Where it reports its metrics, if not at its own address."""
-        return []
+        return list(self.launch.metrics)
 
     @property
     def logs(self) -> list[Path]:
@@ -197,8 +199,22 @@ class StartedServer:
         self.ready_s = time.monotonic() - self._began if self._body else None
         self.model = _served_as(self.launch, self.target, served)
         self.version = _version(self.launch, self.target)
+        if self.launch.first_query:
+            self._query_once()
         if isinstance(self._body, Container) and self.server.image:
             self.image = self._body.facts(self.server.image)
+
+    def _query_once(self) -> None:
+        """One query before the load: an application may list its model while nothing behind it answers."""
+        body = {"model": self.model, "prompt": FIRST_PROMPT, "max_tokens": 1}
+        asker = Asker(self.target.model_copy(update={"url": [self.url]}), self.url)
+        try:
+            reply = asker.post(FIRST_PATH, orjson.dumps(body))
+        except TargetError as error:
+            raise self.failure(f"did not answer the first query: {error.message}", error.hint) from None
+        if reply.status != 200:
+            text = asker.hide(reply.body.decode("utf-8", "replace"))[:300]
+            raise self.failure(f"answered the first query with status {reply.status}: {text}")
 
     def ended(self) -> str | None:
         """How it ended, None while it runs; of a server elsewhere that is not known."""

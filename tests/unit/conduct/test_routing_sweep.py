@@ -10,7 +10,7 @@ import altair
 import pytest
 
 from inferometer.conduct.prepare import begin, prepare
-from inferometer.conduct.strategies import changes_of
+from inferometer.conduct.strategies import changes_of, doubt_of_tape
 from inferometer.conduct.sweep import Swept, sweep
 from inferometer.errors import PlanError
 from inferometer.record.run import Run
@@ -176,6 +176,12 @@ def test_mistakes_of_an_experiment(change: dict[str, object], message: str, stor
     prepared = prepare(wrong)
     (row,) = sweep(prepared, begin(prepared, store), store=store).rows
     assert row.state == "failed" and message in str(row.error)
+
+
+def test_a_tape_of_one_prompt_is_told_to_decide_nothing() -> None:
+    assert doubt_of_tape(prepare("routing", SMALL)) is None
+    doubt = doubt_of_tape(prepare("routing", ("stop.requests=1",)))
+    assert doubt is not None and "the tape has one prompt" in doubt
 
 
 def test_an_unknown_name_lists_the_ready_experiments() -> None:

@@ -154,7 +154,7 @@ def test_full_replicas_let_requests_wait_in_the_router() -> None:
             {"type": "fleet", "replicas": 2, "router": {"type": "nginx", "policy": "random"}},
             "router.type must be inferom",
         ),
-        ({"type": "simulator", "replicas": 2}, "server.replicas belongs to type fleet, but type is simulator"),
+        ({"type": "simulator", "replicas": 2}, "server.replicas belongs to type fleet or ray-serve, but type is"),
     ],
 )
 def test_mistakes_are_named(server: dict[str, Any], message: str) -> None:

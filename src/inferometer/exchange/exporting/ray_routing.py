@@ -53,9 +53,8 @@ def _of_decisions(decisions: Decisions, prefix: str, start_at: int) -> list[Piec
     elapsed = _elapsed(decisions.at, start_at)
     rates = zip(elapsed, decisions.replica, decisions.match_rate.tolist(), strict=True)
     searches = zip(decisions.searched.tolist(), decisions.search_s.tolist(), strict=True)
-    # Ray may give a replica that was found for one request to another that waits longer; here each keeps its own.
-    sessions = decisions.session.tolist()
-    matched = zip(sessions, sessions, decisions.kind, strict=True)
+    # Ray may give a replica that was found for one request to another that waits longer.
+    matched = zip(decisions.session.tolist(), decisions.given_to.tolist(), decisions.kind, strict=True)
     heads = ("original_request_id", "matched_replica_request_id", "scheduling_decision")
     return [
         _table(f"{prefix}_prefix_match_rate.csv", ("time", "replica_id", "match_rate"), rates),

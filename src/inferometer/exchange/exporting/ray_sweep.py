@@ -35,6 +35,7 @@ from inferometer.measure.rosetta.definition import (
     total,
 )
 from inferometer.measure.server import histogram, pooled
+from inferometer.plan.server import ROUTED
 from inferometer.record.run import Run
 from inferometer.record.sanitize import cell, file_name_part
 
@@ -76,7 +77,7 @@ def _parameters(run: Run) -> Row:
     """What was asked for, in the sweep's words; what a run does not say is empty."""
     plan, gpus = traffic_of(run), list(run.subject.accelerators)
     server = server_of(run)
-    engine = section(server, "of") if server.get("type") == "fleet" else server
+    engine = section(server, "of") if server.get("type") in ROUTED else server
     arguments = (
         {**_SIMULATOR, **section(engine, "args")} if engine.get("type") == "simulator" else section(engine, "args")
     )

@@ -94,6 +94,8 @@ def prefix_match_rate(subject: ChartedRun) -> Spec:
 def regret_over_time(subject: ChartedRun) -> Spec:
     """Tokens that were cached where requests went, and the most that was cached anywhere, as means of pieces."""
     decisions = _decisions(subject)
+    if not decisions.knows_caches:
+        raise Cannot("what the caches held at every choice is known in virtual time only")
     pieces = np.array_split(np.arange(len(decisions)), min(len(decisions), 100))
     parts = {
         "at the chosen replica": decisions.cached_tokens,
@@ -243,8 +245,10 @@ def routing_decisions(subject: ChartedRun) -> Spec:
             ),
         },
     }
-    best = 100 * float(np.mean(decisions.regret_tokens <= 0))
-    subtitle = f"{best:.1f}% of {len(decisions):,} requests went to a replica that no other cache beats"
+    subtitle = f"{len(decisions):,} requests"
+    if decisions.knows_caches:
+        best = 100 * float(np.mean(decisions.regret_tokens <= 0))
+        subtitle = f"{best:.1f}% of {subtitle} went to a replica that no other cache beats"
     return view(titled("Decisions of the router", subtitle), rows, [bars], height=max(80, 34 * len(kinds)))
 
 

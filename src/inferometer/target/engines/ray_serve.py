@@ -1,0 +1,40 @@
+"""How an application on Ray Serve is launched: by a driver of ours, which connects to Ray or starts it."""
+
+import msgspec
+
+from inferometer.plan.model import Server
+from inferometer.target.launch import Engine, Launch, Place
+from inferometer.target.ray_serve.settings import settings_of
+from inferometer.target.routers import free_port
+from inferometer.wire.child import SAFE_PATH, python_command
+
+MODULE = "inferometer.target.ray_serve"
+
+
+def launch(server: Server, place: Place) -> Launch:
+    """Its settings are checked here. A Ray of our own exports its metrics at a port that we choose; of one that runs
+    already the plan names it (`observe.metrics`)."""
+    settings = settings_of(server, place.model)
+    where = ["--host", place.host, "--port", str(place.port)]
+    metrics: tuple[str, ...] = ()
+    if settings.args.address is None:
+        port = settings.args.metrics_port or free_port(place.host)
+        where += ["--metrics-port", str(port)]
+        metrics = (f"http://127.0.0.1:{port}/metrics",)
+    told = ["--settings", msgspec.json.encode(settings).decode()]
+    command = [*server.command, "-P", "-m", MODULE, *where, *told] if server.command else None
+    return Launch(
+        f"Ray Serve ({settings.policy})",
+        place.url,
+        command or python_command(MODULE, *where, *told),
+        env=SAFE_PATH,
+        names=[settings.model] if settings.model else [],
+        held_by_stdin=True,
+        engine="Ray Serve",
+        first_query=True,
+        metrics=metrics,
+        missing="name the Python that has Ray and Inferometer: server.command=/where/it/is/python",
+    )
+
+
+ENGINE = Engine(launch=launch, title="Ray Serve")

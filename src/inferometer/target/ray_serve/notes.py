@@ -1,0 +1,74 @@
+"""What the routers of this process decided: for an observer, and with the prompts for a replay.
+
+Apart from the routers, whose module Ray copies by value into the process that uses them: a module that they import is
+there once.
+"""
+
+from collections import deque
+from time import monotonic
+from typing import Any
+
+from inferometer.router.feed import Choice, Feed
+from inferometer.router.replay import Chosen, Event, ReplicasChanged, Sent
+
+MOST_EVENTS = 20_000
+
+
+class Notes:
+    """What the router of this process has decided."""
+
+    def __init__(self) -> None:
+        self.feed = Feed()
+        self.with_text = False
+        self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._numbers: dict[str, int] = {}  # of requests, by Ray's id
+        self._open: dict[int, Chosen] = {}  # choices that no request was sent for yet
+
+    def number(self, request: Any) -> int:
+        """Ray's ids are random texts; ours are in the order of arrival."""
+        key = str(request.metadata.internal_request_id)
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def replicas(self, added: list[str], removed: list[str]) -> None:
+        if added or removed:
+            self.events.append(ReplicasChanged(monotonic(), added, removed))
+
+    def chose(self, chosen: Chosen) -> None:
+        self._open[chosen.request] = chosen
+        if self.with_text:
+            self.events.append(chosen)
+
+    def sent(self, sent: Sent, text: str) -> None:
+        """The feed gets one entry for each request that was sent, with the choice that led there."""
+        if self.with_text:
+            self.events.append(sent)
+        origin = self._origin(sent)
+        if origin is None:
+            return
+        self.feed.add(
+            Choice(
+                round(sent.at_s * 1e9),
+                origin.request,
+                sent.replica,
+                origin.kind,
+                origin.matched_chars / len(text) if text else 0.0,
+                None,
+                None,
+                len(origin.queues),
+                origin.took_s,
+                sent.insert_s,
+                sent.request,
+            )
+        )
+
+    def _origin(self, sent: Sent) -> Chosen | None:
+        """The choice that found this replica: the request's own, unless Ray gave it one that another one had found."""
+        own = self._open.get(sent.request)
+        if own is not None and sent.replica in own.candidates:
+            return self._open.pop(sent.request)
+        others = (number for number, chosen in self._open.items() if sent.replica in chosen.candidates)
+        found = next(others, None if own is None else sent.request)
+        return None if found is None else self._open.pop(found)
+
+
+NOTES = Notes()

@@ -1,0 +1,142 @@
+"""What the driver is told, as one JSON document on its command line."""
+
+import math
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from inferometer.errors import PlanError
+from inferometer.plan.fleet import Router
+from inferometer.plan.model import Server
+from inferometer.router.policies.prefix_aware import PrefixAwareSettings
+from inferometer.router.policy import checked_settings
+from inferometer.simulator.settings import settings_from
+
+MADE_FOR = "2.60.0"  # its routers are no public interface: what was tried
+OLDEST = (2, 49)  # the first with request_router_kwargs and the prefix-aware router
+METRICS_INTERVAL_MS = 100  # Ray's own default of 10 s would leave the end of a run out
+NO_LIMIT = 1_000_000  # requests in flight; Serve's own default is 5
+_Millis = Annotated[int, msgspec.Meta(ge=10, le=600_000)]
+
+
+class RayPolicy(NamedTuple):
+    """Where one of Ray's request routers is: as it is, and as a class of ours that notes what it decides."""
+
+    as_it_is: str
+    recorded: str
+
+
+_RAY, _HERE = "ray.llm._internal.serve.routing_policies.prefix_aware", "inferometer.target.ray_serve.recording"
+POLICIES = {  # by our names
+    "power_of_two": RayPolicy(
+        "ray.serve._private.request_router:PowerOfTwoChoicesRequestRouter", f"{_HERE}:RecordedPowerOfTwo"
+    ),
+    "prefix_aware": RayPolicy(f"{_RAY}.prefix_aware_router:PrefixCacheAffinityRouter", f"{_HERE}:RecordedPrefixAware"),
+}
+DEFAULT_POLICY = "power_of_two"  # Serve's own
+
+
+class RayArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`server.args` of a plan."""
+
+    address: str | None = None  # of a Ray that runs: `auto` or host:port; None starts one here
+    app: str = "inferometer"  # name of the application
+    metrics_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None  # of a Ray that is started here
+    metrics_interval_ms: _Millis = METRICS_INTERVAL_MS
+    stream_interval_ms: Annotated[float, msgspec.Meta(ge=0)] = (
+        50.0  # tokens of this time go together, as Ray's LLM apps do
+    )
+    record: bool = True  # note the router's decisions
+    record_text: bool = False  # with the prompts, for a replay
+    cpus_per_replica: Annotated[float, msgspec.Meta(ge=0)] = 0.0  # that Ray reserves for a simulator
+    accelerator_type: str | None = None  # vLLM: such as L4
+
+
+class RayServeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The application: what its replicas are, and which of Ray's routers is in front of them."""
+
+    args: RayArgs
+    engine: Literal["simulator", "vllm"]
+    engine_args: dict[str, Any]  # of the simulator: its settings; of vLLM: its engine arguments
+    replicas: int
+    policy: str
+    router_kwargs: dict[str, Any]
+    seed: int
+    max_in_flight: int
+    model: str
+
+
+def settings_of(server: Server, model: str | None) -> RayServeSettings:
+    """From the plan's server; a mistake in it is found before anything starts."""
+    of, router = server.of or Server(), server.router or Router()
+    try:
+        args = msgspec.convert(server.args, RayArgs)
+    except msgspec.ValidationError as error:
+        unknown = [name for name in server.args if name not in RayArgs.__struct_fields__]
+        if unknown:
+            choices = ", ".join(RayArgs.__struct_fields__)
+            raise PlanError(f"server.args of ray-serve has no {', '.join(unknown)}; its settings: {choices}") from None
+        raise PlanError(f"server.args of ray-serve: {error}") from None
+    engine_args = dict(of.args)
+    if of.type == "simulator":
+        engine_args |= {"model": of.model} if of.model else {}
+        model = settings_from(engine_args, "server.of.args").model
+    elif of.type != "vllm":
+        raise PlanError(f"server.of.type of ray-serve must be simulator or vllm, got {of.type}")
+    return RayServeSettings(
+        args=args,
+        engine="simulator" if of.type == "simulator" else "vllm",
+        engine_args=engine_args,
+        replicas=server.replicas or 1,
+        policy=_policy(router),
+        router_kwargs=_router_kwargs(router),
+        seed=router.seed,
+        max_in_flight=router.max_in_flight or NO_LIMIT,
+        model=model or "",
+    )
+
+
+def _policy(router: Router) -> str:
+    if "policy" not in router.model_fields_set:
+        return DEFAULT_POLICY
+    if router.policy not in POLICIES:
+        raise PlanError(
+            f"server.router.policy of ray-serve must be one of {', '.join(POLICIES)}, got {router.policy}",
+            "a fleet has our implementations of all policies: server.type=fleet",
+        )
+    return router.policy
+
+
+def _router_kwargs(router: Router) -> dict[str, Any]:
+    """Settings of the policy under Ray's names, which but for the interval's are ours. The defaults of our own policy
+    are Ray's, so all are given."""
+    checked = checked_settings(_policy(router), router.settings)
+    if not isinstance(checked, PrefixAwareSettings):
+        return {}
+    imbalance = {} if math.isinf(checked.imbalance) else {"imbalanced_threshold": checked.imbalance}  # JSON has no inf
+    return imbalance | {
+        "match_rate_threshold": checked.match_rate_threshold,
+        "do_eviction": checked.evicts,
+        "eviction_threshold_chars": checked.eviction_threshold_chars,
+        "eviction_target_chars": checked.eviction_target_chars,
+        "eviction_interval_secs": checked.eviction_interval_s,
+    }
+
+
+def vllm_config(settings: RayServeSettings) -> dict[str, Any]:
+    """`ray.serve.llm.LLMConfig` as the benchmark of Ray writes it: all replicas from the beginning."""
+    routing = {
+        "request_router_class": POLICIES[settings.policy].as_it_is,
+        "request_router_kwargs": settings.router_kwargs,
+    }
+    config: dict[str, Any] = {
+        "model_loading_config": {"model_id": settings.model, "model_source": settings.model},
+        "deployment_config": {
+            "num_replicas": settings.replicas,
+            "max_ongoing_requests": settings.max_in_flight,
+            "request_router_config": routing,
+        },
+        "engine_kwargs": {name.replace("-", "_"): value for name, value in settings.engine_args.items()},
+        "log_engine_metrics": True,
+    }
+    return config | ({"accelerator_type": settings.args.accelerator_type} if settings.args.accelerator_type else {})

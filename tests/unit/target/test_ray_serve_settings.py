@@ -1,0 +1,90 @@
+"""What becomes of a plan's Ray Serve application, and its mistakes, before Ray is asked for anything."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from inferometer.errors import PlanError
+from inferometer.plan.model import Server
+from inferometer.plan.reading import plan_from
+from inferometer.target.launch import Place, launch_of
+from inferometer.target.ray_serve.__main__ import check_version
+from inferometer.target.ray_serve.settings import RayServeSettings, settings_of, vllm_config
+
+PLACE = Place("127.0.0.1", 8123)
+
+
+def app(**changes: Any) -> Server:
+    server = plan_from({"server": {"type": "ray-serve", "replicas": 2, **changes}}).server
+    assert server is not None
+    return server
+
+
+def test_the_driver_is_told_everything_and_ray_exports_its_metrics_where_we_look() -> None:
+    launch = launch_of(app(args={"metrics_port": 9123}, router="power_of_two"), PLACE)
+    assert launch.metrics == ("http://127.0.0.1:9123/metrics",)
+    assert launch.first_query and launch.held_by_stdin
+    assert launch.argv[launch.argv.index("--metrics-port") + 1] == "9123"
+    told = msgspec.json.decode(launch.argv[-1], type=RayServeSettings)
+    assert (told.engine, told.replicas, told.policy, told.router_kwargs) == ("simulator", 2, "power_of_two", {})
+    assert told.args.metrics_interval_ms == 100 and told.max_in_flight == 1_000_000
+
+
+def test_a_ray_that_runs_is_asked_at_the_address_of_the_plan() -> None:
+    launch = launch_of(app(args={"address": "auto"}, command="/opt/ray/bin/python"), PLACE)
+    assert launch.metrics == () and "--metrics-port" not in launch.argv
+    assert launch.argv[:4] == ["/opt/ray/bin/python", "-P", "-m", "inferometer.target.ray_serve"]
+
+
+def test_settings_of_the_policy_go_to_ray_under_its_names() -> None:
+    original = {"policy": "prefix_aware", "settings": {"defaults": "original", "eviction_interval_s": 3}}
+    assert settings_of(app(router=original), None).router_kwargs == {
+        "imbalanced_threshold": 10,
+        "match_rate_threshold": 0.1,
+        "do_eviction": True,
+        "eviction_threshold_chars": 400_000,
+        "eviction_target_chars": 360_000,
+        "eviction_interval_secs": 3,
+    }
+    current = settings_of(app(router="prefix_aware"), None).router_kwargs
+    assert "imbalanced_threshold" not in current, "infinite, which JSON has not and Ray has by itself"
+    assert current["do_eviction"] is False
+    json.dumps(current, allow_nan=False)
+
+
+def test_vllm_is_configured_as_rays_own_application() -> None:
+    of = {"type": "vllm", "model": "Qwen/Qwen2.5-1.5B-Instruct", "args": {"max-model-len": 8192}}
+    router = {"policy": "prefix_aware", "max_in_flight": 20}
+    config = vllm_config(settings_of(app(of=of, router=router, args={"accelerator_type": "L4"}), str(of["model"])))
+    assert config["model_loading_config"]["model_id"] == "Qwen/Qwen2.5-1.5B-Instruct"
+    assert config["deployment_config"]["num_replicas"] == 2
+    assert config["deployment_config"]["max_ongoing_requests"] == 20
+    assert config["deployment_config"]["request_router_config"]["request_router_class"].startswith("ray.llm.")
+    assert config["engine_kwargs"] == {"max_model_len": 8192} and config["accelerator_type"] == "L4"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"router": "cache_aware"}, "policy of ray-serve must be one of power_of_two, prefix_aware, got cache_aware"),
+        ({"router": {"policy": "prefix_aware", "settings": {"x": 1}}}, "prefix_aware has no setting x"),
+        ({"args": {"adress": "auto"}}, "server.args of ray-serve has no adress; its settings: address, app"),
+        ({"args": {"metrics_port": 0}}, r"server.args of ray-serve: .*metrics_port"),
+        ({"of": {"type": "simulator", "args": {"blokcs": 1}}}, "server.of.args.blokcs is not a setting"),
+        ({"of": {"type": "command", "command": "a {port}"}}, "must be simulator or vllm, got command"),
+        ({"replicas": None}, "server.replicas is missing"),
+        ({"of": "vllm"}, "server.of.model is missing"),
+    ],
+)
+def test_mistakes_are_found_before_anything_starts(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        launch_of(app(**changes), PLACE)
+
+
+def test_a_ray_that_is_too_old_is_named() -> None:
+    check_version("2.60.0")
+    check_version("3.0.0.dev0")
+    with pytest.raises(PlanError, match=r"needs Ray 2.49 or newer, got 2.9.3"):
+        check_version("2.9.3")
