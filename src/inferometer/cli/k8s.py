@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from inferometer.cli.errors import echo, print_message
-from inferometer.cli.options import change_option, json_option, plan_argument, quiet_option, store_of, store_option
+from inferometer.cli.options import change_option, json_option, plan_argument, store_of, store_option
 from inferometer.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _run_options(command: Command) -> Command:
 @click.option("--list-endpoints", is_flag=True, help="List the endpoints of the namespace, and do nothing else.")
 @cluster_options
 @json_option
-@quiet_option
+@click.option("--quiet", is_flag=True, help="Do not print progress and notes on stderr.")
 @store_option
 def run(
     plan_args: tuple[str, ...],
