@@ -228,7 +228,7 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
         memory=settings.memory,
         environment={
             "INFEROMETER_LAUNCH": launch,
-            "INFEROMETER_STORE": "/tmp/inferometer",
+            "INFEROMETER_CALIBRATION": f"{settings.results.rstrip('/')}/.inferometer",  # once per kind of node
             "HOME": "/tmp",
             "LLMDBENCH_RUN_EXPERIMENT_LAUNCHER": "1",
             "LLMDBENCH_RUN_EXPERIMENT_ID": settings.id,

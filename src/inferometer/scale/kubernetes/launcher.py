@@ -156,7 +156,7 @@ class Launcher:
             self.cluster.apply(job)
 
     def remove(self, wait_s: float = 60.0) -> None:
-        """The Jobs and all they own, pods included, which get their time to end."""
+        """The Jobs and all they own. Pods that still work get their time to end, and are waited for."""
         for job in self._jobs:
             self.cluster.delete(Job, _name(job), self.place.namespace)
         objects = self._objects
@@ -166,9 +166,9 @@ class Launcher:
             for kind in (RoleBinding, Role):
                 self.cluster.delete(kind, objects.service_account, objects.rules_namespace)
         give_up_at = time.monotonic() + wait_s
-        while (present := self._present()) and time.monotonic() < give_up_at:
+        while (working := [pod for pod in self._present() if not _is_over(pod)]) and time.monotonic() < give_up_at:
             time.sleep(POLL_S)
-        for pod in present:  # its node is gone: nobody else will
+        for pod in working:  # its node is gone: nobody else will
             self.cluster.delete(Pod, _name(pod), self.place.namespace, grace_s=0)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
@@ -356,6 +356,10 @@ def _update(known: LauncherPod, pod: Pod) -> None:
         known.state, known.why, known.exit_code = "failed", *_failure(pod)
     else:
         known.why = _waiting(pod)
+
+
+def _is_over(pod: Pod) -> bool:
+    return bool(pod.status and pod.status.phase in ("Succeeded", "Failed"))
 
 
 def _overdue(pod: Pod) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from inferometer.errors import InferometerError
-from inferometer.scale.kubernetes.client import Cluster
+from inferometer.scale.kubernetes.client import FORBIDDEN, NOT_FOUND, Cluster, ClusterError
 
 INTERVAL_S = 15.0  # as llm-d's METRICS_COLLECTION_INTERVAL
 
@@ -69,8 +69,7 @@ class StackWatch:
         from lightkube.resources.core_v1 import Pod
 
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        deployments: list[Any] = [*self._cluster.all(Deployment, self._namespace)]
-        for thing in [*deployments, *self._cluster.all(StatefulSet, self._namespace)]:
+        for thing in [*self._all(Deployment), *self._all(StatefulSet)]:
             status = thing.status
             self.replicas.append(
                 Replicas(
@@ -82,9 +81,18 @@ class StackWatch:
                     int((status and getattr(status, "availableReplicas", 0)) or 0),
                 )
             )
-        for pod in self._cluster.all(Pod, self._namespace):
+        for pod in self._all(Pod):
             if not _ours(pod):
                 self.starts[str(pod.metadata.name if pod.metadata else "")] = start_of(pod)
+
+    def _all(self, kind: Any) -> list[Any]:
+        try:
+            return list(self._cluster.all(kind, self._namespace))
+        except ClusterError as error:
+            if error.code in (FORBIDDEN, NOT_FOUND):  # of this kind we may know nothing, of others we may
+                self.trouble = error.message
+                return []
+            raise
 
     def write(self, folder: Path) -> list[Path]:
         """llm-d's files: the last status, all of them, and the times."""
