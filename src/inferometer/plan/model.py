@@ -58,6 +58,7 @@ OutputFormat = Literal[
     "parquet",
     "vllm",
     "llm-d",
+    "llm-d-v0.1",
     "github-action-benchmark",
     "ci-bench",
     "nm-vllm",

@@ -148,9 +148,10 @@ class Cluster:
 
     # -- what has no object ------------------------------------------------------------------------------------------
 
-    def answer(self, path: str, parameters: Mapping[str, str] | None = None, namespace: str | None = None) -> bytes:
-        """The body of an address of the API: `/version`, a list of what a group offers, a pod through the server."""
-        return self._asked(lambda: self._received(path, parameters), path, namespace)
+    def answer(self, path: str, namespace: str | None = None, *, retry_s: float | None = None) -> bytes:
+        """The body of an address of the API: `/version`, objects of an API that a cluster may have, a pod through the
+        server."""
+        return self._asked(lambda: self._received(path), path, namespace, retry_s)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """A question that the API takes as an object, such as a review of rights."""
@@ -198,20 +199,22 @@ class Cluster:
 
     # -- in all cases ------------------------------------------------------------------------------------------------
 
-    def _received(self, path: str, parameters: Mapping[str, str] | None) -> bytes:
-        response = self._http.get(path, params=dict(parameters or {}))
+    def _received(self, path: str) -> bytes:
+        response = self._http.get(path)
         _raise_error(response)
         return bytes(response.content)
 
     def _namespace_of(self, thing: Any) -> str:
         return str((thing.metadata and thing.metadata.namespace) or self.namespace)
 
-    def _asked(self, call: Callable[[], Value], what: str, namespace: str | None) -> Value:
+    def _asked(
+        self, call: Callable[[], Value], what: str, namespace: str | None, retry_s: float | None = None
+    ) -> Value:
         """The answer; tried again while the server is away or busy, with pauses that grow, but not for ever."""
         import httpx2
         from lightkube.core.exceptions import ApiError, ConfigError
 
-        give_up_at, pause_s = time.monotonic() + self._retry_s, FIRST_PAUSE_S
+        give_up_at, pause_s = time.monotonic() + (self._retry_s if retry_s is None else retry_s), FIRST_PAUSE_S
         while True:
             try:
                 return call()

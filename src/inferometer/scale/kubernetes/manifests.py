@@ -175,14 +175,15 @@ def claim(
 
 
 def job(place: Place, name: str, pod: PodSettings, settings: JobSettings, **labels: str) -> Job:
-    """A Job that never repeats a failed pod: a measurement that failed is a result."""
+    """A Job that does not repeat a failed pod: a measurement that failed is a result. An indexed one would end its
+    other pods with the first that fails, so it may start another in its place; that one finds the place taken."""
     all_at_once = settings.pods if settings.parallelism is None else settings.parallelism
     spec = JobSpec(
         template=pod_template(place, pod, **labels),
         completions=settings.pods,
         parallelism=all_at_once,
         completionMode="Indexed" if settings.indexed else None,
-        backoffLimit=0,
+        backoffLimit=settings.pods if settings.indexed else 0,
         activeDeadlineSeconds=settings.deadline_s,
         ttlSecondsAfterFinished=settings.keep_s,
     )

@@ -1,0 +1,575 @@
+"""llm-d's run.sh: per method, model and treatment, launcher pods in a cluster measure an endpoint; their runs come back
+into the store as runs like any other, and nothing stays in the cluster but the claim with the results."""
+
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from lightkube.resources.core_v1 import PersistentVolumeClaim
+
+from inferometer.conduct.worker import STORE, Work, plan_key, read_work, results_folder
+from inferometer.errors import PlanError, StoreError
+from inferometer.exchange.exporting.registry import write
+from inferometer.plan.cases import cases_of
+from inferometer.plan.experiment import experiment_from
+from inferometer.plan.foreign import llmd
+from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.model import Plan
+from inferometer.plan.opening import open_plan
+from inferometer.plan.reading import plan_from
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.writing import to_yaml
+from inferometer.record.files import translated_errors, write_text
+from inferometer.record.run import Run
+from inferometer.scale.kubernetes import manifests
+from inferometer.scale.kubernetes.client import Cluster
+from inferometer.scale.kubernetes.collecting import collect
+from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, Endpoint, endpoint_of, model_id_of
+from inferometer.scale.kubernetes.launcher import Launcher, Objects
+from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, label_value, object_name
+from inferometer.scale.kubernetes.settings import RunSettings
+from inferometer.scale.kubernetes.stack_watch import StackWatch
+from inferometer.scale.ray_place import needed_variables
+from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
+from inferometer.store.folder import load_run
+from inferometer.store.shapes import ExperimentCase
+from inferometer.store.store import Place as StorePlace
+from inferometer.store.store import Store, open_store
+
+PROFILES = "/workspace/profiles"
+LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
+Notes = Callable[[str], None]
+Line = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command line asks for besides llm-d's settings: a plan of ours, and changes of it."""
+
+    settings: RunSettings
+    plan_args: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+    model_given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """One plan at one endpoint."""
+
+    name: str  # empty where there is only one
+    plan: Plan
+    parameters: Mapping[str, Any]
+    endpoint: Endpoint
+    method: str
+    model: str
+    stack: str
+
+    def suffix(self, settings: RunSettings) -> str:
+        """The folder of its results, as llm-d names it."""
+        part = f"-{_file_name(self.name)}" if self.name else ""
+        return f"{settings.harness}_{settings.id}{part}_{self.stack}"
+
+    @property
+    def title(self) -> str:
+        return " ".join(part for part in (self.stack, self.name) if part)
+
+
+@dataclass
+class Launched:
+    """What came of the treatments."""
+
+    experiment: KeptExperiment
+    rows: list[CaseRow]
+    runs: list[Run]
+    output: Path
+    left: list[str] = field(default_factory=list)  # launchers that were not waited for
+
+
+# -- what is measured ------------------------------------------------------------------------------------------------
+
+
+def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> list[Treatment]:
+    """Every method with every model and every treatment. Without a cluster the endpoint is only a name."""
+    found: list[Treatment] = []
+    settings = request.settings
+    for method in settings.methods:
+        for model in settings.models:
+            endpoint = _endpoint(settings, cluster, method, model)
+            named = model if request.model_given or method in (STANDALONE, MODELSERVICE) else None
+            cases = _cases(request, model, endpoint.url, notes)
+            for name, plan, parameters in cases:
+                many = {"model": model} if len(settings.models) > 1 else {}
+                many |= {"method": method} if len(settings.methods) > 1 else {}
+                found.append(
+                    Treatment(
+                        name=name if len(cases) > 1 else "",
+                        plan=_aimed(plan, endpoint, named),
+                        parameters={**many, **parameters},
+                        endpoint=endpoint,
+                        method=method,
+                        model=model,
+                        stack=stack_name(method if endpoint.kind != "url" else "endpoint", model),
+                    )
+                )
+    return found
+
+
+def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str) -> Endpoint:
+    if settings.url:
+        return Endpoint(kind="url", name="", namespace=settings.namespace, url=settings.url)
+    if cluster is None:
+        return Endpoint(kind="mock", name="mock", namespace=settings.namespace, url="http://mock:1234")
+    return endpoint_of(cluster, settings.namespace, method, model_id_of(model))
+
+
+def _cases(request: Request, model: str, url: str, notes: Notes) -> list[tuple[str, Plan, Mapping[str, Any]]]:
+    settings, aim = request.settings, (f"target.url={url}", *request.sets)
+    environ = {**os.environ, **settings.variables}
+    environ |= {
+        "LLMDBENCH_DEPLOY_CURRENT_MODEL": model,
+        "LLMDBENCH_DEPLOY_MODEL_LIST": model,
+        "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": url,
+        "LLMDBENCH_HARNESS_NAME": settings.harness,
+        "LLMDBENCH_HARNESS_EXPERIMENT_PROFILE": settings.profile,
+    }
+    environ.pop("LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES", None)  # they are in the settings
+    if settings.experiment:
+        opened = open_experiment(settings.experiment, aim, environ=environ, changes=settings.overrides)
+        _tell(opened.notes, notes)
+        return [(case.name, case.plan, case.parameters) for case in cases_of(opened.experiment, settings.experiment)]
+    if request.plan_args:
+        plan = open_plan(request.plan_args, aim, changes=settings.overrides, environ=environ)
+        _tell(plan.notes, notes)
+        return [("", plan.plan, {})]
+    words = ["-l", settings.harness, "-w", settings.profile, "-m", model]
+    foreign = llmd.from_argv([*words, *(word for text in settings.overrides for word in ("-o", text))], environ)
+    _tell(foreign.notes, notes)
+    if not foreign.is_experiment:
+        return [("", plan_from(foreign.plan, aim, settings.profile), {})]
+    cases = cases_of(experiment_from(foreign.experiment, aim, settings.profile), settings.profile)
+    return [(case.name, case.plan, case.parameters) for case in cases]
+
+
+def _tell(texts: Sequence[str], notes: Notes) -> None:
+    for text in texts:
+        notes(text)
+
+
+def _aimed(plan: Any, endpoint: Endpoint, model: str | None) -> Plan:
+    if not isinstance(plan, Plan):
+        raise PlanError("k8s run measures a server: offline cases and benchmarks have no place in a launcher pod")
+    target: dict[str, Any] = {"url": [endpoint.url]}
+    target |= {"model": model} if model else {"model": None} if endpoint.kind in ("pod", "service") else {}
+    changes: dict[str, Any] = {"target": plan.target.model_copy(update=target), "server": None, "place": "local"}
+    watched = [*endpoint.metrics, *endpoint.picker_metrics]
+    if watched and plan.observe.metrics == "auto":
+        changes["observe"] = plan.observe.model_copy(update={"metrics": watched})
+    return plan.model_copy(update=changes)
+
+
+def stack_name(method: str, model: str) -> str:
+    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct."""
+    size = re.search(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?[bm])(?![a-z0-9])", model, re.IGNORECASE)
+    kind = re.search(r"instruct|chat|base|coder", model, re.IGNORECASE)
+    parts = [method, size[1] if size else model.rpartition("/")[2], kind[0] if kind else "base"]
+    return _file_name("-".join(parts).lower())
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.")
+
+
+# -- manifests -------------------------------------------------------------------------------------------------------
+
+
+def launcher_of(cluster: Cluster, settings: RunSettings, treatment: Treatment, launch: str) -> Launcher:
+    """The pods of a treatment, not yet created."""
+    text = _plan_text(treatment.plan)
+    app = f"llmdbench-{settings.harness}-launcher"
+    profiles, account = (
+        object_name(f"{settings.harness}-profiles", launch),
+        object_name(f"{settings.harness}-runner", launch),
+    )
+    held = {name: value for name, value in needed_variables(treatment.plan.model_dump(mode="json")).items() if value}
+    held |= {"HF_TOKEN": settings.token} if settings.token else {}
+    secret = object_name("inferometer-token", launch)
+    pod = pod_settings(settings, treatment, launch, profiles, settings.service_account or account)
+    pod = msgspec.structs.replace(pod, secret_environment={name: (secret, name) for name in held})
+    if settings.token:
+        pod = msgspec.structs.replace(
+            pod, secret_environment={**pod.secret_environment, "HUGGING_FACE_HUB_TOKEN": (secret, "HF_TOKEN")}
+        )
+    objects = Objects(
+        config_maps={profiles: {"plan.yaml": text}},
+        secrets={secret: held} if held else {},
+        service_account=None if settings.service_account else account,
+    )
+    place = Place(settings.harness_namespace, launch)
+    job = JobSettings(pods=settings.pods, deadline_s=settings.deadline_s, keep_s=settings.keep_s)
+    return Launcher(cluster, place, object_name(app, launch), pod, job, objects, {"app": label_value(app)})
+
+
+def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profiles: str, account: str) -> PodSettings:
+    results = f"{settings.results.rstrip('/')}/{treatment.suffix(settings)}"
+    folder = f"{PROFILES}/{settings.harness}"
+    command = ["inferometer", "worker", "--plan", f"{folder}/plan.yaml", "--results", results]
+    return PodSettings(
+        image=settings.image,
+        command=["sleep", "infinity"] if settings.debug else [*command, "--pods", str(settings.pods)],
+        cpu=settings.cpu,
+        memory=settings.memory,
+        environment={
+            "INFEROMETER_LAUNCH": launch,
+            "INFEROMETER_STORE": "/tmp/inferometer",
+            "HOME": "/tmp",
+            "LLMDBENCH_RUN_EXPERIMENT_LAUNCHER": "1",
+            "LLMDBENCH_RUN_EXPERIMENT_ID": settings.id,
+            "LLMDBENCH_RUN_EXPERIMENT_RESULTS_DIR": results,
+            "LLMDBENCH_RUN_EXPERIMENT_HARNESS_WORKLOAD_NAME": settings.profile,
+            "LLMDBENCH_HARNESS_NAME": settings.harness,
+            "LLMDBENCH_HARNESS_NAMESPACE": settings.harness_namespace,
+            "LLMDBENCH_HARNESS_STACK_TYPE": treatment.endpoint.stack_type,
+            "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": treatment.endpoint.url,
+            "LLMDBENCH_HARNESS_STACK_NAME": treatment.stack,
+            "LLMDBENCH_DEPLOY_METHODS": treatment.method,
+            "LLMDBENCH_DEPLOY_CURRENT_MODEL": treatment.model,
+            "LLMDBENCH_MAGIC_ENVAR": "harness_pod",
+        },
+        pod_fields={"INFEROMETER_POD": "metadata.name", "INFEROMETER_NODE": "spec.nodeName"},
+        claims={settings.results: settings.claim},
+        config_maps={folder: profiles},
+        service_account=account,
+        pull_policy=settings.pull_policy,
+        node_selector=settings.node_selector,
+        group=settings.group,
+    )
+
+
+def _plan_text(plan: Plan) -> str:
+    text = to_yaml(plan)
+    if REDACTED in text:
+        hint = "write ${NAME} in its place: the variable is put into a Secret for the pods"
+        raise PlanError("the plan has a key or password in it, which must not be in a ConfigMap", hint)
+    if len(text.encode()) > LARGEST_PLAN:
+        raise PlanError(f"the plan has {len(text):,} bytes, and a ConfigMap takes 1 MiB")
+    for traffic in plan.classes:
+        file = getattr(traffic.workload, "path", None) or getattr(traffic.workload, "file", None)
+        if isinstance(file, str) and "://" not in file and Path(file).is_file():
+            hint = "give a URL, or put it into the claim: /requests/NAME"
+            raise PlanError(f"workload: {file} is a file of this machine, which a pod does not have", hint)
+    return text
+
+
+def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
+    place = Place(settings.harness_namespace, settings.claim, "results")
+    modes = (settings.access_mode,)
+    return manifests.claim(place, settings.claim, settings.claim_size, settings.storage_class, modes)
+
+
+def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> list[Any]:
+    """What would be created, in order; asked of the server, as it would make it, where there is one."""
+    settings = request.settings
+    things: list[Any] = []
+    claim = claim_of(settings)
+    if cluster is None:
+        things.append(claim)
+    elif cluster.read(PersistentVolumeClaim, settings.claim, settings.harness_namespace) is None:
+        cluster.apply(claim, dry_run=True)
+        things.append(claim)
+    for number, treatment in enumerate(treatments_of(request, cluster, notes)):
+        launch = f"{settings.id}-{number}"
+        launcher = launcher_of(cluster, settings, treatment, launch) if cluster else None
+        if launcher is not None:
+            launcher.check()
+            things += launcher.manifests(launcher.indexed())
+        else:
+            things += _unchecked(settings, treatment, launch)
+    return things
+
+
+def _unchecked(settings: RunSettings, treatment: Treatment, launch: str) -> list[Any]:
+    offline: Any = None
+    return launcher_of(offline, settings, treatment, launch).manifests(settings.pods > 1)
+
+
+# -- the run ---------------------------------------------------------------------------------------------------------
+
+
+def run_on_cluster(
+    cluster: Cluster,
+    request: Request,
+    *,
+    store: StorePlace = None,
+    notes: Notes | None = None,
+    line: Line | None = None,
+    on_case: Callable[[CaseRow], None] = lambda _row: None,
+) -> Launched:
+    """Every treatment in its turn. One whose results are here is not done again; with `skip` nothing is started, and
+    what the claim has is collected."""
+    return _Session(cluster, request, open_store(store), notes or (lambda _text: None), line, on_case).run()
+
+
+class _Session:
+    def __init__(
+        self,
+        cluster: Cluster,
+        request: Request,
+        store: Store,
+        notify: Notes,
+        line: Line | None,
+        on_case: Callable[[CaseRow], None],
+    ) -> None:
+        self.cluster, self.request, self.settings, self.store = cluster, request, request.settings, store
+        self._notify, self._line, self._on_case = notify, line, on_case
+        self.output = _output_folder(self.settings, store)
+        self.runs: list[Run] = []
+        self.left: list[str] = []
+        self._claim_is_new = False
+
+    def run(self) -> Launched:
+        treatments = treatments_of(self.request, self.cluster, self._notify)
+        self._make_claim()
+        folder = new_experiment(self.store.home, "sweep", f"k8s {self.settings.id}", self._definition(treatments))
+        for treatment in treatments:
+            self._do(treatment, folder)
+        if not self.left:
+            folder.finish({"cases": {"complete": len(self.runs)}})
+        kept = folder.load()
+        rows = rows_of(kept, self.store)
+        self._write_table(rows)
+        return Launched(kept, rows, self.runs, self.output, self.left)
+
+    def _definition(self, treatments: Sequence[Treatment]) -> dict[str, Any]:
+        cases = [
+            {"name": name, "label": one.title, "repeat": 1, "key": name, "parameters": dict(one.parameters)}
+            for one in treatments
+            for name in [one.title]
+        ]
+        return {"file": self.settings.experiment, "experiment": {"name": f"k8s {self.settings.id}"}, "cases": cases}
+
+    def _make_claim(self) -> None:
+        namespace = self.settings.harness_namespace
+        if self.cluster.read(PersistentVolumeClaim, self.settings.claim, namespace) is None:
+            self.cluster.apply(claim_of(self.settings))
+            self._claim_is_new = True
+            self._notify(f"made the persistent volume claim {self.settings.claim} of {self.settings.claim_size}")
+
+    def _unmake_claim(self) -> None:
+        """A claim of ours that never got a volume holds nothing."""
+        claim = self.cluster.read(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
+        if self._claim_is_new and claim is not None and claim.status and claim.status.phase == "Pending":
+            self.cluster.delete(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
+
+    # -- one treatment -----------------------------------------------------------------------------------------------
+
+    def _do(self, treatment: Treatment, folder: ExperimentFolder) -> None:
+        began = time.monotonic()
+        works = self._collected(treatment)
+        if works and all(work.state == "complete" for work in works):
+            self._notify(f"{treatment.title}: the results are here already, it is not done again")
+            self._keep(treatment, works, folder, time.monotonic() - began, "")
+            return
+        launch = f"{self.settings.id}-{secrets.token_hex(3)}"
+        launcher = launcher_of(self.cluster, self.settings, treatment, launch)
+        trouble, interrupted = "", None
+        if not self.settings.skip:
+            try:
+                trouble = self._launch(treatment, launcher)
+            except KeyboardInterrupt as signal:
+                interrupted = signal
+                self._notify("interrupted: the pods are ended, and what they measured is collected; again to stop now")
+            except BaseException:
+                self._unmake_claim()
+                raise
+            if self.left or self.settings.debug:
+                return
+        works = self._collect(treatment, launcher)
+        if not works and self.settings.skip:
+            raise StoreError(
+                f"{self.settings.claim}: no results {treatment.suffix(self.settings)}",
+                "name the experiment: LLMDBENCH_RUN_EXPERIMENT_ID, and the same method, model, harness and treatments",
+            )
+        self._keep(treatment, works, folder, time.monotonic() - began, trouble)
+        if interrupted is not None:
+            raise interrupted
+
+    def _launch(self, treatment: Treatment, launcher: Launcher) -> str:
+        """Why a pod did not end well, or nothing. Whatever happens, the Job is removed."""
+        settings = self.settings
+        tail = _Tail(self._line, settings.pods, self.output / "logs" / f"{treatment.suffix(settings)}.log")
+        stays = settings.debug or settings.wait_s == 0
+        try:
+            launcher.create()
+            self._notify(f"{treatment.title}: {settings.pods} launcher pods at {treatment.endpoint.url}")
+            if stays:
+                self._leave(treatment, launcher)
+                return ""
+            with self._stack_watched(treatment):
+                launcher.wait(settings.start_s, settings.wait_s, self._notify, tail)
+        except BaseException:
+            launcher.remove()
+            raise
+        finally:
+            tail.close()
+        launcher.remove()
+        lost = [pod for pod in launcher.pods if pod.state in ("failed", "lost")]
+        return "; ".join(dict.fromkeys(tail.error_of(pod.number) or pod.why for pod in lost))
+
+    def _leave(self, treatment: Treatment, launcher: Launcher) -> None:
+        """Not waited for: how to go on by hand."""
+        settings, namespace = self.settings, self.settings.harness_namespace
+        job = launcher.name
+        self.left.append(job)
+        if settings.debug:
+            pod = f"$({self.cluster.kubectl(f'get pod -l job-name={job} -o name', namespace)} | head -1)"
+            self._notify(f"enter the pod: {self.cluster.kubectl(f'exec -it {pod} -- bash', namespace)}")
+            self._notify(f"there: inferometer worker --plan {PROFILES}/{settings.harness}/plan.yaml --results DIR")
+            self._notify(f"end it: inferometer k8s clean --id {launcher.place.run} -p {namespace} --running")
+            return
+        self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f job/{job}', namespace)}")
+        again = f"LLMDBENCH_RUN_EXPERIMENT_ID={settings.id} inferometer k8s run --skip ..."
+        self._notify(f"collect the results when it has ended, with the same options: {again}")
+
+    @contextmanager
+    def _stack_watched(self, treatment: Treatment) -> Iterator[None]:
+        """What the cluster knows of the stack; not where only its address was given."""
+        if treatment.endpoint.kind == "url":
+            with nullcontext():
+                yield
+            return
+        with StackWatch(self.cluster, treatment.endpoint.namespace) as watch:
+            yield
+        if watch.trouble:
+            self._notify(f"the stack was not watched: {watch.trouble}")
+        watch.write(self.output / "results" / treatment.suffix(self.settings) / "metrics" / "processed")
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _collect(self, treatment: Treatment, launcher: Launcher) -> list[Work]:
+        settings = self.settings
+        where = f"{settings.results.rstrip('/')}/{treatment.suffix(settings)}"
+        into = self.output / "results"
+        with translated_errors(into):
+            into.mkdir(parents=True, exist_ok=True)
+        pod = pod_settings(settings, treatment, launcher.place.run, "", "")
+        pod = msgspec.structs.replace(pod, config_maps={}, service_account=None)
+        collect(self.cluster, launcher.place, pod, where, into, settings.start_s, self._notify)
+        return self._collected(treatment)
+
+    def _collected(self, treatment: Treatment) -> list[Work]:
+        """What there is here of a treatment's pods."""
+        key = plan_key(_plan_text(treatment.plan))
+        works = []
+        for folder in self._folders(treatment):
+            work = read_work(folder)
+            if work is not None and work.key != key:
+                hint = "use another id: LLMDBENCH_RUN_EXPERIMENT_ID"
+                raise StoreError(f"{folder}: has the results of another plan", hint)
+            works += [work] if work is not None else []
+        return works
+
+    def _folders(self, treatment: Treatment) -> list[Path]:
+        base = self.output / "results" / treatment.suffix(self.settings)
+        return [results_folder(base, index, self.settings.pods) for index in range(self.settings.pods)]
+
+    def _keep(
+        self, treatment: Treatment, works: Sequence[Work], folder: ExperimentFolder, wall_s: float, trouble: str
+    ) -> None:
+        """Each pod's run into the store, as a case of the experiment; a pod without one is a failed case."""
+        for index, results in enumerate(self._folders(treatment)):
+            work = next((one for one in works if one.index == index), None)
+            made = self._imported(results)
+            name = treatment.title if self.settings.pods == 1 else f"{treatment.title} #{index + 1}"
+            error = None if made else (work.error if work and work.error else trouble or "the pod left no run")
+            case = ExperimentCase(
+                name=name,
+                label=treatment.title,
+                repeat=index + 1,
+                parameters=dict(treatment.parameters),
+                key=name,
+                run=made.id if made else None,
+                state=made.state if made else "failed",
+                error=error,
+                wall_s=wall_s,
+            )
+            folder.add(case)
+            if made is not None:
+                self.store.set_case(made.id, folder.id, name)
+                self.runs.append(made)
+            self._on_case(case_row(case, made))
+
+    def _imported(self, results: Path) -> Run | None:
+        """The newest run that a pod has kept, in the store; reports of it beside its results."""
+        folders = sorted((results / STORE / "runs").glob("*-*")) if (results / STORE).is_dir() else []
+        made = None
+        for folder in folders:
+            made = self._adopted(folder)
+            self._write_reports(made, results)
+        return made
+
+    def _write_reports(self, made: Run, results: Path) -> None:
+        """Under llm-d's names; a run that has too little for one, such as a failed one, has none."""
+        for name, version in (("llm-d-v0.1", ""), ("llm-d", "_v0.2")):
+            try:
+                write(name, [made], results / f"benchmark_report{version},_{made.id}.yaml")
+            except StoreError as error:
+                self._notify(f"no benchmark report{version.replace('_', ' ')}: {error.message}")
+
+    def _adopted(self, folder: Path) -> Run:
+        place = self.store.home / "runs" / folder.name
+        if not place.exists():
+            draft = place.with_name(f".new-{folder.name}")
+            with translated_errors(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copytree(folder, draft, dirs_exist_ok=True)
+                draft.replace(place)
+        return self.store.add(load_run(place))
+
+    def _write_table(self, rows: Sequence[CaseRow]) -> None:
+        from inferometer.show.experiment import csv_text
+
+        if rows:
+            folder = self.output / "analysis" / "cross-treatment-comparison"
+            with translated_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / "treatment_comparison.csv", csv_text(rows))
+
+
+def _output_folder(settings: RunSettings, store: Store) -> Path:
+    if settings.output and "://" not in settings.output:
+        return Path(settings.output).expanduser()
+    return store.home / "kubernetes" / settings.id
+
+
+class _Tail:
+    """What the pods print: to the one who watches, into a file, and the last error of each."""
+
+    def __init__(self, line: Line | None, pods: int, file: Path) -> None:
+        self._line, self._pods = line, pods
+        with translated_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._file = file.open("a")
+        self._errors: dict[int, str] = {}
+
+    def __call__(self, number: int, text: str) -> None:
+        prefix = f"[{number + 1}] " if self._pods > 1 else ""
+        if not self._file.closed:
+            self._file.write(f"{prefix}{text}\n")
+        if text.startswith("error: "):
+            self._errors[number] = text.removeprefix("error: ")
+        if self._line is not None:
+            self._line(prefix + text)
+
+    def error_of(self, number: int) -> str | None:
+        return self._errors.get(number)
+
+    def close(self) -> None:
+        self._file.close()
