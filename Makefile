@@ -5,15 +5,17 @@
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
 # make test-ray  install Ray (490 MB) and run workers on a real cluster of three nodes (five minutes)
 # make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
+# make test-kubernetes  build a Kubernetes control plane from Debian's packages (8 CPU minutes, once) and test on it (five minutes)
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+KUBERNETES ?= .kubernetes
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines test-routers test-ray check chaos build bench docs clean
+.PHONY: run test test-engines test-routers test-ray test-kubernetes check chaos build bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -34,6 +36,10 @@ test-ray: .venv/ray
 test-routers: .venv/test
 	sh deploy/install-routers.sh "$(PYTHON)" .venv-routers
 	INFEROMETER_ROUTERS=.venv-routers $(BIN)/python -m pytest -s tests/routers $(ARGS)
+
+test-kubernetes: .venv/test
+	bash deploy/install-kubernetes.sh $(KUBERNETES)
+	INFEROMETER_KUBERNETES=$(KUBERNETES)/bin tests/kubernetes_stand_in/isolated.sh $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
 
 check: .venv/check
 	$(BIN)/ruff format --check src tests bench docs
