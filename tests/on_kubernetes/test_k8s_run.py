@@ -41,7 +41,7 @@ def test_two_launcher_pods_measure_and_their_runs_come_back(stack: Stack) -> Non
     launched = stack.run(pods=2, id="two", notes=notes, **of_class(stack))
     assert [run.state for run in launched.runs] == ["complete", "complete"]
     assert [run.summary.outcomes["ok"] for run in launched.runs] == [30, 30]
-    assert [run.plan["seed"] if "seed" in run.plan else 0 for run in launched.runs] == [0, 1]
+    assert [run.plan.get("seed", 0) for run in launched.runs] == [0, 1]
     assert {run.subject.model for run in launched.runs} == {MODEL}
     kept = open_store(stack.folder / "store")
     assert {entry.id for entry in kept.runs()} == {run.id for run in launched.runs}
@@ -136,7 +136,7 @@ def test_the_printed_rights_are_enough(stack: Stack, cluster: TestedCluster) -> 
     from inferometer.scale.kubernetes.rights import roles_for
 
     base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stack.namespace}"
-    made = roles_for(stack.namespace, stack.namespace, f"bob-{stack.folder.name[-6:]}".lower(), user="bob")
+    made = roles_for(stack.namespace, stack.namespace, "of-bob", user="bob")
     for thing in made:
         cluster.create(f"{base}/{thing.kind.lower()}s", thing.to_dict())
     with stack.open("bob") as bob:
@@ -223,14 +223,14 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(stack: Stack, cluster
 
 
 def test_a_killed_client_leaves_a_job_that_ends_and_removes_itself(stack: Stack, cluster: TestedCluster) -> None:
-    process = command(stack, "--id", "killed", "--start-wait", "1", "--wait", "1")
+    process = command(stack, "--id", "killed", "--start-wait", "120", "--wait", "60")
     cluster.until(lambda: _begun(stack, "killed"), 120)
     process.kill()
     process.communicate(timeout=60)
     assert any(one.startswith("jobs/") for one in stack.ours())
     jobs = cluster.get(f"/apis/batch/v1/namespaces/{stack.namespace}/jobs")["items"]
     spec = jobs[0]["spec"]
-    assert spec["activeDeadlineSeconds"] == 62
+    assert spec["activeDeadlineSeconds"] == 240
     owned = cluster.get(f"/api/v1/namespaces/{stack.namespace}/configmaps")["items"]
     mine = [one for one in owned if "profiles" in one["metadata"]["name"]]
     assert mine[0]["metadata"]["ownerReferences"][0]["uid"] == jobs[0]["metadata"]["uid"]

@@ -223,8 +223,12 @@ class Cluster:
                 if not _passing(error) or time.monotonic() + pause_s > give_up_at:
                     raise self._refusal(error, what, namespace) from error
                 pause_s = max(pause_s, asked_s)
-            except httpx2.HTTPStatusError as error:  # from something between us and the server
-                if error.response.status_code not in RETRIED or time.monotonic() + pause_s > give_up_at:
+            except httpx2.HTTPStatusError as error:  # plain text: of an API that is not there, or of something between
+                code = error.response.status_code
+                if code not in RETRIED:
+                    text = f"{what}: the server answered {code} {error.response.reason_phrase}"
+                    raise ClusterError(text, self.kubectl("cluster-info"), code) from error
+                if time.monotonic() + pause_s > give_up_at:
                     raise TargetError(f"{self.access.server}: {what}: {error}", self.kubectl("cluster-info")) from error
             except (httpx2.TransportError, ConnectionError) as error:
                 if time.monotonic() + pause_s > give_up_at:
