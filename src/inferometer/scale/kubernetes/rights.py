@@ -15,7 +15,8 @@ LAUNCHING = (
     rule("batch", "jobs", "get list create patch delete"),
     rule("", "configmaps secrets serviceaccounts", "create patch"),  # their Job owns them: it takes them along
     rule("", "persistentvolumeclaims", "get create patch delete"),
-    rule("", "pods", "get list delete"),
+    rule("", "pods", "get list create patch delete"),
+    rule("", "pods/proxy", "get create"),  # workers with --on kubernetes
     rule("", "pods/log", "get"),
     rule("", "events", "list"),
 )
