@@ -51,7 +51,13 @@ _OPTIONS = (
     click.option(
         "-t", "--methods", metavar="LIST", help="standalone, modelservice, or part of a service's or pod's name."
     ),
-    click.option("-l", "--harness", metavar="NAME", help="Whose profile it is. [default: inference-perf]"),
+    click.option("-l", "--harness", metavar="NAME", help="Harness whose profile it is. [default: inference-perf]"),
+    click.option(
+        "--load-generator",
+        "generator",
+        type=click.Choice(["inferometer", "harness"]),
+        help="Who sends the profile's load: we, or the harness itself, if the image has it. [default: inferometer]",
+    ),
     click.option(
         "-w", "--workload", "profile", metavar="NAME", help="Profile: its name or path. [default: sanity_random]"
     ),
@@ -97,7 +103,10 @@ _OPTIONS = (
     ),
     click.option("--cpu", metavar="N", help="CPUs of a pod, request and limit. [default: 16]"),
     click.option("--memory", metavar="SIZE", help="Memory of a pod, request and limit. [default: 32Gi]"),
-    click.option("-g", "--fs-group", "group", type=int, metavar="ID", help="Group that owns the claim's files."),
+    click.option("--fs-group", "group", type=int, metavar="ID", help="Group that owns the claim's files."),
+    click.option(
+        "-g", "--envvars", "passed", metavar="LIST", help="Environment variables of ours that the pods get too."
+    ),
     click.option(
         "-q",
         "--serviceaccount",
@@ -164,7 +173,7 @@ def run(
     """
     import os
 
-    from inferometer.conduct.kubernetes import Request
+    from inferometer.conduct.treatments import Request
     from inferometer.scale.kubernetes.settings import settings_from
 
     typed = {**given, "overrides": list(changes) or None}
@@ -235,7 +244,7 @@ def _printed(launched: "Launched", as_json: bool) -> int:
 
 
 def _print_manifests(request: Any, kubeconfig: str | None, context: str | None, note: Any) -> int:
-    from inferometer.conduct.kubernetes import all_manifests
+    from inferometer.conduct.treatments import all_manifests
     from inferometer.errors import TargetError
     from inferometer.scale.kubernetes.manifests import as_yaml
 

@@ -16,9 +16,14 @@ from inferometer.cli.errors import echo, print_message
     help="Folder for the results; with several pods, _1, _2, ... is appended.",
 )
 @click.option("--pods", type=click.IntRange(min=1), default=1, metavar="N", help="Number of pods with this plan.")
+@click.option(
+    "--harness", metavar="NAME", default="inferometer", help="Load generator, if not our own. [default: inferometer]"
+)
 @click.option("--serve", is_flag=True, help="Wait for the driver of inferometer run --on kubernetes.")
 @click.option("--print", "print_from", metavar="FILE:BYTE", help="Print the results from there on, to be collected.")
-def worker(plan_file: Path | None, results: Path | None, pods: int, serve: bool, print_from: str | None) -> int:
+def worker(
+    plan_file: Path | None, results: Path | None, pods: int, harness: str, serve: bool, print_from: str | None
+) -> int:
     """Measure a plan in a pod and keep the run in a folder of its volume.
 
     Exit code 0 if a run was kept, whatever its numbers are. The number of the pod is read from JOB_COMPLETION_INDEX,
@@ -40,7 +45,9 @@ def worker(plan_file: Path | None, results: Path | None, pods: int, serve: bool,
 
     line = ProgressLine()
     try:
-        _, made = work(plan_file, results, pods, watch=line, notes=lambda text: print_message("note", text))
+        _, made = work(
+            plan_file, results, pods, tool=harness, watch=line, notes=lambda text: print_message("note", text)
+        )
     finally:
         line.clear()
     if made is not None:

@@ -1,12 +1,10 @@
 """llm-d's run.sh: per method, model and treatment, launcher pods in a cluster measure an endpoint; their runs come back
 into the store as runs like any other, and nothing stays in the cluster but the claim with the results."""
 
-import os
-import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,71 +13,35 @@ from typing import Any
 import msgspec
 from lightkube.resources.core_v1 import PersistentVolumeClaim
 
+from inferometer.conduct.treatments import (
+    PROFILES,
+    Request,
+    Treatment,
+    claim_of,
+    launcher_of,
+    plan_text,
+    pod_settings,
+    treatments_of,
+)
 from inferometer.conduct.worker import STORE, Work, plan_key, read_work, results_folder
-from inferometer.errors import PlanError, StoreError
+from inferometer.errors import InferometerError, LostError, StoreError
 from inferometer.exchange.exporting.registry import write
-from inferometer.plan.cases import cases_of
-from inferometer.plan.experiment import experiment_from
-from inferometer.plan.foreign import llmd
-from inferometer.plan.foreign.experiments import open_experiment
-from inferometer.plan.model import Plan
-from inferometer.plan.opening import open_plan
-from inferometer.plan.reading import plan_from
-from inferometer.plan.redactor import REDACTED
-from inferometer.plan.writing import to_yaml
 from inferometer.record.files import translated_errors, write_text
 from inferometer.record.run import Run
-from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.collecting import collect
-from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, Endpoint, endpoint_of, model_id_of
-from inferometer.scale.kubernetes.launcher import Launcher, Objects
-from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, label_value, object_name
+from inferometer.scale.kubernetes.launcher import Launcher
 from inferometer.scale.kubernetes.settings import RunSettings
 from inferometer.scale.kubernetes.stack_watch import StackWatch
-from inferometer.scale.ray_place import needed_variables
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
 from inferometer.store.folder import load_run
+from inferometer.store.objects import is_object_store, upload_files
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place as StorePlace
 from inferometer.store.store import Store, open_store
 
-PROFILES = "/workspace/profiles"
-LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
 Notes = Callable[[str], None]
 Line = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a command line asks for besides llm-d's settings: a plan of ours, and changes of it."""
-
-    settings: RunSettings
-    plan_args: tuple[str, ...] = ()
-    sets: tuple[str, ...] = ()
-    model_given: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Treatment:
-    """One plan at one endpoint."""
-
-    name: str  # empty where there is only one
-    plan: Plan
-    parameters: Mapping[str, Any]
-    endpoint: Endpoint
-    method: str
-    model: str
-    stack: str
-
-    def suffix(self, settings: RunSettings) -> str:
-        """The folder of its results, as llm-d names it."""
-        part = f"-{_file_name(self.name)}" if self.name else ""
-        return f"{settings.harness}_{settings.id}{part}_{self.stack}"
-
-    @property
-    def title(self) -> str:
-        return " ".join(part for part in (self.stack, self.name) if part)
 
 
 @dataclass
@@ -91,213 +53,6 @@ class Launched:
     runs: list[Run]
     output: Path
     left: list[str] = field(default_factory=list)  # launchers that were not waited for
-
-
-# -- what is measured ------------------------------------------------------------------------------------------------
-
-
-def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> list[Treatment]:
-    """Every method with every model and every treatment. Without a cluster the endpoint is only a name."""
-    found: list[Treatment] = []
-    settings = request.settings
-    for method in settings.methods:
-        for model in settings.models:
-            endpoint = _endpoint(settings, cluster, method, model)
-            named = model if request.model_given or method in (STANDALONE, MODELSERVICE) else None
-            cases = _cases(request, model, endpoint.url, notes)
-            for name, plan, parameters in cases:
-                many = {"model": model} if len(settings.models) > 1 else {}
-                many |= {"method": method} if len(settings.methods) > 1 else {}
-                found.append(
-                    Treatment(
-                        name=name if len(cases) > 1 else "",
-                        plan=_aimed(plan, endpoint, named),
-                        parameters={**many, **parameters},
-                        endpoint=endpoint,
-                        method=method,
-                        model=model,
-                        stack=stack_name(method if endpoint.kind != "url" else "endpoint", model),
-                    )
-                )
-    return found
-
-
-def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str) -> Endpoint:
-    if settings.url:
-        return Endpoint(kind="url", name="", namespace=settings.namespace, url=settings.url)
-    if cluster is None:
-        return Endpoint(kind="mock", name="mock", namespace=settings.namespace, url="http://mock:1234")
-    return endpoint_of(cluster, settings.namespace, method, model_id_of(model))
-
-
-def _cases(request: Request, model: str, url: str, notes: Notes) -> list[tuple[str, Plan, Mapping[str, Any]]]:
-    settings, aim = request.settings, (f"target.url={url}", *request.sets)
-    environ = {**os.environ, **settings.variables}
-    environ |= {
-        "LLMDBENCH_DEPLOY_CURRENT_MODEL": model,
-        "LLMDBENCH_DEPLOY_MODEL_LIST": model,
-        "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": url,
-        "LLMDBENCH_HARNESS_NAME": settings.harness,
-        "LLMDBENCH_HARNESS_EXPERIMENT_PROFILE": settings.profile,
-    }
-    environ.pop("LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES", None)  # they are in the settings
-    if settings.experiment:
-        opened = open_experiment(settings.experiment, aim, environ=environ, changes=settings.overrides)
-        _tell(opened.notes, notes)
-        return [(case.name, case.plan, case.parameters) for case in cases_of(opened.experiment, settings.experiment)]
-    if request.plan_args:
-        plan = open_plan(request.plan_args, aim, changes=settings.overrides, environ=environ)
-        _tell(plan.notes, notes)
-        return [("", plan.plan, {})]
-    words = ["-l", settings.harness, "-w", settings.profile, "-m", model]
-    foreign = llmd.from_argv([*words, *(word for text in settings.overrides for word in ("-o", text))], environ)
-    _tell(foreign.notes, notes)
-    if not foreign.is_experiment:
-        return [("", plan_from(foreign.plan, aim, settings.profile), {})]
-    cases = cases_of(experiment_from(foreign.experiment, aim, settings.profile), settings.profile)
-    return [(case.name, case.plan, case.parameters) for case in cases]
-
-
-def _tell(texts: Sequence[str], notes: Notes) -> None:
-    for text in texts:
-        notes(text)
-
-
-def _aimed(plan: Any, endpoint: Endpoint, model: str | None) -> Plan:
-    if not isinstance(plan, Plan):
-        raise PlanError("k8s run measures a server: offline cases and benchmarks have no place in a launcher pod")
-    target: dict[str, Any] = {"url": [endpoint.url]}
-    target |= {"model": model} if model else {"model": None} if endpoint.kind in ("pod", "service") else {}
-    changes: dict[str, Any] = {"target": plan.target.model_copy(update=target), "server": None, "place": "local"}
-    watched = [*endpoint.metrics, *endpoint.picker_metrics]
-    if watched and plan.observe.metrics == "auto":
-        changes["observe"] = plan.observe.model_copy(update={"metrics": watched})
-    return plan.model_copy(update=changes)
-
-
-def stack_name(method: str, model: str) -> str:
-    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct."""
-    size = re.search(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?[bm])(?![a-z0-9])", model, re.IGNORECASE)
-    kind = re.search(r"instruct|chat|base|coder", model, re.IGNORECASE)
-    parts = [method, size[1] if size else model.rpartition("/")[2], kind[0] if kind else "base"]
-    return _file_name("-".join(parts).lower())
-
-
-def _file_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.")
-
-
-# -- manifests -------------------------------------------------------------------------------------------------------
-
-
-def launcher_of(cluster: Cluster, settings: RunSettings, treatment: Treatment, launch: str) -> Launcher:
-    """The pods of a treatment, not yet created."""
-    text = _plan_text(treatment.plan)
-    app = f"llmdbench-{settings.harness}-launcher"
-    profiles, account = (
-        object_name(f"{settings.harness}-profiles", launch),
-        object_name(f"{settings.harness}-runner", launch),
-    )
-    held = {name: value for name, value in needed_variables(treatment.plan.model_dump(mode="json")).items() if value}
-    held |= {"HF_TOKEN": settings.token} if settings.token else {}
-    secret = object_name("inferometer-token", launch)
-    pod = pod_settings(settings, treatment, launch, profiles, settings.service_account or account)
-    pod = msgspec.structs.replace(pod, secret_environment={name: (secret, name) for name in held})
-    if settings.token:
-        pod = msgspec.structs.replace(
-            pod, secret_environment={**pod.secret_environment, "HUGGING_FACE_HUB_TOKEN": (secret, "HF_TOKEN")}
-        )
-    objects = Objects(
-        config_maps={profiles: {"plan.yaml": text}},
-        secrets={secret: held} if held else {},
-        service_account=None if settings.service_account else account,
-    )
-    place = Place(settings.harness_namespace, launch)
-    job = JobSettings(pods=settings.pods, deadline_s=settings.deadline_s, keep_s=settings.keep_s)
-    return Launcher(cluster, place, object_name(app, launch), pod, job, objects, {"app": label_value(app)})
-
-
-def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profiles: str, account: str) -> PodSettings:
-    results = f"{settings.results.rstrip('/')}/{treatment.suffix(settings)}"
-    folder = f"{PROFILES}/{settings.harness}"
-    command = ["inferometer", "worker", "--plan", f"{folder}/plan.yaml", "--results", results]
-    return PodSettings(
-        image=settings.image,
-        command=["sleep", "infinity"] if settings.debug else [*command, "--pods", str(settings.pods)],
-        cpu=settings.cpu,
-        memory=settings.memory,
-        environment={
-            "INFEROMETER_LAUNCH": launch,
-            "INFEROMETER_CALIBRATION": f"{settings.results.rstrip('/')}/.inferometer",  # once per kind of node
-            "HOME": "/tmp",
-            "LLMDBENCH_RUN_EXPERIMENT_LAUNCHER": "1",
-            "LLMDBENCH_RUN_EXPERIMENT_ID": settings.id,
-            "LLMDBENCH_RUN_EXPERIMENT_RESULTS_DIR": results,
-            "LLMDBENCH_RUN_EXPERIMENT_HARNESS_WORKLOAD_NAME": settings.profile,
-            "LLMDBENCH_HARNESS_NAME": settings.harness,
-            "LLMDBENCH_HARNESS_NAMESPACE": settings.harness_namespace,
-            "LLMDBENCH_HARNESS_STACK_TYPE": treatment.endpoint.stack_type,
-            "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": treatment.endpoint.url,
-            "LLMDBENCH_HARNESS_STACK_NAME": treatment.stack,
-            "LLMDBENCH_DEPLOY_METHODS": treatment.method,
-            "LLMDBENCH_DEPLOY_CURRENT_MODEL": treatment.model,
-            "LLMDBENCH_MAGIC_ENVAR": "harness_pod",
-        },
-        pod_fields={"INFEROMETER_POD": "metadata.name", "INFEROMETER_NODE": "spec.nodeName"},
-        claims={settings.results: settings.claim},
-        config_maps={folder: profiles},
-        service_account=account,
-        pull_policy=settings.pull_policy,
-        node_selector=settings.node_selector,
-        group=settings.group,
-    )
-
-
-def _plan_text(plan: Plan) -> str:
-    text = to_yaml(plan)
-    if REDACTED in text:
-        hint = "write ${NAME} in its place: the variable is put into a Secret for the pods"
-        raise PlanError("the plan has a key or password in it, which must not be in a ConfigMap", hint)
-    if len(text.encode()) > LARGEST_PLAN:
-        raise PlanError(f"the plan has {len(text):,} bytes, and a ConfigMap takes 1 MiB")
-    for traffic in plan.classes:
-        file = getattr(traffic.workload, "path", None) or getattr(traffic.workload, "file", None)
-        if isinstance(file, str) and "://" not in file and Path(file).is_file():
-            hint = "give a URL, or put it into the claim: /requests/NAME"
-            raise PlanError(f"workload: {file} is a file of this machine, which a pod does not have", hint)
-    return text
-
-
-def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
-    place = Place(settings.harness_namespace, settings.claim, "results")
-    modes = (settings.access_mode,)
-    return manifests.claim(place, settings.claim, settings.claim_size, settings.storage_class, modes)
-
-
-def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> list[Any]:
-    """What would be created, in order; asked of the server, as it would make it, where there is one."""
-    settings = request.settings
-    things: list[Any] = []
-    claim = claim_of(settings)
-    if cluster is None:
-        things.append(claim)
-    elif cluster.read(PersistentVolumeClaim, settings.claim, settings.harness_namespace) is None:
-        cluster.apply(claim, dry_run=True)
-        things.append(claim)
-    for number, treatment in enumerate(treatments_of(request, cluster, notes)):
-        launch = f"{settings.id}-{number}"
-        launcher = launcher_of(cluster, settings, treatment, launch) if cluster else None
-        if launcher is not None:
-            launcher.check()
-            things += launcher.manifests(launcher.indexed())
-        else:
-            things += _unchecked(settings, treatment, launch)
-    return things
-
-
-def _unchecked(settings: RunSettings, treatment: Treatment, launch: str) -> list[Any]:
-    offline: Any = None
-    return launcher_of(offline, settings, treatment, launch).manifests(settings.pods > 1)
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------
@@ -345,6 +100,7 @@ class _Session:
         kept = folder.load()
         rows = rows_of(kept, self.store)
         self._write_table(rows)
+        self._upload()
         return Launched(kept, rows, self.runs, self.output, self.left)
 
     def _definition(self, treatments: Sequence[Treatment]) -> dict[str, Any]:
@@ -385,8 +141,11 @@ class _Session:
                 trouble = self._launch(treatment, launcher)
             except KeyboardInterrupt as signal:
                 interrupted = signal
-                self._notify("interrupted: the pods are ended, and what they measured is collected; again to stop now")
-            except BaseException:
+                self._notify("interrupted: the pods have ended, what they measured is collected; again to stop now")
+            except LostError as error:
+                trouble = error.message
+                self._notify(f"{treatment.title}: {error.message}; what was measured is collected")
+            except InferometerError:
                 self._unmake_claim()
                 raise
             if self.left or self.settings.debug:
@@ -466,7 +225,7 @@ class _Session:
 
     def _collected(self, treatment: Treatment) -> list[Work]:
         """What there is here of a treatment's pods."""
-        key = plan_key(_plan_text(treatment.plan))
+        key = plan_key(plan_text(treatment.plan))
         works = []
         for folder in self._folders(treatment):
             work = read_work(folder)
@@ -532,6 +291,13 @@ class _Session:
                 shutil.copytree(folder, draft, dirs_exist_ok=True)
                 draft.replace(place)
         return self.store.add(load_run(place))
+
+    def _upload(self) -> None:
+        """To an object store, where that was asked for; the copy here stays."""
+        if self.settings.output and is_object_store(self.settings.output):
+            place = f"{self.settings.output.rstrip('/')}/{self.settings.id}"
+            count = upload_files(self.output, place)
+            self._notify(f"{count} files are at {place}")
 
     def _write_table(self, rows: Sequence[CaseRow]) -> None:
         from inferometer.show.experiment import csv_text

@@ -5,7 +5,9 @@ import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,9 +20,12 @@ from inferometer.plan.reading import file_text, mapping_in, plan_from
 from inferometer.record.files import replacing, translated_errors
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.carrying import PIECE_BYTES, Cursor, printed
+from inferometer.vocabulary import attribute_at
 
 ABOUT = "worker.json"
 STORE = "store"
+OURS = "inferometer"
+OTHERS = "inferometer.conduct.harness:run_harness"
 INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "INFEROMETER_INDEX")
 Notes = Callable[[str], None]
 
@@ -59,6 +64,7 @@ def work(
     results: Path,
     pods: int = 1,
     *,
+    tool: str = OURS,
     watch: Watch | None = None,
     notes: Notes | None = None,
     environ: Mapping[str, str] = os.environ,
@@ -96,13 +102,25 @@ def work(
     _write(folder, about)
     plan = _seeded(plan_from(mapping_in(text, str(plan_file))[0], where=str(plan_file)), index)
     try:
-        made = run(plan, store=folder / STORE, watch=watch, notes=notify)
+        made = _generator(tool)(plan, store=folder / STORE, watch=watch, notes=notify)
     except InferometerError as error:
         _write(folder, msgspec.structs.replace(about, state="error", error=error.message, exit_code=error.exit_code))
         raise
     done = msgspec.structs.replace(about, state=made.state, run=made.id, exit_code=exit_code(made))
     _write(folder, done)
     return done, made
+
+
+def _generator(tool: str) -> Callable[..., Run]:
+    """Who sends the load: we, or another tool that is installed in the image."""
+    if tool == OURS:
+        return run
+    other: Callable[..., Run] = attribute_at(OTHERS)
+    return partial(_by_other, other, tool)
+
+
+def _by_other(run_harness: Callable[..., Run], tool: str, plan: Plan, **settings: Any) -> Run:
+    return run_harness(plan, tool, **settings)
 
 
 def plan_key(text: str) -> str:

@@ -23,6 +23,7 @@ from inferometer.scale.kubernetes.manifests import INDEX, RUN, JobSettings, Plac
 from inferometer.vocabulary import duration_text
 
 POLL_S = 0.5
+REFUSED_S = 5.0  # before the cluster's own words are looked at
 OVERDUE_S = 15.0
 PULL_S = 60.0  # an image that could not be pulled for so long is not waited for any more
 HOPELESS = {
@@ -261,8 +262,24 @@ class Launcher:
             elif pod.why and pod.why not in trouble:
                 trouble[pod.why] = passed_s
                 notify(f"pod {pod.name or self.name} waits: {pod.why}")
+        if passed_s > min(REFUSED_S, start_s):
+            self._check_refusals(pending)
         if passed_s > start_s:
             raise self._not_running(pending[0], start_s)
+
+    def _check_refusals(self, pending: Sequence[LauncherPod]) -> None:
+        """What the cluster says it will not do is not waited for."""
+        if not all(pod.name for pod in pending):
+            for text in self._events():
+                if text.startswith("FailedCreate:"):
+                    raise PlanError(
+                        f"the cluster makes no pod for Job {self.name}: {text}", self._describe("resourcequota")
+                    )
+        for name in self._pod.claims.values():
+            for text in self._events(name):
+                if text.startswith("ProvisioningFailed:") and "not found" in text:
+                    hint = f"--storage-class NAME; {self.cluster.kubectl('get storageclass')}"
+                    raise PlanError(f"the persistent volume claim {name} gets no volume: {text}", hint)
 
     def _not_running(self, pod: LauncherPod, start_s: float) -> InferometerError:
         limit = duration_text(start_s)

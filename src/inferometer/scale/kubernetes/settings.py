@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -98,10 +98,12 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool = False
     # what run.sh has no variable for
     pods: int = 1
+    generator: Literal["inferometer", "harness"] = "inferometer"  # who sends the load of the profile
     image: str = f"inferometer:{__version__}"
     pull_policy: str | None = None
     group: int | None = None
     node_selector: dict[str, str] = {}
+    passed: list[str] = []  # variables of ours that the pods get, through a Secret
     keep_s: int = 600  # after their end, if nobody removes them
     variables: dict[str, str] = {}  # all of them, for templates
     notes: list[str] = []
@@ -137,6 +139,7 @@ def settings_from(
         "harness_namespace": names[1],
         "models": _listed(values["models"]),
         "methods": _listed(values["methods"]),
+        "passed": _listed(values.get("passed", "")),
         "overrides": list(_overrides(values["overrides"])),
         "variables": variables,
         "notes": notes,
