@@ -167,7 +167,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
         review = json.loads(self.body)
         asked = review["spec"].get("resourceAttributes", {})
         resource = asked.get("resource", "") + (f"/{asked['subresource']}" if asked.get("subresource") else "")
-        deed = Deed(asked.get("verb", ""), asked.get("group", ""), resource, asked.get("namespace", ""), asked.get("name", ""))
+        deed = Deed(
+            asked.get("verb", ""), asked.get("group", ""), resource, asked.get("namespace", ""), asked.get("name", "")
+        )
         review["status"] = {"allowed": self.api.rights.may(user, deed)}
         self._send(review, 201)
 
@@ -282,7 +284,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
         pod = self._found(at)
         container = self.query.pop("container", None) or pod["spec"]["containers"][0]["name"]
         node = self.api.objects.find("nodes", "", pod["spec"].get("nodeName", ""))
-        states = [one.get("state", {}) for one in pod["status"].get("containerStatuses", []) if one["name"] == container]
+        states = [
+            one.get("state", {}) for one in pod["status"].get("containerStatuses", []) if one["name"] == container
+        ]
         if node is None or not states or "waiting" in states[0]:
             text = f'container "{container}" in pod "{at.name}" is waiting to start: ContainerCreating'
             raise ApiFailure(400, "BadRequest", text)
@@ -302,7 +306,11 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
     def _relay(self, host: str, port: int, path: str, method: str) -> None:
         connection = http.client.HTTPConnection(host, port, timeout=None if "follow" in path else 60)
-        kept = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "authorization", "connection")}
+        kept = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("host", "authorization", "connection")
+        }
         try:
             connection.request(method, path, self.body or None, kept)
             answer = connection.getresponse()
@@ -328,7 +336,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
             one.setdefault("metadata", {})["namespace"] = at.namespace
         sent = json.loads(json.dumps(one))
         admit(self.api.objects, kind, one, self.api.minor)
-        with_manager(one, self.query.get("fieldManager") or self.headers.get("user-agent", "unknown").partition("/")[0], sent)
+        with_manager(
+            one, self.query.get("fieldManager") or self.headers.get("user-agent", "unknown").partition("/")[0], sent
+        )
         self._send(self.api.objects.add(kind, one, self._dry), 201)
 
     def _put(self, at: _Path, kind: Kind, one: Json) -> None:
@@ -352,7 +362,11 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def _apply(self, at: _Path, kind: Kind, wanted: Json) -> None:
         manager = self.query.get("fieldManager")
         if not manager:
-            raise ApiFailure(400, "BadRequest", "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch")
+            raise ApiFailure(
+                400,
+                "BadRequest",
+                "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch",
+            )
         if kind.namespaced:
             wanted.setdefault("metadata", {})["namespace"] = at.namespace
         before = self.api.objects.find(at.plural, at.namespace, at.name)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 import inferometer
 from inferometer.errors import InferometerError, LostError, PlanError
@@ -15,7 +16,6 @@ from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import ClusterError
 from inferometer.target.server import running
-from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 RULES = [
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch", "delete"]},
@@ -31,7 +31,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-def plan(cluster: TestedCluster, namespace: str, url: str, requests: int = 40, user: str = "admin", **more: Any) -> Plan:
+def plan(
+    cluster: TestedCluster, namespace: str, url: str, requests: int = 40, user: str = "admin", **more: Any
+) -> Plan:
     settings = {"kubeconfig": str(cluster.kubeconfig(user, namespace)), "namespace": namespace, "cpu": "10m"}
     return plan_from(
         {
@@ -87,7 +89,9 @@ def test_no_room_for_the_pods(cluster: TestedCluster, namespace: str, url: str, 
     assert "kubectl" in (error.value.hint or "")
 
 
-def test_a_pod_that_is_lost_and_the_other_goes_on(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+def test_a_pod_that_is_lost_and_the_other_goes_on(
+    cluster: TestedCluster, namespace: str, url: str, store: Path
+) -> None:
     for how, lose in (("evicted", cluster.node.evict), ("deleted", _deleting(cluster))):
         run = _run_and(cluster, namespace, url, store, lambda name, lose=lose: lose(name, namespace))  # type: ignore[misc]
         assert run.state == "failed", how
@@ -146,4 +150,6 @@ def _run_gone(cluster: TestedCluster, namespace: str, url: str, store: Path, los
             lost = True
             lose("")
 
-    inferometer.run(plan(cluster, namespace, url, requests=400, node_selector={"second": "yes"}), store=store, watch=watch)
+    inferometer.run(
+        plan(cluster, namespace, url, requests=400, node_selector={"second": "yes"}), store=store, watch=watch
+    )

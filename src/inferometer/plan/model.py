@@ -155,7 +155,9 @@ class Plan(Section):
     workers: Workers = Field(
         1, description="number of load generator processes; auto: as the calibration of this machine demands"
     )
-    place: PlaceName = Field("local", description="where the workers run: here, on a Ray cluster, or in Kubernetes pods")
+    place: PlaceName = Field(
+        "local", description="where the workers run: here, on a Ray cluster, or in Kubernetes pods"
+    )
     ray: RaySettings = Field(RaySettings(), description="the Ray cluster, with place: ray")
     kubernetes: KubernetesSettings = Field(
         KubernetesSettings(), description="the Kubernetes cluster, with place: kubernetes"

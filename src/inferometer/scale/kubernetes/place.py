@@ -272,7 +272,9 @@ class _Crew(RemoteCrew[_Worker]):
         """Whether there may be more."""
         try:
             while True:
-                answer = msgspec.msgpack.decode(worker.ask(f"parcels?from={worker.next}", retry_s=ALONE_S), type=Parcels)
+                answer = msgspec.msgpack.decode(
+                    worker.ask(f"parcels?from={worker.next}", retry_s=ALONE_S), type=Parcels
+                )
                 worker.next = answer.next
                 parcels = [msgspec.msgpack.decode(parcel, type=Parcel) for parcel in answer.parcels]
                 if parcels:

@@ -129,7 +129,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
         except PlanError as error:
             self._send(error.message.encode(), HTTPStatus.CONFLICT)
 
-    do_POST = do_GET
+    do_POST = do_GET  # noqa: N815
 
     def _answer(self, path: str, values: dict[str, str], body: bytes) -> bytes:
         server = self.server
@@ -168,7 +168,9 @@ def serve_shard() -> int:
     if not token:
         raise PlanError(f"{TOKEN_ENV} is not set", "this is started in a pod by inferometer run --on kubernetes")
     silence_s = float(os.environ.get(SILENCE_ENV, SILENCE_S))
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))  # the first process of a pod has no default
+    signal.signal(
+        signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM)
+    )  # the first process of a pod has no default
     server = ShardServer(os.environ.get(ADDRESS_ENV, ""), PORT, token)
     threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True).start()
     while not server.over.wait(0.25):
