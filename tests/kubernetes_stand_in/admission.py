@@ -104,7 +104,8 @@ def check_quota(objects: Objects, kind: Kind, one: Json) -> None:
             )
             if used + asked[name] > quantity(hard[name]):
                 text = f'{kind.plural} "{one["metadata"].get("name", "")}" is forbidden: exceeded quota: '
-                text += f"{quota['metadata']['name']}, requested: {name}={asked[name]}, used: {name}={used}, limited: {name}={hard[name]}"
+                text += f"{quota['metadata']['name']}, requested: {name}={asked[name]}, "
+                text += f"used: {name}={used}, limited: {name}={hard[name]}"
                 raise ApiFailure(403, "Forbidden", text)
 
 

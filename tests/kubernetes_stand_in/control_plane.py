@@ -1,5 +1,5 @@
-"""A real control plane on this machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes on
-loopback, made by deploy/install-kubernetes.sh. Each control plane has its own folder and ports."""
+"""A real control plane on this machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes
+on loopback, made by deploy/install-kubernetes.sh. Each control plane has its own folder and ports."""
 
 import os
 import signal
@@ -65,7 +65,8 @@ class ControlPlane:
         )
         self._run(
             "kube-controller-manager", *common, f"--secure-port={self._other_ports[0]}",
-            "--service-account-private-key-file=sa.key", f"--controllers={CONTROLLERS}", "--root-ca-file=certs/apiserver.crt",
+            "--service-account-private-key-file=sa.key", f"--controllers={CONTROLLERS}",
+            "--root-ca-file=certs/apiserver.crt",
             "--node-monitor-grace-period=5s", "--node-monitor-period=1s", "--concurrent-gc-syncs=5",
         )  # fmt: skip
         self._run("kube-scheduler", *common, f"--secure-port={self._other_ports[1]}")
@@ -78,7 +79,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc", "--token-auth-file=tokens.csv",
             "--authorization-mode=RBAC", "--allow-privileged=true", "--endpoint-reconciler-type=none",
             "--advertise-address=10.244.0.1",
-            "--default-not-ready-toleration-seconds=1", "--default-unreachable-toleration-seconds=1",
+            "--default-not-ready-toleration-seconds=20", "--default-unreachable-toleration-seconds=20",
         )  # fmt: skip
         give_up_at = time.monotonic() + READY_S
         while not self._answers():

@@ -343,8 +343,8 @@ class _Pod:
     def _report(self, phase: str, states: dict[str, Json], ready: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         whole = phase == "Running" and len(ready) == len(states)
         conditions = [{"type": name, "status": "True"} for name in ("PodScheduled", "Initialized")]
-        for name in ("ContainersReady", "Ready"):
-            conditions.append({"type": name, "status": "True" if whole else "False", "lastTransitionTime": timestamp()})
+        state = {"status": "True" if whole else "False", "lastTransitionTime": timestamp()}
+        conditions += [{"type": name, **state} for name in ("ContainersReady", "Ready")]
         containers = [
             {
                 "name": one["name"], "image": one.get("image", ""), "imageID": "", "ready": one["name"] in ready,
@@ -397,7 +397,8 @@ class _Pod:
         (self.folder / "hosts").write_text(self._node.hosts())
         steps = [f"R={shlex.quote(str(root))}", "mount -t tmpfs none $R"]
         steps.append(
-            'for d in /*; do [ -L "$d" ] && cp -P "$d" $R/ && continue; [ -d "$d" ] || continue; mkdir $R$d; [ $d = /run ] && continue; mount --rbind $d $R$d; done'
+            'for d in /*; do [ -L "$d" ] && cp -P "$d" $R/ && continue; [ -d "$d" ] || continue; mkdir $R$d; '
+            "[ $d = /run ] && continue; mount --rbind $d $R$d; done"
         )
         for path, folder in sorted(mounts.items()):
             real = path.replace("/var/run/", "/run/")

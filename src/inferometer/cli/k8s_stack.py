@@ -68,7 +68,7 @@ def _settings(
 ) -> "StackSettings":
     import os
 
-    from inferometer.vocabulary import duration
+    from inferometer.vocabulary import seconds
 
     try:
         from inferometer.scale.kubernetes.stack import StackSettings
@@ -103,7 +103,7 @@ def _settings(
         claim=given["model_pvc"],
         claim_size=given["model_pvc_size"],
         storage_class=given["model_storage_class"],
-        timeout_s=duration(given["stack_timeout"]),
+        timeout_s=seconds(given["stack_timeout"]),
         **more,
     )
 
@@ -204,7 +204,8 @@ def e2e(
     of_stack = {name: given.pop(name) for name in _STACK_NAMES}
     typed = {**given, "overrides": list(changes) or None}
     settings = settings_from(os.environ, scenario, typed)
-    model = settings.models[0] if given.get("models") or of_stack["server"] == "vllm" else None
+    model = settings.models[0] if given.get("models") or of_stack["server"] == "vllm" else simulated_model()
+    typed["models"] = model
     stack = _settings(stack_name, settings.namespace, model, settings.image, of_stack)
     typed |= {"url": stack.url}
     request = Request(
@@ -219,6 +220,12 @@ def e2e(
             return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
         finally:
             take_down(cluster, stack.name, stack.namespace, note)
+
+
+def simulated_model() -> str:
+    from inferometer.simulator.settings import settings_from as simulator_settings
+
+    return simulator_settings({}).model
 
 
 def _note(text: str) -> None:
