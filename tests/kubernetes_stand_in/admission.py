@@ -87,7 +87,10 @@ def _encode_secret(secret: Json) -> None:
 
     texts = secret.pop("stringData", None) or {}
     if texts:
-        secret["data"] = {**secret.get("data", {}), **{k: base64.b64encode(v.encode()).decode() for k, v in texts.items()}}
+        secret["data"] = {
+            **secret.get("data", {}),
+            **{k: base64.b64encode(v.encode()).decode() for k, v in texts.items()},
+        }
 
 
 def check_quota(objects: Objects, kind: Kind, one: Json) -> None:
@@ -96,10 +99,13 @@ def check_quota(objects: Objects, kind: Kind, one: Json) -> None:
         hard = quota["spec"].get("hard", {})
         asked = _use(kind.plural, one)
         for name in [name for name in hard if name in asked]:
-            used = sum((_use(plural, other).get(name, Decimal(0)) for plural, other in _living(objects, namespace)), Decimal(0))
+            used = sum(
+                (_use(plural, other).get(name, Decimal(0)) for plural, other in _living(objects, namespace)), Decimal(0)
+            )
             if used + asked[name] > quantity(hard[name]):
-                text = f'{kind.plural} "{one["metadata"].get("name", "")}" is forbidden: exceeded quota: {quota["metadata"]["name"]}'
-                text += f", requested: {name}={asked[name]}, used: {name}={used}, limited: {name}={hard[name]}"
+                text = f'{kind.plural} "{one["metadata"].get("name", "")}" is forbidden: exceeded quota: '
+                text += f"{quota['metadata']['name']}, requested: {name}={asked[name]}, "
+                text += f"used: {name}={used}, limited: {name}={hard[name]}"
                 raise ApiFailure(403, "Forbidden", text)
 
 

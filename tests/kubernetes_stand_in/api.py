@@ -111,7 +111,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
-    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815
 
     @property
     def api(self) -> StandIn:
@@ -132,16 +132,20 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def _route(self, path: str) -> None:
         parts = path.strip("/").split("/")
         if parts[0] in ("readyz", "healthz", "livez"):
-            return self._raw(b"ok", "text/plain")
+            self._raw(b"ok", "text/plain")
+            return
         if parts == ["version"]:
             version = {"major": "1", "minor": str(self.api.minor), "gitVersion": f"v1.{self.api.minor}.0-stand-in"}
-            return self._send(version)
+            self._send(version)
+            return
         user = self.api.rights.user_of(self.headers.get("authorization"))
         found = discovery(self.api.kinds, parts)
         if found is not None:
-            return self._send(found)
+            self._send(found)
+            return
         if parts[-1] == "selfsubjectaccessreviews":
-            return self._review(user)
+            self._review(user)
+            return
         at = _Path(self.api, path)
         if at.kind is None:
             raise ApiFailure(404, "NotFound", "the server could not find the requested resource")
@@ -167,7 +171,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
         review = json.loads(self.body)
         asked = review["spec"].get("resourceAttributes", {})
         resource = asked.get("resource", "") + (f"/{asked['subresource']}" if asked.get("subresource") else "")
-        deed = Deed(asked.get("verb", ""), asked.get("group", ""), resource, asked.get("namespace", ""), asked.get("name", ""))
+        deed = Deed(
+            asked.get("verb", ""), asked.get("group", ""), resource, asked.get("namespace", ""), asked.get("name", "")
+        )
         review["status"] = {"allowed": self.api.rights.may(user, deed)}
         self._send(review, 201)
 
@@ -203,7 +209,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
     def _get(self, at: _Path, kind: Kind) -> None:
         if at.name:
-            return self._send(self._found(at))
+            self._send(self._found(at))
+            return
         items = self._selected(at, kind)
         meta = {"resourceVersion": str(self.api.objects.version)}
         self._send({"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": meta, "items": items})
@@ -282,7 +289,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
         pod = self._found(at)
         container = self.query.pop("container", None) or pod["spec"]["containers"][0]["name"]
         node = self.api.objects.find("nodes", "", pod["spec"].get("nodeName", ""))
-        states = [one.get("state", {}) for one in pod["status"].get("containerStatuses", []) if one["name"] == container]
+        states = [
+            one.get("state", {}) for one in pod["status"].get("containerStatuses", []) if one["name"] == container
+        ]
         if node is None or not states or "waiting" in states[0]:
             text = f'container "{container}" in pod "{at.name}" is waiting to start: ContainerCreating'
             raise ApiFailure(400, "BadRequest", text)
@@ -302,7 +311,11 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
     def _relay(self, host: str, port: int, path: str, method: str) -> None:
         connection = http.client.HTTPConnection(host, port, timeout=None if "follow" in path else 60)
-        kept = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "authorization", "connection")}
+        kept = {
+            name: value
+            for name, value in self.headers.items()
+            if name.lower() not in ("host", "authorization", "connection")
+        }
         try:
             connection.request(method, path, self.body or None, kept)
             answer = connection.getresponse()
@@ -328,7 +341,9 @@ class _Request(http.server.BaseHTTPRequestHandler):
             one.setdefault("metadata", {})["namespace"] = at.namespace
         sent = json.loads(json.dumps(one))
         admit(self.api.objects, kind, one, self.api.minor)
-        with_manager(one, self.query.get("fieldManager") or self.headers.get("user-agent", "unknown").partition("/")[0], sent)
+        with_manager(
+            one, self.query.get("fieldManager") or self.headers.get("user-agent", "unknown").partition("/")[0], sent
+        )
         self._send(self.api.objects.add(kind, one, self._dry), 201)
 
     def _put(self, at: _Path, kind: Kind, one: Json) -> None:
@@ -339,7 +354,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
 
     def _patch(self, at: _Path, kind: Kind) -> None:
         if self.headers.get("content-type") == "application/apply-patch+yaml":
-            return self._apply(at, kind, json.loads(self.body))
+            self._apply(at, kind, json.loads(self.body))
+            return
         before = self._found(at)
         patch = json.loads(self.body)
         if at.part == "status":
@@ -352,7 +368,11 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def _apply(self, at: _Path, kind: Kind, wanted: Json) -> None:
         manager = self.query.get("fieldManager")
         if not manager:
-            raise ApiFailure(400, "BadRequest", "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch")
+            raise ApiFailure(
+                400,
+                "BadRequest",
+                "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch",
+            )
         if kind.namespaced:
             wanted.setdefault("metadata", {})["namespace"] = at.namespace
         before = self.api.objects.find(at.plural, at.namespace, at.name)
@@ -360,7 +380,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
         after = applied(before, wanted, manager, force)
         if before is None:
             admit(self.api.objects, kind, after, self.api.minor)
-            return self._send(self.api.objects.add(kind, after, self._dry), 201)
+            self._send(self.api.objects.add(kind, after, self._dry), 201)
+            return
         if kind.plural in ("jobs", "pods"):
             _check_immutable(kind, before, after)
         self._send(self.api.objects.change(kind.plural, self._kept(before, after), self._dry))
@@ -378,7 +399,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def _delete(self, at: _Path, kind: Kind, options: Json) -> None:
         one = self._remove(at, kind, options)
         if one["metadata"].get("deletionTimestamp"):
-            return self._send(one)
+            self._send(one)
+            return
         details = {"name": at.name, "kind": kind.plural, "uid": one["metadata"]["uid"]}
         self._send({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 
@@ -428,7 +450,8 @@ def _check_immutable(kind: Kind, before: Json, after: Json) -> None:
     parts = ("template", "selector", "completions") if kind.plural == "jobs" else ("containers", "volumes")
     changed = [part for part in parts if before["spec"].get(part) != after["spec"].get(part)]
     if changed:
-        text = f'{kind.name} "{before["metadata"]["name"]}" is invalid: spec.{changed[0]}: Invalid value: field is immutable'
+        name = before["metadata"]["name"]
+        text = f'{kind.name} "{name}" is invalid: spec.{changed[0]}: Invalid value: field is immutable'
         raise ApiFailure(422, "Invalid", text)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-
 from tests.kubernetes_stand_in.api import StandIn
 from tests.kubernetes_stand_in.control_plane import ControlPlane
 from tests.kubernetes_stand_in.controllers import Controllers
@@ -40,7 +39,9 @@ class TestedCluster:
             self._api = ControlPlane(Path(os.environ[BINARIES_ENV]).resolve(), folder / "plane", TOKENS)
         else:
             self._api = StandIn(minor)
-            self._api.rights.tokens = {token: User(name, (MASTERS,) if name == "admin" else ()) for name, token in TOKENS.items()}
+            self._api.rights.tokens = {
+                token: User(name, (MASTERS,) if name == "admin" else ()) for name, token in TOKENS.items()
+            }
             self._controllers = Controllers(self._api)
         self.nodes: list[Node] = []
 
@@ -119,8 +120,15 @@ class TestedCluster:
         path = self.folder / name
         path.mkdir()
         spec: Json = {"capacity": {"storage": size}, "accessModes": ["ReadWriteMany", "ReadWriteOnce"]}
-        spec |= {"hostPath": {"path": str(path)}, "persistentVolumeReclaimPolicy": "Retain", "storageClassName": storage_class}
-        self.create("/api/v1/persistentvolumes", {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
+        spec |= {
+            "hostPath": {"path": str(path)},
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": storage_class,
+        }
+        self.create(
+            "/api/v1/persistentvolumes",
+            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec},
+        )
         return path
 
     def add_quota(self, namespace: str, **hard: str) -> None:
@@ -139,7 +147,9 @@ class TestedCluster:
         self.create(f"{base}/roles", {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": name, "rules": rules})
         subject = {"kind": "User", "name": user, "apiGroup": group}
         binding: Json = {"apiVersion": f"{group}/v1", "kind": "RoleBinding", "metadata": name, "subjects": [subject]}
-        self.create(f"{base}/rolebindings", {**binding, "roleRef": {"kind": "Role", "name": f"of-{user}", "apiGroup": group}})
+        self.create(
+            f"{base}/rolebindings", {**binding, "roleRef": {"kind": "Role", "name": f"of-{user}", "apiGroup": group}}
+        )
 
     def listing(self, namespace: str) -> set[str]:
         """Every object of every kind in a namespace, as kind/name."""
@@ -164,5 +174,3 @@ class TestedCluster:
             assert time.monotonic() < give_up_at, "it did not come to hold in time"
             time.sleep(0.02)
         return value
-
-

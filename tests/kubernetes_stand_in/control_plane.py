@@ -1,5 +1,5 @@
-"""A real control plane on this machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes on
-loopback, made by deploy/install-kubernetes.sh. Each control plane has its own folder and ports."""
+"""A real control plane on this machine: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as processes
+on loopback, made by deploy/install-kubernetes.sh. Each control plane has its own folder and ports."""
 
 import os
 import signal
@@ -28,12 +28,16 @@ class ControlPlane:
         self._other_ports = manager, scheduler
         self.url = f"https://127.0.0.1:{self._api_port}"
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [f"{token},{user},{user},{'system:masters' if user == 'admin' else ''}" for user, token in tokens.items()]
+        rows = [
+            f"{token},{user},{user},{'system:masters' if user == 'admin' else ''}" for user, token in tokens.items()
+        ]
         (folder / "tokens.csv").write_text("\n".join(rows) + "\n")
         self._admin = tokens["admin"]
         self.key, self.certificate = folder / "node.key", folder / "node.crt"
         subject = ["-subj", "/CN=local", "-addext", "subjectAltName=IP:127.0.0.1"]
-        self._openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "node.key", "-out", "node.crt", *subject)
+        self._openssl(
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "node.key", "-out", "node.crt", *subject
+        )
         self._openssl("genrsa", "-out", "sa.key", "2048")
 
     @property
@@ -52,10 +56,17 @@ class ControlPlane:
             "--unsafe-no-fsync",
         )  # fmt: skip
         self.start_api()
-        common = ("--kubeconfig=kubeconfig", "--leader-elect=false", "--port=0", "--bind-address=127.0.0.1", "--cert-dir=certs")
+        common = (
+            "--kubeconfig=kubeconfig",
+            "--leader-elect=false",
+            "--port=0",
+            "--bind-address=127.0.0.1",
+            "--cert-dir=certs",
+        )
         self._run(
             "kube-controller-manager", *common, f"--secure-port={self._other_ports[0]}",
-            "--service-account-private-key-file=sa.key", f"--controllers={CONTROLLERS}", "--root-ca-file=certs/apiserver.crt",
+            "--service-account-private-key-file=sa.key", f"--controllers={CONTROLLERS}",
+            "--root-ca-file=certs/apiserver.crt",
             "--node-monitor-grace-period=5s", "--node-monitor-period=1s", "--concurrent-gc-syncs=5",
         )  # fmt: skip
         self._run("kube-scheduler", *common, f"--secure-port={self._other_ports[1]}")
@@ -67,7 +78,8 @@ class ControlPlane:
             "--service-account-key-file=sa.key", "--service-account-signing-key-file=sa.key",
             "--service-account-issuer=https://kubernetes.default.svc", "--token-auth-file=tokens.csv",
             "--authorization-mode=RBAC", "--allow-privileged=true", "--endpoint-reconciler-type=none",
-            "--default-not-ready-toleration-seconds=1", "--default-unreachable-toleration-seconds=1",
+            "--advertise-address=10.244.0.1",
+            "--default-not-ready-toleration-seconds=20", "--default-unreachable-toleration-seconds=20",
         )  # fmt: skip
         give_up_at = time.monotonic() + READY_S
         while not self._answers():

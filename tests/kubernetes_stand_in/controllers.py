@@ -52,8 +52,12 @@ class Controllers:
     def _accounts(self) -> None:
         for space in self._objects.all("namespaces"):
             name = space["metadata"]["name"]
-            if not space["metadata"].get("deletionTimestamp") and not self._objects.find("serviceaccounts", name, "default"):
-                self._objects.add(self._api.kind("serviceaccounts"), {"metadata": {"name": "default", "namespace": name}})
+            if not space["metadata"].get("deletionTimestamp") and not self._objects.find(
+                "serviceaccounts", name, "default"
+            ):
+                self._objects.add(
+                    self._api.kind("serviceaccounts"), {"metadata": {"name": "default", "namespace": name}}
+                )
 
     # -- pods of jobs and deployments ----------------------------------------------------------------------------
 
@@ -103,7 +107,9 @@ class Controllers:
 
     def _job(self, job: Json) -> None:
         status, spec, meta = job.setdefault("status", {}), job["spec"], job["metadata"]
-        if any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in status.get("conditions", [])):
+        if any(
+            one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in status.get("conditions", [])
+        ):
             return
         status.setdefault("startTime", timestamp())
         pods = self._pods_of(job)
@@ -132,7 +138,13 @@ class Controllers:
 
     def _job_over(self, job: Json, what: str, reason: str, message: str) -> None:
         status = job["status"]
-        condition = {"type": what, "status": "True", "reason": reason, "message": message, "lastTransitionTime": timestamp()}
+        condition = {
+            "type": what,
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": timestamp(),
+        }
         status.setdefault("conditions", []).append(condition)
         status["active"] = 0
         if what == "Complete":
@@ -159,11 +171,19 @@ class Controllers:
                 continue
             name = f"{meta['name']}-set"
             if self._objects.find("replicasets", meta["namespace"], name) is None:
-                owner = {"name": name, "namespace": meta["namespace"], "ownerReferences": [_owner_reference(deployment)]}
-                self._objects.add(self._api.kind("replicasets"), {"metadata": owner, "spec": {"selector": spec["selector"]}})
+                owner = {
+                    "name": name,
+                    "namespace": meta["namespace"],
+                    "ownerReferences": [_owner_reference(deployment)],
+                }
+                self._objects.add(
+                    self._api.kind("replicasets"), {"metadata": owner, "spec": {"selector": spec["selector"]}}
+                )
             replicas = self._objects.find("replicasets", meta["namespace"], name)
             assert replicas is not None
-            pods = [one for one in self._pods_of(replicas) if not _leaves(one) and one["status"].get("phase") not in OVER]
+            pods = [
+                one for one in self._pods_of(replicas) if not _leaves(one) and one["status"].get("phase") not in OVER
+            ]
             wanted = spec.get("replicas", 1)
             for _ in range(wanted - len(pods)):
                 self._add_pod(replicas, spec["template"], f"{meta['name']}-{_suffix()}", {})
@@ -172,7 +192,12 @@ class Controllers:
             ready = sum(_is_ready(one) for one in pods[:wanted])
             fresh = self._objects.find("deployments", meta["namespace"], meta["name"])
             assert fresh is not None
-            counts = {"replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready, "updatedReplicas": len(pods)}
+            counts = {
+                "replicas": len(pods),
+                "readyReplicas": ready,
+                "availableReplicas": ready,
+                "updatedReplicas": len(pods),
+            }
             fresh["status"] = {**fresh.get("status", {}), **counts, "observedGeneration": meta["generation"]}
             self._objects.change("deployments", fresh)
 
@@ -210,7 +235,9 @@ class Controllers:
                 pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
                 self._objects.change("pods", pod)
                 return None
-        return f"0/{len(nodes)} nodes are available: {len(nodes)} node(s) didn't match node selector, taints or resources."
+        return (
+            f"0/{len(nodes)} nodes are available: {len(nodes)} node(s) didn't match node selector, taints or resources."
+        )
 
     def _nodes(self) -> None:
         """A node that is not heard of any more is not ready, and its pods leave."""
@@ -219,7 +246,11 @@ class Controllers:
             if ready is None or _age_s(ready.get("lastHeartbeatTime", timestamp())) < self._node_grace_s:
                 continue
             if ready["status"] == "True":
-                ready |= {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+                ready |= {
+                    "status": "Unknown",
+                    "reason": "NodeStatusUnknown",
+                    "message": "Kubelet stopped posting node status.",
+                }
                 self._objects.change("nodes", node)
             for pod in self._objects.all("pods"):
                 if pod["spec"].get("nodeName") == node["metadata"]["name"] and pod["status"].get("phase") not in OVER:
@@ -232,7 +263,11 @@ class Controllers:
             for volume in self._objects.all("persistentvolumes"):
                 if volume["status"]["phase"] == "Available" and _suits(volume, claim):
                     meta = claim["metadata"]
-                    volume["spec"]["claimRef"] = {"namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]}
+                    volume["spec"]["claimRef"] = {
+                        "namespace": meta["namespace"],
+                        "name": meta["name"],
+                        "uid": meta["uid"],
+                    }
                     volume["status"]["phase"] = "Bound"
                     claim["spec"]["volumeName"] = volume["metadata"]["name"]
                     claim["status"] |= {"phase": "Bound", "capacity": volume["spec"]["capacity"]}
@@ -252,7 +287,10 @@ class Controllers:
                 continue
             ready = [one for one in self._objects.all("pods", meta["namespace"]) if _is_ready(one) and not _leaves(one)]
             ready = [one for one in ready if selector.items() <= one["metadata"].get("labels", {}).items()]
-            ports = [{"port": one.get("targetPort", one["port"]), "name": one.get("name", "")} for one in service["spec"]["ports"]]
+            ports = [
+                {"port": one.get("targetPort", one["port"]), "name": one.get("name", "")}
+                for one in service["spec"]["ports"]
+            ]
             addresses = [{"ip": one["status"]["podIP"]} for one in ready]
             subsets = [{"addresses": addresses, "ports": ports}] if addresses else []
             found = self._objects.find("endpoints", meta["namespace"], meta["name"])
@@ -303,7 +341,11 @@ class Controllers:
                 meta["finalizers"] = [name for name in finalizers if name != "foregroundDeletion"]
                 self._objects.change(plural, one)
         elif plural == "namespaces":
-            inside = [(kind, child) for kind, child in self._objects.everything() if child["metadata"].get("namespace") == meta["name"]]
+            inside = [
+                (kind, child)
+                for kind, child in self._objects.everything()
+                if child["metadata"].get("namespace") == meta["name"]
+            ]
             for kind, child in inside:
                 self._end(kind, child) if not _leaves(child) else None
             if not inside:
@@ -335,7 +377,11 @@ def _is_ready(one: Json) -> bool:
 def _tolerates(spec: Json, taint: Json) -> bool:
     def fits(toleration: Json) -> bool:
         same = toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")
-        return toleration.get("key") in (None, taint["key"]) and same and toleration.get("effect") in (None, taint["effect"])
+        return (
+            toleration.get("key") in (None, taint["key"])
+            and same
+            and toleration.get("effect") in (None, taint["effect"])
+        )
 
     return taint["effect"] == "PreferNoSchedule" or any(fits(one) for one in spec.get("tolerations", []))
 
@@ -354,4 +400,9 @@ def _suits(volume: Json, claim: Json) -> bool:
     named = wanted.get("volumeName") in (None, volume["metadata"]["name"])
     same = room.get("storageClassName", "") == wanted.get("storageClassName", "")
     modes = set(wanted.get("accessModes", [])) <= set(room.get("accessModes", []))
-    return named and same and modes and quantity(room["capacity"]["storage"]) >= quantity(wanted["resources"]["requests"]["storage"])
+    return (
+        named
+        and same
+        and modes
+        and quantity(room["capacity"]["storage"]) >= quantity(wanted["resources"]["requests"]["storage"])
+    )

@@ -85,6 +85,9 @@ def _resources(kinds: list[Kind], group: str, version: str) -> Json:
         if (kind.group, kind.version) == (group, version):
             row = {"singularName": "", "namespaced": kind.namespaced, "kind": kind.name}
             listed.append({"name": kind.plural, "verbs": VERBS, **row})
-            listed += [{"name": f"{kind.plural}/{part}", "verbs": ["get", "patch", "update"], **row} for part in kind.subresources]
+            listed += [
+                {"name": f"{kind.plural}/{part}", "verbs": ["get", "patch", "update"], **row}
+                for part in kind.subresources
+            ]
     named = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": named, "resources": listed}

@@ -24,7 +24,6 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
-
 from tests.kubernetes_stand_in.kinds import Json
 from tests.kubernetes_stand_in.objects import timestamp
 
@@ -97,7 +96,9 @@ class Node:
         found.evict("The node was low on resource: memory.")
 
     def pids(self) -> list[int]:
-        return [process.pid for pod in self._pods.values() for process in pod.processes.values() if process.poll() is None]
+        return [
+            process.pid for pod in self._pods.values() for process in pod.processes.values() if process.poll() is None
+        ]
 
     # -- the API -------------------------------------------------------------------------------------------------
 
@@ -259,7 +260,13 @@ class _Pod:
         try:
             self._run()
         except Exception as error:  # what a kubelet tells as an event
-            self._report("Pending", {one["name"]: {"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}} for one in self._containers})
+            self._report(
+                "Pending",
+                {
+                    one["name"]: {"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}}
+                    for one in self._containers
+                },
+            )
             while not self._leaving and not self._killed:
                 time.sleep(0.05)
         self.over = True
@@ -336,8 +343,8 @@ class _Pod:
     def _report(self, phase: str, states: dict[str, Json], ready: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         whole = phase == "Running" and len(ready) == len(states)
         conditions = [{"type": name, "status": "True"} for name in ("PodScheduled", "Initialized")]
-        for name in ("ContainersReady", "Ready"):
-            conditions.append({"type": name, "status": "True" if whole else "False", "lastTransitionTime": timestamp()})
+        state = {"status": "True" if whole else "False", "lastTransitionTime": timestamp()}
+        conditions += [{"type": name, **state} for name in ("ContainersReady", "Ready")]
         containers = [
             {
                 "name": one["name"], "image": one.get("image", ""), "imageID": "", "ready": one["name"] in ready,
@@ -361,7 +368,9 @@ class _Pod:
         environment = self._environment(container)
         command = [*(container.get("command") or []), *(container.get("args") or [])]
         command = [_VARIABLE.sub(lambda found: environment.get(found[1], found[0]), word) for word in command]
-        mine = {one["mountPath"]: mounts[one["name"]] / one.get("subPath", "") for one in container.get("volumeMounts", [])}
+        mine = {
+            one["mountPath"]: mounts[one["name"]] / one.get("subPath", "") for one in container.get("volumeMounts", [])
+        }
         if self._pod["spec"].get("automountServiceAccountToken", True):
             mine[ACCOUNT] = self._account()
         if not has_namespaces():
@@ -372,7 +381,13 @@ class _Pod:
             command = ["unshare", "-rm", "sh", "-c", self._mounting(mine, shlex.join(command), container)]
         with self.log(container["name"]).open("ab") as log:
             self.processes[container["name"]] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/", start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd="/",
+                start_new_session=True,
             )
 
     def _mounting(self, mounts: dict[str, Path], command: str, container: Json) -> str:
@@ -381,15 +396,24 @@ class _Pod:
         root.mkdir(exist_ok=True)
         (self.folder / "hosts").write_text(self._node.hosts())
         steps = [f"R={shlex.quote(str(root))}", "mount -t tmpfs none $R"]
-        steps.append('for d in /*; do [ -L "$d" ] && cp -P "$d" $R/ && continue; [ -d "$d" ] || continue; mkdir $R$d; [ $d = /run ] && continue; mount --rbind $d $R$d; done')
+        steps.append(
+            'for d in /*; do [ -L "$d" ] && cp -P "$d" $R/ && continue; [ -d "$d" ] || continue; mkdir $R$d; '
+            "[ $d = /run ] && continue; mount --rbind $d $R$d; done"
+        )
         for path, folder in sorted(mounts.items()):
             real = path.replace("/var/run/", "/run/")
-            steps.append(f"mkdir -p $R{shlex.quote(real)} && mount --bind {shlex.quote(str(folder))} $R{shlex.quote(real)}")
+            steps.append(
+                f"mkdir -p $R{shlex.quote(real)} && mount --bind {shlex.quote(str(folder))} $R{shlex.quote(real)}"
+            )
         steps.append(f"mount --bind {shlex.quote(str(self.folder / 'hosts'))} $R/etc/hosts")
         if (container.get("securityContext") or {}).get("readOnlyRootFilesystem"):
             steps.append("mount -o remount,ro $R")
         steps.append(f"exec chroot $R {command}")
-        return " && ".join(steps[:2]) + "\n" + "\n".join(f"{step} || exit 125" if not step.startswith(("for", "exec")) else step for step in steps[2:])
+        return (
+            " && ".join(steps[:2])
+            + "\n"
+            + "\n".join(f"{step} || exit 125" if not step.startswith(("for", "exec")) else step for step in steps[2:])
+        )
 
     def _environment(self, container: Json) -> dict[str, str]:
         outside = ("PATH", "LANG", "COVERAGE_PROCESS_START", "INFEROMETER_DATA")
@@ -452,7 +476,9 @@ class _Pod:
         folder.mkdir(parents=True, exist_ok=True)
         if "persistentVolumeClaim" in volume:
             claim = self._object("persistentvolumeclaims", volume["persistentVolumeClaim"]["claimName"])
-            kept = Path(self._node.get(f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}")["spec"]["hostPath"]["path"])
+            kept = Path(
+                self._node.get(f"/api/v1/persistentvolumes/{claim['spec']['volumeName']}")["spec"]["hostPath"]["path"]
+            )
             kept.mkdir(parents=True, exist_ok=True)
             return kept
         if "hostPath" in volume:
@@ -539,7 +565,10 @@ class _LogRequest(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        parts, query = url.path.strip("/").split("/"), {name: values[-1] for name, values in parse_qs(url.query).items()}
+        parts, query = (
+            url.path.strip("/").split("/"),
+            {name: values[-1] for name, values in parse_qs(url.query).items()},
+        )
         pod = self.server.node.pod(parts[1], parts[2]) if parts[0] == "containerLogs" and len(parts) == 4 else None
         self.send_response(200 if pod else 404)
         self.send_header("content-type", "text/plain")

@@ -55,7 +55,9 @@ class Objects:
                 for (kind, space, _), one in self._objects.items()
                 if kind == plural and (namespace is None or space == namespace)
             ]
-            return copy.deepcopy(sorted(found, key=lambda one: (one["metadata"].get("namespace", ""), one["metadata"]["name"])))
+            return copy.deepcopy(
+                sorted(found, key=lambda one: (one["metadata"].get("namespace", ""), one["metadata"]["name"]))
+            )
 
     def owned_by(self, uid: str) -> list[tuple[str, Json]]:
         with self.changed:
@@ -89,7 +91,10 @@ class Objects:
             before = self._objects.get(key)
             if before is None:
                 raise not_found(plural, meta["name"])
-            if meta.get("resourceVersion", before["metadata"]["resourceVersion"]) != before["metadata"]["resourceVersion"]:
+            if (
+                meta.get("resourceVersion", before["metadata"]["resourceVersion"])
+                != before["metadata"]["resourceVersion"]
+            ):
                 raise ApiFailure(409, "Conflict", f'{plural} "{meta["name"]}": the object has been modified')
             if one == before or dry:
                 return one
@@ -179,7 +184,10 @@ def applied(before: Json | None, wanted: Json, manager: str, force: bool) -> Jso
         _put(result, at, value)
     others = [entry for entry in managed if entry is not mine]
     if force:
-        others = [{**entry, "fieldsV1": _tree([at for at in _paths(entry["fieldsV1"]) if at not in owned])} for entry in others]
+        others = [
+            {**entry, "fieldsV1": _tree([at for at in _paths(entry["fieldsV1"]) if at not in owned])}
+            for entry in others
+        ]
     entry = {"manager": manager, "operation": "Apply", "apiVersion": wanted.get("apiVersion"), "time": timestamp()}
     result["metadata"]["managedFields"] = [*others, {**entry, "fieldsType": "FieldsV1", "fieldsV1": _tree([*owned])}]
     return result
@@ -194,7 +202,9 @@ def with_manager(one: Json, manager: str, sent: Json) -> Json:
     return one
 
 
-def _check_conflicts(before: Json, owned: dict[tuple[str, ...], Any], managed: list[Json], manager: str, force: bool) -> None:
+def _check_conflicts(
+    before: Json, owned: dict[tuple[str, ...], Any], managed: list[Json], manager: str, force: bool
+) -> None:
     if force:
         return
     for entry in managed:

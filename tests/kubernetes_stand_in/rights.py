@@ -48,7 +48,9 @@ class Rights:
             group = f' in API group "{deed.group}"'
             where = f' in the namespace "{deed.namespace}"' if deed.namespace else " at the cluster scope"
             name = f' "{deed.name}"' if deed.name else ""
-            text = f'{deed.resource}{name} is forbidden: User "{user.name}" cannot {deed.verb} resource "{deed.resource}"'
+            text = (
+                f'{deed.resource}{name} is forbidden: User "{user.name}" cannot {deed.verb} resource "{deed.resource}"'
+            )
             raise ApiFailure(403, "Forbidden", text + group + where)
 
     def may(self, user: User, deed: Deed) -> bool:

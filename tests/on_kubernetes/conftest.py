@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.kubernetes_stand_in.clusters import TestedCluster
+from tests.on_kubernetes.stacks import calibrated
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +23,7 @@ def namespace(cluster: TestedCluster) -> str:
     return cluster.new_namespace()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a calibration of this machine: making one takes seconds."""
+    return calibrated(tmp_path_factory.mktemp("store"), "")

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.kubernetes_stand_in.clusters import TestedCluster
+
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.conduct.kubernetes import Launched, run_on_cluster
 from inferometer.conduct.treatments import Request
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.settings import RunSettings, settings_from
-from tests.kubernetes_stand_in.clusters import TestedCluster
 
 MODEL, PORT, NAME = "simulated-8b", 8123, "standalone-sim"
 PLAN = "load: {concurrency: 2}\nstop: {requests: 30}\nworkload: {input_tokens: 50, output_tokens: 8}\n"
@@ -76,9 +77,9 @@ def stack_in(cluster: TestedCluster, namespace: str, folder: Path) -> Stack:
     return Stack(cluster, namespace, volume, folder)
 
 
-def calibrated(volume: Path) -> Path:
+def calibrated(volume: Path, store: str = ".inferometer") -> Path:
     """A volume on which pods find a calibration of their node: making one takes seconds."""
-    keep_curve(curve_of([]), volume / ".inferometer")
+    keep_curve(curve_of([]), volume / store)
     return volume
 
 

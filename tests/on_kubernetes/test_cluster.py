@@ -5,10 +5,10 @@ import threading
 import pytest
 from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod
+from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster
 from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, claim, config_map, job, owner
-from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 
 @pytest.fixture
@@ -58,7 +58,9 @@ def _phases(admin: Cluster, phase: str, count: int) -> list[Pod]:
 
 
 def test_an_indexed_job_where_the_server_has_it(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
-    manifest = job(Place(namespace, "r1"), "indexed", shell("echo $JOB_COMPLETION_INDEX"), JobSettings(pods=2, indexed=True))
+    manifest = job(
+        Place(namespace, "r1"), "indexed", shell("echo $JOB_COMPLETION_INDEX"), JobSettings(pods=2, indexed=True)
+    )
     if is_real():  # 1.20
         with pytest.raises(ClusterError, match="completionMode"):
             admin.apply(manifest)
@@ -70,7 +72,7 @@ def test_an_indexed_job_where_the_server_has_it(admin: Cluster, cluster: TestedC
 
 def test_a_deadline_ends_a_job_whose_image_never_comes(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
     pod = PodSettings(image="missing/image:1", command=["true"])
-    admin.apply(job(Place(namespace, "r1"), "never", pod, JobSettings(deadline_s=1)))
+    admin.apply(job(Place(namespace, "r1"), "never", pod, JobSettings(deadline_s=3)))
     waiting = cluster.until(lambda: [one for one in admin.all(Pod) if one.status and one.status.containerStatuses])
     assert waiting[0].status.containerStatuses[0].state.waiting.reason == "ImagePullBackOff"
     failed = cluster.until(lambda: (found := admin.read(Job, "never")) and found.status.conditions and found)

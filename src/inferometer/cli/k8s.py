@@ -186,10 +186,10 @@ def run(
     request = Request(settings, plan_args, sets, model_given=given.get("models") is not None)
     if settings.dry_run:
         return _print_manifests(request, kubeconfig, context, note)
-    return _measure(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
+    return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)
 
 
-def _measure(
+def measure_request(
     request: Any,
     kubeconfig: str | None,
     context: str | None,
@@ -326,9 +326,10 @@ def clean(
     "-p", "--namespace", metavar="A[,B]", default="llmdbench", help="Namespace of the stack, and of the launcher pods."
 )
 @click.option("--name", metavar="NAME", default="inferometer", help="Name of the roles. [default: inferometer]")
+@click.option("--up", is_flag=True, help="Also what k8s up, down and e2e need.")
 @click.option("--user", metavar="NAME", help="Also bind them to this user.")
 @click.option("--serviceaccount", "account", metavar="NAMESPACE:NAME", help="Also bind them to this service account.")
-def rights(namespace: str, name: str, user: str | None, account: str | None) -> int:
+def rights(namespace: str, name: str, up: bool, user: str | None, account: str | None) -> int:
     """Print the roles that k8s run needs: for the launchers' namespace, and to read the stack's.
 
     Nothing in them is cluster-wide. inferometer k8s rights | kubectl apply -f -
@@ -340,5 +341,5 @@ def rights(namespace: str, name: str, user: str | None, account: str | None) -> 
     from inferometer.scale.kubernetes.manifests import as_yaml
 
     stack, _, harness = namespace.partition(",")
-    echo(as_yaml(roles_for(stack, harness or stack, name, user, account)), nl=False)
+    echo(as_yaml(roles_for(stack, harness or stack, name, user, account, up=up)), nl=False)
     return 0

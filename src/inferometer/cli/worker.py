@@ -12,7 +12,6 @@ from inferometer.cli.errors import echo, print_message
 @click.option(
     "--results",
     type=click.Path(path_type=Path),
-    required=True,
     metavar="FOLDER",
     help="Folder for the results; with several pods, _1, _2, ... is appended.",
 )
@@ -20,13 +19,22 @@ from inferometer.cli.errors import echo, print_message
 @click.option(
     "--harness", metavar="NAME", default="inferometer", help="Load generator, if not our own. [default: inferometer]"
 )
+@click.option("--serve", is_flag=True, help="Wait for the driver of inferometer run --on kubernetes.")
 @click.option("--print", "print_from", metavar="FILE:BYTE", help="Print the results from there on, to be collected.")
-def worker(plan_file: Path | None, results: Path, pods: int, harness: str, print_from: str | None) -> int:
+def worker(
+    plan_file: Path | None, results: Path | None, pods: int, harness: str, serve: bool, print_from: str | None
+) -> int:
     """Measure a plan in a pod and keep the run in a folder of its volume.
 
     Exit code 0 if a run was kept, whatever its numbers are. The number of the pod is read from JOB_COMPLETION_INDEX,
     which an Indexed Job sets, or from INFEROMETER_INDEX.
     """
+    if serve:
+        from inferometer.scale.kubernetes.shard_server import serve_shard
+
+        return serve_shard()
+    if results is None:
+        raise click.UsageError("--results FOLDER is missing")
     if print_from is not None:
         return _print(results, print_from)
     if plan_file is None:

@@ -12,7 +12,7 @@ from inferometer.scale.kubernetes.client import FORBIDDEN, Cluster, ClusterError
 from inferometer.scale.kubernetes.manifests import COMPONENT, MANAGED_BY, MANAGER, RUN
 
 OWNED = (Pod, ConfigMap, Secret, ServiceAccount, RoleBinding, Role)  # by their Jobs; alone only where one was lost
-OURS = ("launcher", "collector")
+OURS = ("launcher", "collector", "shard")
 
 
 @dataclass

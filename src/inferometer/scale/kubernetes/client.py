@@ -164,6 +164,29 @@ class Cluster:
 
         return self._asked(posted, path, None)
 
+    def ask_pod(
+        self,
+        pod: str,
+        port: int,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        retry_s: float | None = None,
+    ) -> bytes:
+        """What a server in a pod answers, through the API server: a POST where there is a body, else a GET."""
+        address = f"/api/v1/namespaces/{self.namespace}/pods/{pod}:{port}/proxy/{path}"
+
+        def asked() -> bytes:
+            if body is None:
+                response = self._http.get(address, headers=dict(headers or {}))
+            else:
+                response = self._http.post(address, content=body, headers=dict(headers or {}))
+            _raise_error(response)
+            return bytes(response.content)
+
+        return self._asked(asked, f"pod {pod}", self.namespace, retry_s)
+
     def log(
         self,
         pod: str,

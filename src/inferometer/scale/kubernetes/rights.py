@@ -15,7 +15,8 @@ LAUNCHING = (
     rule("batch", "jobs", "get list create patch delete"),
     rule("", "configmaps secrets serviceaccounts", "create patch"),  # their Job owns them: it takes them along
     rule("", "persistentvolumeclaims", "get create patch delete"),
-    rule("", "pods", "get list delete"),
+    rule("", "pods", "get list create patch delete"),
+    rule("", "pods/proxy", "get create"),  # workers with --on kubernetes
     rule("", "pods/log", "get"),
     rule("", "events", "list"),
 )
@@ -26,12 +27,23 @@ READING = (
     rule("gateway.networking.k8s.io", "gateways httproutes", "list"),
     rule("inference.networking.k8s.io inference.networking.x-k8s.io", "inferencepools", "list"),
 )
+STANDING = (
+    rule("apps", "deployments", "get list create patch delete"),
+    rule("", "services", "get list create patch delete"),
+    rule("", "secrets", "create patch delete"),
+    rule("", "persistentvolumeclaims", "get list create patch delete"),
+    rule("", "pods", "get list"),
+)
 
 
-def roles_for(stack: str, harness: str, name: str, user: str | None = None, account: str | None = None) -> list[Any]:
+def roles_for(
+    stack: str, harness: str, name: str, user: str | None = None, account: str | None = None, *, up: bool = False
+) -> list[Any]:
+    """Of `k8s run` and workers with --on kubernetes; with `up`, of `k8s up`, `down` and `e2e` too."""
     subjects = list(_subjects(user, account))
     things: list[Any] = []
-    for namespace, part, rules in ((harness, "launch", LAUNCHING), (stack, "read", READING)):
+    parts = [(harness, "launch", LAUNCHING), (stack, "read", READING), *([(stack, "up", STANDING)] if up else [])]
+    for namespace, part, rules in parts:
         things += _granted(namespace, f"{name}-{part}", rules, subjects)
     return things
 
