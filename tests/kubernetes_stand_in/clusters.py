@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from tests.kubernetes_stand_in.api import StandIn
-from tests.kubernetes_stand_in.control_plane import ControlPlane
-from tests.kubernetes_stand_in.controllers import Controllers
-from tests.kubernetes_stand_in.kinds import Json
-from tests.kubernetes_stand_in.node import Node, kubeconfig
-from tests.kubernetes_stand_in.rights import MASTERS, User
+
+from kubernetes_stand_in.api import StandIn
+from kubernetes_stand_in.control_plane import ControlPlane
+from kubernetes_stand_in.controllers import Controllers
+from kubernetes_stand_in.kinds import Json
+from kubernetes_stand_in.node import Node, kubeconfig
+from kubernetes_stand_in.rights import MASTERS, User
 
 BINARIES_ENV = "INFEROMETER_KUBERNETES"  # folder with a real control plane's programs
 TOKENS = {"admin": "token-of-admin", "alice": "token-of-alice", "bob": "token-of-bob"}

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes_stand_in.clusters import TestedCluster
-
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.conduct.kubernetes import Launched, run_on_cluster
 from inferometer.conduct.treatments import Request
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.settings import RunSettings, settings_from
+from kubernetes_stand_in.clusters import TestedCluster
 
 MODEL, PORT, NAME = "simulated-8b", 8123, "standalone-sim"
 PLAN = "load: {concurrency: 2}\nstop: {requests: 30}\nworkload: {input_tokens: 50, output_tokens: 8}\n"
@@ -25,13 +24,18 @@ class Stack:
     volume: Path
     folder: Path
 
-    def open(self, user: str = "admin", retry_s: float = 30.0) -> Cluster:
+    def open(self, user: str = "admin", retry_s: float = 120.0) -> Cluster:
         return open_cluster(
             str(self.cluster.kubeconfig(user, self.namespace)), namespace=self.namespace, retry_s=retry_s
         )
 
     def settings(self, **given: Any) -> RunSettings:
-        usual = {"namespace": self.namespace, "methods": "standalone", "models": MODEL, "image": "local"}
+        usual: dict[str, Any] = {
+            "namespace": self.namespace,
+            "methods": "standalone",
+            "models": MODEL,
+            "image": "local",
+        }
         usual |= {"cpu": "100m", "memory": "256Mi", "start_s": 120, "wait_s": 240}
         return settings_from({}, None, usual | given)
 
@@ -61,7 +65,7 @@ def stack_in(cluster: TestedCluster, namespace: str, folder: Path) -> Stack:
     volume = calibrated(cluster.add_volume("20Gi", f"of-{namespace}"))
     command = ["python", "-m", "inferometer.simulator", "--host", "$(IP)", "--port", str(PORT)]
     address = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    container = {"name": "simulator", "image": "local", "command": command, "env": [address]}
+    container: dict[str, Any] = {"name": "simulator", "image": "local", "command": command, "env": [address]}
     container |= {"ports": [{"containerPort": PORT, "name": "http"}]}
     container |= {"readinessProbe": {"httpGet": {"path": "/v1/models", "port": PORT}, "periodSeconds": 1}}
     labels = {"app": "sim"}

@@ -1,14 +1,15 @@
 """Where a stack answers: services, gateways with an inference pool, pods; and which of them a method means."""
 
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
-from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 from inferometer.errors import TargetError
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.endpoints import endpoint_of, endpoints_in, model_id_of
+from kubernetes_stand_in.clusters import TestedCluster, is_real
 
 GATEWAY, POOL = "gateway.networking.k8s.io/v1", "inference.networking.k8s.io/v1"
 KINDS = [
@@ -39,7 +40,7 @@ def gateways(cluster: TestedCluster) -> None:
             "spec": spec,
         }
         cluster.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", whole)
-        cluster.until(lambda version=version, plural=plural: _served(cluster, f"/apis/{version}/{plural}"))
+        cluster.until(partial(_served, cluster, f"/apis/{version}/{plural}"))
 
 
 def _served(cluster: TestedCluster, path: str) -> bool:
@@ -52,26 +53,21 @@ def _served(cluster: TestedCluster, path: str) -> bool:
 
 @pytest.fixture
 def admin(cluster: TestedCluster, namespace: str, gateways: None) -> Cluster:
-    for name, labels, ports in (
+    pods: list[tuple[str, dict[str, str], list[dict[str, Any]]]] = [
         ("decode-0", {"role": "decode"}, [{"containerPort": 8200, "name": "http"}]),
         ("picker-0", {"app": "epp"}, [{"containerPort": 9002}, {"containerPort": 9191, "name": "metrics"}]),
-    ):
-        container: dict[str, Any] = {"name": "c", "image": "local", "command": ["sleep", "60"], "ports": ports}
+    ]
+    for name, labels, ports in pods:
+        container = {"name": "c", "image": "local", "command": ["sleep", "60"], "ports": ports}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
-        cluster.create(f"/api/v1/namespaces/{namespace}/pods", pod | {"spec": spec})
-    for name, selector, ports in (
-        ("epp", {"app": "epp"}, [{"port": 9002}]),
-        (
-            "models",
-            {"role": "decode"},
-            [{"port": 9000, "name": "other"}, {"port": 80, "targetPort": "http", "name": "default"}],
-        ),
-    ):
+        cluster.until(partial(_created, cluster, f"/api/v1/namespaces/{namespace}/pods", pod | {"spec": spec}))
+    default = [{"port": 9000, "name": "other"}, {"port": 80, "targetPort": "http", "name": "default"}]
+    services = [("epp", {"app": "epp"}, [{"port": 9002}]), ("models", {"role": "decode"}, default)]
+    for name, selector, listed in services:
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}}
-        cluster.create(
-            f"/api/v1/namespaces/{namespace}/services", service | {"spec": {"selector": selector, "ports": ports}}
-        )
+        whole = service | {"spec": {"selector": selector, "ports": listed}}
+        cluster.create(f"/api/v1/namespaces/{namespace}/services", whole)
     things = {
         "gateways": {"listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]},
         "httproutes": {"rules": [{"matches": [{"path": {"type": "PathPrefix", "value": "/meta-llama-8b"}}]}]},
@@ -86,6 +82,16 @@ def admin(cluster: TestedCluster, namespace: str, gateways: None) -> Cluster:
         cluster.create(f"/apis/{version}/namespaces/{namespace}/{plural}", thing | {"spec": things[plural]})
     cluster.until(lambda: all(_ready(pod) for pod in cluster.pods(namespace)) and len(cluster.pods(namespace)) == 2)
     return open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace)
+
+
+def _created(cluster: TestedCluster, path: str, thing: dict[str, Any]) -> bool:
+    """Not before the namespace's service account has its token."""
+    try:
+        return bool(cluster.create(path, thing))
+    except AssertionError as error:
+        if "token" not in str(error):
+            raise
+        return False
 
 
 def _ready(pod: dict[str, Any]) -> bool:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from tests.kubernetes_stand_in.clusters import TestedCluster
-from tests.kubernetes_stand_in.node import has_namespaces
-from tests.on_kubernetes.stacks import calibrated
+from stacks import calibrated
 
 from inferometer.cli import execute
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.stack import StackSettings, stack_manifests, stand_up, take_down
+from kubernetes_stand_in.clusters import TestedCluster
+from kubernetes_stand_in.node import has_namespaces
 
 needs_names = pytest.mark.skipif(not has_namespaces(), reason="names of services need a mount namespace")
 VERSIONS = ("1.25", "1.29", "1.33", "1.37")

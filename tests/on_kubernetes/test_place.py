@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 import inferometer
 from inferometer.errors import LostError, PlanError
@@ -16,6 +15,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import ClusterError
 from inferometer.target.server import running
+from kubernetes_stand_in.clusters import TestedCluster, is_real
 
 RULES = [
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch", "delete"]},

@@ -39,6 +39,7 @@ from inferometer.store.objects import is_object_store, upload_files
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place as StorePlace
 from inferometer.store.store import Store, open_store
+from inferometer.vocabulary import duration_text
 
 Notes = Callable[[str], None]
 Line = Callable[[str], None]
@@ -174,13 +175,21 @@ class _Session:
             with self._stack_watched(treatment):
                 launcher.wait(settings.start_s, settings.wait_s, self._notify, tail)
         except BaseException:
-            launcher.remove()
+            self._remove_in_trouble(launcher)
             raise
         finally:
             tail.close()
         launcher.remove()
         lost = [pod for pod in launcher.pods if pod.state in ("failed", "lost")]
         return "; ".join(dict.fromkeys(tail.error_of(pod.number) or pod.why for pod in lost))
+
+    def _remove_in_trouble(self, launcher: Launcher) -> None:
+        """What is wrong already is what a person should hear of."""
+        try:
+            launcher.remove()
+        except InferometerError as error:
+            ends = duration_text(self.settings.deadline_s + self.settings.keep_s)
+            self._notify(f"Job {launcher.name} could not be removed, it ends and goes within {ends}: {error.message}")
 
     def _leave(self, treatment: Treatment, launcher: Launcher) -> None:
         """Not waited for: how to go on by hand."""

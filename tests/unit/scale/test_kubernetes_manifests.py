@@ -76,7 +76,7 @@ def test_the_token_is_in_the_secret_and_nowhere_else() -> None:
     assert holding == ["Secret"]
 
 
-def test_names_stay_names(subtests: None = None) -> None:
+def test_names_stay_names() -> None:
     long = manifests.object_name("llmdbench-" + "x" * 80, "1700000000-ab12")
     assert len(long) <= 63 and long.endswith("-1700000000-ab12")
     assert manifests.object_name("A_b.C", "D") == "a-b-c-d"
