@@ -104,7 +104,11 @@ _OPTIONS = (
     click.option("--cpu", metavar="N", help="CPUs of a pod, request and limit. [default: 16]"),
     click.option("--memory", metavar="SIZE", help="Memory of a pod, request and limit. [default: 32Gi]"),
     click.option(
-        "--node-selector", "node_selector", multiple=True, metavar="K=V", help="Only nodes with this label. Repeatable."
+        "--launcher-node",
+        "launcher_nodes",
+        multiple=True,
+        metavar="K=V",
+        help="Pods only on nodes with this label. Repeatable.",
     ),
     click.option("--fs-group", "group", type=int, metavar="ID", help="Group that owns the claim's files."),
     click.option(
@@ -179,8 +183,7 @@ def run(
     from inferometer.conduct.treatments import Request
     from inferometer.scale.kubernetes.settings import settings_from
 
-    selector = dict(text.partition("=")[::2] for text in given.pop("node_selector"))
-    typed = {**given, "overrides": list(changes) or None, "node_selector": selector or None}
+    typed = {**given, "overrides": list(changes) or None}
     settings = settings_from(os.environ, scenario, typed)
     note = _quiet if quiet else _note
     for text in settings.notes:

@@ -131,6 +131,8 @@ def settings_from(
     }
     notes += list(_without_effect(variables))
     values |= typed
+    if labels := values.pop("launcher_nodes", ()):
+        values["node_selector"] = dict(str(label).partition("=")[::2] for label in labels)
     values["id"] = str(values["id"] or f"{int(time.time())}-{secrets.token_hex(2)}")
     names = _namespaces(values["namespace"], values["harness_namespace"], typed)
     whole = {name: value for name, value in values.items() if value != ""}
