@@ -95,11 +95,12 @@ def test_killed_and_resumed_is_as_if_it_had_not_been(tmp_path: Path, store):
     words = [sys.executable, "-m", "inferometer", "sweep", str(file), "--store", str(store)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         deadline = time.monotonic() + 60
-        while not (lines := list(store.glob("experiments/*/cases.jsonl"))) and time.monotonic() < deadline:
-            assert process.poll() is None, process.stderr.read()
+        while not any(b"\n" in file.read_bytes() for file in store.glob("experiments/*/cases.jsonl")):
+            assert process.poll() is None and time.monotonic() < deadline, process.stderr.read()
             time.sleep(0.01)
         process.kill()  # in the middle of the second case
-    with lines[0].open("ab") as half:
+    (lines,) = store.glob("experiments/*/cases.jsonl")
+    with lines.open("ab") as half:
         half.write(b'{"name": "rate=70", "parame')  # as if it had been killed while it wrote
     dry = command(file, "--resume", "--dry-run", "--store", store)
     assert "2 cases, 1 start of a server" in dry.output

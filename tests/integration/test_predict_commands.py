@@ -5,14 +5,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from inferometer.conduct.predict import steps_beside
+from inferometer.show.charts.prediction import steps_chart
+from inferometer.simulator.fitting.server_model import read_model
+from inferometer.store.folder import load_run
+from inferometer.store.store import open_store
 
 ROOT = Path(__file__).parents[2]
 
 
-def command(store: Path, *words: str, code: int = 0) -> str:
+def command(store: Path, *words: str, code: int = 0, kept: bool = True) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "inferometer", *words, *(() if "--help" in words else ("--store", str(store)))],
+        [sys.executable, "-m", "inferometer", *words, *(("--store", str(store)) if kept else ())],
         capture_output=True,
         text=True,
         timeout=300,
@@ -63,8 +70,47 @@ def test_a_capacity_is_a_table(model: Path, tmp_path: Path) -> None:
 
 def test_a_model_is_held_against_a_run(model: Path, tmp_path: Path) -> None:
     run = ROOT / "tests" / "data" / "vllm-0.24-h200-sweep-8b" / "e-1000-200-c1"
-    text = command(tmp_path, "validate", str(model), str(run))
+    chart = tmp_path / "errors.json"
+    text = command(tmp_path, "validate", str(model), str(run), "--chart", str(chart))
     assert "measured" in text and "predicted against measured, on these runs" in text
+    points = {row["measure"]: row["error"] for row in json.loads(chart.read_text())["data"]["values"]}
+    assert set(points) >= {"TTFT mean", "E2E p90"} and abs(points["TPOT mean"]) < 0.05
+
+
+def test_the_steps_of_a_fit_are_drawn_beside_the_measured_ones(model: Path, tmp_path: Path) -> None:
+    run = ROOT / "tests" / "data" / "vllm-0.24-h200-sweep-8b" / "e-1000-200-c1"
+    steps = steps_beside(read_model(model), [load_run(run)])[0]
+    assert len(steps.measured_s) > 1000 and len(steps.modelled_s) > 1000
+    assert np.median(steps.modelled_s) == pytest.approx(np.median(steps.measured_s), rel=0.05)
+    (panel,) = steps_chart([steps]).spec["concat"]
+    assert {row["side"] for row in panel["data"]["values"]} == {"measured", "modelled"}
+
+
+WORK = ("--rate", "5", "--duration", "5s", "--input-tokens", "512", "--output-tokens", "64")
+
+
+def test_simulate_and_search_take_a_model(model: Path, tmp_path: Path) -> None:
+    text = command(tmp_path, "simulate", *WORK, "--model-file", str(model), kept=False)
+    assert text.startswith("PREDICTED  nothing was measured") or "predicted by h200" in text
+    found = command(tmp_path, "search", *WORK[2:], "--limit", "ttft p50 < 100ms", "--model-file", str(model), "--json")
+    assert 5 < json.loads(found[found.index("{") :])["capacities"][0]["rate"] < 100
+
+
+def test_a_sweep_is_predicted_and_its_runs_say_so(model: Path, tmp_path: Path) -> None:
+    plan = {"workload": {"input_tokens": 512, "output_tokens": 16}, "stop": {"duration": "2s"}}
+    file = tmp_path / "experiment.json"
+    file.write_text(
+        json.dumps({"plan": plan, "axes": {"server.args.max_sequences": [8, 256]}, "set": {"load.rate": 5}})
+    )
+    command(tmp_path / "store", "sweep", str(file), "--model-file", str(model), "-q")
+    run = open_store(tmp_path / "store").load("latest")
+    assert run.subject.engine_text == "vLLM 0.24.0, predicted by h200" and run.environment.known_target.is_predicted
+
+
+def test_a_model_file_that_is_not_there_is_a_mistake_of_the_plan(tmp_path: Path) -> None:
+    words = ("simulate", "--rate", "5", "--set", "server={type: simulator, args: {model_file: none.yaml}}")
+    text = command(tmp_path, *words, code=2, kept=False)
+    assert "server.args" in text and "none.yaml: No such file" in text
 
 
 @pytest.mark.parametrize(

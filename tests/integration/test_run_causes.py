@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,9 @@ def lines_of(fd: int) -> Iterator[str]:
         yield from (line.decode() for line in whole)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("terminal", [False, True])
-def test_the_first_says_what_is_waited_for_and_the_second_stops_at_once(
-    store: Path, workers: int, terminal: bool
-) -> None:
-    """The server counts a request as it comes: those that we cancelled are not somebody else's."""
+def interrupted_twice(store: Path, workers: int, terminal: bool, hold: bool = False) -> tuple[dict[str, Any], str]:
+    """The document of such a run and what stderr says after the first Ctrl-C. With `hold`, one of the workers hears of
+    neither before both were sent."""
     near, far = pty.openpty() if terminal else os.pipe()
     load = ("--concurrency", "6", "--workers", str(workers), "--duration", "60s", *SMALL)
     with failing_server(lambda number: "ok" if number <= ANSWERED else "hang", counting=True) as server:
@@ -91,15 +89,53 @@ def test_the_first_says_what_is_waited_for_and_the_second_stops_at_once(
         )
         os.close(far)
         server.await_hanging(6)
+        held = workers_of(process.pid)[:1] if hold else []
+        for worker in held:
+            os.kill(worker, signal.SIGSTOP)
         process.send_signal(signal.SIGINT)
         stderr = lines_of(near)
         assert any("note: finishing 6 requests, again to stop now" in line for line in stderr)
         process.send_signal(signal.SIGINT)
+        for worker in held:
+            await_pending(worker)
+            os.kill(worker, signal.SIGCONT)
         out, _ = process.communicate(timeout=60)
         rest = "\n".join(stderr)
     os.close(near)
     document = json.loads(out)
     assert (process.returncode, document["run"]["state"]) == (130, "interrupted"), rest
+    return document, rest
+
+
+def workers_of(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [child for child in children if b"inferometer.scale.worker" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def await_pending(pid: int) -> None:
+    """Wait until two different signals lie before a stopped process."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        if int(status["ShdPnd"], 16).bit_count() == 2:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"signals of {pid} never came")
+
+
+def test_a_worker_that_hears_both_at_once_keeps_what_it_cancelled(store: Path) -> None:
+    """The kernel merges equal signals: a second SIGINT is lost on a process that has not heard the first."""
+    document, _ = interrupted_twice(store, workers=2, terminal=False, hold=True)
+    assert document["summary"]["outcomes"] == {"ok": ANSWERED, "cancelled": 6}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_the_first_says_what_is_waited_for_and_the_second_stops_at_once(
+    store: Path, workers: int, terminal: bool
+) -> None:
+    """The server counts a request as it comes: those that we cancelled are not somebody else's."""
+    document, rest = interrupted_twice(store, workers, terminal)
     assert document["summary"]["outcomes"] == {"ok": ANSWERED, "cancelled": 6}
     assert "interrupted; the measurements so far are stored" in rest and "finishing" not in rest
     conserved = document["summary"]["server"]["conservation"]["requests"]

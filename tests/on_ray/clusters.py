@@ -33,7 +33,16 @@ class Nodes:
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def add(self, *, shifted: bool = False, environ: Mapping[str, str] | None = None, cores: int = 2) -> Any:
+        """Ray gives a raylet 30 s to start, and ends it if that was not enough."""
         before = alive_nodes(self.address)
+        for _ in range(3):
+            process = self._start(shifted, environ, cores)
+            came = eventually(lambda: alive_nodes(self.address) > before or process.poll() is not None, 180)  # noqa: B023
+            if came and process.poll() is None:
+                return process
+        raise AssertionError("the node did not start")
+
+    def _start(self, shifted: bool, environ: Mapping[str, str] | None, cores: int) -> "subprocess.Popen[bytes]":
         time_ns = ["unshare", "--time", "--fork", "--kill-child", "--monotonic", str(SHIFT_S), "--boottime", "1"]
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--address", self.address, "--block"]
         process = subprocess.Popen(
@@ -44,7 +53,6 @@ class Nodes:
             start_new_session=True,
         )
         self.started.append(process)
-        assert eventually(lambda: alive_nodes(self.address) > before, 60)
         return process
 
     def end(self, process: "subprocess.Popen[bytes] | subprocess.Popen[str]") -> None:
@@ -62,9 +70,7 @@ def alive_nodes(address: str) -> int:
 
 @contextmanager
 def cluster(cores: int = 2) -> Iterator[Nodes]:
-    from ray.cluster_utils import Cluster
-
-    head = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
+    head = started_head(cores)
     nodes = Nodes(head.address, head)
     try:
         yield nodes
@@ -75,6 +81,25 @@ def cluster(cores: int = 2) -> Iterator[Nodes]:
         for process in nodes.started:
             nodes.end(process)
         head.shutdown()
+
+
+def started_head(cores: int) -> Any:
+    """Ray gives a raylet 30 s to start, which a busy machine may not make at the first try."""
+    from ray.cluster_utils import Cluster
+
+    others = {*descendants(os.getpid())}
+    for _ in range(3):
+        head = Cluster()
+        try:
+            head.add_node(num_cpus=cores, include_dashboard=False)
+        except Exception as error:  # a plain one
+            head.shutdown()
+            for pid in {*descendants(os.getpid())} - others:  # of a node that did not come as far as to be known
+                os.kill(pid, signal.SIGKILL)
+            why = error
+        else:
+            return head
+    raise AssertionError("no cluster") from why
 
 
 def eventually(holds: Callable[[], bool], within_s: float = 20.0) -> bool:

@@ -2,11 +2,13 @@
 `make test-ray`; never in `make test`, for which 490 MB would be installed."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from inferometer.conduct.calibrate import calibrate
 from inferometer.plan.model import Server
 from inferometer.target.server import running
 
@@ -41,6 +43,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
+@pytest.fixture(scope="session")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a first run learns of this machine; every store begins with it."""
+    home = tmp_path_factory.mktemp("first")
+    calibrate(quick=True, store=home)
+    return home / "calibration"
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return tmp_path / "store"
+def store(tmp_path: Path, calibrated: Path) -> Path:
+    home = tmp_path / "store"
+    shutil.copytree(calibrated, home / "calibration")
+    return home

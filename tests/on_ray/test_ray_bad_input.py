@@ -5,7 +5,9 @@ import socket
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,7 @@ def small() -> Iterator[Nodes]:
         yield nodes
 
 
-def plan(url: str, address: str, workers: int = 2, timeout: str = "60s", **sections: object) -> Plan:
+def plan(url: str, address: str, workers: int = 2, timeout: str = "5min", **sections: object) -> Plan:
     usual = {
         "target": {"url": url},
         "workload": {"input_tokens": 16, "output_tokens": 4},
@@ -51,6 +53,24 @@ def test_an_address_that_does_not_answer(url: str, store: Path) -> None:
         taken.bind(("127.0.0.1", 0))  # bound and not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(TargetError, match=f"Ray at {address} does not answer"):
+            run(plan(url, address), store=store)
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"])
+def test_an_address_where_something_else_listens(url: str, store: Path, answer: bytes) -> None:
+    """Ray itself would try for many minutes: to somebody who says nothing, and to a web server."""
+    with socket.create_server(("0.0.0.0", 0)) as listening:
+
+        def serve() -> None:
+            with suppress(OSError), listening.accept()[0] as connection:
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 10):
+                    pass
+
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(TargetError, match=f"Ray at {address} does not answer: what listens there is no Ray"):
             run(plan(url, address), store=store)
 
 
@@ -143,7 +163,7 @@ class bare_cluster:  # noqa: N801 - a context manager
         ray.shutdown()
         quiet = ["--block", "--disable-usage-stats", "--include-dashboard", "false"]
         command = [*self._command, *quiet]
-        environ = {**os.environ, "RAY_AUTH_MODE": self._auth}
+        environ = {**os.environ, "RAY_AUTH_MODE": self._auth, "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environ
         )

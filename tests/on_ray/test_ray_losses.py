@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from clusters import Nodes, actor_of, cluster, eventually, inferometer, is_alive, raylet_of, workers
+from clusters import Nodes, actor_of, alive_nodes, cluster, eventually, inferometer, is_alive, raylet_of, workers
 
 from inferometer.conduct.run import partial_run, run
 from inferometer.load.progress import Progress
@@ -26,12 +26,18 @@ from inferometer.store.folder import load_run
 RATE, LENGTH_S, WORKERS = 60, 6, 3
 
 
-@pytest.fixture
-def three() -> Iterator[Nodes]:
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
     with cluster() as nodes:
-        nodes.add()
-        nodes.add()
         yield nodes
+
+
+@pytest.fixture
+def three(nodes: Nodes) -> Nodes:
+    """Whatever the test before has killed."""
+    while alive_nodes(nodes.address) < 3:
+        nodes.add()
+    return nodes
 
 
 def plan(url: str, nodes: Nodes, **sections: object) -> Plan:
@@ -42,7 +48,7 @@ def plan(url: str, nodes: Nodes, **sections: object) -> Plan:
         "stop": {"duration": LENGTH_S},
         "observe": {"metrics": "off", "host": False},
         "place": "ray",
-        "ray": {"address": nodes.address},
+        "ray": {"address": nodes.address, "timeout": "5min"},
         "workers": WORKERS,
     }
     return plan_from(usual | sections)
@@ -104,8 +110,9 @@ def test_a_killed_node(url: str, three: Nodes, store: Path) -> None:
         os.kill(raylets[0], signal.SIGKILL)
 
     made = run_with_a_loss(plan(url, three), store, lose)
-    check_loss(made, "was lost")
+    check_loss(made, "its node was lost")
     assert not is_alive(raylets[0])
+    assert eventually(lambda: alive_nodes(three.address) == 2)
     (kept,) = node_folder().glob(f"{made.id}-*/log-*.bin")  # what did not come is still there
     stored = {record.session for record in read_log(kept).records}
     shard = int(kept.parent.name.rpartition("-")[2])

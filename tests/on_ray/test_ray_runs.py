@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 from clusters import SHIFT_S, Nodes, cluster, eventually, may_shift_clocks, workers
 
+from inferometer.conduct.ab import Design, ab
+from inferometer.conduct.prepare import begin, prepare
 from inferometer.conduct.run import run
 from inferometer.conduct.search import search
+from inferometer.conduct.sweep import sweep
 from inferometer.judge.search import Bounds
 from inferometer.load.arrivals import Arrivals
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Load, Plan
+from inferometer.plan.place import RaySettings
 from inferometer.plan.reading import plan_from
+from inferometer.plan.writing import to_mapping
 from inferometer.record.summary import Clocks
+from inferometer.store.store import open_store
 
 SHIFTED = may_shift_clocks()
 
@@ -34,7 +40,7 @@ def plan(url: str, nodes: Nodes, **sections: object) -> Plan:
         "workload": {"input_tokens": 16, "output_tokens": 4},
         "observe": {"metrics": "off", "host": False},
         "place": "ray",
-        "ray": {"address": nodes.address},
+        "ray": {"address": nodes.address, "timeout": "5min"},
         "workers": 3,
     }
     return plan_from(usual | sections)
@@ -56,6 +62,14 @@ def test_a_run_is_what_one_worker_would_send(url: str, three: Nodes, store: Path
     offered = records.scheduled_at[np.argsort(records.session)]
     assert np.abs(offered - offered[0] - expected + expected[0]).max() <= allowed_ns + 1
     assert {progress.shard for progress in seen} == {0, 1, 2}
+    here = plan(url, three, **sections).model_copy(update={"place": "local", "workers": 1, "ray": RaySettings()})
+    alone = run(here, store=store).records
+    assert alone is not None
+    for column in ("session", "turn", "requested_output", "output_tokens"):
+        one, several = (getattr(taken, column)[np.argsort(taken.session)] for taken in (alone, records))
+        assert np.array_equal(one, several), column
+    by_one = alone.scheduled_at[np.argsort(alone.session)]
+    assert np.abs(offered - offered[0] - by_one + by_one[0]).max() <= allowed_ns + 1
     if SHIFTED:
         check_clocks(clocks, seen)
     assert not workers()
@@ -95,6 +109,38 @@ def test_a_search_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> No
     assert searched.steps
     assert all(step.run for step in searched.steps)
     assert not workers()
+
+
+def test_a_sweep_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> None:
+    one = plan(url, three, load={"rate": 30}, stop={"requests": 30})
+    prepared = prepare({"plan": to_mapping(one), "axes": {"workload.output_tokens": [2, 6]}})
+    done = sweep(prepared, begin(prepared, store), store=store)
+    assert [row.state for row in done.rows] == ["complete", "complete"]
+    runs = [open_store(store).load(row.run) for row in done.rows if row.run]
+    assert [{*made.records.shard.tolist()} for made in runs if made.records is not None] == [{0, 1, 2}] * 2
+    assert not workers()
+
+
+def test_a_and_b_run_on_the_cluster_in_turns(url: str, three: Nodes, store: Path) -> None:
+    targets = ({"url": url, "headers": {"x-side": side}} for side in "ab")
+    one, other = (plan(url, three, load={"rate": 40}, target=target) for target in targets)
+    compared = ab(one, other, Design(blocks=3, block_s=1.5, every=True), store=store)
+    assert len(compared.comparison.before) == len(compared.comparison.after) == 3
+    kept = [block.run.records for block in compared.blocks]
+    assert [{*records.shard.tolist()} for records in kept if records is not None] == [{0, 1, 2}] * 6
+    assert not workers()
+
+
+def test_a_run_until_precise_looks_at_the_records_of_all_workers(url: str, three: Nodes, store: Path) -> None:
+    """Hundreds of requests are needed (`LEAST_PRECISE`): no worker has as many by then."""
+    stop = {"precision": "tpot mean within 20%", "at_most": "60s"}
+    made = run(plan(url, three, load={"rate": 60}, stop=stop), store=store)
+    goal, precision = made.summary.goal, made.summary.precision
+    assert goal is not None and goal.status == "precise"
+    assert precision is not None and precision.met
+    assert (made.summary.window.run_s or 0.0) < 50
+    assert made.records is not None and np.bincount(made.records.shard).min() > 0
+    assert eventually(lambda: not workers())
 
 
 def test_a_limit_that_is_lost_ends_the_load_of_all_workers(url: str, three: Nodes, store: Path) -> None:

@@ -1,5 +1,6 @@
 """`inferometer fit` and `inferometer validate`: a model of a measured server, and how wrong it is."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from inferometer.cli.errors import print_message
-from inferometer.cli.options import json_option, quiet_option, store_of, store_option
+from inferometer.cli.options import Command, json_option, quiet_option, store_of, store_option
 
 if TYPE_CHECKING:
     from inferometer.record.run import Run
+    from inferometer.show.charts.chart import Chart
     from inferometer.simulator.presets import Accelerator, ModelShape
 
 FIT_EXAMPLES = """\b
@@ -29,6 +31,19 @@ Examples:
   inferometer validate h200-8b.yaml sweep/* --leave-one-out
       fit again without each run, and predict that one
 """
+
+
+def _chart_option(shows: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--chart", type=click.Path(path_type=Path), metavar="FILE", help=f"Draw {shows}: .png, .svg or .json."
+    )
+
+
+def _draw(chart: "Chart", path: Path) -> None:
+    from inferometer.cli.reports import write_chart
+
+    write_chart(chart, path, "light")
+    print_message("note", f"wrote {path}")
 
 
 def _runs(names: tuple[str, ...], store: Path | None) -> "list[Run]":
@@ -75,6 +90,7 @@ def _physics(gpu: str | None, shape: str | None) -> "tuple[Accelerator, ModelSha
 @click.option("--shape", metavar="MODEL", help="llama-3.1-8b, qwen3-32b, ...")
 @click.option("--gpus", type=click.IntRange(min=1), default=1, metavar="N", help="Without runs: number of GPUs.")
 @click.option("--leave-one-out", is_flag=True, help="State errors on runs that the fit did not see; takes longer.")
+@_chart_option("measured and modelled steps of the runs")
 @json_option
 @quiet_option
 @store_option
@@ -90,6 +106,7 @@ def fit(
     shape: str | None,
     gpus: int,
     leave_one_out: bool,
+    chart: Path | None,
     as_json: bool,
     quiet: bool,
     store: Path | None,
@@ -110,6 +127,7 @@ def fit(
     if not runs and physics is None:
         raise click.UsageError("name at least one run, or --gpu and --shape")
     label = name or (output.stem if output else "server")
+    loaded: list[Run] = []
     if not runs and physics is not None:
         model = preset(*physics, gpus)
     else:
@@ -122,6 +140,13 @@ def fit(
             line.clear()
     if output is not None:
         output.write_text(model_document(model), "utf-8")
+    if chart is not None:
+        if not loaded:
+            raise click.UsageError("--chart shows the steps of measured runs: name at least one")
+        from inferometer.conduct.predict import steps_beside
+        from inferometer.show.charts.prediction import steps_chart
+
+        _draw(steps_chart(steps_beside(model, loaded)), chart)
     if as_json:
         print_json(model.model_dump(mode="json", by_alias=True))
         return
@@ -136,18 +161,26 @@ def fit(
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--leave-one-out", is_flag=True, help="Fit again without each run, and predict that one.")
+@_chart_option("how far every prediction is off")
 @json_option
 @quiet_option
 @store_option
 def validate(
-    model: Path, runs: tuple[str, ...], leave_one_out: bool, as_json: bool, quiet: bool, store: Path | None
+    model: Path,
+    runs: tuple[str, ...],
+    leave_one_out: bool,
+    chart: Path | None,
+    as_json: bool,
+    quiet: bool,
+    store: Path | None,
 ) -> None:
     """Hold the predictions of MODEL against measured RUNS."""
     from inferometer.cli.printing import print_json
     from inferometer.conduct.predict import left_out, usable
     from inferometer.conduct.predict import validate as hold_against
+    from inferometer.show.charts.prediction import errors_chart
     from inferometer.show.console import console, emit
-    from inferometer.show.prediction import errors_table, print_validation
+    from inferometer.show.prediction import MEASURE_TEXTS, errors_table, print_validation
     from inferometer.show.progress import ProgressLine
     from inferometer.simulator.fitting.server_model import read_model
 
@@ -158,8 +191,11 @@ def validate(
             errors = dict(left_out(usable(loaded)[0], server.simulator(), progress=progress))
         else:
             rows, notes = hold_against(server, loaded, progress)
+            errors = {row.name: row.errors for row in rows}
     finally:
         line.clear()
+    if chart is not None:
+        _draw(errors_chart(errors, MEASURE_TEXTS), chart)
     if leave_one_out:
         print_json(errors) if as_json else emit(errors_table(errors), console())
         return

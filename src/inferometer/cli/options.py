@@ -117,6 +117,16 @@ def slowest_option(command: Command) -> Command:
     )(command)
 
 
+def model_file_option(*, required: bool = False) -> Callable[[Command], Command]:
+    return click.option(
+        "--model-file",
+        type=click.Path(path_type=Path),
+        required=required,
+        metavar="FILE",
+        help="Model of a server, made by `inferometer fit`" + ("." if required else ": predict, in virtual time."),
+    )
+
+
 def run_argument(name: str = "run", *, required: bool) -> Callable[[Command], Command]:
     """A run by its id, the beginning of its id, its folder, or `latest`."""
     return click.argument(name, required=required, shell_complete=_runs_of)

@@ -1,15 +1,17 @@
 """`inferometer predict`: the run that a plan would give on a modelled server, and how much load it would take."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferometer.cli.errors import print_message
 from inferometer.cli.options import (
     json_option,
+    model_file_option,
     plan_argument,
     plan_of,
     quiet_option,
@@ -17,6 +19,11 @@ from inferometer.cli.options import (
     store_option,
     work_flags,
 )
+
+if TYPE_CHECKING:
+    from inferometer.plan.model import Plan
+    from inferometer.simulator.fitting.results import Capacity
+    from inferometer.simulator.fitting.server_model import ServerModel
 
 EXAMPLES = """\b
 Examples:
@@ -33,14 +40,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @plan_argument
-@click.option(
-    "--model-file",
-    "model",
-    type=click.Path(path_type=Path),
-    required=True,
-    metavar="FILE",
-    help="Model of a server, made by `inferometer fit`.",
-)
+@model_file_option(required=True)
 @work_flags
 @click.option("--capacity", is_flag=True, help="Find the highest request rate within the limits.")
 @click.option("--replicas", metavar="N,N", default="1", help="With --capacity: numbers of servers.")
@@ -53,7 +53,7 @@ Examples:
 @store_option
 def predict(
     plan_args: tuple[str, ...],
-    model: Path,
+    model_file: Path,
     capacity: bool,
     replicas: str,
     max_sequences: str | None,
@@ -68,41 +68,53 @@ def predict(
     """Predict the run that PLAN would give on the server of a model: no server, no network, seconds of work."""
     from inferometer.simulator.fitting.server_model import read_model
 
-    plan, server = plan_of(plan_args, quiet=quiet, **flags), read_model(model)
+    plan, server = plan_of(plan_args, quiet=quiet, **flags), read_model(model_file)
     if capacity:
-        from inferometer.cli.printing import print_json
         from inferometer.conduct.predict import at_rate
-        from inferometer.conduct.predict import capacity as find_capacity
-        from inferometer.show.console import console
-        from inferometer.show.prediction import print_capacities
-        from inferometer.show.progress import ProgressLine
 
         names = {"max_sequences": _numbers(max_sequences), "max_batched_tokens": _numbers(token_budget)}
         tried = {name: values for name, values in names.items() if values}
         variants = [dict(zip(tried, values, strict=True)) for values in product(*tried.values())]
-        line = ProgressLine()
-        try:
-            rows = find_capacity(
-                plan,
-                server,
-                replicas=_numbers(replicas),
-                variants=variants,
-                price_per_hour=price,
-                progress=None if quiet else line.message,
-            )
-        finally:
-            line.clear()
-        if as_json:
-            print_json({"model": server.name, "capacities": [asdict(row) for row in rows]})
-        else:
-            print_capacities(rows, [str(limit) for limit in plan.limits], console())
+        rows = print_capacity(plan, server, _numbers(replicas), variants, price, as_json=as_json, quiet=quiet)
         if confirm is None or rows[0].rate is None:
             return 0
         plan = at_rate(plan, rows[0].rate / rows[0].replicas)
     return _predict_one(plan, server, confirm, as_json, quiet, store)
 
 
-def _predict_one(plan: Any, server: Any, confirm: str | None, as_json: bool, quiet: bool, store: Path | None) -> int:
+def print_capacity(
+    plan: "Plan",
+    server: "ServerModel",
+    replicas: Sequence[int] = (1,),
+    variants: Sequence[Mapping[str, int]] = ({},),
+    price: float | None = None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> "list[Capacity]":
+    """The highest request rate within the plan's limits, found in virtual time and printed."""
+    from inferometer.cli.printing import print_json
+    from inferometer.conduct.predict import capacity
+    from inferometer.show.console import console
+    from inferometer.show.prediction import print_capacities
+    from inferometer.show.progress import ProgressLine
+
+    line = ProgressLine()
+    progress = None if quiet else line.message
+    try:
+        rows = capacity(plan, server, replicas=replicas, variants=variants, price_per_hour=price, progress=progress)
+    finally:
+        line.clear()
+    if as_json:
+        print_json({"model": server.name, "capacities": [asdict(row) for row in rows]})
+    else:
+        print_capacities(rows, [str(limit) for limit in plan.limits], console())
+    return rows
+
+
+def _predict_one(
+    plan: "Plan", server: "ServerModel", confirm: str | None, as_json: bool, quiet: bool, store: Path | None
+) -> int:
     from inferometer.cli.printing import print_json
     from inferometer.conduct.predict import predict as predict_run
     from inferometer.conduct.predict import prediction_document, validate

@@ -161,7 +161,7 @@ def chart(
         echo(render_svg(made.spec, theme))
         return
     path = Path(str(output)).expanduser()
-    _write(made, path, theme)
+    write_chart(made, path, theme)
     if not quiet:
         echo(f"wrote {path}", err=True)
 
@@ -179,7 +179,7 @@ def _drawn(subject: str, name: str, measures: Sequence[str], store: "Store") -> 
         ) from None
 
 
-def _write(made: "Chart", path: Path, theme: Any) -> None:
+def write_chart(made: "Chart", path: Path, theme: Any) -> None:
     from inferometer.record.files import replacing, write_text
     from inferometer.show.charts.rendering import SCHEMA, render_png, render_svg
 

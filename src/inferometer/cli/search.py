@@ -10,6 +10,7 @@ from inferometer.cli.options import (
     aimed,
     all_flags,
     json_option,
+    model_file_option,
     plan_argument,
     plan_of,
     quiet_option,
@@ -20,6 +21,7 @@ from inferometer.cli.options import (
 if TYPE_CHECKING:
     from inferometer.conduct.search import Searched
     from inferometer.judge.search import Bounds
+    from inferometer.plan.model import Plan
 
 EXAMPLES = """\b
 Examples:
@@ -29,6 +31,8 @@ Examples:
       a ready plan and its limits; over the number of requests in flight, starting at 32
   inferometer search --limit 'ttft p90 < 200ms' --limit 'tpot p90 < 10ms' --budget 2min
       what is known after two minutes, on the built-in simulator
+  inferometer search --limit 'ttft p90 < 200ms' --model-file h200-8b.yaml
+      predicted in seconds by a model that `inferometer fit` made; `predict --capacity` has replicas and prices
 """
 
 
@@ -63,6 +67,7 @@ Examples:
 )
 @click.option("--least", metavar="N", help="Nothing below is tried. [default: a thousandth of the start, or 1 request]")
 @click.option("--most", metavar="N", help="Nothing above is tried. [default: a thousand times the start]")
+@model_file_option()
 @json_option
 @quiet_option
 @store_option
@@ -70,6 +75,7 @@ def search(
     plan_args: tuple[str, ...],
     over: Any,
     step: str | None,
+    model_file: Path | None,
     as_json: bool,
     quiet: bool,
     store: Path | None,
@@ -82,6 +88,8 @@ def search(
     """
     bounded = {name: flags.pop(name) for name in ("within", "steps", "budget", "least", "most")}
     plan = plan_of(plan_args, quiet=quiet, **flags)
+    if model_file is not None:
+        return _predicted(plan, model_file, over, as_json=as_json, quiet=quiet)
     from inferometer.conduct.search import own_start
     from inferometer.conduct.search import search as find_most
     from inferometer.show.experiment import print_probe, print_progress
@@ -100,6 +108,17 @@ def search(
     )
     _print(searched, over, as_json)
     return _exit_code(searched)
+
+
+def _predicted(plan: "Plan", model_file: Path, over: str, *, as_json: bool, quiet: bool) -> int:
+    """The search in virtual time, on a model of the server."""
+    from inferometer.cli.predict import print_capacity
+    from inferometer.simulator.fitting.server_model import read_model
+
+    if over != "rate":
+        raise click.UsageError("--model-file searches over the request rate only")
+    (found,) = print_capacity(plan, read_model(model_file), as_json=as_json, quiet=quiet)
+    return LIMIT_FAILED if found.rate is None else 0
 
 
 def _bounds(

@@ -1,5 +1,6 @@
 """`inferometer sweep`: an experiment, case after case."""
 
+import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,15 @@ from inferometer.cli.errors import (
     print_message,
 )
 from inferometer.cli.notify import channels_of, notify_experiment
-from inferometer.cli.options import change_option, json_option, notify_option, quiet_option, store_of, store_option
+from inferometer.cli.options import (
+    change_option,
+    json_option,
+    model_file_option,
+    notify_option,
+    quiet_option,
+    store_of,
+    store_option,
+)
 
 if TYPE_CHECKING:
     from inferometer.conduct.prepare import Prepared
@@ -41,6 +50,8 @@ Examples:
       measure how each traffic class of a plan affects the others
   inferometer sweep routing --set repeats=10
       a ready experiment: routing strategies on a fleet in virtual time, as Ray's prefix-aware sweep compares them
+  inferometer sweep experiment.yaml --model-file h200-8b.yaml
+      predict all cases by a model that `inferometer fit` made, in virtual time
   inferometer sweep config.yml
       an inference-perf file with load.sweep: a burst, then rates up to the throughput of the burst
   inferometer sweep -- guidellm benchmark run --target http://host:8000 --rate-type sweep --data prompt_tokens=256
@@ -69,6 +80,7 @@ Examples:
     help="Change a setting of the experiment or its plan. Repeatable.",
 )
 @change_option
+@model_file_option()
 @click.option("--most", type=click.IntRange(min=1), default=1000, show_default=True, help="Maximum number of cases.")
 @click.option(
     "--switch-off", is_flag=True, help="FILE is a plan: run it with all traffic classes, then with each one left out."
@@ -93,6 +105,7 @@ def sweep(
     retry_failed: bool,
     overrides: tuple[str, ...],
     changes: tuple[str, ...],
+    model_file: Path | None,
     most: int,
     switch_off: bool,
     csv_file: str | None,
@@ -109,7 +122,7 @@ def sweep(
     """
     args, resume = _meant(args, resume, fresh)
     channels, kept_in = channels_of(notify), store_of(store)
-    request = _Request(args, overrides, changes, most, switch_off)
+    request = _Request(args, (*_predicting(model_file), *overrides), changes, most, switch_off)
     prepared, kept = _prepared(request, resume, kept_in)
     for note in () if quiet else prepared.notes:
         print_message("note", note)
@@ -123,6 +136,14 @@ def sweep(
     if channels and not swept.interrupted:
         notify_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
     return _exit_code(swept, kept_in)
+
+
+def _predicting(model_file: Path | None) -> tuple[str, ...]:
+    """The settings by which all cases are predicted by a model."""
+    if model_file is None:
+        return ()
+    server = {"type": "simulator", "args": {"model_file": str(model_file.resolve())}}
+    return ("time=virtual", f"server={json.dumps(server)}")
 
 
 def _meant(args: tuple[str, ...], resume: str | None, fresh: bool) -> tuple[tuple[str, ...], str | None]:

@@ -26,7 +26,7 @@ from inferometer.simulator.fitting.calibration import (
     with_terms,
 )
 from inferometer.simulator.fitting.physics import attention_tokens, physical_limits, physical_terms
-from inferometer.simulator.fitting.results import Capacity, Predicted, Prediction, Validated
+from inferometer.simulator.fitting.results import Capacity, Predicted, Prediction, RunSteps, Validated
 from inferometer.simulator.fitting.server_model import (
     Z95,
     LoadRange,
@@ -36,9 +36,10 @@ from inferometer.simulator.fitting.server_model import (
     runs_of_file,
     terms_of_file,
 )
+from inferometer.simulator.fitting.steps import read_steps
 from inferometer.simulator.presets import Accelerator, ModelShape
 from inferometer.simulator.settings import SimulatorSettings
-from inferometer.simulator.virtual import simulated_run
+from inferometer.simulator.virtual import rehearse, simulated_run
 
 Progress = Callable[[str], None]
 
@@ -211,8 +212,7 @@ def predict(plan: Plan, model: ServerModel, note: Callable[[str], None] = lambda
     settings = model.simulator()
     plan = replayed(plan, settings)
     run = simulated_run(plan, note)
-    engine = f"{model.engine or 'server'}, predicted"
-    target = MeasuredTarget(model=model.model, server=engine, time="virtual")
+    target = MeasuredTarget(model=model.model, server=model.predicts, time="virtual")
     environment = Environment(model=model.model, time="virtual", target=target)
     run = replace(run, id="predicted", environment=environment)
     shown = quantities(run.summary)
@@ -268,6 +268,17 @@ def validate(
         outside = model.range.outside(LoadRange.of([run.records])) if model.range else []
         rows.append(Validated(run.name, numbers_of(run.records), simulated_numbers(run.plan, settings), outside))
     return rows, [note for note in notes if "left out" in note]
+
+
+def steps_beside(model: ServerModel, runs: Sequence[Run]) -> list[RunSteps]:
+    """The steps of measured runs, and those of their plans on the model, read from the records in the same way."""
+    settings = model.simulator()
+    both = []
+    for run in usable(runs)[0]:
+        modelled, _ = rehearse(replayed(run.plan, settings), settings)
+        gaps = [read_steps(one, settings.max_batched_tokens).gaps_s[1:] for one in (run.records, modelled)]
+        both.append(RunSteps(run.name, *gaps))
+    return both
 
 
 # -- capacity --------------------------------------------------------------------------------------------------------

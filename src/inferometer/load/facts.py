@@ -64,18 +64,21 @@ def facts_of(
 def _workers(
     plan: Plan, notes: Sequence[Note], start_at: int | None, goals: Mapping[str, Goal]
 ) -> tuple[WorkerFacts, ...]:
-    """Those whose log says when they began, and those that were lost; older logs name no worker."""
+    """Those whose log says when they began, and those that were lost; older logs name no worker. Hosts are named where
+    there are several."""
+    starts = [note.facts for note in notes if note.what == "start" and "shard" in note.facts]
+    several = len({facts.get("host") for facts in starts}) > 1
     known: dict[int, WorkerFacts] = {}
-    for note in notes:
-        if note.what == "start" and "shard" in note.facts:
-            worker = int(note.facts["shard"])
-            known[worker] = WorkerFacts(worker, float(note.facts["late_s"]))
+    for facts in starts:
+        worker = int(facts["shard"])
+        known[worker] = WorkerFacts(worker, float(facts["late_s"]), facts.get("host") if several else None)
     for note in notes:
         if note.what == "lost worker" and "shard" in note.facts:
             worker, of = int(note.facts["shard"]), int(note.facts["shards"])
             planned = _planned(plan, start_at, goals, worker, of)
             began = known.get(worker, WorkerFacts(worker))
-            known[worker] = began._replace(host=note.facts.get("host"), lost=str(note.facts["how"]), planned=planned)
+            host = note.facts.get("host") or began.host
+            known[worker] = began._replace(host=host, lost=str(note.facts["how"]), planned=planned)
     return tuple(known[worker] for worker in sorted(known))
 
 

@@ -36,6 +36,9 @@ SAMPLE_NS_PER_SHARD = 10_000_000  # a thousand shards sample every ten seconds: 
 LEAD_NS = 20_000_000  # between everything being ready and the first arrival
 NAP_S = 0.0003  # with kernel stamps reads may wait this long; costs up to as much send delay in a closed loop
 MOST_PRECONNECTED = 1024
+CANCEL_SIGNAL = (
+    signal.SIGUSR1
+)  # a second SIGINT can reach a process before it has heard the first: the kernel then merges them
 
 Watch = Callable[[Progress], None]
 Sampler = Callable[[int], list[Sample]]
@@ -99,8 +102,8 @@ class _Shard:
         self.reactor = Reactor(
             nap_s=NAP_S if kernel_stamps() else 0.0, most_at_once=bounds.poll, most_held=bounds.memory
         )
-        clock = clock_here(self.clocks.offset_ns)
-        self.log = LogWriter(Path(job.log), job.shard, clock, in_background=True)
+        self.clock = clock_here(self.clocks.offset_ns)
+        self.log = LogWriter(Path(job.log), job.shard, self.clock, in_background=True)
         self.transport = HttpTransport(self.reactor, self.plan, job.model, self.clocks)
         self.reactor.idle = self._quiet
         context = context_of(self.plan.target, job.model, job.models, job.max_model_len)
@@ -123,6 +126,7 @@ class _Shard:
             self.reactor.on_signal(number, partial(self._on_interrupt, number))
             for number in (signal.SIGINT, signal.SIGTERM)
         ]
+        self._undo_signals.append(self.reactor.on_signal(CANCEL_SIGNAL, self._on_cancel))
 
     def run(self, await_start: Callable[[], int]) -> ShardReport:
         self._connect()
@@ -213,7 +217,12 @@ class _Shard:
         self.report.start_at = start_at
         self.report.late_s = max(0, now() - start_at) / NANOSECONDS
         self._phase = "load"
-        facts = {"nonce": self.job.nonce, "shard": self.job.shard, "late_s": self.report.late_s}
+        facts = {
+            "nonce": self.job.nonce,
+            "shard": self.job.shard,
+            "late_s": self.report.late_s,
+            "host": self.clock.host,
+        }
         self.log.add(Note("start", start_at, facts))
         for drive in self.drives:
             drive.start(start_at)
@@ -343,6 +352,12 @@ class _Shard:
         self.drain("cancelled")
         self._for_all_drives(lambda drive: drive.interrupt("cancelled"))
         self._report_progress()
+
+    def _on_cancel(self) -> None:
+        """Both at once, for a shard that may not have heard of the first interrupt."""
+        if not self.report.interrupted:
+            self._on_interrupt(signal.SIGINT)
+        self._cut("cancelled")
 
     def _fail(self, error: BaseException) -> None:
         if self._failure is None:

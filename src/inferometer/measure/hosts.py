@@ -1,10 +1,12 @@
-"""What the clocks of several hosts make of the numbers that combine them: window edges, rates, requests in flight.
+"""What the clocks of several hosts make of the numbers that combine them: window edges, rates, requests in flight, the
+common start.
 
 Instants of one host may lie wrong by u against another's, so that at each edge of a window of length L what belongs to
 u may be on the wrong side: rates and the mean in flight are off by 2 u / L of themselves at most. Durations within a
 request are one clock's and have no such error.
 """
 
+from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec import structs
@@ -14,12 +16,17 @@ from inferometer.record.summary import Clocks, Section, Summary
 Part = TypeVar("Part", bound=Section)
 
 
-def with_clock_errors(summary: Summary, clocks: Clocks) -> Summary:
-    """The summary with its clocks, and with their error in every part of it; unknown stays unknown."""
-    known = structs.replace(summary, clocks=clocks)
-    if not clocks.uncertainty_s:
-        return known
+def with_clock_errors(summary: Summary, clocks: Clocks, late_starts_s: Iterable[float] = ()) -> Summary:
+    """The summary with its clocks, and with their error in every part of it; unknown stays unknown. A worker knows how
+    late it started by its own clock, on which the common start is as uncertain as the clock is."""
     off_s = clocks.uncertainty_s
+    if off_s is None:
+        return structs.replace(summary, clocks=clocks)
+    known = structs.replace(
+        summary, clocks=structs.replace(clocks, start_spread_s=max(late_starts_s, default=0.0) + off_s)
+    )
+    if not off_s:
+        return known
     return structs.replace(
         _with_errors(known, off_s),
         stages=[_with_errors(stage, off_s) for stage in known.stages],

@@ -188,7 +188,9 @@ def summarize(records: Records, plan: Plan, facts: Facts | None = None) -> Summa
         slices=slices(answers, run, whole.headline[0]),
         traffic=parts if len(classes) > 1 else {},
     )
-    return summary if facts.clocks is None else with_clock_errors(summary, facts.clocks)
+    if facts.clocks is None:
+        return summary
+    return with_clock_errors(summary, facts.clocks, (worker.late_start_s for worker in facts.workers))
 
 
 @dataclass(frozen=True, slots=True)

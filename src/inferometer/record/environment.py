@@ -121,6 +121,11 @@ class MeasuredTarget(EnvironmentPart, frozen=True, kw_only=True):
         """The engine as it showed itself."""
         return self.server or self.engine
 
+    @property
+    def is_predicted(self) -> bool:
+        """A server in virtual time: a model stood for it, and nothing was measured."""
+        return self.time == "virtual" and self.server is not None
+
 
 class ReplicaStart(EnvironmentPart, frozen=True, kw_only=True):
     """One replica of a fleet."""

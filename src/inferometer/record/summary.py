@@ -461,6 +461,7 @@ class Clocks(Part, frozen=True, kw_only=True):
 
     hosts: list[HostClockSummary]
     uncertainty_s: float | None  # between instants of any two hosts; null: not measured
+    start_spread_s: float | None = None  # from the first worker's start to the last, at most; null: not measured
 
 
 # -- what was sampled during the load --------------------------------------------------------------------------------

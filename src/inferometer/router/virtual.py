@@ -324,8 +324,8 @@ def simulated_fleet_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) 
     """A run on a fleet that was never sent: measured and judged like any other, not kept."""
     started, plan = datetime.now(UTC), without_address(plan)
     done = rehearse_fleet(plan, note)
-    model = fleet_settings(plan).engines[0].model
-    run = finished_run(plan, done.records, done.facts, model, started, done.journal.samples())
+    engine = fleet_settings(plan).engines[0]
+    run = finished_run(plan, done.records, done.facts, engine, started, done.journal.samples())
     return replace(run, summary=structs.replace(run.summary, values={**run.summary.values, **fleet_values(plan, done)}))
 
 

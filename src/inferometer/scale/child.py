@@ -7,10 +7,18 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 
+from inferometer.load.shard import CANCEL_SIGNAL
 from inferometer.scale.frames import Unpacker
 from inferometer.wire.child import python_command
 
 GRACE_S = 10.0  # for a cancelled worker to close its log before it is killed
+
+
+def signal_for(number: signal.Signals, interrupts: int, ready: bool) -> signal.Signals:
+    """What a worker is sent for the n-th interrupt: the first drains, the next cancels."""
+    if not ready:
+        return signal.SIGTERM  # nothing was sent yet
+    return number if interrupts == 1 else CANCEL_SIGNAL
 
 
 class WorkerProcess:

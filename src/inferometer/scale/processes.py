@@ -15,7 +15,7 @@ import msgspec
 from inferometer import errors
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Plan
-from inferometer.scale.child import GRACE_S, WorkerProcess
+from inferometer.scale.child import GRACE_S, WorkerProcess, signal_for
 from inferometer.scale.frames import Frame, ShardError, ShardFunction, Start, Watch, job_and_report_types, name_of
 from inferometer.scale.place import Job, LostShard, Report, ShardsEnd
 from inferometer.wire.reactor import Reactor, now
@@ -99,7 +99,7 @@ class _Crew:
         self._interrupts += 1
         self._terminated = number == signal.SIGTERM
         for worker in self._workers:
-            worker.process.signal(number if worker.ready else signal.SIGTERM)  # before it is, nothing was sent
+            worker.process.signal(signal_for(number, self._interrupts, worker.ready))
         self._start()  # those that wait for it would not look up before
         if self._interrupts == 2:
             self._reactor.call_at(now() + GRACE_NS, self._kill)

@@ -25,6 +25,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.place import RaySettings
 from inferometer.record.environment import host_of, is_loopback
 from inferometer.record.files import translated_errors
+from inferometer.scale.child import signal_for
 from inferometer.scale.clocks import PERIOD_S, TRIES, TRIES_DURING, ClockLog
 from inferometer.scale.frames import (
     Frame,
@@ -51,6 +52,7 @@ UNOPENED = 16  # parcels of a shard that may wait for the driver; then the shard
 CLOCKS_AT_ONCE = 8  # hosts: more would wait for each other here, and their round trips would be longer
 INSTALL_S = 300.0  # more for nodes that install our wheel and all that it depends on
 KILLED_AFTER_S = 5.0  # after a second interrupt
+FORGOTTEN_S = 5.0  # for nodes to remove the logs that the driver has
 
 
 def run_shards(
@@ -108,6 +110,7 @@ class _Crew:
         self._watch, self._settings = watch, settings
         self._run = Path(jobs[0].log).parent.name
         self._workers: list[_Worker] = []
+        self._nodes: dict[int, str] = {}  # by shard, where the group had its room at first: after a loss Ray moves it
         self._started = False
         self._interrupts: list[signal.Signals] = []
         self._forwarded = 0
@@ -118,9 +121,10 @@ class _Crew:
         with _noted_signals(self._interrupts):
             try:
                 with room_for(self._ray, len(self._jobs), self._settings.timeout, self._check_interrupts) as group:
+                    self._nodes = self._ray.util.placement_group_table(group).get("bundles_to_node_id", {})
                     self._create(group)
                     self._measure()
-                    self._name_lost_nodes(group)
+                    self._name_lost_nodes()
             finally:
                 for worker in self._workers:
                     self._ray.kill(worker.actor, no_restart=True)
@@ -140,9 +144,7 @@ class _Crew:
                 while not all(worker.ended for worker in self._workers):
                     self._hear(clocks)
             self._read_clocks(clocks)
-            for worker in self._here():
-                if worker.whole:
-                    worker.actor.forget.remote()
+            self._forget_logs()
         finally:
             clocks.close()
 
@@ -162,7 +164,8 @@ class _Crew:
     def _await_all(self) -> None:
         """Until every actor has come, or the time is up: the others begin without those that did not."""
         pending = {worker.actor.identity.remote(): worker for worker in self._workers}
-        give_up_at = time.monotonic() + self._settings.timeout + (INSTALL_S if self._settings.wheel else 0.0)
+        patience_s = self._settings.timeout + (INSTALL_S if self._settings.wheel else 0.0)
+        give_up_at = time.monotonic() + patience_s
         while pending and time.monotonic() < give_up_at:
             self._check_interrupts()
             arrived, _ = self._ray.wait([*pending], num_returns=len(pending), timeout=WAIT_S)
@@ -173,7 +176,7 @@ class _Crew:
                 except Exception as error:  # what Ray raises has many types
                     worker.lose(f"it did not start: {_last_line(error)}")
         for worker in pending.values():
-            worker.lose(f"it did not start within {duration_text(self._settings.timeout)}")
+            worker.lose(f"it did not start within {duration_text(patience_s)}")
         self._check_arrivals()
 
     def _check_arrivals(self) -> None:
@@ -301,7 +304,7 @@ class _Crew:
             self._forwarded += 1
             for worker in self._workers:
                 if not worker.ended:
-                    worker.actor.signal.remote(int(number if worker.ready else signal.SIGTERM))
+                    worker.actor.signal.remote(int(signal_for(number, self._forwarded, worker.ready)))
             self._start(clocks)  # those that wait for it would not look up before
         if self._forwarded > 1:
             self._kill_at = self._kill_at or time.monotonic() + KILLED_AFTER_S
@@ -322,12 +325,20 @@ class _Crew:
                     if not worker.ended:
                         worker.actor.reached.remote(goals)
 
-    def _name_lost_nodes(self, group: Any) -> None:
+    def _forget_logs(self) -> None:
+        """Nodes keep no log that is whole here. It is waited for, because the actors are ended after it."""
+        answers = [worker.actor.forget.remote() for worker in self._here() if worker.whole]
+        if answers:
+            self._ray.wait(answers, num_returns=len(answers), timeout=FORGOTTEN_S)
+
+    def _name_lost_nodes(self) -> None:
         """Who was lost with its node; Ray needs a moment to notice, so that late losses stay those of an actor."""
+        lost = [worker for worker in self._workers if worker.why == ACTOR_LOST]
+        if not lost:  # a head that is gone would be waited for in vain
+            return
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
-        nodes = self._ray.util.placement_group_table(group).get("bundles_to_node_id", {})
-        for worker in self._workers:
-            if worker.why == ACTOR_LOST and nodes.get(worker.shard) not in {None, "", *alive}:
+        for worker in lost:
+            if self._nodes.get(worker.shard) not in {None, "", *alive}:
                 worker.why = "its node was lost"
 
     # -- the end ---------------------------------------------------------------------------------------------

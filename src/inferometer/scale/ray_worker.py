@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +25,7 @@ NODE_FOLDER_ENV = "INFEROMETER_NODE_FOLDER"
 LARGEST_PARCEL = 1_000_000  # bytes: larger objects would spill from the object store of a node
 _LOG_BYTES = LARGEST_PARCEL - (1 << 17)  # of a parcel; the rest is for frames
 _FRAME_BYTES = 1 << 16
+RAYLET_S = 0.5  # between two looks whether the node's raylet lives
 
 
 def node_folder() -> Path:
@@ -55,8 +57,9 @@ class RemoteShard:
     """The actor. `parcels` runs the shard to its end; other calls come while it does."""
 
     def __init__(self, run: str, shard: int, function: str, job: bytes, environ: dict[str, str]) -> None:
-        self._folder = folder = node_folder() / f"{run}-{shard}"
-        folder.mkdir(parents=True, exist_ok=True)
+        home = node_folder()
+        home.mkdir(parents=True, exist_ok=True)  # where that fails, it does so before anybody sends
+        self._folder = folder = home / f"{run}-{shard}"
         self._function, self._environ = function, environ
         files = {"log": str(folder / f"log-{shard}.bin"), "goals": str(folder / "goals.json")}
         self._log = Path(files["log"])
@@ -83,6 +86,7 @@ class RemoteShard:
 
     def reached(self, goals: bytes) -> None:
         """Goals that were reached, for the shard to find."""
+        self._folder.mkdir(parents=True, exist_ok=True)
         with replacing(self._goals) as draft:
             draft.write_bytes(goals)
 
@@ -91,7 +95,10 @@ class RemoteShard:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def parcels(self, pause_s: float) -> Iterator[bytes]:
-        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on."""
+        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on. A node has a folder of
+        the shard only from here on: what ends before leaves nothing behind."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        end_with(os.getppid())
         worker = self._worker = WorkerProcess(self._function, self._job, self._environ)
         log = _GrowingFile(self._log)
         try:
@@ -104,6 +111,19 @@ class RemoteShard:
         finally:
             worker.end()
             log.close()
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after the one that started it, the raylet of the node. Ray leaves actors running that are
+    in the middle of a call then, and with them a load that nobody hears of. The shard ends by itself when we are gone,
+    and its log stays."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(RAYLET_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="raylet", daemon=True).start()
 
 
 def _in_pauses(worker: WorkerProcess, pause_s: float) -> Iterator[bytes]:

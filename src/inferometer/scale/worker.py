@@ -11,6 +11,7 @@ import msgspec
 
 from inferometer.errors import InferometerError
 from inferometer.load.progress import Progress
+from inferometer.load.shard import CANCEL_SIGNAL
 from inferometer.scale.frames import ShardError, ShardFunction, job_and_report_types, packed
 from inferometer.vocabulary import attribute_at
 
@@ -84,6 +85,7 @@ def hear_signals() -> None:
     """Whoever started us may block or ignore them, as Ray's threads do, and children inherit that."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(CANCEL_SIGNAL, signal.SIG_IGN)  # but while there is something to cancel
 
 
 def main(place: str) -> int:

@@ -23,6 +23,15 @@ MEASURE_TITLES = {
     "e2e_p90": "p90 ",
     "output_rate": "tok/s",
 }
+MEASURE_TEXTS = {
+    "ttft": "TTFT mean",
+    "ttft_p50": "TTFT p50",
+    "ttft_p90": "TTFT p90",
+    "tpot": "TPOT mean",
+    "e2e": "E2E mean",
+    "e2e_p90": "E2E p90",
+    "output_rate": "output throughput",
+}
 RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output throughput"}
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
 
@@ -89,11 +98,12 @@ def _limit_text(met: bool | None) -> str:
 
 
 def print_validation(rows: Sequence[Validated], to: Console) -> None:
-    table = plain_table("run", "", *MEASURE_TITLES.values(), right=tuple(MEASURE_TITLES.values()))
+    table = plain_table("", *MEASURE_TITLES.values(), right=tuple(MEASURE_TITLES.values()))
     for row in rows:
-        table.add_row(row.name, "measured", *(_plain(name, row.measured) for name in MEASURE_TITLES))
-        table.add_row("", "predicted", *(_plain(name, row.predicted) for name in MEASURE_TITLES))
-        table.add_row("", "error", *(_percent(row.errors[name]) for name in MEASURE_TITLES), style="bold")
+        table.add_row(Text(row.name, "bold"))
+        table.add_row("  measured", *(_plain(name, row.measured) for name in MEASURE_TITLES))
+        table.add_row("  predicted", *(_plain(name, row.predicted) for name in MEASURE_TITLES))
+        table.add_row("  error", *(_percent(row.errors[name]) for name in MEASURE_TITLES), style="bold")
     emit(table, to)
     to.print(_errors_text({row.name: row.errors for row in rows}, "on these runs"), soft_wrap=True)
     for row in rows:

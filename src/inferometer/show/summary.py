@@ -319,6 +319,9 @@ def _print_measures(run: Run, to: Console) -> None:
 def verdict_table(run: Run, most: int | None = None, longest: int | None = None) -> RenderableType:
     """`VALID`, or the status with its reasons as bullets: all of them or so many, in full or in so many letters."""
     status, reasons = run.status or "not judged", run.doubts
+    if run.environment.known_target.is_predicted and run.state == "complete" and not reasons:
+        about = Text("  nothing was measured; the intervals leave out the error of the model", "not bold default")
+        return Text("PREDICTED", "bold cyan") + about
     head = Text(status.upper(), style=VERDICT_STYLES.get(status, "bold"))
     first = next((reason for reason in reasons if reason.status == status == "invalid"), None)
     if run.state != "complete":

@@ -16,6 +16,7 @@ from inferometer.plan.text import as_written
 from inferometer.simulator.engine import Engine
 from inferometer.simulator.faults import FaultShares
 from inferometer.simulator.presets import with_preset
+from inferometer.vocabulary import attribute_at
 
 # -- steptime --------------------------------------------------------------------------------------------------------
 
@@ -97,6 +98,7 @@ def _few_ends(at: int, steps: range, first: int, growth: int) -> Iterator[int]:
 # -- settings --------------------------------------------------------------------------------------------------------
 
 _FITTED = StepTime()
+_SETTINGS_OF_FILE = "inferometer.simulator.fitting.server_model:settings_of_file"  # which is made of these settings
 
 
 class StepTimeSettings(Section):
@@ -134,6 +136,10 @@ class SimulatorSettings(Section):
         None,
         description="settings by arithmetic, MODEL/ACCELERATOR such as qwen2.5-1.5b/l4; other settings change them",
     )
+    model_file: str | None = Field(
+        None, description="settings of a server's model (`inferometer fit`); other settings change them"
+    )
+    predicts: str | None = Field(None, description="the server that is predicted, from `model_file`")
     model: str = "simulated-8b"
     adapters: list[str] = Field([], description="LoRA adapters that can be requested instead of the model")
     max_model_len: Count = Field(8192, ge=2, description="maximum tokens of prompt and answer together")
@@ -155,7 +161,7 @@ class SimulatorSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _on_preset(cls, value: Any) -> Any:
-        return with_preset(value) if isinstance(value, Mapping) else value
+        return with_preset(_with_model_file(value)) if isinstance(value, Mapping) else value
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -185,6 +191,22 @@ class SimulatorSettings(Section):
     @property
     def frontend_ns(self) -> int:
         return round(self.frontend / self.speed * 1e9)
+
+
+def _with_model_file(args: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with those of a model's file below them. The name of the file is gone afterwards: read once."""
+    if args.get("model_file") is None:
+        return dict(args)
+    if args.get("preset") is not None:
+        raise ValueError("model_file and preset exclude each other")
+    below: dict[str, Any] = attribute_at(_SETTINGS_OF_FILE)(str(args["model_file"]))
+    over = {name: value for name, value in args.items() if name != "model_file"}
+    nested = {
+        name: {**below[name], **over[name]}
+        for name in ("step_time", "pipeline")
+        if isinstance(below.get(name), Mapping) and isinstance(over.get(name), Mapping)
+    }
+    return {**below, **over, **nested}
 
 
 def settings_from(args: Mapping[str, Any], where: str = "server.args") -> SimulatorSettings:

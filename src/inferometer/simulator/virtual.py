@@ -26,7 +26,7 @@ from inferometer.measure.window import start_of
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import redacted
 from inferometer.record.columns import Records
-from inferometer.record.environment import Environment
+from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.log import Note
 from inferometer.record.record import Outcome, Record
 from inferometer.record.run import Run
@@ -372,7 +372,7 @@ def simulated_run(plan: Plan, note: Callable[[str], None] = NOWHERE.note) -> Run
     if plan.target.timeout.idle is not None and settings.faults.shares:
         note("target.timeout.idle is ignored in virtual time; target.timeout.request applies to faulty answers")
     records, facts = rehearse(plan, settings, note)
-    return finished_run(plan, records, facts, settings.model, started)
+    return finished_run(plan, records, facts, settings, started)
 
 
 def without_address(plan: Plan) -> Plan:
@@ -380,7 +380,12 @@ def without_address(plan: Plan) -> Plan:
 
 
 def finished_run(
-    plan: Plan, records: Records, facts: Facts, model: str, started: datetime, samples: Samples | None = None
+    plan: Plan,
+    records: Records,
+    facts: Facts,
+    settings: SimulatorSettings,
+    started: datetime,
+    samples: Samples | None = None,
 ) -> Run:
     """The run that these records are: measured, its limits judged, its verdict given."""
     summary = summarize(records, plan, facts)
@@ -393,13 +398,20 @@ def finished_run(
         id="simulated",
         started_at=started.isoformat(timespec="milliseconds"),
         plan=redacted(plan).model_dump(mode="json"),
-        environment=Environment(model=model, time="virtual"),
+        environment=_environment(settings),
         summary=summary,
         verdict=judged,
         state="complete" if facts.gave_up is None else "failed",
         read_records=lambda: records,
         read_samples=None if samples is None else lambda: samples,
     )
+
+
+def _environment(settings: SimulatorSettings) -> Environment:
+    target = None
+    if settings.predicts is not None:
+        target = MeasuredTarget(model=settings.model, server=settings.predicts, time="virtual")
+    return Environment(model=settings.model, time="virtual", target=target)
 
 
 def rehearse(

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from measure_rows import MS, many, open_plan, row
 
+from inferometer.load.facts import facts_of
 from inferometer.measure.facts import Facts, WorkerFacts
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
+from inferometer.record.log import Note
 from inferometer.record.record import Record
 from inferometer.record.summary import Clocks, HostClockSummary, Summary
 from inferometer.record.verdict import Verdict
@@ -58,7 +60,17 @@ def test_edges_rates_and_concurrency_are_off_by_the_clocks_and_latencies_are_not
     assert summary.measures == alone.measures
     assert result.status == "valid" and "clocks" in codes(result.notes)
     (note,) = [note for note in result.notes if note.code == "clocks"]
-    assert note.text == "Workers ran on 2 hosts and agree on the time within 600 µs."
+    text = "Workers ran on 2 hosts and agree on the time within 600 µs, and started within 600 µs of each other."
+    assert note.text == text
+
+
+def test_the_common_start_is_uncertain_by_the_clocks_and_by_who_was_late() -> None:
+    workers = (WorkerFacts(0, 0.0001), WorkerFacts(1, 0.002))
+    summary, _ = judged(rows(), Facts(start_at=0, clocks=clocks(0.0006), workers=workers))
+    assert summary.clocks is not None
+    assert summary.clocks.start_spread_s == pytest.approx(0.0026)
+    unknown, _ = judged(rows(), Facts(start_at=0, clocks=clocks(None), workers=workers))
+    assert unknown.clocks is not None and unknown.clocks.start_spread_s is None
 
 
 def test_clocks_that_move_a_rate_by_more_than_five_percent_are_a_doubt() -> None:
@@ -97,6 +109,20 @@ def test_a_worker_that_started_late_is_named() -> None:
     assert summary.delivery is not None
     assert [(worker.worker, worker.status) for worker in summary.delivery.workers] == [(1, "late start")]
     assert "Worker 1 started 250 ms after the others." in [note.text for note in result.notes]
+
+
+def test_late_and_lagging_workers_are_named_with_their_host_where_there_are_several() -> None:
+    def starts(*hosts: str) -> list[Note]:
+        return [
+            Note("start", 0, {"shard": shard, "late_s": 0.25 * shard, "host": host}) for shard, host in enumerate(hosts)
+        ]
+
+    plan, records = open_plan(RATE), many(rows())
+    apart, alone = (facts_of(plan, records, starts(*hosts)) for hosts in (("a", "b"), ("a", "a")))
+    assert [worker.host for worker in apart.workers] == ["a", "b"]
+    assert [worker.host for worker in alone.workers] == [None, None]
+    result = verdict(summarize(records, plan, apart), apart, plan)
+    assert "Worker 1 on b started 250 ms after the others." in [note.text for note in result.notes]
 
 
 def test_a_lost_worker_has_what_it_sent_of_its_share() -> None:

@@ -1,6 +1,8 @@
 """What an actor does around a worker's process, without Ray: parcels of at most 1 MB that together are the log, goals
 that reach the shard, variables that a plan needs."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -60,6 +62,29 @@ def test_parcels_are_the_log_and_the_frames(remote: RemoteShard, tmp_path: Path)
     assert (tmp_path / "node" / "run-3" / "log-3.bin").read_bytes() == log  # and stays until the driver has it
     remote.forget()
     assert not (tmp_path / "node" / "run-3").exists()
+
+
+WAITING = """
+import os, time
+from inferometer.scale.ray_worker import end_with
+
+if os.fork():
+    time.sleep(60)
+else:
+    end_with(os.getppid())
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+    print("outlived")
+"""
+
+
+def test_an_actor_does_not_outlive_its_raylet() -> None:
+    """Who reads its output sees it end, without the last word."""
+    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=subprocess.PIPE) as raylet:
+        assert raylet.stdout is not None
+        assert int(raylet.stdout.readline()) != raylet.pid
+        raylet.kill()
+        assert raylet.stdout.read() == b""
 
 
 def test_variables_that_the_plan_reads_go_with_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,7 +176,9 @@ def clocks_disagree(case: Case) -> Iterator[Reason]:
         text = f"{known}: {moved_text(moves)}."
         yield case.doubt("clocks_disagree", text, "make the run longer, or use hosts in one network", moves=moves)
     else:
-        yield case.note("clocks", f"{known}.")
+        spread_s = case.summary.clocks.start_spread_s if case.summary.clocks else None
+        started = "" if spread_s is None else f", and started within {duration_text(spread_s)} of each other"
+        yield case.note("clocks", f"{known}{started}.")
 
 
 def clock_stepped(case: Case) -> Iterator[Reason]:

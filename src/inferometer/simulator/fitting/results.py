@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from inferometer.measure.values import Quantity
 from inferometer.record.run import Run
 from inferometer.simulator.fitting.server_model import ServerModel
+from inferometer.simulator.fitting.steps import Floats
 
 
 @dataclass(slots=True, frozen=True)
@@ -25,6 +26,15 @@ class Prediction:
     run: Run
     numbers: list[Predicted]
     notes: list[str]
+
+
+@dataclass(slots=True, frozen=True)
+class RunSteps:
+    """Times from one engine step to the next, in seconds: as a run shows them, and as its plan gives on the model."""
+
+    name: str
+    measured_s: Floats
+    modelled_s: Floats
 
 
 @dataclass(slots=True, frozen=True)

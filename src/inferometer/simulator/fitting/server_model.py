@@ -102,6 +102,11 @@ class ServerModel(Section):
     def simulator(self) -> SimulatorSettings:
         return settings_from(self.settings, f"{self.name}: settings")
 
+    @property
+    def predicts(self) -> str:
+        """What is measured in a run against this model: never taken for the server itself."""
+        return f"{self.engine or 'server'}, predicted by {self.name}"
+
     def error_of(self, measure: str) -> float | None:
         """Standard error of the model for a measure, relative: the root mean square over its runs, at least 2%."""
         errors = [run.errors[measure] for run in self.runs if measure in run.errors]
@@ -147,6 +152,16 @@ def read_model(path: Path) -> ServerModel:
         raise PlanError([f"{path}: {'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]) from None
     model.simulator()
     return model
+
+
+def settings_of_file(path: str) -> dict[str, Any]:
+    """What `server.args.model_file` stands for: the settings, and whose they are."""
+    try:
+        model = read_model(Path(path).expanduser())
+    except PlanError as error:
+        raise ValueError(error.message) from None  # told with the setting that names the file
+    named = {"model": model.model} if model.model else {}
+    return {**model.settings, **named, "predicts": model.predicts}
 
 
 def new_model(
