@@ -423,7 +423,11 @@ class _Pod:
         url = urlsplit(self._node.server)
         known |= {"KUBERNETES_SERVICE_HOST": url.hostname or "", "KUBERNETES_SERVICE_PORT": str(url.port)}
         for source in container.get("envFrom", []):
-            known |= self._all_of(source)
+            try:
+                known |= self._all_of(source)
+            except httpx2.HTTPStatusError:
+                if not next(iter(source.values())).get("optional"):
+                    raise
         for one in container.get("env", []):
             value = one.get("value", "") if "valueFrom" not in one else self._value(one["valueFrom"])
             if value is not None:

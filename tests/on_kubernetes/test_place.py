@@ -9,7 +9,7 @@ import pytest
 from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 import inferometer
-from inferometer.errors import LostError, PlanError
+from inferometer.errors import InferometerError, LostError
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.reading import plan_from
@@ -77,7 +77,7 @@ def _tried(wanted: Plan, store: Path) -> Run | None:
 
 def test_an_image_that_cannot_be_pulled(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     before = cluster.listing(namespace)
-    with pytest.raises(PlanError, match="ImagePullBackOff") as error:
+    with pytest.raises(InferometerError, match="ImagePullBackOff") as error:
         inferometer.run(plan(cluster, namespace, url, image="missing/image:1", timeout=1), store=store)
     assert "kubectl" in (error.value.hint or "")
     cluster.until(lambda: cluster.listing(namespace) <= before)
