@@ -56,12 +56,13 @@ class Node:
         labels: dict[str, str] | None = None,
         capacity: dict[str, str] | None = None,
         taints: list[Json] | None = None,
+        shift_s: int = 0,  # by which the clocks of its pods are ahead
     ) -> None:
         self.name, self.folder, self.network = name, folder, network
         self._server, self._authority = server, authority
         self._labels = {"kubernetes.io/hostname": name, **(labels or {})}
         self._room = {"cpu": "64", "memory": "256Gi", "pods": "110", **(capacity or {})}
-        self._taints = taints or []
+        self._taints, self.shift_s = taints or [], shift_s
         self._http = httpx2.Client(
             base_url=server, headers={"authorization": f"Bearer {token}"}, verify=False, timeout=20
         )
@@ -378,7 +379,9 @@ class _Pod:
                 command = [_moved(word, path, folder) for word in command]
                 environment = {name: _moved(value, path, folder) for name, value in environment.items()}
         else:
-            command = ["unshare", "-rm", "sh", "-c", self._mounting(mine, shlex.join(command), container)]
+            ahead = ["--time", "--fork", "--kill-child", "--monotonic", str(self._node.shift_s), "--boottime", "1"]
+            script = self._mounting(mine, shlex.join(command), container)
+            command = ["unshare", "-rm", *(ahead if self._node.shift_s else []), "sh", "-c", script]
         with self.log(container["name"]).open("ab") as log:
             self.processes[container["name"]] = subprocess.Popen(
                 command,

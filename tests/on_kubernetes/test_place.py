@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
+from tests.kubernetes_stand_in.node import has_namespaces
 
 import inferometer
 from inferometer.errors import InferometerError, LostError
@@ -130,6 +131,23 @@ def _run_and(
     run = inferometer.run(plan(cluster, namespace, url, requests=400, **settings), store=store, watch=watch)
     acted[0].join()
     return run
+
+
+@pytest.mark.skipif(not has_namespaces(), reason="needs a time namespace")
+def test_clocks_of_other_hosts_are_measured(
+    cluster: TestedCluster, namespace: str, url: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.add_node("ahead", labels={"ahead": "yes"}, shift_s=5000)
+    run = inferometer.run(plan(cluster, namespace, url, requests=120, node_selector={"ahead": "yes"}), store=store)
+    assert run.state == "complete"
+    clocks = run.summary.clocks
+    assert clocks is not None
+    foreign = [host for host in clocks.hosts if host.offset_s]
+    assert abs((foreign[0].offset_s or 0.0) - 5000) <= foreign[0].uncertainty_s
+    with capsys.disabled():
+        print(
+            f"\nclock of a pod: {foreign[0].offset_s:.6f} s ahead, uncertain by {foreign[0].uncertainty_s * 1e3:.3f} ms"
+        )
 
 
 @pytest.mark.skipif(not is_real(), reason="in make test-kubernetes")
