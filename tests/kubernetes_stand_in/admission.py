@@ -3,8 +3,8 @@
 import re
 from decimal import Decimal
 
-from tests.kubernetes_stand_in.kinds import Json, Kind
-from tests.kubernetes_stand_in.objects import ApiFailure, Objects, not_found
+from kubernetes_stand_in.kinds import Json, Kind
+from kubernetes_stand_in.objects import ApiFailure, Objects, not_found
 
 _SUFFIXES = {"": 1, "m": Decimal("0.001"), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

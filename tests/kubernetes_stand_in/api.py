@@ -11,10 +11,10 @@ import time
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.kubernetes_stand_in.admission import admit
-from tests.kubernetes_stand_in.kinds import Json, Kind, discovery, kinds_of
-from tests.kubernetes_stand_in.objects import ApiFailure, Objects, applied, merged, not_found, timestamp, with_manager
-from tests.kubernetes_stand_in.rights import MASTERS, Deed, Rights, User, account_token
+from kubernetes_stand_in.admission import admit
+from kubernetes_stand_in.kinds import Json, Kind, discovery, kinds_of
+from kubernetes_stand_in.objects import ApiFailure, Objects, applied, merged, not_found, timestamp, with_manager
+from kubernetes_stand_in.rights import MASTERS, Deed, Rights, User, account_token
 
 ADMIN = "stand-in-admin"
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

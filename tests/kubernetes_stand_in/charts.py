@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.kubernetes_stand_in.kinds import Json
+
+from kubernetes_stand_in.kinds import Json
 
 _TOKEN = re.compile(r"\s*\{\{-\s*(.*?)\s*\}\}|\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 

@@ -46,7 +46,7 @@ class ControlPlane:
         return self.folder / "certs" / "apiserver.crt"
 
     def start(self) -> None:
-        from tests.kubernetes_stand_in.node import kubeconfig
+        from kubernetes_stand_in.node import kubeconfig
 
         (self.folder / "kubeconfig").write_text(kubeconfig(self.url, self._admin))
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"

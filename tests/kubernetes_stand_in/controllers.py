@@ -8,10 +8,10 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from tests.kubernetes_stand_in.admission import OVER, admit, quantity
-from tests.kubernetes_stand_in.api import StandIn
-from tests.kubernetes_stand_in.kinds import Json
-from tests.kubernetes_stand_in.objects import ApiFailure, timestamp
+from kubernetes_stand_in.admission import OVER, admit, quantity
+from kubernetes_stand_in.api import StandIn
+from kubernetes_stand_in.kinds import Json
+from kubernetes_stand_in.objects import ApiFailure, timestamp
 
 TICK_S = 0.2
 INDEX = "batch.kubernetes.io/job-completion-index"

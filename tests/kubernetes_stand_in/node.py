@@ -24,8 +24,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
-from tests.kubernetes_stand_in.kinds import Json
-from tests.kubernetes_stand_in.objects import timestamp
+
+from kubernetes_stand_in.kinds import Json
+from kubernetes_stand_in.objects import timestamp
 
 BEAT_S = 1.0
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"

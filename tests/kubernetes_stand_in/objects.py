@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.kubernetes_stand_in.kinds import Json, Kind
+from kubernetes_stand_in.kinds import Json, Kind
 
 HISTORY = 20_000  # events that a watch may still ask for
 Key = tuple[str, str, str]  # plural, namespace, name

@@ -5,8 +5,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tests.kubernetes_stand_in.kinds import Json
-from tests.kubernetes_stand_in.objects import ApiFailure, Objects
+from kubernetes_stand_in.kinds import Json
+from kubernetes_stand_in.objects import ApiFailure, Objects
 
 MASTERS = "system:masters"
 

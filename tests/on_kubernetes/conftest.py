@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kubernetes_stand_in.clusters import TestedCluster
-from tests.on_kubernetes.stacks import calibrated
+from stacks import calibrated
+
+from kubernetes_stand_in.clusters import TestedCluster
 
 
 @pytest.fixture(scope="session")

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.kubernetes_stand_in.clusters import TestedCluster
-
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.conduct.kubernetes import Launched, run_on_cluster
 from inferometer.conduct.treatments import Request
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.settings import RunSettings, settings_from
+from kubernetes_stand_in.clusters import TestedCluster
 
 MODEL, PORT, NAME = "simulated-8b", 8123, "standalone-sim"
 PLAN = "load: {concurrency: 2}\nstop: {requests: 30}\nworkload: {input_tokens: 50, output_tokens: 8}\n"

@@ -5,10 +5,10 @@ import threading
 import pytest
 from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Pod
-from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster
 from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, claim, config_map, job, owner
+from kubernetes_stand_in.clusters import TestedCluster, is_real
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
 
 from inferometer.errors import TargetError
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
 from inferometer.scale.kubernetes.endpoints import endpoint_of, endpoints_in, model_id_of
+from kubernetes_stand_in.clusters import TestedCluster, is_real
 
 GATEWAY, POOL = "gateway.networking.k8s.io/v1", "inference.networking.k8s.io/v1"
 KINDS = [

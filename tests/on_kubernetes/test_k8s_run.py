@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.kubernetes_stand_in.clusters import TestedCluster
-from tests.on_kubernetes.stacks import LONG_PLAN, MODEL, NAME, PORT, Stack, calibrated, stack_in
+from stacks import LONG_PLAN, MODEL, NAME, PORT, Stack, calibrated, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.client import ClusterError
 from inferometer.store.store import open_store
+from kubernetes_stand_in.clusters import TestedCluster
 
 CLAIM = "persistentvolumeclaims/workload-pvc"
 

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kubernetes_stand_in.clusters import TestedCluster, is_real
-from tests.kubernetes_stand_in.node import has_namespaces
 
 import inferometer
 from inferometer.errors import InferometerError, LostError
@@ -17,6 +15,8 @@ from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import ClusterError
 from inferometer.target.server import running
+from kubernetes_stand_in.clusters import TestedCluster, thorough
+from kubernetes_stand_in.node import has_namespaces
 
 RULES = [
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch", "delete"]},
@@ -59,6 +59,7 @@ def test_the_shards_of_a_run_as_pods(cluster: TestedCluster, namespace: str, url
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
 
+@thorough
 def test_the_rights_that_are_needed(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     wanted = plan(cluster, namespace, url, user="alice")
     with pytest.raises(ClusterError, match="forbidden") as error:
@@ -90,6 +91,7 @@ def test_no_room_for_the_pods(cluster: TestedCluster, namespace: str, url: str, 
     assert "kubectl" in (error.value.hint or "")
 
 
+@thorough
 def test_a_pod_that_is_lost_and_the_other_goes_on(
     cluster: TestedCluster, namespace: str, url: str, store: Path
 ) -> None:
@@ -106,6 +108,7 @@ def _deleting(cluster: TestedCluster) -> Callable[[str, str], None]:
     return lambda name, namespace: cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
 
+@thorough
 def test_the_api_server_restarts_during_the_load(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     def restart(_name: str) -> None:
         cluster.stop_api()
@@ -133,6 +136,7 @@ def _run_and(
     return run
 
 
+@thorough
 @pytest.mark.skipif(not has_namespaces(), reason="needs a time namespace")
 def test_clocks_of_other_hosts_are_measured(
     cluster: TestedCluster, namespace: str, url: str, store: Path, capsys: pytest.CaptureFixture[str]
@@ -150,7 +154,7 @@ def test_clocks_of_other_hosts_are_measured(
         )
 
 
-@pytest.mark.skipif(not is_real(), reason="in make test-kubernetes")
+@thorough
 def test_a_node_that_is_gone(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     node = cluster.add_node("second", labels={"second": "yes"})
 
