@@ -39,7 +39,8 @@ test-routers: .venv/test
 
 test-kubernetes: .venv/test
 	bash deploy/install-kubernetes.sh $(KUBERNETES)
-	INFEROMETER_KUBERNETES=$(KUBERNETES)/bin tests/kubernetes_stand_in/isolated.sh $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
+	INFEROMETER_KUBERNETES_ALL=1 $(BIN)/python -m pytest tests/on_kubernetes $(ARGS)
+	INFEROMETER_KUBERNETES_ALL=1 INFEROMETER_KUBERNETES=$(KUBERNETES)/bin tests/kubernetes_stand_in/isolated.sh $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
 
 check: .venv/check
 	$(BIN)/ruff format --check src tests bench docs

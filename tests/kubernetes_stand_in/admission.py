@@ -2,11 +2,12 @@
 
 import re
 from decimal import Decimal
+from typing import Any
 
 from kubernetes_stand_in.kinds import Json, Kind
 from kubernetes_stand_in.objects import ApiFailure, Objects, not_found
 
-_SUFFIXES = {"": 1, "m": Decimal("0.001"), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SUFFIXES: dict[str, Any] = {"": 1, "m": Decimal("0.001"), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _SUFFIXES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _QUANTITY = re.compile(r"([0-9.]+)([a-zA-Z]*)$")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")

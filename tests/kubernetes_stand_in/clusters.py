@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from kubernetes_stand_in.api import StandIn
 from kubernetes_stand_in.control_plane import ControlPlane
@@ -17,6 +18,7 @@ from kubernetes_stand_in.kinds import Json
 from kubernetes_stand_in.node import Node, kubeconfig
 from kubernetes_stand_in.rights import MASTERS, User
 
+ALL_ENV = "INFEROMETER_KUBERNETES_ALL"  # 1: every test on the stand-in, also those that take long
 BINARIES_ENV = "INFEROMETER_KUBERNETES"  # folder with a real control plane's programs
 TOKENS = {"admin": "token-of-admin", "alice": "token-of-alice", "bob": "token-of-bob"}
 POD_NETWORK = "10.244.0"  # of a real control plane: it passes nothing on to loopback addresses
@@ -25,6 +27,11 @@ AMONG_US = ("events", "endpoints", "endpointslices")  # kinds that others make f
 
 def is_real() -> bool:
     return bool(os.environ.get(BINARIES_ENV))
+
+
+thorough = pytest.mark.skipif(
+    not is_real() and os.environ.get(ALL_ENV) != "1", reason="takes long: make test-kubernetes"
+)
 
 
 class TestedCluster:

@@ -62,8 +62,14 @@ class Controllers:
     # -- pods of jobs and deployments ----------------------------------------------------------------------------
 
     def _pods_of(self, owner: Json) -> list[Json]:
+        """Those that it controls; others may be its own without being counted."""
         uid = owner["metadata"]["uid"]
-        return [one for plural, one in self._objects.owned_by(uid) if plural == "pods"]
+        return [
+            one
+            for plural, one in self._objects.owned_by(uid)
+            if plural == "pods"
+            and any(at["uid"] == uid and at.get("controller") for at in one["metadata"]["ownerReferences"])
+        ]
 
     def _add_pod(self, owner: Json, template: Json, name: str, labels: Json, index: int | None = None) -> None:
         meta = template.get("metadata", {})

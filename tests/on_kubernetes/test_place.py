@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 import inferometer
-from inferometer.errors import LostError, PlanError
+from inferometer.errors import InferometerError, LostError
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import ClusterError
 from inferometer.target.server import running
-from kubernetes_stand_in.clusters import TestedCluster, is_real
+from kubernetes_stand_in.clusters import TestedCluster, thorough
+from kubernetes_stand_in.node import has_namespaces
 
 RULES = [
     {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch", "delete"]},
@@ -58,6 +59,7 @@ def test_the_shards_of_a_run_as_pods(cluster: TestedCluster, namespace: str, url
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
 
+@thorough
 def test_the_rights_that_are_needed(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     wanted = plan(cluster, namespace, url, user="alice")
     with pytest.raises(ClusterError, match="forbidden") as error:
@@ -77,7 +79,7 @@ def _tried(wanted: Plan, store: Path) -> Run | None:
 
 def test_an_image_that_cannot_be_pulled(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     before = cluster.listing(namespace)
-    with pytest.raises(PlanError, match="ImagePullBackOff") as error:
+    with pytest.raises(InferometerError, match="ImagePullBackOff") as error:
         inferometer.run(plan(cluster, namespace, url, image="missing/image:1", timeout=1), store=store)
     assert "kubectl" in (error.value.hint or "")
     cluster.until(lambda: cluster.listing(namespace) <= before)
@@ -89,6 +91,7 @@ def test_no_room_for_the_pods(cluster: TestedCluster, namespace: str, url: str, 
     assert "kubectl" in (error.value.hint or "")
 
 
+@thorough
 def test_a_pod_that_is_lost_and_the_other_goes_on(
     cluster: TestedCluster, namespace: str, url: str, store: Path
 ) -> None:
@@ -105,6 +108,7 @@ def _deleting(cluster: TestedCluster) -> Callable[[str, str], None]:
     return lambda name, namespace: cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
 
+@thorough
 def test_the_api_server_restarts_during_the_load(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     def restart(_name: str) -> None:
         cluster.stop_api()
@@ -132,7 +136,25 @@ def _run_and(
     return run
 
 
-@pytest.mark.skipif(not is_real(), reason="in make test-kubernetes")
+@thorough
+@pytest.mark.skipif(not has_namespaces(), reason="needs a time namespace")
+def test_clocks_of_other_hosts_are_measured(
+    cluster: TestedCluster, namespace: str, url: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.add_node("ahead", labels={"ahead": "yes"}, shift_s=5000)
+    run = inferometer.run(plan(cluster, namespace, url, requests=120, node_selector={"ahead": "yes"}), store=store)
+    assert run.state == "complete"
+    clocks = run.summary.clocks
+    assert clocks is not None
+    foreign = [host for host in clocks.hosts if host.offset_s]
+    assert abs((foreign[0].offset_s or 0.0) - 5000) <= foreign[0].uncertainty_s
+    with capsys.disabled():
+        print(
+            f"\nclock of a pod: {foreign[0].offset_s:.6f} s ahead, uncertain by {foreign[0].uncertainty_s * 1e3:.3f} ms"
+        )
+
+
+@thorough
 def test_a_node_that_is_gone(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
     node = cluster.add_node("second", labels={"second": "yes"})
 
