@@ -18,10 +18,8 @@ from inferometer.conduct.kubernetes import run_on_cluster
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.client import ClusterError
 from inferometer.store.store import open_store
-from kubernetes_stand_in.clusters import TestedCluster, is_real
+from kubernetes_stand_in.clusters import TestedCluster, thorough
 
-ALL_ENV = "INFEROMETER_KUBERNETES_ALL"  # on the stand-in too: a minute more
-slow = pytest.mark.skipif(not is_real() and not os.environ.get(ALL_ENV), reason="in make test-kubernetes")
 CLAIM = "persistentvolumeclaims/workload-pvc"
 
 
@@ -83,7 +81,7 @@ def test_results_of_another_plan_are_not_taken_for_ours(stack: Stack) -> None:
     stack.until_only(CLAIM)
 
 
-@slow
+@thorough
 def test_treatments_are_done_one_after_the_other(stack: Stack) -> None:
     experiment = stack.folder / "experiment.yaml"
     text = "plan: {load: {concurrency: 1}, stop: {requests: 5}, workload: {input_tokens: 20, output_tokens: 4}}\n"
@@ -96,7 +94,7 @@ def test_treatments_are_done_one_after_the_other(stack: Stack) -> None:
     stack.until_only(CLAIM)
 
 
-@slow
+@thorough
 def test_a_model_that_is_not_served_is_said_and_nothing_stays(stack: Stack) -> None:
     launched = stack.run(id="wrong", models="no/such-7b", **of_class(stack))
     assert launched.runs == []
@@ -137,7 +135,7 @@ def test_without_rights_the_role_is_named(stack: Stack) -> None:
     assert "inferometer k8s rights" in str(error.value.hint)
 
 
-@slow
+@thorough
 def test_the_printed_rights_are_enough(stack: Stack, cluster: TestedCluster) -> None:
     from inferometer.scale.kubernetes.rights import roles_for
 
@@ -153,7 +151,7 @@ def test_the_printed_rights_are_enough(stack: Stack, cluster: TestedCluster) -> 
     stack.until_only(CLAIM)
 
 
-@slow
+@thorough
 def test_only_an_address_needs_no_rights_on_the_stack(stack: Stack, cluster: TestedCluster) -> None:
     space = cluster.new_namespace()
     volume = calibrated(cluster.add_volume("20Gi", f"of-{space}"))
@@ -164,7 +162,7 @@ def test_only_an_address_needs_no_rights_on_the_stack(stack: Stack, cluster: Tes
     alone.until_only(CLAIM)
 
 
-@slow
+@thorough
 def test_a_pod_that_is_evicted_or_deleted_is_said_and_the_other_one_goes_on(
     stack: Stack, cluster: TestedCluster
 ) -> None:
@@ -189,7 +187,7 @@ def _loading(stack: Stack) -> list[str]:
     return sorted(one for one in begun if one) if len(begun) == 2 else []
 
 
-@slow
+@thorough
 def test_the_server_restarts_while_pods_measure(stack: Stack, cluster: TestedCluster) -> None:
     def restart() -> None:
         cluster.until(lambda: [*stack.volume.glob("*_restart_*/worker.json")], 120)
@@ -220,7 +218,7 @@ def _begun(stack: Stack, id_: str) -> bool:
     return any(log.stat().st_size > 4000 for log in logs)
 
 
-@slow
+@thorough
 def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(stack: Stack, cluster: TestedCluster) -> None:
     process = command(stack, "--id", "ctrlc")
     cluster.until(lambda: _begun(stack, "ctrlc"), 120)
@@ -232,7 +230,7 @@ def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(stack: Stack, cluster
     stack.until_only(CLAIM)
 
 
-@slow
+@thorough
 def test_a_killed_client_leaves_a_job_that_ends_and_removes_itself(stack: Stack, cluster: TestedCluster) -> None:
     process = command(stack, "--id", "killed", "--start-wait", "120", "--wait", "60")
     cluster.until(lambda: _begun(stack, "killed"), 120)
@@ -282,7 +280,7 @@ def test_endpoints_are_listed(
     assert service["url"] == f"http://{NAME}.{stack.namespace}.svc:{PORT}"
 
 
-@slow
+@thorough
 def test_not_waited_for_and_debug_say_how_to_go_on(stack: Stack, cluster: TestedCluster) -> None:
     notes: list[str] = []
     launched = stack.run(id="debug", debug="1", notes=notes, **of_class(stack))
@@ -304,7 +302,7 @@ def test_not_waited_for_and_debug_say_how_to_go_on(stack: Stack, cluster: Tested
     stack.until_only(CLAIM)
 
 
-@slow
+@thorough
 def test_a_node_that_is_gone_loses_its_pod(stack: Stack, cluster: TestedCluster) -> None:
     node = cluster.add_node(f"lost-{stack.namespace}", labels={"disk": stack.namespace})
 
@@ -318,24 +316,6 @@ def test_a_node_that_is_gone_loses_its_pod(stack: Stack, cluster: TestedCluster)
     thread.join(60)
     cluster.nodes.remove(node)
     assert launched.rows[0].state in ("failed", "partial")
-    stack.until_only(CLAIM)
-
-
-@slow
-def test_two_users_at_once(stack: Stack) -> None:
-    found: dict[str, list[str]] = {}
-
-    def measure(user: str) -> None:
-        own = Stack(stack.cluster, stack.namespace, stack.volume, stack.folder / user)
-        own.folder.mkdir()
-        found[user] = [run.state for run in own.run(id="same", harness=user, **of_class(stack)).runs]
-
-    threads = [threading.Thread(target=measure, args=(user,)) for user in ("one", "two")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(240)
-    assert found == {"one": ["complete"], "two": ["complete"]}
     stack.until_only(CLAIM)
 
 
