@@ -375,6 +375,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
             )
         if kind.namespaced:
             wanted.setdefault("metadata", {})["namespace"] = at.namespace
+        _check_ports(wanted)
         before = self.api.objects.find(at.plural, at.namespace, at.name)
         force = self.query.get("force") == "true"
         after = applied(before, wanted, manager, force)
@@ -444,6 +445,14 @@ class _Request(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+
+def _check_ports(wanted: Json) -> None:
+    """Lists of ports are merged by port and protocol, and older servers know no default there."""
+    for port in (wanted.get("spec") or {}).get("ports") or []:
+        if "protocol" not in port:
+            text = "failed to create typed patch object: .spec.ports: element 0: associative list with keys has an"
+            raise ApiFailure(500, "InternalError", f'{text} element that omits key field "protocol"')
 
 
 def _check_immutable(kind: Kind, before: Json, after: Json) -> None:

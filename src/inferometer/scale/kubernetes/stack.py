@@ -180,7 +180,7 @@ def _routed(settings: StackSettings, names: list[str]) -> Iterator[Any]:
 
 def _deployment(place: Place, name: str, spec: PodSpec, settings: StackSettings, replicas: int) -> Deployment:
     container = spec.containers[0]
-    container.ports = [ContainerPort(containerPort=settings.port, name="http")]
+    container.ports = [ContainerPort(containerPort=settings.port, name="http", protocol="TCP")]
     container.readinessProbe = Probe(httpGet=HTTPGetAction(path="/health", port=settings.port), periodSeconds=2)
     labels = place.labels() | {"app": name}
     template = PodTemplateSpec(metadata=ObjectMeta(labels=labels), spec=spec)
@@ -191,7 +191,7 @@ def _deployment(place: Place, name: str, spec: PodSpec, settings: StackSettings,
 
 
 def _service(place: Place, name: str, settings: StackSettings) -> Service:
-    port = ServicePort(port=settings.port, targetPort=settings.port, name="http")
+    port = ServicePort(port=settings.port, targetPort=settings.port, name="http", protocol="TCP")
     return Service(
         metadata=place.metadata(name, app=name), spec=ServiceSpec(selector=_selector(place, name), ports=[port])
     )
