@@ -6,15 +6,17 @@
 # make test-ray  install Ray (490 MB), run workers on a real cluster of three nodes and applications on Ray Serve (ten minutes)
 # make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
 # make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
+# make test-kubernetes  build a Kubernetes control plane from Debian's packages (8 CPU minutes, once) and test on it (five minutes)
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+KUBERNETES ?= .kubernetes
 ATONCE ?= 2  # processes of tests; a file stays in one
 
-.PHONY: run test test-engines test-routers test-ray test-harnesses check chaos build bench docs clean
+.PHONY: run test test-engines test-routers test-ray test-harnesses test-kubernetes check chaos build bench docs clean
 
 run: .venv/core
 	$(BIN)/inferometer run --rate 20 --duration 30s $(ARGS) || [ $$? = 4 ]  # not valid as a measurement: said, no error of make
@@ -39,6 +41,11 @@ test-routers: .venv/test
 test-harnesses: .venv/test
 	sh deploy/install-harnesses.sh $(BIN)/python .venv-harnesses
 	INFEROMETER_HARNESSES="$$PWD/.venv-harnesses" $(BIN)/python -m pytest -s tests/harnesses $(ARGS)
+
+test-kubernetes: .venv/test
+	bash deploy/install-kubernetes.sh $(KUBERNETES)
+	INFEROMETER_KUBERNETES_ALL=1 $(BIN)/python -m pytest tests/on_kubernetes $(ARGS)
+	INFEROMETER_KUBERNETES_ALL=1 INFEROMETER_KUBERNETES=$(KUBERNETES)/bin tests/kubernetes_stand_in/isolated.sh $(BIN)/python -m pytest -s tests/on_kubernetes $(ARGS)
 
 check: .venv/check
 	$(BIN)/ruff format --check src tests bench docs

@@ -56,6 +56,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("inferometer.cli.predict:predict", "Predict a run, or the highest load, with a model of a server."),
     "validate": ("inferometer.cli.fit:validate", "Compare a model's predictions with measured runs."),
     "calibrate": ("inferometer.cli.instrument:calibrate", "Measure the load generator's own error on this machine."),
+    "k8s": ("inferometer.cli.k8s_stack:k8s", "Measure in a Kubernetes cluster: launcher pods, results, clean-up."),
+    "worker": ("inferometer.cli.worker:worker", "Measure a plan in a pod: what the pods of k8s run are started with."),
     "completion": ("inferometer.cli.options:completion", "Print the tab completion script for a shell."),
 }
 

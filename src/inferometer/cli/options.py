@@ -219,7 +219,7 @@ _SENDING = (
         metavar="N|auto",
         help="Number of load generator processes; auto: as many as the calibration of this machine demands.",
     ),
-    click.option("--on", metavar="PLACE", help="Where the workers run: local or ray. [default: local]"),
+    click.option("--on", metavar="PLACE", help="Where the workers run: local, ray or kubernetes. [default: local]"),
     click.option(
         "--ray-address",
         metavar="HOST:PORT",

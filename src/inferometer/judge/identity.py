@@ -19,7 +19,7 @@ HASH_DIGITS = 12  # 48 bits: in a million different workloads two clash with a c
 # Parts of a plan that do not change what is asked of the target; what is not named here does, also what is new.
 _NOT_MEASURED = {
     *("name", "about", "limits", "outputs", "save", "observe", "seed", "confidence", "workers", "traffic", "target"),
-    *("place", "ray"),
+    *("place", "ray", "kubernetes"),
 }
 _STACK = {"server", "servers", "engine", "fleet", "router", "replicas", "model", "quantization", "dtype"}
 _TARGET_FIELDS = {"api", "path", "body", "stream", "timeout"}

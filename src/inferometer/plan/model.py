@@ -21,7 +21,7 @@ from inferometer.plan.fields import (
 )
 from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
-from inferometer.plan.place import PlaceName, RaySettings, Workers
+from inferometer.plan.place import KubernetesSettings, PlaceName, RaySettings, Workers
 from inferometer.plan.server import Server
 from inferometer.plan.target import Api, Bounds, Observe, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
@@ -58,6 +58,7 @@ OutputFormat = Literal[
     "parquet",
     "vllm",
     "llm-d",
+    "llm-d-v0.1",
     "github-action-benchmark",
     "ci-bench",
     "nm-vllm",
@@ -156,8 +157,13 @@ class Plan(Section):
     workers: Workers = Field(
         1, description="number of load generator processes; auto: as the calibration of this machine demands"
     )
-    place: PlaceName = Field("local", description="where the workers run: on this machine, or on a Ray cluster")
+    place: PlaceName = Field(
+        "local", description="where the workers run: here, on a Ray cluster, or in Kubernetes pods"
+    )
     ray: RaySettings = Field(RaySettings(), description="the Ray cluster, with place: ray")
+    kubernetes: KubernetesSettings = Field(
+        KubernetesSettings(), description="the Kubernetes cluster, with place: kubernetes"
+    )
     confidence: Number = Field(0.95, gt=0.5, lt=1, description="confidence level of the intervals")
 
     @model_validator(mode="before")
@@ -198,6 +204,9 @@ class Plan(Section):
             yield Mistake(("warmup", "tape"), text, ("warmup", "stop"))
         if self.place != "ray" and self.ray != RaySettings():
             yield Mistake(("ray",), "needs place: ray (--on ray)", ("place", "ray"))
+        if self.place != "kubernetes" and self.kubernetes != KubernetesSettings():
+            text = "needs place: kubernetes (--on kubernetes)"
+            yield Mistake(("kubernetes",), text, ("place", "kubernetes"))
         paths = Counter(output.path for output in self.outputs)
         for at, output in enumerate(self.outputs):
             if paths[output.path] > 1:

@@ -200,13 +200,14 @@ def with_flags(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
 
 
 def _place(folded: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
-    """`--on`, and `--ray-address`, which means `--on ray`; workers of this machine need no cluster."""
+    """`--on`, and `--ray-address`, which means `--on ray`; the settings of another place go."""
     on = flags.on or ("ray" if flags.ray_address else None)
-    written = folded.get("ray")
-    if on is not None and on != "ray" and flags.ray_address is None:
-        return {"place": on, "ray": {}}
-    address = {"ray": {**(written if isinstance(written, Mapping) else {}), "address": flags.ray_address}}
-    return {**({"place": on} if on else {}), **(address if flags.ray_address else {})}
+    if on is None:
+        return {}
+    others = {name: {} for name in ("ray", "kubernetes") if name != on and name in folded}
+    if flags.ray_address is not None:
+        others["ray"] = {**_mapping(folded, "ray"), "address": flags.ray_address}
+    return {"place": on, **others}
 
 
 def _given(flags: Flags, *names: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where the workers of a plan run, and how many there are: processes of this machine, or of a Ray cluster."""
+"""Where the workers of a plan run, and how many there are: processes of this machine, of a Ray cluster, or pods."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from inferometer import vocabulary
 from inferometer.plan.fields import COUNT_TEXT, Duration, Line, Mistake, Section
 
-PlaceName = Literal["local", "ray"]
+PlaceName = Literal["local", "ray", "kubernetes"]
 MOST_WORKERS = 10_000
 AUTO = 0  # workers: as many as the calibration of this machine says are needed
 
@@ -59,3 +59,26 @@ class RaySettings(Section):
             yield Mistake(("address",), f"{text} inferometer on a node of the cluster instead")
         if self.wheel is not None and not self.wheel.endswith(".whl"):
             yield Mistake(("wheel",), "must be a .whl file")
+
+
+class KubernetesSettings(Section):
+    """The Kubernetes cluster that the workers run on, as pods."""
+
+    kubeconfig: Line | None = Field(
+        None, description="kubeconfig; default: $KUBECONFIG, else ~/.kube/config, else the pod's service account"
+    )
+    context: Line | None = Field(None, description="context of the kubeconfig; default: the current one")
+    namespace: Line | None = Field(None, description="namespace of the pods; default: that of the context")
+    image: Line | None = Field(
+        None, description="image of the pods; default: $INFEROMETER_IMAGE, else inferometer:VERSION"
+    )
+    cpu: Line = Field("1", description="CPUs of a pod, request and limit")
+    memory: Line = Field("1Gi", description="memory of a pod, request and limit")
+    service_account: Line | None = Field(None, description="service account of the pods; they need no rights")
+    pull_secrets: list[Line] = Field([], description="secrets to pull the image with")
+    node_selector: dict[str, str] = Field({}, description="labels that the nodes must have")
+    tolerations: list[Line] = Field([], description="keys of taints of nodes that the pods tolerate")
+    timeout: Duration = Field(300.0, gt=0, description="maximum time until the pods run")
+    deadline: Duration = Field(
+        86_400.0, gt=0, description="after this time the cluster ends and removes what a killed client left"
+    )

@@ -24,6 +24,7 @@ LOCAL = "local"
 PLACES = {
     LOCAL: "inferometer.scale.processes:run_shards",
     "ray": "inferometer.scale.ray_place:run_shards",
+    "kubernetes": "inferometer.scale.kubernetes.place:run_shards",
 }
 
 

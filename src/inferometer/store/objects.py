@@ -50,6 +50,11 @@ class Objects:
             self._fs.put_file(str(folder / MANIFEST), f"{place}/{MANIFEST}")
         return place
 
+    def put(self, file: Path, name: str) -> None:
+        """One file below our address."""
+        with self._translated_errors(f"{self.url}/{name}"):
+            self._fs.put_file(str(file), f"{self.url}/{name}")
+
     def fetch(self, location: str, folder: Path, *, whole: bool) -> Files:
         """Bring a run into the cache: its small files, or all of them. What is there and fits is not fetched again."""
         files = self.manifest(location)
@@ -133,6 +138,15 @@ class Objects:
             if not isinstance(error, OSError) and not _is_of_client(error):
                 raise
             raise StoreError(f"{where}: {_sentence(error)}", _hint(error)) from error
+
+
+def upload_files(folder: Path, url: str) -> int:
+    """Every file below a folder, under the same names below an address; how many there were."""
+    place = Objects(url)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        place.put(path, str(path.relative_to(folder)))
+    return len(files)
 
 
 def is_object_store(where: str) -> bool:

@@ -146,6 +146,21 @@ def test_llmd_is_yaml_or_json_and_comes_back(run: Run, tmp_path: Path) -> None:
     assert (imported.answered, imported.failed) == (475, 25)
 
 
+def test_llmd_of_version_0_1_has_its_units_and_comes_back(run: Run, tmp_path: Path) -> None:
+    content = only("llm-d-v0.1", run)
+    said = yaml.safe_load(content)
+    assert said["version"] == "0.1"
+    latency, throughput = said["metrics"]["latency"], said["metrics"]["throughput"]
+    assert (latency["time_to_first_token"]["units"], latency["time_per_output_token"]["units"]) == ("s", "ms/token")
+    assert latency["time_per_output_token"]["mean"] == pytest.approx(1000 * value(run, "tpot.mean"))
+    assert throughput["total_tokens_per_sec"] == value(run, "total_rate")
+    assert said["scenario"]["load"]["metadata"]["tool"] == "inferometer"
+    (imported,) = back(tmp_path, "report.yaml", content)
+    for name in ("ttft", "tpot", "itl", "ntpot", "e2e"):
+        assert imported.measures[name]["p99"] == pytest.approx(value(run, f"{name}.p99"))
+    assert (imported.answered, imported.failed) == (475, 25)
+
+
 def test_llmd_numbers_stay_numbers_in_yaml(run: Run) -> None:
     """YAML 1.1 reads 5e-05 as a text: what is small must be written with a point."""
     ttft = MeasureSummary(unit="s", statistics={"mean": 5e-05, "p50": 1e-7})
@@ -172,7 +187,7 @@ def test_a_run_of_which_little_is_known_is_no_trouble(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["json", "vllm", "llm-d", "github-action-benchmark", "openmetrics", "nm-vllm", "pytorch-hud"]
+    "name", ["json", "vllm", "llm-d", "llm-d-v0.1", "github-action-benchmark", "openmetrics", "nm-vllm", "pytorch-hud"]
 )
 def test_formats_of_numbers_need_no_records(name: str, run: Run) -> None:
     assert made(name, replace(run, read_records=None, read_samples=None))

@@ -130,6 +130,7 @@ FORMATS: dict[str, Format] = {
     "parquet": Format("records, reads as lists", f"{_HERE}.tables:export_parquet"),
     "vllm": Format("JSON of vllm bench serve, latency, throughput", f"{_HERE}.vllm:export"),
     "llm-d": Format("llm-d benchmark report v0.2.1, YAML or .json", f"{_HERE}.llmd:export"),
+    "llm-d-v0.1": Format("llm-d benchmark report v0.1, YAML or .json", f"{_HERE}.llmd_v01:export"),
     "github-action-benchmark": Format(
         "arrays by direction: bigger.json, smaller.json, observe.json", f"{_HERE}.action_benchmark:export", True
     ),

@@ -1,0 +1,350 @@
+"""llm-d's run.sh: per method, model and treatment, launcher pods in a cluster measure an endpoint; their runs come back
+into the store as runs like any other, and nothing stays in the cluster but the claim with the results."""
+
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from lightkube.resources.core_v1 import PersistentVolumeClaim
+
+from inferometer.conduct.treatments import (
+    PROFILES,
+    Request,
+    Treatment,
+    claim_of,
+    launcher_of,
+    plan_text,
+    pod_settings,
+    treatments_of,
+)
+from inferometer.conduct.worker import STORE, Work, plan_key, read_work, results_folder
+from inferometer.errors import InferometerError, LostError, StoreError
+from inferometer.exchange.exporting.registry import write
+from inferometer.record.files import translated_errors, write_text
+from inferometer.record.run import Run
+from inferometer.scale.kubernetes.client import Cluster
+from inferometer.scale.kubernetes.collecting import collect
+from inferometer.scale.kubernetes.launcher import Launcher
+from inferometer.scale.kubernetes.settings import RunSettings
+from inferometer.scale.kubernetes.stack_watch import StackWatch
+from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
+from inferometer.store.folder import load_run
+from inferometer.store.objects import is_object_store, upload_files
+from inferometer.store.shapes import ExperimentCase
+from inferometer.store.store import Place as StorePlace
+from inferometer.store.store import Store, open_store
+from inferometer.vocabulary import duration_text
+
+Notes = Callable[[str], None]
+Line = Callable[[str], None]
+
+
+@dataclass
+class Launched:
+    """What came of the treatments."""
+
+    experiment: KeptExperiment
+    rows: list[CaseRow]
+    runs: list[Run]
+    output: Path
+    left: list[str] = field(default_factory=list)  # launchers that were not waited for
+
+
+# -- the run ---------------------------------------------------------------------------------------------------------
+
+
+def run_on_cluster(
+    cluster: Cluster,
+    request: Request,
+    *,
+    store: StorePlace = None,
+    notes: Notes | None = None,
+    line: Line | None = None,
+    on_case: Callable[[CaseRow], None] = lambda _row: None,
+) -> Launched:
+    """Every treatment in its turn. One whose results are here is not done again; with `skip` nothing is started, and
+    what the claim has is collected."""
+    return _Session(cluster, request, open_store(store), notes or (lambda _text: None), line, on_case).run()
+
+
+class _Session:
+    def __init__(
+        self,
+        cluster: Cluster,
+        request: Request,
+        store: Store,
+        notify: Notes,
+        line: Line | None,
+        on_case: Callable[[CaseRow], None],
+    ) -> None:
+        self.cluster, self.request, self.settings, self.store = cluster, request, request.settings, store
+        self._notify, self._line, self._on_case = notify, line, on_case
+        self.output = _output_folder(self.settings, store)
+        self.runs: list[Run] = []
+        self.left: list[str] = []
+        self._claim_is_new = False
+
+    def run(self) -> Launched:
+        treatments = treatments_of(self.request, self.cluster, self._notify)
+        self._make_claim()
+        folder = new_experiment(self.store.home, "sweep", f"k8s {self.settings.id}", self._definition(treatments))
+        for treatment in treatments:
+            self._do(treatment, folder)
+        if not self.left:
+            folder.finish({"cases": {"complete": len(self.runs)}})
+        kept = folder.load()
+        rows = rows_of(kept, self.store)
+        self._write_table(rows)
+        self._upload()
+        return Launched(kept, rows, self.runs, self.output, self.left)
+
+    def _definition(self, treatments: Sequence[Treatment]) -> dict[str, Any]:
+        cases = [
+            {"name": name, "label": one.title, "repeat": 1, "key": name, "parameters": dict(one.parameters)}
+            for one in treatments
+            for name in [one.title]
+        ]
+        return {"file": self.settings.experiment, "experiment": {"name": f"k8s {self.settings.id}"}, "cases": cases}
+
+    def _make_claim(self) -> None:
+        namespace = self.settings.harness_namespace
+        if self.cluster.read(PersistentVolumeClaim, self.settings.claim, namespace) is None:
+            self.cluster.apply(claim_of(self.settings))
+            self._claim_is_new = True
+            self._notify(f"made the persistent volume claim {self.settings.claim} of {self.settings.claim_size}")
+
+    def _unmake_claim(self) -> None:
+        """A claim of ours that never got a volume holds nothing."""
+        claim = self.cluster.read(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
+        if self._claim_is_new and claim is not None and claim.status and claim.status.phase == "Pending":
+            self.cluster.delete(PersistentVolumeClaim, self.settings.claim, self.settings.harness_namespace)
+
+    # -- one treatment -----------------------------------------------------------------------------------------------
+
+    def _do(self, treatment: Treatment, folder: ExperimentFolder) -> None:
+        began = time.monotonic()
+        works = self._collected(treatment)
+        if works and all(work.state == "complete" for work in works):
+            self._notify(f"{treatment.title}: the results are here already, it is not done again")
+            self._keep(treatment, works, folder, time.monotonic() - began, "")
+            return
+        launch = f"{self.settings.id}-{secrets.token_hex(3)}"
+        launcher = launcher_of(self.cluster, self.settings, treatment, launch)
+        trouble, interrupted = "", None
+        if not self.settings.skip:
+            try:
+                trouble = self._launch(treatment, launcher)
+            except KeyboardInterrupt as signal:
+                interrupted = signal
+                self._notify("interrupted: the pods have ended, what they measured is collected; again to stop now")
+            except LostError as error:
+                trouble = error.message
+                self._notify(f"{treatment.title}: {error.message}; what was measured is collected")
+            except InferometerError:
+                self._unmake_claim()
+                raise
+            if self.left or self.settings.debug:
+                return
+        works = self._collect(treatment, launcher)
+        if not works and self.settings.skip:
+            raise StoreError(
+                f"{self.settings.claim}: no results {treatment.suffix(self.settings)}",
+                "name the experiment: LLMDBENCH_RUN_EXPERIMENT_ID, and the same method, model, harness and treatments",
+            )
+        self._keep(treatment, works, folder, time.monotonic() - began, trouble)
+        if interrupted is not None:
+            raise interrupted
+
+    def _launch(self, treatment: Treatment, launcher: Launcher) -> str:
+        """Why a pod did not end well, or nothing. Whatever happens, the Job is removed."""
+        settings = self.settings
+        tail = _Tail(self._line, settings.pods, self.output / "logs" / f"{treatment.suffix(settings)}.log")
+        stays = settings.debug or settings.wait_s == 0
+        try:
+            launcher.create()
+            self._notify(f"{treatment.title}: {settings.pods} launcher pods at {treatment.endpoint.url}")
+            if stays:
+                self._leave(treatment, launcher)
+                return ""
+            with self._stack_watched(treatment):
+                launcher.wait(settings.start_s, settings.wait_s, self._notify, tail)
+        except BaseException:
+            self._remove_in_trouble(launcher)
+            raise
+        finally:
+            tail.close()
+        launcher.remove()
+        lost = [pod for pod in launcher.pods if pod.state in ("failed", "lost")]
+        return "; ".join(dict.fromkeys(tail.error_of(pod.number) or pod.why for pod in lost))
+
+    def _remove_in_trouble(self, launcher: Launcher) -> None:
+        """What is wrong already is what a person should hear of."""
+        try:
+            launcher.remove()
+        except InferometerError as error:
+            ends = duration_text(self.settings.deadline_s + self.settings.keep_s)
+            self._notify(f"Job {launcher.name} could not be removed, it ends and goes within {ends}: {error.message}")
+
+    def _leave(self, treatment: Treatment, launcher: Launcher) -> None:
+        """Not waited for: how to go on by hand."""
+        settings, namespace = self.settings, self.settings.harness_namespace
+        job = launcher.name
+        self.left.append(job)
+        if settings.debug:
+            pod = f"$({self.cluster.kubectl(f'get pod -l job-name={job} -o name', namespace)} | head -1)"
+            self._notify(f"enter the pod: {self.cluster.kubectl(f'exec -it {pod} -- bash', namespace)}")
+            self._notify(f"there: inferometer worker --plan {PROFILES}/{settings.harness}/plan.yaml --results DIR")
+            self._notify(f"end it: inferometer k8s clean --id {launcher.place.run} -p {namespace} --running")
+            return
+        self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f job/{job}', namespace)}")
+        again = f"LLMDBENCH_RUN_EXPERIMENT_ID={settings.id} inferometer k8s run --skip ..."
+        self._notify(f"collect the results when it has ended, with the same options: {again}")
+
+    @contextmanager
+    def _stack_watched(self, treatment: Treatment) -> Iterator[None]:
+        """What the cluster knows of the stack; not where only its address was given."""
+        if treatment.endpoint.kind == "url":
+            with nullcontext():
+                yield
+            return
+        with StackWatch(self.cluster, treatment.endpoint.namespace) as watch:
+            yield
+        if watch.trouble:
+            self._notify(f"the stack was not watched: {watch.trouble}")
+        watch.write(self.output / "results" / treatment.suffix(self.settings) / "metrics" / "processed")
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _collect(self, treatment: Treatment, launcher: Launcher) -> list[Work]:
+        settings = self.settings
+        where = f"{settings.results.rstrip('/')}/{treatment.suffix(settings)}"
+        into = self.output / "results"
+        with translated_errors(into):
+            into.mkdir(parents=True, exist_ok=True)
+        pod = pod_settings(settings, treatment, launcher.place.run, "", "")
+        pod = msgspec.structs.replace(pod, config_maps={}, service_account=None)
+        collect(self.cluster, launcher.place, pod, where, into, settings.start_s, self._notify)
+        return self._collected(treatment)
+
+    def _collected(self, treatment: Treatment) -> list[Work]:
+        """What there is here of a treatment's pods."""
+        key = plan_key(plan_text(treatment.plan))
+        works = []
+        for folder in self._folders(treatment):
+            work = read_work(folder)
+            if work is not None and work.key != key:
+                hint = "use another id: LLMDBENCH_RUN_EXPERIMENT_ID"
+                raise StoreError(f"{folder}: has the results of another plan", hint)
+            works += [work] if work is not None else []
+        return works
+
+    def _folders(self, treatment: Treatment) -> list[Path]:
+        base = self.output / "results" / treatment.suffix(self.settings)
+        return [results_folder(base, index, self.settings.pods) for index in range(self.settings.pods)]
+
+    def _keep(
+        self, treatment: Treatment, works: Sequence[Work], folder: ExperimentFolder, wall_s: float, trouble: str
+    ) -> None:
+        """Each pod's run into the store, as a case of the experiment; a pod without one is a failed case."""
+        for index, results in enumerate(self._folders(treatment)):
+            work = next((one for one in works if one.index == index), None)
+            made = self._imported(results)
+            name = treatment.title if self.settings.pods == 1 else f"{treatment.title} #{index + 1}"
+            error = None if made else (work.error if work and work.error else trouble or "the pod left no run")
+            case = ExperimentCase(
+                name=name,
+                label=treatment.title,
+                repeat=index + 1,
+                parameters=dict(treatment.parameters),
+                key=name,
+                run=made.id if made else None,
+                state=made.state if made else "failed",
+                error=error,
+                wall_s=wall_s,
+            )
+            folder.add(case)
+            if made is not None:
+                self.store.set_case(made.id, folder.id, name)
+                self.runs.append(made)
+            self._on_case(case_row(case, made))
+
+    def _imported(self, results: Path) -> Run | None:
+        """The newest run that a pod has kept, in the store; reports of it beside its results."""
+        folders = sorted((results / STORE / "runs").glob("*-*")) if (results / STORE).is_dir() else []
+        made = None
+        for folder in folders:
+            made = self._adopted(folder)
+            self._write_reports(made, results)
+        return made
+
+    def _write_reports(self, made: Run, results: Path) -> None:
+        """Under llm-d's names; a run that has too little for one, such as a failed one, has none."""
+        for name, version in (("llm-d-v0.1", ""), ("llm-d", "_v0.2")):
+            try:
+                write(name, [made], results / f"benchmark_report{version},_{made.id}.yaml")
+            except StoreError as error:
+                self._notify(f"no benchmark report{version.replace('_', ' ')}: {error.message}")
+
+    def _adopted(self, folder: Path) -> Run:
+        place = self.store.home / "runs" / folder.name
+        if not place.exists():
+            draft = place.with_name(f".new-{folder.name}")
+            with translated_errors(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copytree(folder, draft, dirs_exist_ok=True)
+                draft.replace(place)
+        return self.store.add(load_run(place))
+
+    def _upload(self) -> None:
+        """To an object store, where that was asked for; the copy here stays."""
+        if self.settings.output and is_object_store(self.settings.output):
+            place = f"{self.settings.output.rstrip('/')}/{self.settings.id}"
+            count = upload_files(self.output, place)
+            self._notify(f"{count} files are at {place}")
+
+    def _write_table(self, rows: Sequence[CaseRow]) -> None:
+        from inferometer.show.experiment import csv_text
+
+        if rows:
+            folder = self.output / "analysis" / "cross-treatment-comparison"
+            with translated_errors(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / "treatment_comparison.csv", csv_text(rows))
+
+
+def _output_folder(settings: RunSettings, store: Store) -> Path:
+    if settings.output and "://" not in settings.output:
+        return Path(settings.output).expanduser()
+    return store.home / "kubernetes" / settings.id
+
+
+class _Tail:
+    """What the pods print: to the one who watches, into a file, and the last error of each."""
+
+    def __init__(self, line: Line | None, pods: int, file: Path) -> None:
+        self._line, self._pods = line, pods
+        with translated_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._file = file.open("a")
+        self._errors: dict[int, str] = {}
+
+    def __call__(self, number: int, text: str) -> None:
+        prefix = f"[{number + 1}] " if self._pods > 1 else ""
+        if not self._file.closed:
+            self._file.write(f"{prefix}{text}\n")
+        if text.startswith("error: "):
+            self._errors[number] = text.removeprefix("error: ")
+        if self._line is not None:
+            self._line(prefix + text)
+
+    def error_of(self, number: int) -> str | None:
+        return self._errors.get(number)
+
+    def close(self) -> None:
+        self._file.close()

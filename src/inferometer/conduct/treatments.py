@@ -1,0 +1,282 @@
+"""What `k8s run` measures: every method with every model and every treatment, as plans aimed at endpoints of a cluster,
+and the manifests of their launcher pods."""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from lightkube.resources.core_v1 import PersistentVolumeClaim
+
+from inferometer.errors import PlanError
+from inferometer.plan.cases import cases_of
+from inferometer.plan.experiment import experiment_from
+from inferometer.plan.foreign import llmd
+from inferometer.plan.foreign.experiments import open_experiment
+from inferometer.plan.model import Plan
+from inferometer.plan.opening import open_plan
+from inferometer.plan.reading import plan_from
+from inferometer.plan.redactor import REDACTED
+from inferometer.plan.writing import to_yaml
+from inferometer.scale.kubernetes import manifests
+from inferometer.scale.kubernetes.client import Cluster
+from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, Endpoint, endpoint_of, model_id_of
+from inferometer.scale.kubernetes.launcher import Launcher, Objects
+from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, label_value, object_name
+from inferometer.scale.kubernetes.settings import RunSettings
+from inferometer.scale.ray_place import needed_variables
+
+PROFILES = "/workspace/profiles"
+LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
+Notes = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command line asks for besides llm-d's settings: a plan of ours, and changes of it."""
+
+    settings: RunSettings
+    plan_args: tuple[str, ...] = ()
+    sets: tuple[str, ...] = ()
+    model_given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """One plan at one endpoint."""
+
+    name: str  # empty where there is only one
+    plan: Plan
+    parameters: Mapping[str, Any]
+    endpoint: Endpoint
+    method: str
+    model: str
+    stack: str
+
+    def suffix(self, settings: RunSettings) -> str:
+        """The folder of its results, as llm-d names it."""
+        part = f"-{_file_name(self.name)}" if self.name else ""
+        return f"{settings.harness}_{settings.id}{part}_{self.stack}"
+
+    @property
+    def title(self) -> str:
+        return " ".join(part for part in (self.stack, self.name) if part)
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+
+def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> list[Treatment]:
+    """Every method with every model and every treatment. Without a cluster the endpoint is only a name."""
+    found: list[Treatment] = []
+    settings = request.settings
+    for method in settings.methods:
+        for model in settings.models:
+            endpoint = _endpoint(settings, cluster, method, model)
+            named = model if request.model_given or method in (STANDALONE, MODELSERVICE) else None
+            cases = _cases(request, model, endpoint.url, notes)
+            for name, plan, parameters in cases:
+                many = {"model": model} if len(settings.models) > 1 else {}
+                many |= {"method": method} if len(settings.methods) > 1 else {}
+                found.append(
+                    Treatment(
+                        name=name if len(cases) > 1 else "",
+                        plan=_aimed(plan, endpoint, named),
+                        parameters={**many, **parameters},
+                        endpoint=endpoint,
+                        method=method,
+                        model=model,
+                        stack=stack_name(method if endpoint.kind != "url" else "endpoint", model),
+                    )
+                )
+    return found
+
+
+def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str) -> Endpoint:
+    if settings.url:
+        return Endpoint(kind="url", name="", namespace=settings.namespace, url=settings.url)
+    if cluster is None:
+        return Endpoint(kind="mock", name="mock", namespace=settings.namespace, url="http://mock:1234")
+    return endpoint_of(cluster, settings.namespace, method, model_id_of(model))
+
+
+def _cases(request: Request, model: str, url: str, notes: Notes) -> list[tuple[str, Plan, Mapping[str, Any]]]:
+    settings, aim = request.settings, (f"target.url={url}", *request.sets)
+    environ = {**os.environ, **settings.variables}
+    environ |= {
+        "LLMDBENCH_DEPLOY_CURRENT_MODEL": model,
+        "LLMDBENCH_DEPLOY_MODEL_LIST": model,
+        "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": url,
+        "LLMDBENCH_HARNESS_NAME": settings.harness,
+        "LLMDBENCH_HARNESS_EXPERIMENT_PROFILE": settings.profile,
+    }
+    environ.pop("LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES", None)  # they are in the settings
+    if settings.experiment:
+        opened = open_experiment(settings.experiment, aim, environ=environ, changes=settings.overrides)
+        _tell(opened.notes, notes)
+        return [(case.name, case.plan, case.parameters) for case in cases_of(opened.experiment, settings.experiment)]
+    if request.plan_args:
+        plan = open_plan(request.plan_args, aim, changes=settings.overrides, environ=environ)
+        _tell(plan.notes, notes)
+        return [("", plan.plan, {})]
+    words = ["-l", settings.harness, "-w", settings.profile, "-m", model]
+    foreign = llmd.from_argv([*words, *(word for text in settings.overrides for word in ("-o", text))], environ)
+    _tell(foreign.notes, notes)
+    if not foreign.is_experiment:
+        return [("", plan_from(foreign.plan, aim, settings.profile), {})]
+    cases = cases_of(experiment_from(foreign.experiment, aim, settings.profile), settings.profile)
+    return [(case.name, case.plan, case.parameters) for case in cases]
+
+
+def _tell(texts: Sequence[str], notes: Notes) -> None:
+    for text in texts:
+        notes(text)
+
+
+def _aimed(plan: Any, endpoint: Endpoint, model: str | None) -> Plan:
+    if not isinstance(plan, Plan):
+        raise PlanError("k8s run measures a server: offline cases and benchmarks have no place in a launcher pod")
+    target: dict[str, Any] = {"url": [endpoint.url]}
+    target |= {"model": model} if model else {"model": None} if endpoint.kind in ("pod", "service") else {}
+    changes: dict[str, Any] = {"target": plan.target.model_copy(update=target), "server": None, "place": "local"}
+    watched = [*endpoint.metrics, *endpoint.picker_metrics]
+    if watched and plan.observe.metrics == "auto":
+        changes["observe"] = plan.observe.model_copy(update={"metrics": watched})
+    return plan.model_copy(update=changes)
+
+
+def stack_name(method: str, model: str) -> str:
+    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct."""
+    size = re.search(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?[bm])(?![a-z0-9])", model, re.IGNORECASE)
+    kind = re.search(r"instruct|chat|base|coder", model, re.IGNORECASE)
+    parts = [method, size[1] if size else model.rpartition("/")[2], kind[0] if kind else "base"]
+    return _file_name("-".join(parts).lower())
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", text).strip("-.")
+
+
+# -- manifests -------------------------------------------------------------------------------------------------------
+
+
+def launcher_of(cluster: Cluster, settings: RunSettings, treatment: Treatment, launch: str) -> Launcher:
+    """The pods of a treatment, not yet created."""
+    text = plan_text(treatment.plan)
+    app = f"llmdbench-{settings.harness}-launcher"
+    profiles, account = (
+        object_name(f"{settings.harness}-profiles", launch),
+        object_name(f"{settings.harness}-runner", launch),
+    )
+    held = {name: value for name, value in needed_variables(treatment.plan.model_dump(mode="json")).items() if value}
+    held |= _passed(settings.passed)
+    held |= {"HF_TOKEN": settings.token} if settings.token else {}
+    secret = object_name("inferometer-token", launch)
+    pod = pod_settings(settings, treatment, launch, profiles, settings.service_account or account)
+    pod = msgspec.structs.replace(pod, secret_environment={name: (secret, name) for name in held})
+    if settings.token:
+        pod = msgspec.structs.replace(
+            pod, secret_environment={**pod.secret_environment, "HUGGING_FACE_HUB_TOKEN": (secret, "HF_TOKEN")}
+        )
+    objects = Objects(
+        config_maps={profiles: {"plan.yaml": text}},
+        secrets={secret: held} if held else {},
+        service_account=None if settings.service_account else account,
+    )
+    place = Place(settings.harness_namespace, launch)
+    job = JobSettings(pods=settings.pods, deadline_s=settings.deadline_s, keep_s=settings.keep_s)
+    return Launcher(cluster, place, object_name(app, launch), pod, job, objects, {"app": label_value(app)})
+
+
+def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profiles: str, account: str) -> PodSettings:
+    results = f"{settings.results.rstrip('/')}/{treatment.suffix(settings)}"
+    folder = f"{PROFILES}/{settings.harness}"
+    command = ["inferometer", "worker", "--plan", f"{folder}/plan.yaml", "--results", results]
+    command += ["--harness", settings.harness] if settings.generator == "harness" else []
+    return PodSettings(
+        image=settings.image,
+        command=["sleep", "infinity"] if settings.debug else [*command, "--pods", str(settings.pods)],
+        cpu=settings.cpu,
+        memory=settings.memory,
+        environment={
+            "INFEROMETER_LAUNCH": launch,
+            "INFEROMETER_CALIBRATION": f"{settings.results.rstrip('/')}/.inferometer",  # once per kind of node
+            "HOME": "/tmp",
+            "LLMDBENCH_RUN_EXPERIMENT_LAUNCHER": "1",
+            "LLMDBENCH_RUN_EXPERIMENT_ID": settings.id,
+            "LLMDBENCH_RUN_EXPERIMENT_RESULTS_DIR": results,
+            "LLMDBENCH_RUN_EXPERIMENT_HARNESS_WORKLOAD_NAME": settings.profile,
+            "LLMDBENCH_HARNESS_NAME": settings.harness,
+            "LLMDBENCH_HARNESS_NAMESPACE": settings.harness_namespace,
+            "LLMDBENCH_HARNESS_STACK_TYPE": treatment.endpoint.stack_type,
+            "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL": treatment.endpoint.url,
+            "LLMDBENCH_HARNESS_STACK_NAME": treatment.stack,
+            "LLMDBENCH_DEPLOY_METHODS": treatment.method,
+            "LLMDBENCH_DEPLOY_CURRENT_MODEL": treatment.model,
+            "LLMDBENCH_MAGIC_ENVAR": "harness_pod",
+        },
+        pod_fields={"INFEROMETER_POD": "metadata.name", "INFEROMETER_NODE": "spec.nodeName"},
+        claims={settings.results: settings.claim},
+        config_maps={folder: profiles},
+        service_account=account,
+        pull_policy=settings.pull_policy,
+        node_selector=settings.node_selector,
+        group=settings.group,
+    )
+
+
+def _passed(names: Sequence[str]) -> dict[str, str]:
+    missing = [name for name in names if not os.environ.get(name)]
+    if missing:
+        raise PlanError([f"-g {name}: the variable is not set here" for name in missing])
+    return {name: os.environ[name] for name in names}
+
+
+def plan_text(plan: Plan) -> str:
+    text = to_yaml(plan)
+    if REDACTED in text:
+        hint = "write ${NAME} in its place: the variable is put into a Secret for the pods"
+        raise PlanError("the plan has a key or password in it, which must not be in a ConfigMap", hint)
+    if len(text.encode()) > LARGEST_PLAN:
+        raise PlanError(f"the plan has {len(text):,} bytes, and a ConfigMap takes 1 MiB")
+    for traffic in plan.classes:
+        file = getattr(traffic.workload, "path", None) or getattr(traffic.workload, "file", None)
+        if isinstance(file, str) and "://" not in file and Path(file).is_file():
+            hint = "give a URL, or put it into the claim: /requests/NAME"
+            raise PlanError(f"workload: {file} is a file of this machine, which a pod does not have", hint)
+    return text
+
+
+def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
+    place = Place(settings.harness_namespace, settings.claim, "results")
+    modes = (settings.access_mode,)
+    return manifests.claim(place, settings.claim, settings.claim_size, settings.storage_class, modes)
+
+
+def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> list[Any]:
+    """What would be created, in order; asked of the server, as it would make it, where there is one."""
+    settings = request.settings
+    things: list[Any] = []
+    claim = claim_of(settings)
+    if cluster is None:
+        things.append(claim)
+    elif cluster.read(PersistentVolumeClaim, settings.claim, settings.harness_namespace) is None:
+        cluster.apply(claim, dry_run=True)
+        things.append(claim)
+    for number, treatment in enumerate(treatments_of(request, cluster, notes)):
+        launch = f"{settings.id}-{number}"
+        launcher = launcher_of(cluster, settings, treatment, launch) if cluster else None
+        if launcher is not None:
+            launcher.check()
+            things += launcher.manifests(launcher.indexed())
+        else:
+            things += _unchecked(settings, treatment, launch)
+    return things
+
+
+def _unchecked(settings: RunSettings, treatment: Treatment, launch: str) -> list[Any]:
+    offline: Any = None
+    return launcher_of(offline, settings, treatment, launch).manifests(settings.pods > 1)

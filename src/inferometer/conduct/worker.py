@@ -1,0 +1,163 @@
+"""What a launcher pod does: a plan from a file, measured into a folder of the volume that it shares with nobody else,
+and the same folder printed later by a collector pod."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferometer.conduct.run import run
+from inferometer.errors import InferometerError, PlanError, StoreError
+from inferometer.judge.ending import exit_code
+from inferometer.load.shard import Watch
+from inferometer.plan.model import Plan
+from inferometer.plan.reading import file_text, mapping_in, plan_from
+from inferometer.record.files import replacing, translated_errors
+from inferometer.record.run import Run
+from inferometer.scale.kubernetes.carrying import PIECE_BYTES, Cursor, printed
+from inferometer.vocabulary import attribute_at
+
+ABOUT = "worker.json"
+STORE = "store"
+OURS = "inferometer"
+OTHERS = "inferometer.conduct.harness:run_harness"
+INDEX_VARIABLES = ("JOB_COMPLETION_INDEX", "INFEROMETER_INDEX")
+Notes = Callable[[str], None]
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of the work in a results folder."""
+
+    key: str  # of the plan, so that the results of another one are not taken for its own
+    launch: str = ""  # the Job that a pod belongs to: its pods do not repeat what one of them failed at
+    state: str = "running"  # then that of the run, or `error`
+    run: str | None = None
+    exit_code: int = 0
+    error: str | None = None
+    pod: str | None = None
+    node: str | None = None
+    index: int = 0
+    pods: int = 1
+
+
+def index_in(environ: Mapping[str, str]) -> int:
+    for name in INDEX_VARIABLES:
+        if environ.get(name):
+            if not environ[name].isdigit():
+                raise PlanError(f"{name} must be a whole number, got {environ[name]}")
+            return int(environ[name])
+    return 0
+
+
+def results_folder(results: Path, index: int, pods: int) -> Path:
+    """llm-d's names: `_1` to `_N` where there are several pods."""
+    return results if pods == 1 else results.with_name(f"{results.name}_{index + 1}")
+
+
+def work(
+    plan_file: Path,
+    results: Path,
+    pods: int = 1,
+    *,
+    tool: str = OURS,
+    watch: Watch | None = None,
+    notes: Notes | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> tuple[Work, Run | None]:
+    """Do the plan, unless its results are there already. Every pod has a seed of its own: the same requests from all of
+    them would be answered from the server's caches."""
+    notify = notes or (lambda _text: None)
+    index = index_in(environ)
+    if index >= pods:
+        raise PlanError(f"the pod's number must be below {pods}, got {index}")
+    text = file_text(plan_file)
+    folder = results_folder(results, index, pods)
+    key = plan_key(text)
+    before = read_work(folder)
+    if before is not None and before.key != key:
+        hint = "choose another id: LLMDBENCH_RUN_EXPERIMENT_ID; or remove them: inferometer k8s clean --data"
+        raise StoreError(f"{folder}: has the results of another plan", hint)
+    if before is not None and before.state == "complete":
+        notify(f"the results are there already: run {before.run}")
+        return before, None
+    launch = environ.get("INFEROMETER_LAUNCH", "")
+    if before is not None and launch and before.launch == launch:
+        notify(f"a pod of this Job was here before and did not finish ({before.state}): nothing is repeated")
+        return before, None
+    about = Work(
+        key=key,
+        launch=launch,
+        pod=environ.get("INFEROMETER_POD"),
+        node=environ.get("INFEROMETER_NODE"),
+        index=index,
+        pods=pods,
+    )
+    with translated_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    _write(folder, about)
+    plan = _seeded(plan_from(mapping_in(text, str(plan_file))[0], where=str(plan_file)), index)
+    try:
+        made = _generator(tool)(plan, store=folder / STORE, watch=watch, notes=notify)
+    except InferometerError as error:
+        _write(folder, msgspec.structs.replace(about, state="error", error=error.message, exit_code=error.exit_code))
+        raise
+    done = msgspec.structs.replace(about, state=made.state, run=made.id, exit_code=exit_code(made))
+    _write(folder, done)
+    return done, made
+
+
+def _generator(tool: str) -> Callable[..., Run]:
+    """Who sends the load: we, or another tool that is installed in the image."""
+    if tool == OURS:
+        return run
+    other: Callable[..., Run] = attribute_at(OTHERS)
+    return partial(_by_other, other, tool)
+
+
+def _by_other(run_harness: Callable[..., Run], tool: str, plan: Plan, **settings: Any) -> Run:
+    return run_harness(plan, tool, **settings)
+
+
+def plan_key(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _seeded(plan: Plan, index: int) -> Plan:
+    return plan.model_copy(update={"seed": plan.seed + index}) if index else plan
+
+
+def read_work(folder: Path) -> Work | None:
+    try:
+        return msgspec.json.decode((folder / ABOUT).read_bytes(), type=Work)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise StoreError(f"{folder / ABOUT}: cannot be read: {error}") from error
+
+
+def _write(folder: Path, about: Work) -> None:
+    with replacing(folder / ABOUT) as draft:
+        draft.write_bytes(msgspec.json.encode(about))
+
+
+def print_results(results: Path, start: Cursor, most: int = PIECE_BYTES) -> int:
+    """One piece of the folders of all pods, for a collector that reads our log; how many folders there are."""
+    name = results.name
+    with translated_errors(results.parent):
+        there = (
+            sorted(path.name for path in results.parent.iterdir() if path.is_dir()) if results.parent.is_dir() else []
+        )
+    names = [other for other in there if other == name or _of_pod(other, name)]
+    for line in printed(results.parent, names, start, most):
+        sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    return len(names)
+
+
+def _of_pod(folder: str, name: str) -> bool:
+    return folder.startswith(f"{name}_") and folder.removeprefix(f"{name}_").isdigit()

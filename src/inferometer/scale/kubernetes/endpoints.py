@@ -1,0 +1,278 @@
+"""Where a stack answers: its services, its gateways (Gateway API, with or without an inference pool) and its pods. A
+method of llm-d names one of them, or a part of a name does."""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from inferometer.errors import TargetError
+from inferometer.scale.kubernetes.client import NOT_FOUND, Cluster, ClusterError
+
+STANDALONE, MODELSERVICE = "standalone", "modelservice"
+GATEWAYS = ("gateway.networking.k8s.io/v1", "gateway.networking.k8s.io/v1beta1")
+POOLS = ("inference.networking.k8s.io/v1", "inference.networking.x-k8s.io/v1alpha2")
+PICKER_METRICS_PORT = 9090
+_DECODE_ROLE = ("decode", "prefill-decode", "both")
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """An address in a cluster, and the pods behind it as far as they are known."""
+
+    kind: str  # service, gateway, pod or url
+    name: str
+    namespace: str
+    url: str
+    stack_type: str = "vllm-prod"  # as llm-d has it: vllm-prod or llm-d
+    ready: int | None = None  # pods behind it; None: not known
+    metrics: list[str] = []  # addresses of the pods' metrics
+    picker_metrics: list[str] = []  # of the endpoint picker
+    pods: list[str] = []
+    models: list[str] = []  # where they could be asked for
+
+
+class PodFacts(msgspec.Struct, frozen=True):
+    """What we need of a pod."""
+
+    name: str
+    ip: str | None
+    ready: bool
+    labels: dict[str, str]
+    ports: list[tuple[str | None, int]]
+
+
+def pods_in(cluster: Cluster, namespace: str) -> list[PodFacts]:
+    from lightkube.resources.core_v1 import Pod
+
+    return [_facts(pod) for pod in cluster.all(Pod, namespace)]
+
+
+def _facts(pod: Any) -> PodFacts:
+    status = pod.status
+    ready = any(entry.type == "Ready" and entry.status == "True" for entry in (status and status.conditions) or ())
+    ports = [(port.name, port.containerPort) for container in pod.spec.containers for port in container.ports or ()]
+    labels = dict(pod.metadata.labels or {})
+    return PodFacts(pod.metadata.name, status.podIP if status else None, ready, labels, ports)
+
+
+# -- all there is ----------------------------------------------------------------------------------------------------
+
+
+def endpoints_in(cluster: Cluster, namespace: str) -> list[Endpoint]:
+    """Services first, then gateways, then pods with a port."""
+    pods = pods_in(cluster, namespace)
+    services = _services(cluster, namespace, pods)
+    return [*services, *_gateways(cluster, namespace, pods), *_pods(namespace, pods)]
+
+
+def _services(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> list[Endpoint]:
+    from lightkube.resources.core_v1 import Service
+
+    return [made for service in cluster.all(Service, namespace) if (made := _service(service, namespace, pods))]
+
+
+def _service(service: Any, namespace: str, pods: Sequence[PodFacts]) -> Endpoint | None:
+    """Reached by its name, which is an address in every namespace. One without pods of its own is none."""
+    spec = service.spec
+    if not spec or not spec.ports or spec.type == "ExternalName" or not spec.selector:
+        return None
+    behind = _selected(pods, spec.selector)
+    port = _port(spec.ports)
+    return Endpoint(
+        kind="service",
+        name=service.metadata.name,
+        namespace=namespace,
+        url=f"http://{service.metadata.name}.{namespace}.svc{_port_text(port.port)}",
+        ready=sum(pod.ready for pod in behind),
+        metrics=_metrics_of(behind, _target_port(port, behind)),
+        pods=[pod.name for pod in behind],
+    )
+
+
+def _selected(pods: Sequence[PodFacts], selector: dict[str, str]) -> list[PodFacts]:
+    return [pod for pod in pods if selector.items() <= pod.labels.items()]
+
+
+def _port(ports: Sequence[Any]) -> Any:
+    """The one named `default`, as llm-d has it, else one that speaks HTTP by its name, else the first."""
+    names = {port.name: port for port in ports}
+    return names.get("default") or names.get("http") or ports[0]
+
+
+def _target_port(port: Any, pods: Sequence[PodFacts]) -> int:
+    target = port.targetPort
+    if isinstance(target, str) and not target.isdigit():
+        return next((number for pod in pods for name, number in pod.ports if name == target), port.port)
+    return int(target or port.port)
+
+
+def _metrics_of(pods: Sequence[PodFacts], port: int) -> list[str]:
+    return [f"http://{_host(pod.ip)}:{port}/metrics" for pod in pods if pod.ip and pod.ready]
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _port_text(port: int) -> str:
+    return "" if port == 80 else f":{port}"
+
+
+def _pods(namespace: str, pods: Sequence[PodFacts]) -> Iterator[Endpoint]:
+    for pod in pods:
+        if pod.ip and pod.ports:
+            named = dict(pod.ports)
+            port = named.get("http") or named.get("default") or pod.ports[0][1]
+            yield Endpoint(
+                kind="pod",
+                name=pod.name,
+                namespace=namespace,
+                url=f"http://{_host(pod.ip)}:{port}",
+                ready=int(pod.ready),
+                metrics=_metrics_of([pod], port),
+                pods=[pod.name],
+            )
+
+
+def _gateways(cluster: Cluster, namespace: str, pods: Sequence[PodFacts]) -> Iterator[Endpoint]:
+    """By the address in its status, or the service of its own name: implementations make one."""
+    gateways = _custom(cluster, namespace, GATEWAYS, "gateways")
+    pools = _custom(cluster, namespace, POOLS, "inferencepools") if gateways else []
+    behind = [pod for pool in pools for pod in _selected(pods, _pool_selector(pool))]
+    ports = [port for pool in pools for port in _pool_ports(pool)]
+    pickers = [name for pool in pools if (name := _picker(pool))]
+    for gateway in gateways:
+        name = gateway["metadata"]["name"]
+        addresses = [entry["value"] for entry in (gateway.get("status") or {}).get("addresses") or []]
+        listeners = (gateway.get("spec") or {}).get("listeners") or [{"port": 80}]
+        secure = listeners[0].get("protocol") in ("HTTPS", "TLS")
+        port = "" if listeners[0]["port"] == (443 if secure else 80) else f":{listeners[0]['port']}"
+        host = _host(addresses[0]) if addresses else f"{name}.{namespace}.svc"
+        yield Endpoint(
+            kind="gateway",
+            name=name,
+            namespace=namespace,
+            url=f"{'https' if secure else 'http'}://{host}{port}",
+            stack_type="llm-d",
+            ready=sum(pod.ready for pod in behind) if pools else None,
+            metrics=_metrics_of(behind, ports[0] if ports else 8000),
+            picker_metrics=_picker_metrics(cluster, namespace, pickers, pods),
+            pods=[pod.name for pod in behind],
+        )
+
+
+def _custom(cluster: Cluster, namespace: str, versions: Sequence[str], plural: str) -> list[dict[str, Any]]:
+    """Objects of an API that a cluster may not have, of its newest version that it has."""
+    for version in versions:
+        try:
+            answer = cluster.answer(f"/apis/{version}/namespaces/{namespace}/{plural}", namespace)
+        except ClusterError as error:
+            if error.code == NOT_FOUND:
+                continue
+            raise
+        items: list[dict[str, Any]] = msgspec.json.decode(answer).get("items") or []
+        return items
+    return []
+
+
+def _pool_selector(pool: dict[str, Any]) -> dict[str, str]:
+    """`{"matchLabels": {...}}` since v1, plain labels before."""
+    selector = (pool.get("spec") or {}).get("selector") or {}
+    labels: dict[str, str] = selector.get("matchLabels", selector)
+    return labels
+
+
+def _pool_ports(pool: dict[str, Any]) -> list[int]:
+    spec = pool.get("spec") or {}
+    listed = [entry["number"] for entry in spec.get("targetPorts") or []]
+    return listed or ([spec["targetPortNumber"]] if spec.get("targetPortNumber") else [])
+
+
+def _picker(pool: dict[str, Any]) -> str | None:
+    spec = pool.get("spec") or {}
+    reference = spec.get("endpointPickerRef") or spec.get("extensionRef") or {}
+    name: str | None = reference.get("name")
+    return name
+
+
+def _picker_metrics(cluster: Cluster, namespace: str, names: Sequence[str], pods: Sequence[PodFacts]) -> list[str]:
+    """Of every pod of the endpoint picker: a service would give one of them at random."""
+    from lightkube.resources.core_v1 import Service
+
+    addresses: list[str] = []
+    for name in names:
+        service = cluster.read(Service, name, namespace)
+        spec = service.spec if service else None
+        behind = _selected(pods, spec.selector) if spec and spec.selector else []
+        port = next((number for pod in behind for label, number in pod.ports if label == "metrics"), None)
+        addresses += _metrics_of(behind, port or PICKER_METRICS_PORT)
+    return addresses
+
+
+# -- the one that is meant -------------------------------------------------------------------------------------------
+
+
+def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "") -> Endpoint:
+    """`standalone`: the service with that in its name. `modelservice`: the inference gateway, with the model's id as
+    its path where a route has it. Anything else: a service, else a gateway, else a pod whose name has it."""
+    known = endpoints_in(cluster, namespace)
+    by_kind = {kind: [entry for entry in known if entry.kind == kind] for kind in ("service", "gateway", "pod")}
+    if method == STANDALONE:
+        found = _named(by_kind["service"], STANDALONE) or _named(by_kind["pod"], STANDALONE)
+    elif method == MODELSERVICE:
+        found = _named(by_kind["gateway"], "inference-gateway") or by_kind["gateway"][:1]
+        found = [_with_path(cluster, found[0], model_id)] if found else _named(by_kind["service"], "inference-gateway")
+    else:
+        kinds = (by_kind["service"], by_kind["gateway"], by_kind["pod"])
+        found = next((matches for kind in kinds if (matches := _named(kind, method))), [])
+    if not found:
+        names = ", ".join(f"{entry.kind} {entry.name}" for entry in known[:6]) or "nothing"
+        hint = f"{cluster.kubectl('get services,gateways,pods', namespace)}; or give its address: --endpoint-url URL"
+        raise TargetError(f"namespace {namespace}: no endpoint for method {method}; there is {names}", hint)
+    endpoint = found[0]
+    if endpoint.ready == 0:
+        text = f"namespace {namespace}: {endpoint.kind} {endpoint.name} has no pod that is ready"
+        raise TargetError(text, cluster.kubectl("get pods -o wide", namespace))
+    return endpoint
+
+
+def _named(entries: Sequence[Endpoint], part: str) -> list[Endpoint]:
+    """Whole names first."""
+    return sorted(
+        (entry for entry in entries if part in entry.name), key=lambda entry: (entry.name != part, entry.name)
+    )
+
+
+def _with_path(cluster: Cluster, gateway: Endpoint, model_id: str) -> Endpoint:
+    """llm-d routes `/<model id>` where several models share a gateway; without such a route the path stays away."""
+    routes = _custom(cluster, gateway.namespace, GATEWAYS, "httproutes")
+    prefixes = {
+        (match.get("path") or {}).get("value", "/").strip("/")
+        for route in routes
+        for rule in (route.get("spec") or {}).get("rules") or []
+        for match in rule.get("matches") or []
+    }
+    if model_id and model_id in prefixes:
+        return msgspec.structs.replace(gateway, url=f"{gateway.url}/{model_id}")
+    return gateway
+
+
+def model_id_of(model: str) -> str:
+    """As llm-d writes a model into names and paths: `meta-llama-Llama-3-2-1B`."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", model).strip("-").lower()
+
+
+def models_at(cluster: Cluster, endpoint: Endpoint) -> list[str]:
+    """What it serves, asked through the API server; nothing where that may not be or does not answer."""
+    kind = {"service": "services", "pod": "pods"}.get(endpoint.kind)
+    if kind is None:
+        return []
+    port = re.search(r":(\d+)$", endpoint.url)
+    name = f"{endpoint.name}:{port[1] if port else 80}"
+    path = f"/api/v1/namespaces/{endpoint.namespace}/{kind}/{name}/proxy/v1/models"
+    try:
+        document = msgspec.json.decode(cluster.answer(path, endpoint.namespace, retry_s=0))
+        return [str(card["id"]) for card in document["data"]]
+    except (ClusterError, TargetError, msgspec.DecodeError, LookupError, TypeError):
+        return []

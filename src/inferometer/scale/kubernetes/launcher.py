@@ -1,0 +1,408 @@
+"""The launcher pods of one treatment: made, awaited, followed and removed. What a cluster has is asked of it: an
+Indexed Job where there is one, else a Job for each pod with its number in the environment.
+
+The Job comes first, without pods, and owns all else: whatever becomes of us, its deadline ends it, its time to live
+removes it, and the cluster's garbage collector removes the rest.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from lightkube.models.rbac_v1 import PolicyRule
+from lightkube.resources.batch_v1 import Job
+from lightkube.resources.core_v1 import Event, PersistentVolumeClaim, Pod
+
+from inferometer.errors import InferometerError, LostError, PlanError, TargetError
+from inferometer.scale.kubernetes import manifests
+from inferometer.scale.kubernetes.client import Cluster, ClusterError
+from inferometer.scale.kubernetes.manifests import INDEX, RUN, JobSettings, Place, PodSettings
+from inferometer.vocabulary import duration_text
+
+POLL_S = 0.5
+REFUSED_S = 5.0  # before the cluster's own words are looked at
+OVERDUE_S = 15.0
+PULL_S = 60.0  # an image that could not be pulled for so long is not waited for any more
+HOPELESS = {
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+}
+PULLING = {"ErrImagePull", "ImagePullBackOff"}
+VARIABLE = "INFEROMETER_INDEX"  # the number of a pod, where its Job is not indexed
+PodState = Literal["pending", "running", "complete", "failed", "lost"]
+Notify = Callable[[str], None]
+Line = Callable[[int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What belongs to a launcher besides its Job; `{name: content}`."""
+
+    config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    service_account: str | None = None
+    rules: Sequence[PolicyRule] = ()
+    rules_namespace: str | None = None
+
+
+@dataclass(slots=True)
+class LauncherPod:
+    """A pod as we last saw it."""
+
+    number: int
+    name: str = ""
+    uid: str = ""
+    state: PodState = "pending"
+    why: str = ""
+    exit_code: int | None = None
+
+
+def has_indexed_jobs(cluster: Cluster, probe: Job) -> bool:
+    """Whether the server keeps what makes a Job indexed; older ones refuse it or drop it. Nothing is created."""
+    try:
+        kept = cluster.apply(probe, dry_run=True)
+    except ClusterError as error:
+        if "completionMode" in error.message or "field not declared" in error.message:
+            return False
+        raise
+    return bool(kept.spec and kept.spec.completionMode == "Indexed")
+
+
+class Launcher:
+    """The Jobs of one treatment, from their creation to their removal."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        place: Place,
+        name: str,
+        pod: PodSettings,
+        settings: JobSettings,
+        objects: Objects | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        self.cluster, self.place, self.name = cluster, place, name
+        self._pod, self._settings, self._objects = pod, settings, objects or Objects()
+        self._labels = dict(labels or {})
+        self.pods = [LauncherPod(number) for number in range(settings.pods)]
+        self._jobs: list[Job] = []
+
+    # -- manifests ---------------------------------------------------------------------------------------------------
+
+    def manifests(self, indexed: bool, owners: tuple[Any, ...] = (), parallelism: int | None = None) -> list[Any]:
+        """The Jobs first, then what they own."""
+        return [*self._job_manifests(indexed, parallelism), *self._owned(owners)]
+
+    def _job_manifests(self, indexed: bool, parallelism: int | None) -> list[Job]:
+        from msgspec import structs
+
+        settings = structs.replace(self._settings, parallelism=parallelism)
+        if indexed or settings.pods == 1:
+            settings = structs.replace(settings, indexed=indexed)
+            return [manifests.job(self.place, self.name, self._pod, settings, **self._labels)]
+        one = structs.replace(settings, pods=1, indexed=False)
+        return [
+            manifests.job(self.place, f"{self.name}-{number}", self._numbered(number), one, **self._labels)
+            for number in range(settings.pods)
+        ]
+
+    def _numbered(self, number: int) -> PodSettings:
+        from msgspec import structs
+
+        return structs.replace(self._pod, environment={**self._pod.environment, VARIABLE: str(number)})
+
+    def _owned(self, owners: tuple[Any, ...]) -> Iterator[Any]:
+        from msgspec import structs
+
+        place, objects = structs.replace(self.place, owners=owners), self._objects
+        for name, files in objects.config_maps.items():
+            yield manifests.config_map(place, name, files)
+        for name, values in objects.secrets.items():
+            yield manifests.secret(place, name, values)
+        if objects.service_account:
+            yield manifests.service_account(place, objects.service_account)
+        if objects.service_account and objects.rules:
+            where = objects.rules_namespace or place.namespace
+            if where != place.namespace:  # an owner in another namespace would be taken for a missing one
+                place = structs.replace(place, namespace=where, owners=())
+            yield manifests.role(place, objects.service_account, objects.rules)
+            yield manifests.role_binding(
+                place, objects.service_account, objects.service_account, objects.service_account, self.place.namespace
+            )
+
+    # -- creation ----------------------------------------------------------------------------------------------------
+
+    def indexed(self) -> bool:
+        if self._settings.pods == 1:
+            return False
+        return has_indexed_jobs(self.cluster, self._job_manifests(True, 0)[0])
+
+    def check(self) -> list[Any]:
+        """What the server would make of all manifests, without creating anything."""
+        return [self.cluster.apply(thing, dry_run=True) for thing in self.manifests(self.indexed())]
+
+    def create(self) -> None:
+        indexed = self.indexed()
+        self._jobs = [self.cluster.apply(job) for job in self._job_manifests(indexed, 0)]
+        owners = tuple(manifests.owner(job) for job in self._jobs)
+        for thing in self._owned(owners):
+            self.cluster.apply(thing)
+        for job in self._job_manifests(indexed, None):
+            self.cluster.apply(job)
+
+    def remove(self, wait_s: float = 60.0) -> None:
+        """The Jobs and all they own. Pods that still work get their time to end, and are waited for."""
+        for job in self._jobs:
+            self.cluster.delete(Job, _name(job), self.place.namespace)
+        objects = self._objects
+        if objects.rules and objects.rules_namespace not in (None, self.place.namespace) and objects.service_account:
+            from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
+
+            for kind in (RoleBinding, Role):
+                self.cluster.delete(kind, objects.service_account, objects.rules_namespace)
+        give_up_at = time.monotonic() + wait_s
+        while (working := [pod for pod in self._present() if not _is_over(pod)]) and time.monotonic() < give_up_at:
+            time.sleep(POLL_S)
+        for pod in working:  # its node is gone: nobody else will
+            self.cluster.delete(Pod, _name(pod), self.place.namespace, grace_s=0)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def wait(self, start_s: float, end_s: float, notify: Notify, line: Line) -> None:
+        """Until all pods have ended; `line` gets what they print. Raises where a pod cannot run, or the time is up."""
+        started_at = time.monotonic()
+        followers: dict[str, threading.Thread] = {}
+        trouble: dict[str, float] = {}
+        while True:
+            self._look()
+            for pod in self.pods:
+                if pod.name and pod.state not in ("pending", "lost") and pod.uid not in followers:
+                    followers[pod.uid] = self._follower(pod, line)
+            passed_s = time.monotonic() - started_at
+            if all(pod.state in ("complete", "failed", "lost") for pod in self.pods):
+                break
+            self._check_job()
+            pending = [pod for pod in self.pods if pod.state == "pending"]
+            if pending:
+                self._check_pending(pending, passed_s, start_s, trouble, notify)
+            if passed_s > start_s + end_s or (not pending and passed_s > end_s + start_s):
+                raise self._too_long(end_s)
+            time.sleep(POLL_S)
+        for thread in followers.values():
+            thread.join(timeout=10.0)
+
+    def _present(self) -> list[Pod]:
+        return self.cluster.all(Pod, self.place.namespace, {RUN: manifests.label_value(self.place.run), **self._own()})
+
+    def _own(self) -> dict[str, str | None]:
+        """Labels that tell this launcher from a collector of the same run."""
+        return {manifests.COMPONENT: manifests.label_value(self.place.component), **self._labels}
+
+    def _look(self) -> None:
+        """What became of each pod. One that was seen and is gone was deleted: by a person, a drain or an eviction."""
+        present = {pod.metadata.uid: pod for pod in self._present() if pod.metadata}
+        for known in self.pods:
+            if known.state in ("complete", "failed", "lost"):
+                continue
+            if known.uid and known.uid not in present:
+                known.state, known.why = "lost", f"pod {known.name} was deleted while it worked"
+        taken = {pod.uid for pod in self.pods}
+        for uid, pod in present.items():
+            number = _number(pod)
+            if number is None or number >= len(self.pods):
+                continue
+            known = self.pods[number]
+            if not known.uid and uid not in taken:
+                known.name, known.uid = _name(pod), str(uid)
+            if known.uid == uid:
+                _update(known, pod)
+
+    def _check_job(self) -> None:
+        for made in self._jobs:
+            job = self.cluster.read(Job, _name(made), self.place.namespace)
+            if job is None:
+                raise LostError(f"Job {_name(made)} was removed while its pods worked")
+            for condition in (job.status and job.status.conditions) or ():
+                if (
+                    condition.type == "Failed"
+                    and condition.status == "True"
+                    and condition.reason != "BackoffLimitExceeded"
+                ):
+                    self._look()
+                    text = f"Job {_name(made)} failed: {condition.reason}: {condition.message or ''}".rstrip(": ")
+                    raise LostError(text, self._describe(f"job {_name(made)}"))
+                if condition.type == "Failed" and condition.status == "True":
+                    self._lose_pending(f"Job {_name(made)} failed: {condition.message}")
+
+    def _lose_pending(self, why: str) -> None:
+        """Of a Job that has failed no pod comes any more."""
+        self._look()
+        for pod in self.pods:
+            if pod.state == "pending" and not pod.uid:
+                pod.state, pod.why = "lost", why
+
+    def _check_pending(
+        self, pending: Sequence[LauncherPod], passed_s: float, start_s: float, trouble: dict[str, float], notify: Notify
+    ) -> None:
+        for pod in pending:
+            reason = pod.why.partition(":")[0]
+            if reason in HOPELESS:
+                raise PlanError(f"pod {pod.name} cannot start: {pod.why}", self._describe(f"pod {pod.name}"))
+            if reason in PULLING:
+                since = trouble.setdefault(pod.uid, passed_s)
+                if passed_s - since >= min(PULL_S, start_s):
+                    text = f"the image {self._pod.image} cannot be pulled: {pod.why}"
+                    raise PlanError(text, f"--image NAME; {self._describe(f'pod {pod.name}')}")
+            elif pod.why and pod.why not in trouble:
+                trouble[pod.why] = passed_s
+                notify(f"pod {pod.name or self.name} waits: {pod.why}")
+        if passed_s > min(REFUSED_S, start_s):
+            self._check_refusals(pending)
+        if passed_s > start_s:
+            raise self._not_running(pending[0], start_s)
+
+    def _check_refusals(self, pending: Sequence[LauncherPod]) -> None:
+        """What the cluster says it will not do is not waited for."""
+        if not all(pod.name for pod in pending):
+            for text in self._events():
+                if text.startswith("FailedCreate:"):
+                    raise PlanError(
+                        f"the cluster makes no pod for Job {self.name}: {text}", self._describe("resourcequota")
+                    )
+        for name in self._pod.claims.values():
+            for text in self._events(name):
+                if text.startswith("ProvisioningFailed:") and "not found" in text:
+                    hint = f"--storage-class NAME; {self.cluster.kubectl('get storageclass')}"
+                    raise PlanError(f"the persistent volume claim {name} gets no volume: {text}", hint)
+
+    def _not_running(self, pod: LauncherPod, start_s: float) -> InferometerError:
+        limit = duration_text(start_s)
+        why = pod.why or next(self._events(), "") or "the cluster gives no reason"
+        if claim := self._unbound():
+            more = next(self._events(claim), "")
+            text = f"the persistent volume claim {claim} was not bound within {limit}" + (f": {more}" if more else "")
+            return TargetError(text, f"--storage-class NAME; {self._describe(f'pvc {claim}')}")
+        if not pod.name:
+            return TargetError(
+                f"no pod of Job {self.name} came within {limit}: {why}", self._describe(f"job {self.name}")
+            )
+        return TargetError(f"pod {pod.name} did not run within {limit}: {why}", self._describe(f"pod {pod.name}"))
+
+    def _unbound(self) -> str | None:
+        for name in self._pod.claims.values():
+            claim = self.cluster.read(PersistentVolumeClaim, name, self.place.namespace)
+            if claim is None or (claim.status and claim.status.phase == "Pending"):
+                return name
+        return None
+
+    def _events(self, name: str | None = None) -> Iterator[str]:
+        """What the cluster says about an object (default: our Jobs), the newest first; nothing where we may not ask."""
+        names = [name] if name else [_name(job) for job in self._jobs]
+        for one in names:
+            try:
+                events = self.cluster.all(Event, self.place.namespace, fields={"involvedObject.name": one})
+            except ClusterError:
+                return
+            for event in reversed(events):
+                if event.type != "Normal" or event.reason in ("FailedBinding", "WaitForFirstConsumer"):
+                    yield f"{event.reason}: {event.message}"
+
+    def _too_long(self, end_s: float) -> LostError:
+        names = [pod.name for pod in self.pods if pod.state == "running"]
+        text = f"the launcher pods did not end within {duration_text(end_s)}: {', '.join(names)}"
+        log = self.cluster.kubectl(f"logs {names[0] if names else ''}", self.place.namespace)
+        return LostError(text, f"--wait SECONDS; {log}")
+
+    def _describe(self, what: str) -> str:
+        return self.cluster.kubectl(f"describe {what}", self.place.namespace)
+
+    # -- logs --------------------------------------------------------------------------------------------------------
+
+    def _follower(self, pod: LauncherPod, line: Line) -> threading.Thread:
+        thread = threading.Thread(target=self._follow, args=(pod, line), daemon=True, name=f"log of {pod.name}")
+        thread.start()
+        return thread
+
+    def _follow(self, pod: LauncherPod, line: Line) -> None:
+        """Every line once. A connection that ends before the pod does is made again, and what was seen is skipped."""
+        seen = 0
+        while True:
+            ended = pod.state in ("complete", "failed", "lost")
+            try:
+                for number, text in enumerate(self.cluster.log(pod.name, self.place.namespace, follow=not ended)):
+                    if number >= seen:
+                        seen += 1
+                        line(pod.number, text)
+            except (ClusterError, TargetError):
+                if ended:
+                    return
+            if ended:
+                return
+            time.sleep(POLL_S)
+
+
+def _name(thing: Any) -> str:
+    return str(thing.metadata.name)
+
+
+def _number(pod: Pod) -> int | None:
+    """By the annotation of an indexed Job, else by the environment that we gave it."""
+    annotations = (pod.metadata and pod.metadata.annotations) or {}
+    if INDEX in annotations:
+        return int(annotations[INDEX])
+    variables = (pod.spec and pod.spec.containers and pod.spec.containers[0].env) or []
+    return next((int(variable.value or 0) for variable in variables if variable.name == VARIABLE), 0)
+
+
+def _update(known: LauncherPod, pod: Pod) -> None:
+    status = pod.status
+    phase = (status and status.phase) or "Pending"
+    if phase in ("Pending", "Running") and _overdue(pod):
+        known.state, known.why = "lost", f"pod {known.name} was told to end and does not: its node does not answer"
+    elif phase == "Running":
+        known.state, known.why = "running", ""
+    elif phase == "Succeeded":
+        known.state, known.exit_code = "complete", 0
+    elif phase == "Failed":
+        known.state, known.why, known.exit_code = "failed", *_failure(pod)
+    else:
+        known.why = _waiting(pod)
+
+
+def _is_over(pod: Pod) -> bool:
+    return bool(pod.status and pod.status.phase in ("Succeeded", "Failed"))
+
+
+def _overdue(pod: Pod) -> bool:
+    """Whether it should have ended a while ago: the time of its deletion includes what it was given for that."""
+    deleted_at = pod.metadata and pod.metadata.deletionTimestamp
+    return bool(deleted_at and (datetime.now(UTC) - deleted_at).total_seconds() > OVERDUE_S)
+
+
+def _failure(pod: Pod) -> tuple[str, int | None]:
+    status = pod.status
+    for container in (status and status.containerStatuses) or ():
+        ended = container.state and container.state.terminated
+        if ended:
+            last = (ended.message or "").strip().splitlines()
+            return (last[-1] if last else f"{ended.reason or 'ended'}, exit code {ended.exitCode}"), ended.exitCode
+    reason = (status and (status.message or status.reason)) or "unknown reason"
+    return f"pod {_name(pod)}: {reason}", None
+
+
+def _waiting(pod: Pod) -> str:
+    status = pod.status
+    for container in (status and status.containerStatuses) or ():
+        waiting = container.state and container.state.waiting
+        if waiting and waiting.reason not in (None, "ContainerCreating", "PodInitializing"):
+            return f"{waiting.reason}: {waiting.message or ''}".rstrip(": ")
+    for condition in (status and status.conditions) or ():
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return f"{condition.reason}: {condition.message or ''}".rstrip(": ")
+    return ""

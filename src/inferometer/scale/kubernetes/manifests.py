@@ -1,0 +1,277 @@
+"""The objects that we make in a cluster, as functions from settings to manifests. Everything carries the label of its
+run, by which it is found and removed, and pods meet the restricted pod security standard.
+
+Needs lightkube: import this module where it is used.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from lightkube.core.resource import NamespacedResource
+from lightkube.models.batch_v1 import JobSpec
+from lightkube.models.core_v1 import (
+    Capabilities,
+    ConfigMapVolumeSource,
+    Container,
+    EmptyDirVolumeSource,
+    EnvVar,
+    EnvVarSource,
+    LocalObjectReference,
+    ObjectFieldSelector,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeClaimVolumeSource,
+    PodSecurityContext,
+    PodSpec,
+    PodTemplateSpec,
+    ResourceRequirements,
+    SeccompProfile,
+    SecretKeySelector,
+    SecurityContext,
+    Toleration,
+    Volume,
+    VolumeMount,
+    VolumeResourceRequirements,
+)
+from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
+from lightkube.models.rbac_v1 import PolicyRule, RoleRef, Subject
+from lightkube.resources.batch_v1 import Job
+from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Secret, ServiceAccount
+from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
+
+MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "inferometer"
+NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
+RUN = "inferometer/run"  # label: the run, or the stack, that an object belongs to
+INDEX = "batch.kubernetes.io/job-completion-index"  # annotation of the pods of an Indexed Job
+LONGEST_NAME = 63  # of a label's value; the names of Jobs become one
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Whose an object is: its namespace, its run, the part that it plays, and who owns it."""
+
+    namespace: str
+    run: str
+    component: str = "launcher"
+    owners: tuple[OwnerReference, ...] = ()
+
+    def labels(self) -> dict[str, str]:
+        return {
+            MANAGED_BY: MANAGER,
+            NAME: MANAGER,
+            COMPONENT: label_value(self.component),
+            RUN: label_value(self.run),
+        }
+
+    def metadata(self, name: str, **more: str) -> ObjectMeta:
+        return ObjectMeta(
+            name=name,
+            namespace=self.namespace,
+            labels=self.labels() | more,
+            ownerReferences=list(self.owners) or None,
+        )
+
+
+class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pod of ours runs, and with how much."""
+
+    image: str
+    command: Sequence[str]
+    cpu: str | None = None  # request and limit: a load generator that is throttled measures itself
+    memory: str | None = None
+    environment: Mapping[str, str] = {}
+    secret_environment: Mapping[str, tuple[str, str]] = {}  # variable: (secret, key)
+    pod_fields: Mapping[str, str] = {}  # variable: field of the pod
+    claims: Mapping[str, str] = {}  # mount path: persistent volume claim
+    config_maps: Mapping[str, str] = {}  # mount path: config map
+    service_account: str | None = None
+    mount_token: bool = False
+    pull_policy: str | None = None
+    pull_secrets: Sequence[str] = ()
+    node_selector: Mapping[str, str] = {}
+    tolerations: Sequence[Toleration] = ()
+    gpu: Mapping[str, str] = {}  # resource: count, e.g. nvidia.com/gpu: "1"
+    group: int | None = None  # fsGroup: who owns a volume's files
+    restricted: bool = True
+    grace_s: int | None = None
+
+
+class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How many pods a Job has, and when it ends by itself."""
+
+    pods: int = 1
+    indexed: bool = False
+    parallelism: int | None = None  # default: all at once; 0: none yet
+    deadline_s: int | None = None  # also for a pod that never starts
+    keep_s: int | None = None  # after its end, then the cluster removes it and what it owns
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def label_value(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)[:LONGEST_NAME].strip("-._")
+
+
+def object_name(*parts: str) -> str:
+    """A name that every kind takes. The last part stays whole: it tells two runs apart."""
+    *first, last = [re.sub(r"[^a-z0-9-]+", "-", part.lower()).strip("-") for part in parts if part]
+    head = "-".join(first)[: LONGEST_NAME - len(last) - 1].strip("-")
+    return f"{head}-{last}" if head else last[:LONGEST_NAME]
+
+
+def owner(thing: NamespacedResource) -> OwnerReference:
+    """With its owner gone, the cluster removes an object."""
+    described: Any = thing
+    return OwnerReference(
+        apiVersion=described.apiVersion,
+        kind=described.kind,
+        name=described.metadata.name,
+        uid=described.metadata.uid,
+    )
+
+
+# -- objects ---------------------------------------------------------------------------------------------------------
+
+
+def config_map(place: Place, name: str, files: Mapping[str, str]) -> ConfigMap:
+    return ConfigMap(metadata=place.metadata(name), data=dict(files))
+
+
+def secret(place: Place, name: str, values: Mapping[str, str]) -> Secret:
+    return Secret(metadata=place.metadata(name), stringData=dict(values), type="Opaque")
+
+
+def service_account(place: Place, name: str) -> ServiceAccount:
+    return ServiceAccount(metadata=place.metadata(name), automountServiceAccountToken=False)
+
+
+def role(place: Place, name: str, rules: Sequence[PolicyRule]) -> Role:
+    return Role(metadata=place.metadata(name), rules=list(rules))
+
+
+def role_binding(place: Place, name: str, role_name: str, account: str, account_namespace: str) -> RoleBinding:
+    return RoleBinding(
+        metadata=place.metadata(name),
+        roleRef=RoleRef(apiGroup="rbac.authorization.k8s.io", kind="Role", name=role_name),
+        subjects=[Subject(kind="ServiceAccount", name=account, namespace=account_namespace)],
+    )
+
+
+def rule(groups: str, resources: str, verbs: str) -> PolicyRule:
+    """`rule("batch", "jobs", "get list")`; the core group is the empty word."""
+    return PolicyRule(apiGroups=groups.split() or [""], resources=resources.split(), verbs=verbs.split())
+
+
+def claim(
+    place: Place, name: str, size: str, storage_class: str | None = None, modes: Sequence[str] = ("ReadWriteMany",)
+) -> PersistentVolumeClaim:
+    spec = PersistentVolumeClaimSpec(
+        accessModes=list(modes),
+        resources=VolumeResourceRequirements(requests={"storage": size}),
+        storageClassName=storage_class,
+    )
+    return PersistentVolumeClaim(metadata=place.metadata(name), spec=spec)
+
+
+def job(place: Place, name: str, pod: PodSettings, settings: JobSettings, **labels: str) -> Job:
+    """A Job that does not repeat a failed pod: a measurement that failed is a result. An indexed one would end its
+    other pods with the first that fails, so it may start another in its place; that one finds the place taken."""
+    all_at_once = settings.pods if settings.parallelism is None else settings.parallelism
+    spec = JobSpec(
+        template=pod_template(place, pod, **labels),
+        completions=settings.pods,
+        parallelism=all_at_once,
+        completionMode="Indexed" if settings.indexed else None,
+        backoffLimit=settings.pods if settings.indexed else 0,
+        activeDeadlineSeconds=settings.deadline_s,
+        ttlSecondsAfterFinished=settings.keep_s,
+    )
+    return Job(metadata=place.metadata(name, **labels), spec=spec)
+
+
+# -- pods ------------------------------------------------------------------------------------------------------------
+
+
+def pod_template(place: Place, pod: PodSettings, **labels: str) -> PodTemplateSpec:
+    return PodTemplateSpec(
+        metadata=ObjectMeta(labels=place.labels() | labels),
+        spec=pod_spec(place, pod),
+    )
+
+
+def pod_spec(place: Place, pod: PodSettings, *, restart: str = "Never") -> PodSpec:
+    volumes, mounts = _volumes(pod)
+    return PodSpec(
+        containers=[_container(place.component, pod, mounts)],
+        restartPolicy=restart,
+        serviceAccountName=pod.service_account,
+        automountServiceAccountToken=pod.mount_token,
+        enableServiceLinks=False,
+        imagePullSecrets=[LocalObjectReference(name=name) for name in pod.pull_secrets] or None,
+        nodeSelector=dict(pod.node_selector) or None,
+        tolerations=list(pod.tolerations) or None,
+        terminationGracePeriodSeconds=pod.grace_s,
+        securityContext=PodSecurityContext(
+            runAsNonRoot=True, fsGroup=pod.group, seccompProfile=SeccompProfile(type="RuntimeDefault")
+        )
+        if pod.restricted
+        else None,
+        volumes=volumes,
+    )
+
+
+def _container(name: str, pod: PodSettings, mounts: list[VolumeMount]) -> Container:
+    amounts = {key: value for key, value in (("cpu", pod.cpu), ("memory", pod.memory)) if value} | dict(pod.gpu)
+    return Container(
+        name=object_name(name),
+        image=pod.image,
+        imagePullPolicy=pod.pull_policy,
+        command=list(pod.command) or None,
+        env=_environment(pod) or None,
+        resources=ResourceRequirements(requests=dict(amounts), limits=dict(amounts)) if amounts else None,
+        volumeMounts=mounts,
+        terminationMessagePolicy="FallbackToLogsOnError",
+        securityContext=SecurityContext(
+            allowPrivilegeEscalation=False,
+            readOnlyRootFilesystem=True,
+            runAsNonRoot=True,
+            capabilities=Capabilities(drop=["ALL"]),
+        )
+        if pod.restricted
+        else None,
+    )
+
+
+def _environment(pod: PodSettings) -> list[EnvVar]:
+    plain = [EnvVar(name=name, value=value) for name, value in sorted(pod.environment.items())]
+    secrets = [
+        EnvVar(name=name, valueFrom=EnvVarSource(secretKeyRef=SecretKeySelector(name=held_by, key=key)))
+        for name, (held_by, key) in sorted(pod.secret_environment.items())
+    ]
+    fields = [
+        EnvVar(name=name, valueFrom=EnvVarSource(fieldRef=ObjectFieldSelector(fieldPath=path)))
+        for name, path in sorted(pod.pod_fields.items())
+    ]
+    return plain + secrets + fields
+
+
+def _volumes(pod: PodSettings) -> tuple[list[Volume], list[VolumeMount]]:
+    """With a read-only root, /tmp is a volume of the pod."""
+    volumes, mounts = [Volume(name="tmp", emptyDir=EmptyDirVolumeSource())], [VolumeMount(mountPath="/tmp", name="tmp")]
+    for number, (path, claimed) in enumerate(sorted(pod.claims.items())):
+        source = PersistentVolumeClaimVolumeSource(claimName=claimed)
+        volumes.append(Volume(name=f"data-{number}", persistentVolumeClaim=source))
+        mounts.append(VolumeMount(mountPath=path, name=f"data-{number}"))
+    for number, (path, name) in enumerate(sorted(pod.config_maps.items())):
+        volumes.append(Volume(name=f"files-{number}", configMap=ConfigMapVolumeSource(name=name)))
+        mounts.append(VolumeMount(mountPath=path, name=f"files-{number}", readOnly=True))
+    return volumes, mounts
+
+
+def as_yaml(things: Sequence[NamespacedResource]) -> str:
+    """Manifests as kubectl reads them."""
+    import yaml
+
+    documents: list[Any] = [thing.to_dict() for thing in things]  # type: ignore[attr-defined]
+    return yaml.safe_dump_all(documents, sort_keys=False, width=120)

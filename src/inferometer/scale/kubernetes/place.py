@@ -1,0 +1,321 @@
+"""The place `kubernetes`: one pod per shard. What a lost one delivered is kept, and the others go on.
+
+A Job without pods of its own owns everything: removing it removes all, and it goes by itself at its deadline where the
+driver was killed. The driver reaches the pods through the API server's proxy, so that it works from outside.
+"""
+
+import os
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from inferometer import __version__, errors
+from inferometer.load.shard import ShardJob
+from inferometer.plan.model import Plan
+from inferometer.plan.place import KubernetesSettings
+from inferometer.scale.clocks import ClockLog
+from inferometer.scale.frames import ShardFunction, Start, Watch
+from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster
+from inferometer.scale.kubernetes.shard_server import (
+    ADDRESS_ENV,
+    PORT,
+    SILENCE_S,
+    TOKEN_ENV,
+    TOKEN_HEADER,
+    Assignment,
+    Parcels,
+)
+from inferometer.scale.place import Job, Report, ShardsEnd
+from inferometer.scale.ray_place import needed_variables
+from inferometer.scale.ray_worker import Identity, Parcel
+from inferometer.scale.remote import PAUSE_S, RemoteCrew, RemoteWorker, noted_signals
+from inferometer.vocabulary import duration_text
+
+WAIT_S = 0.05  # for the next parcels, between two looks at signals and goals
+LOOK_S = 0.3  # between two looks at the pods
+MOST_LISTENERS = 32  # threads that fetch parcels: an API server is shared
+ALONE_S = 5.0  # for a pod that is still there to answer again, where the API server does
+KEPT_S = 300  # the Job after its end
+GRACE_S = 2  # for a pod to end; the driver has what it wants by then
+
+
+def run_shards(
+    function: Callable[[Job, Watch, Start], Report],
+    jobs: Sequence[Job],
+    watch: Watch,
+    plan: Plan | None = None,
+) -> ShardsEnd[Report]:
+    """Run one shard per job to its end, in the cluster that the plan names."""
+    shard_jobs = [job for job in jobs if isinstance(job, ShardJob)]
+    if len(shard_jobs) < len(jobs):
+        raise TypeError("the place kubernetes takes jobs of the type ShardJob")
+    settings = KubernetesSettings() if plan is None else plan.kubernetes
+    with open_cluster(settings.kubeconfig, settings.context, settings.namespace) as cluster:
+        return _Crew(cluster, function, shard_jobs, watch, settings).run()
+
+
+def default_image() -> str:
+    return os.environ.get("INFEROMETER_IMAGE") or f"inferometer:{__version__}"
+
+
+class _Worker(RemoteWorker):
+    """One shard, as a pod that answers through the API server."""
+
+    def __init__(self, cluster: Cluster, shard: int, job: ShardJob, pod: str, token: str) -> None:
+        super().__init__(shard, job)
+        self._cluster, self.pod, self._token = cluster, pod, token
+        self.next = 0
+
+    def ask(self, path: str, body: bytes | None = None, *, retry_s: float | None = None) -> bytes:
+        headers = {TOKEN_HEADER: self._token}
+        return self._cluster.ask_pod(self.pod, PORT, path, body, headers, retry_s=retry_s)
+
+    def start(self, at: int) -> None:
+        self._tell(f"start?at={at}")
+
+    def signal(self, number: int) -> None:
+        self._tell(f"signal?number={number}", retry_s=0.0)  # one that came twice would mean more
+
+    def reached(self, goals: bytes) -> None:
+        self._tell("goals", goals)
+
+    def forget(self) -> None:
+        self._tell("forget", retry_s=0.0)
+
+    def now(self) -> int:
+        return int(self.ask("now", retry_s=0.0))
+
+    def _tell(self, path: str, body: bytes = b"", retry_s: float | None = None) -> None:
+        with suppress(errors.InferometerError):  # a pod that is gone is noticed by its parcels
+            self.ask(path, body, retry_s=retry_s)
+
+
+class _Crew(RemoteCrew[_Worker]):
+    """The pods, and the threads that hear them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        function: ShardFunction,
+        jobs: Sequence[ShardJob],
+        watch: Watch,
+        settings: KubernetesSettings,
+    ) -> None:
+        super().__init__(function, jobs, watch)
+        from inferometer.scale.kubernetes.manifests import Place, object_name
+
+        self._cluster, self._settings = cluster, settings
+        self.name = object_name("inferometer-shards", f"{self._run}-{secrets.token_hex(3)}")
+        self._place = Place(cluster.namespace, self.name, "shard")
+        self._arrived: queue.Queue[tuple[_Worker, list[Parcel] | str]] = queue.Queue()
+        self._over = threading.Event()
+        self._silent_since: dict[int, float] = {}
+        self._image = settings.image or default_image()
+
+    def run(self) -> ShardsEnd[Any]:
+        with noted_signals(self._interrupts):
+            try:
+                self._create()
+                self._await_all()
+                self._measure()
+            finally:
+                self._over.set()
+                self._remove()
+        return self._end()
+
+    # -- objects -------------------------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        from lightkube.resources.core_v1 import Pod
+
+        from inferometer.scale.kubernetes import manifests
+
+        pod = self._pod_settings()
+        limits = manifests.JobSettings(parallelism=0, deadline_s=int(self._settings.deadline), keep_s=KEPT_S)
+        root = self._cluster.apply(manifests.job(self._place, self.name, pod, limits))
+        place = msgspec.structs.replace(self._place, owners=(manifests.owner(root),))
+        token = secrets.token_hex(16)
+        self._cluster.apply(manifests.secret(place, self.name, {TOKEN_ENV: token}))
+        for shard, job in enumerate(self._jobs):
+            name = manifests.object_name(self.name, str(shard))
+            self._cluster.apply(Pod(metadata=place.metadata(name), spec=manifests.pod_spec(place, pod)))
+            self._workers.append(_Worker(self._cluster, shard, job, name, token))
+
+    def _pod_settings(self) -> Any:
+        from lightkube.models.core_v1 import Toleration
+
+        from inferometer.scale.kubernetes.manifests import PodSettings
+
+        settings = self._settings
+        return PodSettings(
+            image=self._image,
+            command=["inferometer", "worker", "--serve"],
+            cpu=settings.cpu,
+            memory=settings.memory,
+            secret_environment={TOKEN_ENV: (self.name, TOKEN_ENV)},
+            pod_fields={ADDRESS_ENV: "status.podIP"},
+            service_account=settings.service_account,
+            pull_secrets=settings.pull_secrets,
+            node_selector=settings.node_selector,
+            tolerations=[Toleration(operator="Exists", key=key or None) for key in settings.tolerations],
+            grace_s=GRACE_S,
+        )
+
+    def _remove(self) -> None:
+        """All of it goes with the Job. Where the server is away, the cluster does it when the deadline has passed."""
+        from lightkube.resources.batch_v1 import Job as JobObject
+
+        with suppress(errors.InferometerError):
+            self._cluster.delete(JobObject, self.name)
+
+    # -- before the load -------------------------------------------------------------------------------------------
+
+    def _await_all(self) -> None:
+        """Until every pod has its job, or the time is up: the others begin without those that did not come."""
+        give_up_at = time.monotonic() + self._settings.timeout
+        failing_since: dict[int, float] = {}
+        while pending := [worker for worker in self._workers if worker.identity is None and not worker.ended]:
+            self._check_interrupts()
+            pods = self._pods()
+            for worker in pending:
+                self._welcome(worker, pods.get(worker.pod), failing_since)
+            for worker in self._workers:
+                if worker.identity is not None and not worker.ended:
+                    with suppress(errors.InferometerError):
+                        worker.now()  # or it would end for want of a driver
+            if time.monotonic() > give_up_at:
+                break
+            self._over.wait(LOOK_S)
+        for worker in self._workers:
+            if worker.identity is None:
+                worker.lose(worker.why or self._not_come(self._pods().get(worker.pod)))
+        if not any(worker.identity is not None for worker in self._workers):
+            first = self._workers[0]
+            hint = self._cluster.kubectl(f"describe pod {first.pod}", self._place.namespace)
+            raise errors.LostError(f"no worker started on Kubernetes: {first.why}", hint)
+
+    def _pods(self) -> dict[str, Any]:
+        from lightkube.resources.core_v1 import Pod
+
+        from inferometer.scale.kubernetes.manifests import RUN
+
+        pods = self._cluster.all(Pod, labels={RUN: self._place.labels()[RUN]})
+        return {str(pod.metadata.name): pod for pod in pods if pod.metadata}
+
+    def _welcome(self, worker: _Worker, pod: Any, failing_since: dict[int, float]) -> None:
+        """Hand a pod its job, once it runs."""
+        from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, _failure, _waiting
+
+        if pod is None:
+            worker.lose("its pod was deleted before it ran")
+            return
+        reason = _waiting(pod)
+        kind = reason.partition(":")[0]
+        since = failing_since.setdefault(worker.shard, time.monotonic()) if kind in PULLING else time.monotonic()
+        if kind in HOPELESS or time.monotonic() - since >= min(PULL_S, self._settings.timeout):
+            hint = self._cluster.kubectl(f"describe pod {worker.pod}", self._place.namespace)
+            raise errors.PlanError(f"pod {worker.pod} cannot start: {reason}", f"--set kubernetes.image=NAME; {hint}")
+        if pod.status.phase in ("Failed", "Succeeded"):
+            worker.lose(f"its pod ended before it had a job: {_failure(pod)[0]}")
+        elif pod.status.phase == "Running":
+            self._assign(worker)
+
+    def _assign(self, worker: _Worker) -> None:
+        job = msgspec.json.encode(worker.job)
+        assignment = Assignment(self._run, worker.shard, self._function, job, needed_variables(worker.job.plan))
+        try:
+            answer = worker.ask("assign", msgspec.msgpack.encode(assignment), retry_s=0.0)
+        except ClusterError as error:
+            if error.code == 403:
+                raise
+            return  # its server is not there yet
+        except errors.TargetError:
+            return
+        worker.identity = msgspec.msgpack.decode(answer, type=Identity)
+
+    def _not_come(self, pod: Any) -> str:
+        from inferometer.scale.kubernetes.launcher import _waiting
+
+        reason = "it does not answer through the API server" if pod is None or pod.status.phase == "Running" else ""
+        reason = reason or _waiting(pod) or f"it is {pod.status.phase}"
+        return f"its pod did not start within {duration_text(self._settings.timeout)}: {reason}"
+
+    def _version_hint(self) -> str:
+        return "name an image with this version: --set kubernetes.image=NAME"
+
+    # -- during the load -------------------------------------------------------------------------------------------
+
+    def _open_streams(self) -> None:
+        workers = self._here()
+        for worker in workers:
+            with suppress(errors.InferometerError):
+                worker.ask(f"open?pause={PAUSE_S}", b"")
+        count = min(len(workers), MOST_LISTENERS)
+        for number in range(count):
+            arguments = (workers[number::count],)
+            threading.Thread(target=self._fetch_all, args=arguments, name=f"parcels {number}", daemon=True).start()
+
+    def _fetch_all(self, workers: list[_Worker]) -> None:
+        """Fetch what these workers have, again and again, each until its last parcel."""
+        while workers and not self._over.is_set():
+            began_at = time.monotonic()
+            workers = [worker for worker in workers if not worker.ended and self._fetch(worker)]
+            self._over.wait(max(0.0, began_at + PAUSE_S - time.monotonic()))
+
+    def _fetch(self, worker: _Worker) -> bool:
+        """Whether there may be more."""
+        try:
+            while True:
+                answer = msgspec.msgpack.decode(
+                    worker.ask(f"parcels?from={worker.next}", retry_s=ALONE_S), type=Parcels
+                )
+                worker.next = answer.next
+                parcels = [msgspec.msgpack.decode(parcel, type=Parcel) for parcel in answer.parcels]
+                if parcels:
+                    self._arrived.put((worker, parcels))
+                if not parcels or parcels[-1].ended is not None:
+                    return not parcels
+        except errors.InferometerError as error:
+            why = self._how_lost(worker, error)
+            if why is None:
+                return True
+            self._arrived.put((worker, why))
+        return False
+
+    def _how_lost(self, worker: _Worker, error: errors.InferometerError) -> str | None:
+        """What became of a pod that does not answer; None where it may again: the API server, or the way to it, was
+        away."""
+        from lightkube.resources.core_v1 import Pod
+
+        from inferometer.scale.kubernetes.launcher import _failure
+
+        try:
+            pod: Any = self._cluster.read(Pod, worker.pod)
+        except errors.InferometerError:
+            return f"the API server is gone: {error.message}"
+        if pod is None:
+            return "its pod was deleted"
+        if pod.status.phase in ("Failed", "Succeeded"):
+            return f"its pod ended: {_failure(pod)[0]}"
+        if pod.metadata.deletionTimestamp:
+            return "its pod was deleted, or its node lost"
+        silent_for = time.monotonic() - self._silent_since.setdefault(worker.shard, time.monotonic())
+        return f"its pod does not answer: {error.message}" if silent_for > SILENCE_S / 2 else None
+
+    def _listen(self, clocks: ClockLog) -> None:
+        with suppress(queue.Empty):
+            worker, arrived = self._arrived.get(timeout=WAIT_S)
+            while True:
+                if isinstance(arrived, str):
+                    worker.lose(arrived)
+                else:
+                    self._silent_since.pop(worker.shard, None)
+                    for parcel in arrived:
+                        self._take(worker, parcel, clocks)
+                worker, arrived = self._arrived.get_nowait()

@@ -1,0 +1,189 @@
+"""What `inferometer k8s run` does, where and with what: llm-d's LLMDBENCH_* variables and their defaults, a scenario
+file, and the command line, each before the one before it."""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from inferometer import __version__
+from inferometer.errors import PlanError
+from inferometer.scale.kubernetes.scenario import read_scenario
+
+PREFIX = "LLMDBENCH_"
+NEVER_ENDS = 0  # a wait of that many seconds: start and go
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable of llm-d, without its prefix, and the setting of ours that it makes."""
+
+    name: str
+    setting: str
+    default: str
+    about: str
+
+
+VARIABLES = (
+    Variable("DEPLOY_MODEL_LIST", "models", "meta-llama/Llama-3.2-1B-Instruct", "models, one after the other"),
+    Variable("VLLM_COMMON_NAMESPACE", "namespace", "llmdbench", "namespace of the stack"),
+    Variable("HARNESS_NAMESPACE", "harness_namespace", "", "namespace of the launcher pods; default: the stack's"),
+    Variable("DEPLOY_METHODS", "methods", "modelservice", "standalone, modelservice, or part of a name"),
+    Variable("HARNESS_NAME", "harness", "inference-perf", "whose profile it is"),
+    Variable("HARNESS_EXPERIMENT_PROFILE", "profile", "sanity_random.yaml", "profile: its name or path"),
+    Variable("HARNESS_EXPERIMENT_PROFILE_OVERRIDES", "overrides", "", "changes of the profile, k=v,k2=v2"),
+    Variable("HARNESS_EXPERIMENT_TREATMENTS", "experiment", "", "file of an experiment"),
+    Variable("HARNESS_WAIT_TIMEOUT", "wait_s", "3600", "seconds until the launcher pods end; 0: do not wait"),
+    Variable("CONTROL_WAIT_TIMEOUT", "start_s", "900", "seconds until the launcher pods run"),
+    Variable("HARNESS_CPU_NR", "cpu", "16", "CPUs of a launcher pod, request and limit"),
+    Variable("HARNESS_CPU_MEM", "memory", "32Gi", "memory of a launcher pod, request and limit"),
+    Variable(
+        "HARNESS_SERVICE_ACCOUNT", "service_account", "", "service account of the launcher pods; default: a new one"
+    ),
+    Variable("HARNESS_PVC_NAME", "claim", "workload-pvc", "persistent volume claim for results"),
+    Variable("HARNESS_PVC_SIZE", "claim_size", "20Gi", "size of the claim, if it does not exist"),
+    Variable(
+        "VLLM_COMMON_PVC_STORAGE_CLASS", "storage_class", "", "storage class of the claim; default: the cluster's"
+    ),
+    Variable("RUN_EXPERIMENT_RESULTS_DIR_PREFIX", "results", "/requests", "where the claim is mounted"),
+    Variable("RUN_EXPERIMENT_ID", "id", "", "id of the experiment; default: a new one"),
+    Variable("HF_TOKEN", "token", "", "Hugging Face token, kept in a secret while the pods run"),
+    Variable("HARNESS_STACK_ENDPOINT_URL", "url", "", "URL of the endpoint: nothing is looked for"),
+    Variable("HARNESS_SKIP_RUN", "skip", "0", "1: only collect the results"),
+    Variable("HARNESS_DEBUG", "debug", "0", "1: start pods that wait to be entered"),
+    Variable("CONTROL_DRY_RUN", "dry_run", "0", "1: only print the manifests"),
+    Variable("CONTROL_WORK_DIR", "output", "", "folder for results and analysis; default: in the store"),
+    Variable("CONTROL_VERBOSE", "verbose", "0", "1: more notes"),
+)
+_WITHOUT_EFFECT = {  # of run.sh, with the reason
+    "HARNESS_EXECUTABLE": "launcher pods run `inferometer worker`",
+    "HARNESS_CONDA_ENV_NAME": "nothing is analysed in a conda environment",
+    "HARNESS_CONTAINER_IMAGE": "it is fmperf's image",
+    "HARNESS_PROFILE_HARNESS_LIST": "inferometer profiles lists the profiles",
+    "RUN_EXPERIMENT_ANALYZE_LOCALLY": "the analysis is always made here",
+}
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One command line of `inferometer k8s run`."""
+
+    models: list[str]
+    namespace: str
+    harness_namespace: str
+    methods: list[str]
+    harness: str
+    profile: str
+    overrides: list[str] = []
+    experiment: str | None = None
+    wait_s: int = 3600
+    start_s: int = 900
+    cpu: str | None = "16"
+    memory: str | None = "32Gi"
+    service_account: str | None = None
+    claim: str = "workload-pvc"
+    claim_size: str = "20Gi"
+    storage_class: str | None = None
+    access_mode: str = "ReadWriteMany"
+    results: str = "/requests"
+    id: str = ""
+    token: str | None = None
+    url: str | None = None
+    skip: bool = False
+    debug: bool = False
+    dry_run: bool = False
+    output: str | None = None
+    verbose: bool = False
+    # what run.sh has no variable for
+    pods: int = 1
+    generator: Literal["inferometer", "harness"] = "inferometer"  # who sends the load of the profile
+    image: str = f"inferometer:{__version__}"
+    pull_policy: str | None = None
+    group: int | None = None
+    node_selector: dict[str, str] = {}
+    passed: list[str] = []  # variables of ours that the pods get, through a Secret
+    keep_s: int = 600  # after their end, if nobody removes them
+    variables: dict[str, str] = {}  # all of them, for templates
+    notes: list[str] = []
+
+    @property
+    def deadline_s(self) -> int:
+        """Of a Job that nobody looks after."""
+        return self.start_s + (self.wait_s or 3600) + 60
+
+
+def settings_from(
+    environ: Mapping[str, str], scenario: str | None = None, given: Mapping[str, Any] | None = None
+) -> RunSettings:
+    """`given` has settings of the command line, by their names; what was not given is missing there or `None`."""
+    variables = {name: value for name, value in environ.items() if name.startswith(PREFIX) and value}
+    notes: list[str] = []
+    scenario = scenario or variables.get(f"{PREFIX}DEPLOY_SCENARIO")
+    if scenario and scenario not in ("none", "none.sh"):
+        read = read_scenario(scenario, environ)
+        variables |= read.variables
+        notes += read.notes
+    typed = {name: value for name, value in (given or {}).items() if value is not None}
+    values: dict[str, Any] = {
+        variable.setting: variables.get(PREFIX + variable.name, variable.default) for variable in VARIABLES
+    }
+    notes += list(_without_effect(variables))
+    values |= typed
+    if labels := values.pop("launcher_nodes", ()):
+        values["node_selector"] = dict(str(label).partition("=")[::2] for label in labels)
+    values["id"] = str(values["id"] or f"{int(time.time())}-{secrets.token_hex(2)}")
+    names = _namespaces(values["namespace"], values["harness_namespace"], typed)
+    whole = {name: value for name, value in values.items() if value != ""}
+    whole |= {
+        "namespace": names[0],
+        "harness_namespace": names[1],
+        "models": _listed(values["models"]),
+        "methods": _listed(values["methods"]),
+        "passed": _listed(values.get("passed", "")),
+        "overrides": list(_overrides(values["overrides"])),
+        "variables": variables,
+        "notes": notes,
+    }
+    for name in ("skip", "debug", "dry_run", "verbose"):
+        whole[name] = str(whole.get(name, "0")).lower() in ("1", "true", "yes")
+    return _checked(whole)
+
+
+def _checked(values: dict[str, Any]) -> RunSettings:
+    try:
+        settings = msgspec.convert(values, RunSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise PlanError(f"k8s run: {error}") from error
+    mistakes = []
+    if settings.wait_s < 0 or settings.start_s <= 0:
+        mistakes.append("--wait must be at least 0 seconds, and the time until pods run more than 0")
+    if settings.pods < 1:
+        mistakes.append(f"-j must be at least 1, got {settings.pods}")
+    if not settings.models or not settings.methods:
+        mistakes.append("-m and -t must name at least one model and one method")
+    if mistakes:
+        raise PlanError(mistakes)
+    return settings
+
+
+def _namespaces(text: str, harness: str, typed: Mapping[str, Any]) -> tuple[str, str]:
+    """`-p A,B`: the stack's and the launchers'; B is A where it is not given."""
+    first, _, second = str(text).partition(",")
+    other = second if "namespace" in typed else (harness or second)
+    return first.strip(), (other or first).strip()
+
+
+def _listed(value: Any) -> list[str]:
+    return list(value) if isinstance(value, list | tuple) else str(value).replace(",", " ").split()
+
+
+def _overrides(value: Any) -> Iterator[str]:
+    yield from ([value] if value else []) if isinstance(value, str) else value
+
+
+def _without_effect(variables: Mapping[str, str]) -> Iterator[str]:
+    for name, why in _WITHOUT_EFFECT.items():
+        if PREFIX + name in variables:
+            yield f"{PREFIX}{name} has no effect: {why}"

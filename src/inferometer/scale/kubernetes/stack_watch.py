@@ -1,0 +1,138 @@
+"""What the cluster knows of a stack while it is measured: its replicas over time, and how long its pods took to start.
+It is asked from here, through the API, and never makes a run fail."""
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferometer.errors import InferometerError
+from inferometer.scale.kubernetes.client import FORBIDDEN, NOT_FOUND, Cluster, ClusterError
+
+INTERVAL_S = 15.0  # as llm-d's METRICS_COLLECTION_INTERVAL
+
+
+class Replicas(msgspec.Struct, frozen=True):
+    at: str
+    kind: str
+    name: str
+    desired: int
+    ready: int
+    available: int
+
+
+class PodStart(msgspec.Struct, frozen=True):
+    """Seconds from a pod's creation."""
+
+    name: str
+    node: str | None
+    created: str
+    scheduled_s: float | None
+    started_s: float | None  # its first container
+    ready_s: float | None
+    restarts: int
+
+
+class StackWatch:
+    """Looks at the stack's namespace in the background."""
+
+    def __init__(self, cluster: Cluster, namespace: str, interval_s: float = INTERVAL_S) -> None:
+        self._cluster, self._namespace, self._interval_s = cluster, namespace, interval_s
+        self.replicas: list[Replicas] = []
+        self.starts: dict[str, PodStart] = {}
+        self.trouble: str | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="stack")
+
+    def __enter__(self) -> "StackWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=self._interval_s)
+
+    def _watch(self) -> None:
+        while True:
+            try:
+                self.look()
+            except InferometerError as error:
+                self.trouble = error.message
+                return
+            if self._over.wait(self._interval_s):
+                return
+
+    def look(self) -> None:
+        from lightkube.resources.apps_v1 import Deployment, StatefulSet
+        from lightkube.resources.core_v1 import Pod
+
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        for thing in [*self._all(Deployment), *self._all(StatefulSet)]:
+            status = thing.status
+            self.replicas.append(
+                Replicas(
+                    at,
+                    type(thing).__name__,
+                    thing.metadata.name,
+                    int(thing.spec.replicas if thing.spec.replicas is not None else 1),
+                    int((status and status.readyReplicas) or 0),
+                    int((status and getattr(status, "availableReplicas", 0)) or 0),
+                )
+            )
+        for pod in self._all(Pod):
+            if not _ours(pod):
+                self.starts[str(pod.metadata.name if pod.metadata else "")] = start_of(pod)
+
+    def _all(self, kind: Any) -> list[Any]:
+        try:
+            return list(self._cluster.all(kind, self._namespace))
+        except ClusterError as error:
+            if error.code in (FORBIDDEN, NOT_FOUND):  # of this kind we may know nothing, of others we may
+                self.trouble = error.message
+                return []
+            raise
+
+    def write(self, folder: Path) -> list[Path]:
+        """llm-d's files: the last status, all of them, and the times."""
+        folder.mkdir(parents=True, exist_ok=True)
+        last = {(entry.kind, entry.name): entry for entry in self.replicas}
+        contents: dict[str, Any] = {
+            "replica_status.json": list(last.values()),
+            "replica_status_timeseries.json": self.replicas,
+            "pod_startup_times.json": list(self.starts.values()),
+        }
+        written = []
+        for name, content in contents.items():
+            (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+            written.append(folder / name)
+        return written
+
+
+def _ours(pod: Any) -> bool:
+    return (pod.metadata.labels or {}).get("app.kubernetes.io/component") in ("launcher", "collector")
+
+
+def start_of(pod: Any) -> PodStart:
+    created = pod.metadata.creationTimestamp
+    status = pod.status
+    conditions = {entry.type: entry for entry in (status and status.conditions) or () if entry.status == "True"}
+    containers = (status and status.containerStatuses) or ()
+    running = [one.state.running.startedAt for one in containers if one.state and one.state.running]
+
+    def since(moment: Any) -> float | None:
+        return (moment - created).total_seconds() if moment and created else None
+
+    def reached(name: str) -> float | None:
+        return since(conditions[name].lastTransitionTime) if name in conditions else None
+
+    return PodStart(
+        name=str(pod.metadata.name),
+        node=pod.spec.nodeName if pod.spec else None,
+        created=created.isoformat() if created else "",
+        scheduled_s=reached("PodScheduled"),
+        started_s=since(min(running)) if running and all(running) else None,
+        ready_s=reached("Ready"),
+        restarts=sum(int(one.restartCount or 0) for one in containers),
+    )

@@ -1,0 +1,344 @@
+"""`inferometer k8s run`, on the stand-in and on a real control plane alike: launcher pods measure the simulator, their
+runs come back, and nothing stays."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from stacks import LONG_PLAN, MODEL, NAME, PORT, Stack, calibrated, stack_in
+
+from inferometer.conduct.kubernetes import run_on_cluster
+from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
+from inferometer.scale.kubernetes.client import ClusterError
+from inferometer.store.store import open_store
+from kubernetes_stand_in.clusters import TestedCluster, thorough
+
+CLAIM = "persistentvolumeclaims/workload-pvc"
+
+
+@pytest.fixture(scope="module")
+def module_stack(cluster: TestedCluster, tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    return stack_in(cluster, cluster.new_namespace(), tmp_path_factory.mktemp("k8s"))
+
+
+@pytest.fixture
+def stack(module_stack: Stack, tmp_path: Path) -> Stack:
+    return Stack(module_stack.cluster, module_stack.namespace, module_stack.volume, tmp_path)
+
+
+def of_class(stack: Stack) -> dict[str, Any]:
+    return {"storage_class": f"of-{stack.namespace}"}
+
+
+def test_two_launcher_pods_measure_and_their_runs_come_back(stack: Stack) -> None:
+    notes: list[str] = []
+    launched = stack.run(pods=2, id="two", notes=notes, **of_class(stack))
+    assert [run.state for run in launched.runs] == ["complete", "complete"]
+    assert [run.summary.outcomes["ok"] for run in launched.runs] == [30, 30]
+    assert [run.plan.get("seed", 0) for run in launched.runs] == [0, 1]
+    assert {run.subject.model for run in launched.runs} == {MODEL}
+    kept = open_store(stack.folder / "store")
+    assert {entry.id for entry in kept.runs()} == {run.id for run in launched.runs}
+    assert [row.label for row in launched.rows] == ["standalone-8b-base"] * 2
+    results = launched.output / "results" / "inference-perf_two_standalone-8b-base_1"
+    old = yaml.safe_load(next(results.glob("benchmark_report,_*.yaml")).read_text())
+    new = yaml.safe_load(next(results.glob("benchmark_report_v0.2,_*.yaml")).read_text())
+    assert (old["version"], new["version"]) == ("0.1", "0.2.1")
+    assert old["metrics"]["requests"]["total"] == 30
+    samples = launched.runs[0].samples
+    assert samples is not None and any("running" in sample.name for sample in map(samples.sample, range(len(samples))))
+    processed = launched.output / "results" / "inference-perf_two_standalone-8b-base" / "metrics" / "processed"
+    replicas = json.loads((processed / "replica_status.json").read_text())
+    assert [(one["name"], one["ready"]) for one in replicas] == [(NAME, 1)]
+    assert json.loads((processed / "pod_startup_times.json").read_text())[0]["ready_s"] >= 0
+    assert "standalone-8b-base" in next(launched.output.rglob("treatment_comparison.csv")).read_text()
+    stack.until_only(CLAIM)
+
+    again = stack.run(pods=2, id="two", notes=notes)
+    assert any("not done again" in note for note in notes)
+    assert [run.id for run in again.runs] == [run.id for run in launched.runs]
+
+    elsewhere = Stack(stack.cluster, stack.namespace, stack.volume, stack.folder / "elsewhere")
+    elsewhere.folder.mkdir()
+    collected = elsewhere.run(pods=2, id="two", skip="1")
+    assert [run.id for run in collected.runs] == [run.id for run in launched.runs]
+    stack.until_only(CLAIM)
+
+
+def test_results_of_another_plan_are_not_taken_for_ours(stack: Stack) -> None:
+    (stack.volume / "inference-perf_taken_standalone-8b-base").mkdir(exist_ok=True)
+    other = {"key": "of another plan", "state": "complete", "run": "x"}
+    (stack.volume / "inference-perf_taken_standalone-8b-base" / "worker.json").write_text(json.dumps(other))
+    with pytest.raises(StoreError, match="has the results of another plan"):
+        stack.run(id="taken", **of_class(stack))
+    stack.until_only(CLAIM)
+
+
+@thorough
+def test_treatments_are_done_one_after_the_other(stack: Stack) -> None:
+    experiment = stack.folder / "experiment.yaml"
+    text = "plan: {load: {concurrency: 1}, stop: {requests: 5}, workload: {input_tokens: 20, output_tokens: 4}}\n"
+    experiment.write_text(text + "axes: {load.concurrency: [1, 2]}\n")
+    launched = stack.run(experiment=str(experiment), id="levels", **of_class(stack))
+    assert [row.parameters for row in launched.rows] == [{"load.concurrency": 1}, {"load.concurrency": 2}]
+    assert [run.state for run in launched.runs] == ["complete", "complete"]
+    lines = next(launched.output.rglob("treatment_comparison.csv")).read_text().splitlines()
+    assert len(lines) == 3
+    stack.until_only(CLAIM)
+
+
+@thorough
+def test_a_model_that_is_not_served_is_said_and_nothing_stays(stack: Stack) -> None:
+    launched = stack.run(id="wrong", models="no/such-7b", **of_class(stack))
+    assert launched.runs == []
+    assert launched.rows[0].state == "failed"
+    assert "does not serve the model 'no/such-7b'" in str(launched.rows[0].error)
+    stack.until_only(CLAIM)
+
+
+def test_an_image_that_cannot_be_pulled(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferometer.scale.kubernetes.launcher.PULL_S", 1.0)
+    with pytest.raises(PlanError, match=r"image missing/image:1 cannot be pulled") as error:
+        stack.run(id="image", image="missing/image:1", **of_class(stack))
+    assert "kubectl" in str(error.value.hint) and "describe pod" in str(error.value.hint)
+    stack.until_only(CLAIM)
+
+
+def test_a_stack_that_is_not_there_or_not_ready(stack: Stack, cluster: TestedCluster) -> None:
+    with pytest.raises(TargetError, match="no endpoint for method nowhere; there is service") as error:
+        stack.run(methods="nowhere")
+    assert "--endpoint-url" in str(error.value.hint)
+    ports = {"selector": {"app": "nobody"}, "ports": [{"port": 80}]}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{NAME}-empty"}, "spec": ports}
+    cluster.create(f"/api/v1/namespaces/{stack.namespace}/services", service)
+    with pytest.raises(TargetError, match="has no pod that is ready"):
+        stack.run(methods=f"{NAME}-empty")
+    cluster.delete(f"/api/v1/namespaces/{stack.namespace}/services/{NAME}-empty")
+
+
+def test_a_namespace_that_does_not_exist(stack: Stack) -> None:
+    with pytest.raises(InferometerError, match='namespaces "no-such" not found') as error:
+        stack.run(namespace=f"{stack.namespace},no-such")
+    assert "kubectl" in str(error.value.hint)
+
+
+def test_without_rights_the_role_is_named(stack: Stack) -> None:
+    with stack.open("alice") as alice, pytest.raises(ClusterError, match="forbidden") as error:
+        run_on_cluster(alice, stack.request(id="denied"), store=stack.folder / "store")
+    assert "inferometer k8s rights" in str(error.value.hint)
+
+
+@thorough
+def test_the_printed_rights_are_enough(stack: Stack, cluster: TestedCluster) -> None:
+    from inferometer.scale.kubernetes.rights import roles_for
+
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stack.namespace}"
+    made = roles_for(stack.namespace, stack.namespace, "of-bob", user="bob")
+    for thing in made:
+        cluster.create(f"{base}/{thing.kind.lower()}s", thing.to_dict())
+    with stack.open("bob") as bob:
+        launched = run_on_cluster(bob, stack.request(id="allowed", **of_class(stack)), store=stack.folder / "store")
+    assert [run.state for run in launched.runs] == ["complete"]
+    for thing in made:
+        cluster.delete(f"{base}/{thing.kind.lower()}s/{thing.metadata.name}")
+    stack.until_only(CLAIM)
+
+
+@thorough
+def test_only_an_address_needs_no_rights_on_the_stack(stack: Stack, cluster: TestedCluster) -> None:
+    space = cluster.new_namespace()
+    volume = calibrated(cluster.add_volume("20Gi", f"of-{space}"))
+    url = f"http://{NAME}.{stack.namespace}.svc:{PORT}"
+    alone = Stack(cluster, space, volume, stack.folder)
+    launched = alone.run(namespace=space, url=url, id="url", storage_class=f"of-{space}")
+    assert [run.state for run in launched.runs] == ["complete"]
+    alone.until_only(CLAIM)
+
+
+@thorough
+def test_a_pod_that_is_evicted_or_deleted_is_said_and_the_other_one_goes_on(
+    stack: Stack, cluster: TestedCluster
+) -> None:
+    plan = LONG_PLAN.replace("10min", "8s")
+    ended = threading.Thread(target=_delete_one, args=(stack, cluster), daemon=True)
+    ended.start()
+    launched = stack.run(plan, pods=2, id="evicted", **of_class(stack))
+    ended.join(60)
+    states = sorted(row.state for row in launched.rows)
+    assert "complete" in states and len(states) == 2
+    stack.until_only(CLAIM)
+
+
+def _delete_one(stack: Stack, cluster: TestedCluster) -> None:
+    pods = cluster.until(lambda: _loading(stack), 120)
+    cluster.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pods[0]}")
+
+
+def _loading(stack: Stack) -> list[str]:
+    """Launcher pods whose worker has begun."""
+    begun = {json.loads(path.read_text()).get("pod") for path in stack.volume.glob("*_evicted_*/worker.json")}
+    return sorted(one for one in begun if one) if len(begun) == 2 else []
+
+
+@thorough
+def test_the_server_restarts_while_pods_measure(stack: Stack, cluster: TestedCluster) -> None:
+    def restart() -> None:
+        cluster.until(lambda: [*stack.volume.glob("*_restart_*/worker.json")], 120)
+        cluster.stop_api()
+        cluster.start_api()
+
+    thread = threading.Thread(target=restart, daemon=True)
+    thread.start()
+    launched = stack.run(LONG_PLAN.replace("10min", "6s"), id="restart", **of_class(stack))
+    thread.join(60)
+    assert [run.state for run in launched.runs] == ["complete"]
+    stack.until_only(CLAIM)
+
+
+def command(stack: Stack, *words: str) -> subprocess.Popen[str]:
+    file = stack.folder / "long.yaml"
+    file.write_text(LONG_PLAN)
+    environment = {**os.environ, "KUBECONFIG": str(stack.cluster.kubeconfig("admin", stack.namespace))}
+    options = ["-p", stack.namespace, "-t", NAME, "-m", MODEL, "--image", "local", "--cpu", "100m", "--memory", "256Mi"]
+    options += ["--store", str(stack.folder / "store"), "--storage-class", f"of-{stack.namespace}"]
+    arguments = [sys.executable, "-m", "inferometer", "k8s", "run", str(file), *options, *words]
+    return subprocess.Popen(arguments, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _begun(stack: Stack, id_: str) -> bool:
+    """Whether a request was answered: then there is something to keep."""
+    logs = [*stack.volume.glob(f"*_{id_}_*/store/runs/*/log-0.bin")]
+    return any(log.stat().st_size > 4000 for log in logs)
+
+
+@thorough
+def test_ctrl_c_keeps_what_was_measured_and_leaves_nothing(stack: Stack, cluster: TestedCluster) -> None:
+    process = command(stack, "--id", "ctrlc")
+    cluster.until(lambda: _begun(stack, "ctrlc"), 120)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    kept = open_store(stack.folder / "store").runs()
+    assert [entry.state for entry in kept] == ["interrupted"]
+    stack.until_only(CLAIM)
+
+
+@thorough
+def test_a_killed_client_leaves_a_job_that_ends_and_removes_itself(stack: Stack, cluster: TestedCluster) -> None:
+    process = command(stack, "--id", "killed", "--start-wait", "120", "--wait", "60")
+    cluster.until(lambda: _begun(stack, "killed"), 120)
+    process.kill()
+    process.communicate(timeout=60)
+    assert any(one.startswith("jobs/") for one in stack.ours())
+    jobs = cluster.get(f"/apis/batch/v1/namespaces/{stack.namespace}/jobs")["items"]
+    spec = jobs[0]["spec"]
+    assert spec["activeDeadlineSeconds"] == 240
+    owned = cluster.get(f"/api/v1/namespaces/{stack.namespace}/configmaps")["items"]
+    mine = [one for one in owned if "profiles" in one["metadata"]["name"]]
+    assert mine[0]["metadata"]["ownerReferences"][0]["uid"] == jobs[0]["metadata"]["uid"]
+    with stack.open() as admin:
+        from inferometer.scale.kubernetes.cleaning import clean_namespace
+
+        assert clean_namespace(admin, stack.namespace).kept == [f"Job {jobs[0]['metadata']['name']}"]
+        clean_namespace(admin, stack.namespace, "killed", running=True)
+    stack.until_only(CLAIM)
+
+
+def test_a_dry_run_creates_nothing_and_the_server_checks_it(
+    stack: Stack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inferometer.cli import execute
+
+    monkeypatch.setenv("KUBECONFIG", str(stack.cluster.kubeconfig("admin", stack.namespace)))
+    before = stack.ours()
+    words = ["-p", stack.namespace, "-t", "standalone", "-m", MODEL, "-n", "-j", "2", "--image", "local"]
+    assert execute(["k8s", "run", *words]) == 0
+    printed, told = capsys.readouterr()
+    kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
+    assert "Job" in kinds and "ConfigMap" in kinds and "ServiceAccount" in kinds
+    assert "the server accepts all of them" in told
+    assert stack.ours() == before
+
+
+def test_endpoints_are_listed(
+    stack: Stack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inferometer.cli import execute
+
+    monkeypatch.setenv("KUBECONFIG", str(stack.cluster.kubeconfig("admin", stack.namespace)))
+    assert execute(["k8s", "run", "-p", stack.namespace, "--list-endpoints", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["endpoints"]
+    service = next(one for one in found if one["kind"] == "service")
+    assert (service["name"], service["ready"]) == (NAME, 1)
+    assert service["url"] == f"http://{NAME}.{stack.namespace}.svc:{PORT}"
+
+
+@thorough
+def test_not_waited_for_and_debug_say_how_to_go_on(stack: Stack, cluster: TestedCluster) -> None:
+    notes: list[str] = []
+    launched = stack.run(id="debug", debug="1", notes=notes, **of_class(stack))
+    assert launched.left and any("exec -it" in note for note in notes)
+    cluster.until(lambda: [pod for pod in cluster.pods(stack.namespace) if "launcher" in pod["metadata"]["name"]])
+    with stack.open() as admin:
+        from inferometer.scale.kubernetes.cleaning import clean_namespace
+
+        clean_namespace(admin, stack.namespace, "debug", running=True)
+    stack.until_only(CLAIM)
+    launched = stack.run(id="later", wait_s=0, notes=notes, **of_class(stack))
+    assert any("--skip" in note for note in notes)
+    done = stack.volume / "inference-perf_later_standalone-8b-base" / "worker.json"
+    cluster.until(lambda: done.exists() and json.loads(done.read_text())["state"] == "complete", 120)
+    collected = stack.run(id="later", skip="1")
+    assert [run.state for run in collected.runs] == ["complete"]
+    with stack.open() as admin:
+        clean_namespace(admin, stack.namespace, running=True)
+    stack.until_only(CLAIM)
+
+
+@thorough
+def test_a_node_that_is_gone_loses_its_pod(stack: Stack, cluster: TestedCluster) -> None:
+    node = cluster.add_node(f"lost-{stack.namespace}", labels={"disk": stack.namespace})
+
+    def lose() -> None:
+        cluster.until(lambda: [*stack.volume.glob("*_gone_*/worker.json")], 120)
+        node.stop()
+
+    thread = threading.Thread(target=lose, daemon=True)
+    thread.start()
+    launched = stack.run(LONG_PLAN, id="gone", node_selector={"disk": stack.namespace}, **of_class(stack))
+    thread.join(60)
+    cluster.nodes.remove(node)
+    assert launched.rows[0].state in ("failed", "partial")
+    stack.until_only(CLAIM)
+
+
+class TestTrouble:
+    """Each in a namespace of its own."""
+
+    @pytest.fixture
+    def space(self, stack: Stack, cluster: TestedCluster) -> Stack:
+        return Stack(cluster, cluster.new_namespace(), stack.volume, stack.folder)
+
+    def aimed(self, stack: Stack) -> dict[str, Any]:
+        return {"url": f"http://{NAME}.{stack.namespace}.svc:{PORT}", "start_s": 8}
+
+    def test_a_claim_that_never_binds(self, stack: Stack, space: Stack) -> None:
+        with pytest.raises(InferometerError, match="persistent volume claim workload-pvc") as error:
+            space.run(id="unbound", storage_class="no-such-class", **self.aimed(stack))
+        assert "kubectl" in str(error.value.hint)
+        space.until_only()
+
+    def test_a_quota(self, stack: Stack, space: Stack, cluster: TestedCluster) -> None:
+        volume = cluster.add_volume("20Gi", f"of-{space.namespace}")
+        cluster.add_quota(space.namespace, pods="0")
+        with pytest.raises(InferometerError, match="exceeded quota") as error:
+            space.run(id="quota", storage_class=f"of-{space.namespace}", **self.aimed(stack))
+        assert "kubectl" in str(error.value.hint) and volume.exists()
+        space.until_only("resourcequotas/quota", *([CLAIM] if CLAIM in space.ours() else []))

@@ -1,0 +1,90 @@
+"""A stack that is stood up, measured and taken down: `inferometer k8s up`, `down` and `e2e`."""
+
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+from stacks import calibrated
+
+from inferometer.cli import execute
+from inferometer.errors import PlanError, TargetError
+from inferometer.scale.kubernetes.client import Cluster, open_cluster
+from inferometer.scale.kubernetes.stack import StackSettings, stack_manifests, stand_up, take_down
+from kubernetes_stand_in.clusters import TestedCluster, thorough
+from kubernetes_stand_in.node import has_namespaces
+
+needs_names = pytest.mark.skipif(not has_namespaces(), reason="names of services need a mount namespace")
+VERSIONS = ("1.25", "1.37")
+
+
+@pytest.fixture
+def admin(cluster: TestedCluster, namespace: str) -> Cluster:
+    return open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace, retry_s=20)
+
+
+def simulator(namespace: str, **more: object) -> StackSettings:
+    usual = {"namespace": namespace, "server": "simulator", "port": 8124, "timeout_s": 90.0, "args": ("speed=20",)}
+    return StackSettings(**usual | more)  # type: ignore[arg-type]
+
+
+def test_the_manifests_are_valid_for_old_and_new_versions() -> None:
+    whole = StackSettings(
+        namespace="bench", model="Qwen/Qwen3-0.6B", replicas=2, router="prefix_aware", gpus=1, cpu="4", memory="16Gi",
+        token="hf_secret", claim="models", node_selector={"gpu": "yes"}, tolerations=("nvidia.com/gpu",),
+    )  # fmt: skip
+    things = [thing.to_dict() for thing in stack_manifests(whole)]
+    assert [one["kind"] for one in things] == [
+        *("Secret", "PersistentVolumeClaim"), *("Deployment", "Service") * 3,
+    ]  # fmt: skip
+    for version in VERSIONS:
+        for one in things:
+            kubernetes_validate.validate(one, version, strict=True)
+    pod = things[2]["spec"]["template"]["spec"]
+    assert pod["containers"][0]["resources"]["limits"] == {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": "1"}
+    assert pod["nodeSelector"] == {"gpu": "yes"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+    assert {one["name"] for one in pod["containers"][0]["env"]} == {"HF_HOME", "HF_TOKEN", "INFEROMETER_POD_ADDRESS"}
+
+
+def test_mistakes_are_told_all_at_once(admin: Cluster, namespace: str) -> None:
+    with pytest.raises(PlanError, match=r"--model is missing(.|\n)*--replicas"):
+        stand_up(admin, StackSettings(namespace=namespace, replicas=0), lambda _: None)
+
+
+def test_a_stack_that_never_gets_ready_is_taken_down(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
+    before = cluster.listing(namespace)
+    with pytest.raises(TargetError, match="ImagePullBackOff") as error:
+        stand_up(admin, simulator(namespace, image="missing/image:1", timeout_s=2.0), lambda _: None)
+    assert "kubectl" in (error.value.hint or "")
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+@thorough
+@needs_names
+def test_a_fleet_behind_our_router(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
+    before = cluster.listing(namespace)
+    notes: list[str] = []
+    stand_up(admin, simulator(namespace, name="fleet", replicas=2, router="round_robin"), notes.append)
+    assert any(f"http://fleet.{namespace}.svc:8124" in note for note in notes)
+    assert {"deployments/fleet", "deployments/fleet-0", "deployments/fleet-1"} <= cluster.listing(namespace)
+    removed = take_down(admin, "fleet", namespace, notes.append)
+    assert len(removed) == 6
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+@thorough
+@needs_names
+def test_stood_up_measured_and_taken_down(
+    cluster: TestedCluster, namespace: str, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibrated(cluster.add_volume("20Gi", f"of-{namespace}"))
+    before = cluster.listing(namespace)
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("load: {concurrency: 2}\nstop: {requests: 20}\nworkload: {input_tokens: 50, output_tokens: 8}\n")
+    words = ["k8s", "e2e", str(plan), "-p", namespace, "--server", "simulator", "--server-port", "8125"]
+    words += ["--kubeconfig", str(cluster.kubeconfig("admin", namespace)), "--image", "local", "--cpu", "100m"]
+    words += ["--memory", "256Mi", "--storage-class", f"of-{namespace}", "--store", str(store)]
+    code = execute(words)
+    printed = capsys.readouterr()
+    assert "stored as" in printed.out, printed.err
+    assert code in (0, 4), printed.err
+    cluster.until(lambda: cluster.listing(namespace) - before <= {"persistentvolumeclaims/workload-pvc"})

@@ -1,0 +1,168 @@
+"""Workers as pods of a cluster: `inferometer run --on kubernetes`, against the simulator."""
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inferometer
+from inferometer.errors import InferometerError, LostError
+from inferometer.load.progress import Progress
+from inferometer.plan.model import Plan, Server
+from inferometer.plan.reading import plan_from
+from inferometer.record.run import Run
+from inferometer.scale.kubernetes.client import ClusterError
+from inferometer.target.server import running
+from kubernetes_stand_in.clusters import TestedCluster, thorough
+from kubernetes_stand_in.node import has_namespaces
+
+RULES = [
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "create", "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get", "create"]},
+]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running(Server(args={"speed": 5}), tmp_path_factory.mktemp("server")) as server:
+        yield server.url
+
+
+def plan(
+    cluster: TestedCluster, namespace: str, url: str, requests: int = 40, user: str = "admin", **more: Any
+) -> Plan:
+    settings = {"kubeconfig": str(cluster.kubeconfig(user, namespace)), "namespace": namespace, "cpu": "10m"}
+    return plan_from(
+        {
+            "target": {"url": url},
+            "load": {"rate": 40},
+            "stop": {"requests": requests},
+            "warmup": {"requests": 0},
+            "workload": {"type": "synthetic", "input_tokens": 20, "output_tokens": 5},
+            "workers": 2,
+            "place": "kubernetes",
+            "kubernetes": {"memory": "64Mi", "timeout": 60, **settings, **more},
+        }
+    )
+
+
+def test_the_shards_of_a_run_as_pods(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+    before = cluster.listing(namespace)
+    run = inferometer.run(plan(cluster, namespace, url), store=store)
+    assert run.state == "complete"
+    assert run.records is not None and len(run.records) == 40
+    assert set(run.records.shard.tolist()) == {0, 1}
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+@thorough
+def test_the_rights_that_are_needed(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+    wanted = plan(cluster, namespace, url, user="alice")
+    with pytest.raises(ClusterError, match="forbidden") as error:
+        inferometer.run(wanted, store=store)
+    assert "rights" in (error.value.hint or "")
+    cluster.grant("alice", namespace, RULES)
+    run = cluster.until(lambda: _tried(wanted, store))
+    assert run.state == "complete"
+
+
+def _tried(wanted: Plan, store: Path) -> Run | None:
+    try:
+        return inferometer.run(wanted, store=store)
+    except ClusterError:
+        return None
+
+
+def test_an_image_that_cannot_be_pulled(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+    before = cluster.listing(namespace)
+    with pytest.raises(InferometerError, match="ImagePullBackOff") as error:
+        inferometer.run(plan(cluster, namespace, url, image="missing/image:1", timeout=1), store=store)
+    assert "kubectl" in (error.value.hint or "")
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+def test_no_room_for_the_pods(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+    with pytest.raises(LostError, match="did not start within") as error:
+        inferometer.run(plan(cluster, namespace, url, cpu="500", timeout=1), store=store)
+    assert "kubectl" in (error.value.hint or "")
+
+
+@thorough
+def test_a_pod_that_is_lost_and_the_other_goes_on(
+    cluster: TestedCluster, namespace: str, url: str, store: Path
+) -> None:
+    for how, lose in (("evicted", cluster.node.evict), ("deleted", _deleting(cluster))):
+        run = _run_and(cluster, namespace, url, store, lambda name, lose=lose: lose(name, namespace))  # type: ignore[misc]
+        assert run.state == "failed", how
+        assert run.verdict is not None
+        assert any("pod" in doubt.text for doubt in run.verdict.doubts), how
+        assert run.records is not None and len(run.records) > 200
+        cluster.until(lambda: not cluster.pods(namespace))
+
+
+def _deleting(cluster: TestedCluster) -> Callable[[str, str], None]:
+    return lambda name, namespace: cluster.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
+
+
+@thorough
+def test_the_api_server_restarts_during_the_load(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+    def restart(_name: str) -> None:
+        cluster.stop_api()
+        cluster.start_api()
+
+    run = _run_and(cluster, namespace, url, store, restart)
+    assert run.state == "complete"
+    assert run.records is not None and len(run.records) == 400
+
+
+def _run_and(
+    cluster: TestedCluster, namespace: str, url: str, store: Path, act: Callable[[str], None], **settings: Any
+) -> Run:
+    """A run of ten seconds during which something happens to the pod of shard 1, once it has sent some."""
+    acted: list[threading.Thread] = []
+
+    def watch(progress: Progress) -> None:
+        if progress.shard == 1 and progress.done > 5 and not acted:
+            pod = next(one for one in cluster.pods(namespace) if one["metadata"]["name"].endswith("-1"))
+            acted.append(threading.Thread(target=act, args=(pod["metadata"]["name"],)))
+            acted[0].start()
+
+    run = inferometer.run(plan(cluster, namespace, url, requests=400, **settings), store=store, watch=watch)
+    acted[0].join()
+    return run
+
+
+@thorough
+@pytest.mark.skipif(not has_namespaces(), reason="needs a time namespace")
+def test_clocks_of_other_hosts_are_measured(
+    cluster: TestedCluster, namespace: str, url: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster.add_node("ahead", labels={"ahead": "yes"}, shift_s=5000)
+    run = inferometer.run(plan(cluster, namespace, url, requests=120, node_selector={"ahead": "yes"}), store=store)
+    assert run.state == "complete"
+    clocks = run.summary.clocks
+    assert clocks is not None
+    foreign = [host for host in clocks.hosts if host.offset_s]
+    assert abs((foreign[0].offset_s or 0.0) - 5000) <= foreign[0].uncertainty_s
+    with capsys.disabled():
+        print(
+            f"\nclock of a pod: {foreign[0].offset_s:.6f} s ahead, uncertain by {foreign[0].uncertainty_s * 1e3:.3f} ms"
+        )
+
+
+@thorough
+def test_a_node_that_is_gone(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+    node = cluster.add_node("second", labels={"second": "yes"})
+
+    def lose(_name: str) -> None:
+        node.stop()
+
+    settings = {"node_selector": {"second": "yes"}}
+    run = _run_and(cluster, namespace, url, store, lose, **settings)
+    assert run.state == "failed"
+    assert run.verdict is not None and any("pod" in doubt.text for doubt in run.verdict.doubts)
+    assert run.records is not None and len(run.records) > 5

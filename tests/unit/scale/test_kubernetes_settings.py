@@ -1,0 +1,86 @@
+"""llm-d's variables, scenario files and options: each before the one before it, and no scenario is executed."""
+
+from pathlib import Path
+
+import pytest
+
+from inferometer.errors import PlanError
+from inferometer.scale.kubernetes.scenario import scenario_in
+from inferometer.scale.kubernetes.settings import settings_from
+
+SCENARIO = r"""
+#!/usr/bin/env bash
+# a comment
+export LLMDBENCH_DEPLOY_MODEL_LIST="meta-llama/Llama-3.1-8B-Instruct,other/model"
+export LLMDBENCH_VLLM_COMMON_NAMESPACE=from-scenario   # trailing
+LLMDBENCH_HARNESS_CPU_NR='4'
+export LLMDBENCH_HARNESS_PVC_NAME=${LLMDBENCH_NOT_SET:-pvc-of-scenario}
+export LLMDBENCH_HARNESS_PVC_SIZE=$SIZE
+export LLMDBENCH_LIST="one \
+two"
+export LLMDBENCH_EXTRA=$(mktemp)
+cat << EOF > $LLMDBENCH_EXTRA
+export LLMDBENCH_HARNESS_CPU_NR=99
+EOF
+rm -rf "$HOME/precious"
+echo done > touched-by-a-scenario
+"""
+
+
+def test_defaults_are_those_of_llmd() -> None:
+    settings = settings_from({})
+    assert settings.models == ["meta-llama/Llama-3.2-1B-Instruct"]
+    assert (settings.namespace, settings.harness_namespace) == ("llmdbench", "llmdbench")
+    assert (settings.methods, settings.harness, settings.profile) == (
+        ["modelservice"], "inference-perf", "sanity_random.yaml"
+    )  # fmt: skip
+    assert (settings.wait_s, settings.start_s, settings.cpu, settings.memory) == (3600, 900, "16", "32Gi")
+    assert (settings.claim, settings.claim_size, settings.results) == ("workload-pvc", "20Gi", "/requests")
+    assert not settings.skip and not settings.debug and not settings.dry_run
+
+
+def test_environment_then_scenario_then_options(tmp_path: Path) -> None:
+    file = tmp_path / "scenario.sh"
+    file.write_text(SCENARIO)
+    environ = {"LLMDBENCH_VLLM_COMMON_NAMESPACE": "from-env", "LLMDBENCH_HARNESS_CPU_MEM": "8Gi", "SIZE": "5Gi"}
+    settings = settings_from(environ, str(file), {"namespace": None, "wait_s": 7})
+    assert settings.namespace == settings.harness_namespace == "from-scenario"
+    assert (settings.memory, settings.cpu, settings.wait_s) == ("8Gi", "4", 7)
+    assert settings.models == ["meta-llama/Llama-3.1-8B-Instruct", "other/model"]
+    assert (settings.claim, settings.claim_size) == ("pvc-of-scenario", "5Gi")
+    assert settings_from(environ, str(file), {"namespace": "a,b"}).harness_namespace == "b"
+
+
+def test_a_scenario_is_read_and_never_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    read = scenario_in(SCENARIO, "s.sh", {})
+    assert read.variables["LLMDBENCH_HARNESS_CPU_NR"] == "4"  # the here document is no assignment
+    assert read.variables["LLMDBENCH_LIST"] == "one two"
+    assert "LLMDBENCH_EXTRA" not in read.variables
+    passed_over = "\n".join(read.notes)
+    assert all(part in passed_over for part in ("mktemp", "cat << EOF", "rm -rf", "echo done"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_harness_namespace_of_its_own_variable() -> None:
+    settings = settings_from({"LLMDBENCH_VLLM_COMMON_NAMESPACE": "a", "LLMDBENCH_HARNESS_NAMESPACE": "b"})
+    assert (settings.namespace, settings.harness_namespace) == ("a", "b")
+
+
+def test_variables_without_effect_are_said() -> None:
+    notes = settings_from({"LLMDBENCH_HARNESS_EXECUTABLE": "x.sh"}).notes
+    assert notes == ["LLMDBENCH_HARNESS_EXECUTABLE has no effect: launcher pods run `inferometer worker`"]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [({"wait_s": "soon"}, "wait_s"), ({"pods": 0}, "-j must be at least 1"), ({"models": ""}, "-m and -t")],
+)
+def test_what_cannot_be_is_said(given: dict[str, object], text: str) -> None:
+    with pytest.raises(PlanError, match=text):
+        settings_from({}, None, given)
+
+
+def test_a_scenario_that_is_not_there() -> None:
+    with pytest.raises(PlanError, match="no such scenario file"):
+        settings_from({}, "no-such-scenario")
