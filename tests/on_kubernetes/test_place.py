@@ -159,7 +159,7 @@ def test_clocks_of_other_hosts_are_measured(
     monkeypatch.setattr(ClockLog, "read", noted)
     node = cluster.add_node("ahead", labels={"ahead": "yes"}, shift_s=SHIFT_S)
     try:
-        selector = {"node_selector": {"ahead": "yes"}}
+        selector: dict[str, Any] = {"node_selector": {"ahead": "yes"}}
         run = inferometer.run(plan(cluster, namespace, url, requests=120, **selector), store=store)
     finally:
         cluster.remove_node(node)
