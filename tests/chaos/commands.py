@@ -40,6 +40,8 @@ class Process:
     pid: int
     command: str
     peak_mb: float
+    ran_s: float  # on a core
+    waited_s: float  # for one, while it could have run
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Ended:
     err: str
     hung: bool = False
     left: list[str] = field(default_factory=list)
+    slowdown: float = 1.0  # how much longer its busiest process took because others had the cores
 
     def last_words(self) -> str:
         lines = [line for line in self.err.splitlines() if line.startswith("error")] or self.err.splitlines()[-1:]
@@ -96,6 +99,7 @@ class Command:
         self.ground, self.arguments = ground, arguments
         self._mark = uuid.uuid4().hex
         self._peak_mb = 0.0
+        self._shares: dict[int, Process] = {}  # as they were when last seen
         self._output = [tempfile.TemporaryFile(dir=ground.scratch) for _ in range(2)]  # noqa: SIM115 - closed at exit
         self._began_at = time.monotonic()
         self._process = subprocess.Popen(
@@ -133,7 +137,12 @@ class Command:
         """It and all that it started, by their environment: a parent that was killed tells nothing."""
         found = list(_marked(f"{MARK}={self._mark}".encode()))
         self._peak_mb = max([self._peak_mb, *(process.peak_mb for process in found)])
+        self._shares |= {process.pid: process for process in found}
         return found
+
+    def slowdown(self) -> float:
+        busiest = max(self._shares.values(), key=lambda process: process.ran_s, default=None)
+        return 1 + busiest.waited_s / busiest.ran_s if busiest is not None and busiest.ran_s else 1.0
 
     def child(self, module: str) -> list[Process]:
         """Its processes that run a module of ours, oldest first."""
@@ -161,7 +170,8 @@ class Command:
         self._end()
         out, err = map(_text, self._output)  # type: ignore[arg-type]
         name = " ".join(self.arguments[:1])
-        return Ended(name, self._process.returncode, took_s, limit_s, self._peak_mb, out, err, hung, left)
+        code = self._process.returncode
+        return Ended(name, code, took_s, limit_s, self._peak_mb, out, err, hung, left, self.slowdown())
 
     def _left(self) -> list[str]:
         """What is still running some seconds after it ended."""
@@ -198,7 +208,14 @@ def _marked(mark: bytes) -> Iterator[Process]:
         with suppress(OSError):  # it ended meanwhile, or is somebody else's
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 words = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-                yield Process(int(folder.name), " ".join(words)[:300].strip(), _peak_mb(folder))
+                command = " ".join(words)[:300].strip()
+                yield Process(int(folder.name), command, _peak_mb(folder), *_shares(folder))
+
+
+def _shares(folder: Path) -> tuple[float, float]:
+    """Seconds on a core, and waiting for one."""
+    ran_ns, waited_ns, _ = map(int, (folder / "schedstat").read_text().split())
+    return ran_ns / 1e9, waited_ns / 1e9
 
 
 def _peak_mb(folder: Path) -> float:

@@ -21,7 +21,7 @@ from .hostile import HEALTHY_INPUT, Attack, HostileServer
 from .trial import DOCUMENTED, Attempt, Trial
 
 REQUEST_S = 3.0  # the time limit of a request
-LATE_S = 2.0  # by which a time limit may be overrun: a second is promised, the other is for a machine that is busy
+LATE_S = 1.0  # by which a time limit may be overrun where the machine has nothing else to do; longer where it has
 RUN_S = 60.0  # for start, probe, load and summary
 TOO_MANY_FAILED = 0.10
 T = TypeVar("T")
@@ -122,7 +122,7 @@ def _judge_run(trial: Trial, attack: Attack, server: HostileServer, ended: Ended
     _judge_healthy(trial, server, records, outcomes)
     if not (attack.is_text and server.dialect.name == "template"):
         _judge_attacked(trial, attack, records, outcomes)
-    _judge_time(trial, records)
+    _judge_time(trial, records, ended.slowdown)
     counted = [outcome for outcome in outcomes if outcome not in CENSORED]
     failed = sum(outcome != "ok" for outcome in counted)
     if failed > TOO_MANY_FAILED * len(counted):
@@ -158,12 +158,14 @@ def _judge_attacked(trial: Trial, attack: Attack, records: Records, outcomes: li
             trial.faults.append(f"answers of {attack.tokens} tokens were recorded with {short}")
 
 
-def _judge_time(trial: Trial, records: Records) -> None:
+def _judge_time(trial: Trial, records: Records, slowdown: float) -> None:
+    """What is promised is a second of our own work: other processes that had the cores meanwhile are not ours."""
     measurable = known(records.sent_at) & known(records.ended_at)
     spans_s = (records.ended_at - records.sent_at)[measurable] / 1e9
-    if len(spans_s) and spans_s.max() > REQUEST_S + LATE_S:
+    if len(spans_s) and spans_s.max() > REQUEST_S + LATE_S * slowdown:
         trial.hung += 1
-        trial.faults.append(f"a request took {spans_s.max():.1f} s with a time limit of {REQUEST_S:g} s")
+        busy = f", {slowdown:.1f} times slower than alone" if slowdown >= 1.1 else ""
+        trial.faults.append(f"a request took {spans_s.max():.1f} s with a time limit of {REQUEST_S:g} s{busy}")
 
 
 def _judge_reading(trial: Trial, ground: Ground, store: Path) -> None:

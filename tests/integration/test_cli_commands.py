@@ -107,7 +107,7 @@ def test_requests_that_all_fail_end_with_4(store: Path) -> None:
     made = command(store, "run", *QUICK, "--requests", "20", "--set", "target.headers.x-simulate-fault=status=503")
     assert made.returncode == 4, made.stderr
     assert "error: not valid as a measurement" in made.stderr
-    assert "None of 20 requests was answered (20 status_503); most often: simulated fault" in made.stdout
+    assert "None of 20 requests was answered (20 × HTTP 503); most often: simulated fault" in made.stdout
     assert "20 of 20 requests (100%)" in made.stdout
 
 

@@ -103,10 +103,10 @@ ENDINGS = {
         INVALID,
         4,
         (),
-        ("% of requests failed (", " status_503; the first: the model is on fire"),
+        ("% of requests failed (", " × HTTP 503; first error: the model is on fire"),
     ),
     "most failed": Ending(
-        mostly(20, "503"), "complete", INVALID, 4, (), ("% of requests failed", "the first: "), {"failed_requests"}
+        mostly(20, "503"), "complete", INVALID, 4, (), ("% of requests failed", "first error: "), {"failed_requests"}
     ),
     "all failed": Ending(always("503"), "complete", INVALID, 4, (), ("None of 60 requests",), {"nothing_answered"}),
     "all failed, which a limit judges": Ending(always("503"), "complete", INVALID, 1, limit("failure_rate < 5%")),
@@ -158,7 +158,7 @@ def test_what_failed_leads_the_summary(store: Path) -> None:
         load = ("--url", server.url, "--requests", "40", "--concurrency", "4", "--output-tokens", "2")
         invalid = command(store, "run", *load, "-q").stdout.splitlines()
         judged = command(store, "run", *load, "-q", *limit("failure_rate < 50%")).stdout.splitlines()
-    text = re.compile(r"% of requests failed \(\d+ of \d+\): \d+ status_503; the first: the model is on fire")
+    text = re.compile(r"% of requests failed \(\d+ of \d+\): \d+ × HTTP 503; first error: the model is on fire")
     assert any(map(text.search, invalid[:4])), invalid[:4]
     assert any(map(text.search, judged[:2])), judged[:4]
 

@@ -147,7 +147,7 @@ def test_time_limits_expire_one_by_one(loop: Loop) -> None:
             hello(request, reply)
         replies.append(reply)
 
-    client = loop.client(loop.serve(handler), request_timeout_s=0.04)
+    client = loop.client(loop.serve(handler), request_timeout_s=0.25)
     exchanges = loop.fetch(client, count=3)
     assert sorted(each.outcome for each in exchanges) == ["ok", "timeout", "timeout"]
 

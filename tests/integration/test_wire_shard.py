@@ -24,6 +24,8 @@ from inferometer.load.transport import HttpTransport
 from inferometer.plan.model import Plan
 from inferometer.record.columns import Records
 from inferometer.record.log import read_log
+from inferometer.record.record import Record
+from inferometer.wire import piecewise
 from inferometer.wire.clocks import ClockPair
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import Server
@@ -322,3 +324,95 @@ def test_a_full_disk_ends_the_run_and_keeps_what_is_written(simulator: str, tmp_
     assert said.startswith("StoreError: ")
     assert "file too large" in said.lower()
     assert log_of(tmp_path).records
+
+
+# -- answers that take long to read ------------------------------------------------------------------------------------
+
+EVENT = b'data: {"choices":[{"text":"x"}]}\n\n'
+
+
+@pytest.fixture(params=["of known length", "in chunks"])
+def long_answers(loop: Loop, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> HttpTransport:
+    """A transport to a server whose answers have 2,000 events, which are read two at a time."""
+    monkeypatch.setattr(piecewise, "AT_ONCE", 2)
+
+    def in_chunks(_request: Any, reply: Any) -> None:
+        reply.start()
+        for _ in range(2000):
+            reply.write(EVENT)
+        reply.end()
+
+    def of_known_length(_request: Any, reply: Any) -> None:
+        reply.respond(200, EVENT * 2000, {"content-type": "text/event-stream"})
+
+    server = loop.serve(in_chunks if request.param == "in chunks" else of_known_length)
+    return HttpTransport(loop.reactor, Plan(target={"url": f"http://127.0.0.1:{server.port}"}), "m", ClockPair())
+
+
+def ticket_of(live: bool = False) -> Ticket:
+    return Ticket(0, 0, 1, "default", 0, 0, now(), now(), live)
+
+
+def test_what_is_due_is_done_while_a_next_turn_waits_for_a_long_answer(loop: Loop, long_answers: HttpTransport) -> None:
+    ended: list[int] = []
+    texts: list[str] = []
+    due_before_the_end = 0
+
+    def due() -> None:
+        nonlocal due_before_the_end
+        due_before_the_end += bool(long_answers._live)
+        if not ended:
+            loop.reactor.call_at(now(), due)
+
+    long_answers.send(Request("x"), ticket_of(live=True), ended.append, lambda _record, text: texts.append(text))
+    due()
+    loop.until(lambda: ended)
+    assert texts == ["x" * 2000]
+    assert due_before_the_end > 100, "between the pieces, of which there are a thousand"
+    long_answers.close()
+
+
+def test_the_end_reads_what_a_next_turn_waited_for(loop: Loop, long_answers: HttpTransport) -> None:
+    ended: list[int] = []
+    outcomes: list[str | None] = []
+    done = lambda record, _text: outcomes.append(record.outcome)  # noqa: E731
+    long_answers.send(Request("x"), ticket_of(live=True), ended.append, done)
+    loop.until(lambda: long_answers._live)
+    long_answers.close()
+    assert (len(ended), outcomes) == (1, ["ok"])
+
+
+def test_of_a_long_answer_one_piece_is_read_where_many_answers_may_be(loop: Loop, long_answers: HttpTransport) -> None:
+    ended: list[int] = []
+    outcomes: list[str | None] = []
+    for _ in range(2):
+        long_answers.send(
+            Request("x"), ticket_of(), ended.append, lambda record, _text: outcomes.append(record.outcome)
+        )
+    loop.until(lambda: len(ended) == 2)
+    long_answers.read_some(25)
+    assert not outcomes
+    long_answers.close()
+    assert outcomes == ["ok", "ok"]
+
+
+def test_long_answers_that_nobody_has_time_to_read_are_refused(
+    loop: Loop, long_answers: HttpTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of being read at once, while time limits pass."""
+    monkeypatch.setattr("inferometer.load.transport.FULL_READING_NS", 0)
+    long_answers._most_backlog = 3 * len(EVENT) * 2000
+    ended: list[int] = []
+    records: list[Record] = []
+    for _ in range(8):
+        long_answers.send(Request("x"), ticket_of(), ended.append, lambda record, _text: records.append(record))
+    loop.until(lambda: len(ended) == 8)
+    long_answers.close()
+    read = [record for record in records if record.outcome == "ok"]
+    refused = [record for record in records if record.outcome == "oversized"]
+    assert (len(read), len(refused)) == (2, 6)
+    assert {record.counted_tokens for record in read} == {2000}
+    assert {record.error for record in refused} == {
+        f"answers that wait to be read together larger than {long_answers._most_backlog:,} bytes"
+    }
+    assert {record.bytes_received for record in refused} == {record.bytes_received for record in read}

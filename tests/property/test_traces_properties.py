@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from inferometer.load.pace import arrivals_of
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
-from inferometer.wire.api import api_of, whole
+from inferometer.wire.api import api_of
 from inferometer.wire.http1 import body_of, parse_head
 from inferometer.wire.pieces import reading_pieces
+from inferometer.wire.piecewise import whole
 from inferometer.workload.recording import recording_of
 from inferometer.workload.registry import workload_of
 

@@ -18,10 +18,11 @@ from inferometer.wire.client import Client
 from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import Chunks, body_of, parse_head
 from inferometer.wire.origin import origin_of
+from inferometer.wire.piecewise import whole
 from inferometer.wire.reactor import Reactor, now
 from inferometer.wire.server import Server
 from inferometer.wire.skeleton import learn
-from inferometer.wire.sse import _one_event_per_chunk, _read_body, events_of, spans_of_chunks
+from inferometer.wire.sse import _one_event_per_chunk, _reading_lines, events_of, spans_of_chunks
 
 pytestmark = pytest.mark.usefixtures("reader")
 
@@ -75,8 +76,8 @@ def test_the_quick_way_through_chunks_reads_as_the_slow_one(parts, spoiled):
     if spoiled:
         pieces.append(b": a comment\n\n")
     raw, behind = chunked(pieces)
-    whole, all_behind = chunked([b"".join(pieces)] if pieces else [], b";slow")
-    quick, slow = (plainly(events_of(HEAD + each, parse_head(HEAD + each))) for each in (raw, whole))
+    in_one, all_behind = chunked([b"".join(pieces)] if pieces else [], b";slow")
+    quick, slow = (plainly(events_of(HEAD + stream, parse_head(HEAD + stream))) for stream in (raw, in_one))
     assert quick[0] == slow[0]
     body_end = {raw_end: at for at, raw_end in enumerate(all_behind)}
     assert quick[1] == [len(HEAD) + behind[body_end[end - len(HEAD)]] for end in slow[1]]
@@ -87,7 +88,7 @@ def test_usual_streams_take_the_quick_way(row):
     pieces = [b"data: %b\n\n" % orjson.dumps(document) for document, _ in row] + [b"data: [DONE]\n\n"]
     raw, behind = chunked(pieces)
     ends = [len(HEAD) + behind[end - 1] for end in accumulate(map(len, pieces))]
-    quick = _one_event_per_chunk(HEAD + raw, len(HEAD))
+    quick = whole(_one_event_per_chunk(HEAD + raw, len(HEAD)))
     assert quick == ([piece[6:-2] for piece in pieces], ends)
     if compiled() is not None:
         assert plainly(spans_of_chunks(compiled(), HEAD + raw, len(HEAD))) == quick
@@ -135,7 +136,7 @@ def test_a_shape_is_recognised_again(first, second):
     document = {"choices": [{"text": first, "finish_reason": None}], "usage": usage}
     shape = learn(orjson.dumps(document), b'"text":"', api_of("completions").deltas)
     document["choices"][0]["text"] = second  # type: ignore[index]
-    bears, gains, _ = shape.read_run([orjson.dumps(document)], 0, 0) if shape else ([], [], 0)
+    bears, gains, _ = shape.read_run([orjson.dumps(document)], 0, 1, 0) if shape else ([], [], 0)
     if b"\\" not in orjson.dumps(first) and b"\\u" not in orjson.dumps(second):
         assert bears
     if bears:
@@ -187,7 +188,7 @@ def test_a_cut_stream_is_read_the_quick_way_as_the_slow_one(pieces, length):
     raw = HEAD + chunked(pieces)[0]
     raw = raw[: max(length % (len(raw) + 1), len(HEAD))]
     body, starts, ahead = body_of(raw, parse_head(raw))
-    data, ends = _read_body(body, complete=False)
+    data, ends = whole(_reading_lines(body, complete=False))
     placed = [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
     assert plainly(events_of(raw, parse_head(raw), complete=False)) == (data, placed)
 

@@ -14,6 +14,7 @@ from inferometer.load.answer import FRAMING, _placed_in_c, place_tokens
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import Chunks
+from inferometer.wire.piecewise import whole
 from inferometer.wire.reactor import COMPLETE, LOOK, READ
 from inferometer.wire.skeleton import Skeleton
 from inferometer.wire.sockets import STAMP
@@ -40,7 +41,7 @@ def bodies(draw):
 @given(bodies())
 def test_events_are_split_alike(body):
     raw = HEAD + body
-    quick, python = spans_of_chunks(compiled(), raw, len(HEAD)), _one_event_per_chunk(raw, len(HEAD))
+    quick, python = spans_of_chunks(compiled(), raw, len(HEAD)), whole(_one_event_per_chunk(raw, len(HEAD)))
     assert (quick and tuple(map(list, quick))) == python
 
 
@@ -138,4 +139,6 @@ def test_runs_are_read_alike(shape, row, start, before):
         ends = np.cumsum([len(event) for event in data], dtype=np.int64)
         spans = np.stack([ends - [len(event) for event in data], ends], 1) if data else ends
         packed = Spans(b"".join(data), spans.astype(np.int64).tobytes())
-        assert shape.read_run(packed, start, before) == by_hand(data, start, before)
+        assert shape.read_run(packed, start, len(data), before) == by_hand(data[start:], before)
+        shorter = shape.read_run(packed, start, len(data) // 2, before)
+        assert shorter == by_hand(data[start : len(data) // 2], before)

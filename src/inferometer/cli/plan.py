@@ -104,19 +104,19 @@ def _explain(args: tuple[str, ...], changes: tuple[str, ...]) -> None:
     from inferometer.plan.foreign.explain import explain_command, explain_file
     from inferometer.plan.opening import is_command
 
-    found = explain_command(args) if is_command(args) else explain_file(Path(args[0]), changes)
-    if found is None:
+    explained = explain_command(args) if is_command(args) else explain_file(Path(args[0]), changes)
+    if explained is None:
         raise PlanError(
             f"{args[0]}: is no other tool's plan: every setting is its own", "inferometer plan show FILE --full"
         )
-    for entry in found.entries:
+    for entry in explained.entries:
         echo(_entry_line(entry))
-    sources = tuple(f"{entry.source}: " for entry in found.entries)
-    for note in found.foreign.notes:
+    sources = tuple(f"{entry.source}: " for entry in explained.entries)
+    for note in explained.foreign.notes:
         if not note.startswith(sources):
             echo(f"# {note}")
-    if found.lost:
-        raise PlanError([f"{name}: was read, but decides nothing of the plan" for name in found.lost])
+    if explained.lost:
+        raise PlanError([f"{name}: was read, but decides nothing of the plan" for name in explained.lost])
 
 
 def _entry_line(entry: "Entry") -> str:

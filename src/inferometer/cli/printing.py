@@ -94,14 +94,10 @@ def _print_undecided(limits: Sequence[LimitResult]) -> None:
     open_ = [limit for limit in limits if limit.met is None]
     if not open_:
         return
-    what = "a limit" if len(open_) == 1 else "limits"
-    print_message("error", f"not valid as a measurement of {what}: {'; '.join(limit.text for limit in open_)}")
+    what = "a limit" if len(open_) == 1 else f"{len(open_)} limits"
+    print_message("error", f"{what} could not be decided: {'; '.join(limit.text for limit in open_)}")
     needed = max((limit.needed or 0 for limit in open_), default=0)
-    enough = (
-        f"about {needed:,} requests in the window are enough to decide"
-        if needed
-        else "a longer run may be enough to decide"
-    )
+    enough = f"about {needed:,} requests in the window would decide it" if needed else "a longer run may decide it"
     print_message("hint", f"{enough}: --requests or --duration")
 
 

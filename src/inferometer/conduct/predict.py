@@ -302,14 +302,14 @@ def capacity(
     rows = []
     for variant in variants:
         settings = model.simulator().model_copy(update=dict(variant))
-        found = _capacity_of_one(plan, replace_settings(model, settings), progress, _label(variant))
+        one = _capacity_of_one(plan, replace_settings(model, settings), progress, _label(variant))
         for count in replicas:
-            rate = None if found.rate is None else found.rate * count
-            output = None if found.output_rate is None else found.output_rate * count
+            rate = None if one.rate is None else one.rate * count
+            output = None if one.output_rate is None else one.output_rate * count
             cost = None
             if price_per_hour is not None and output:
                 cost = price_per_hour * count / (output * 3600) * 1e6
-            broken = None if found.broken_at is None else found.broken_at * count
+            broken = None if one.broken_at is None else one.broken_at * count
             rows.append(Capacity(count, dict(variant), rate, broken, output, cost))
     return rows
 
@@ -323,13 +323,13 @@ def _label(variant: Mapping[str, int]) -> str:
 
 
 @dataclass(slots=True, frozen=True)
-class _Found:
+class _RateOfOne:
     rate: float | None
     broken_at: float | None
     output_rate: float | None
 
 
-def _capacity_of_one(plan: Plan, model: ServerModel, progress: Progress | None, label: str) -> _Found:
+def _capacity_of_one(plan: Plan, model: ServerModel, progress: Progress | None, label: str) -> _RateOfOne:
     """Doubling until a limit breaks, then halving the interval until it is narrow."""
     good, bad, output = 0.0, math.inf, None
     rate = plan.load.rate or FIRST_RATE
@@ -351,7 +351,7 @@ def _capacity_of_one(plan: Plan, model: ServerModel, progress: Progress | None, 
             break
         if not FIRST_RATE / 1000 < rate < MOST_RATE:
             break
-    return _Found(good or None, None if bad == math.inf else bad, output)
+    return _RateOfOne(good or None, None if bad == math.inf else bad, output)
 
 
 def at_rate(plan: Plan, rate: float) -> Plan:

@@ -9,7 +9,7 @@ from inferometer.measure.goodput import judged_measure
 from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan
 from inferometer.record.summary import OPEN, Attainment, Ends, LimitResult, MeasureSummary, Section, Summary
-from inferometer.vocabulary import MEASURES, percent_text, value_text
+from inferometer.vocabulary import MEASURES, interval_text, percent_text, value_text
 
 
 def judge_limits(limits: Iterable[Limit], summary: Section) -> list[LimitResult]:
@@ -50,28 +50,28 @@ def scalar_value(name: str, summary: Section) -> float | None:
 
 
 def _per_request(limit: Limit, summary: Section) -> LimitResult:
-    """A statistic of a measure that each request has; without one, the worst request must keep the limit. A weak
-    quantile shows by itself only that a limit is broken; that it is met shows in the share of requests that kept it.
-    """
+    """A statistic of a measure that each request has; without one, the worst request must keep the limit. A limit on
+    a quantile is judged by intervals, any other statistic by its value."""
     name = judged_measure(limit.measure, summary.loop != "closed")
     stat = limit.stat or ("max" if limit.op[0] == "<" else "min")
     measure = _measure(name, summary)
     if measure is None:
-        return _result(limit, None, None, f"{name} was not measured")
-    value, (low, high), needed = _statistic(measure, stat, MEASURES[name].direction)
+        return _result(limit, None, None, f"{MEASURES[name].phrase} was not measured")
+    value, (low, high), weak = _statistic(measure, stat, MEASURES[name].direction)
     attainment = _attainment(limit, summary)
-    if needed is None:
-        met = None if value is None else limit.met_by(value)
+    quantile = stat[0] == "p"
+    if quantile:
+        met = _decided(limit, value, (low, high), weak, attainment)
     else:
-        met = _decided(limit, low, high, attainment)
-    text = _value_text(name, limit, value, measure, needed, low)
-    if needed is None:
-        text += _close_call(limit, value, low, high)
-    elif met and attainment is not None:
+        met = None if value is None else limit.met_by(value)
+    text = _value_text(name, limit, value, measure, weak, low)
+    if quantile and attainment is not None and (weak or met is None):
         text += f"; {_kept_text(attainment)}"
+    elif not weak:
+        text += _close_call(limit, value, low, high)
     finite = value if value is not None and math.isfinite(value) else None
-    result = _result(limit, finite, met, text)
-    return replace(result, needed=needed) if met is None and needed else result
+    needed = None if met is not None else attainment.needed if attainment is not None else weak
+    return replace(_result(limit, finite, met, text), needed=needed)
 
 
 def _attainment(limit: Limit, summary: Section) -> Attainment | None:
@@ -79,9 +79,14 @@ def _attainment(limit: Limit, summary: Section) -> Attainment | None:
 
 
 def _kept_text(attainment: Attainment) -> str:
-    low, _ = attainment.interval
-    share = f"{percent_text(attainment.share)} of requests met it"
-    return share if low is None else f"{share} (at least {percent_text(math.floor(1000 * low) / 1000)})"
+    """`97.3% of requests met it (94.1..98.8%, 99% required)`; the interval rounded outwards, so that it does not
+    seem to include or exclude what is required."""
+    low, high = attainment.interval
+    share, required = percent_text(attainment.share), percent_text(attainment.required)
+    if low is None or high is None:
+        return f"{share} of requests met it ({required} required)"
+    between = interval_text((math.floor(1000 * low) / 1000, min(1.0, math.ceil(1000 * high) / 1000)), "share")
+    return f"{share} of requests met it ({between}, {required} required)"
 
 
 def certainly_missed(limit: Limit, summary: Section) -> str | None:
@@ -95,7 +100,7 @@ def certainly_missed(limit: Limit, summary: Section) -> str | None:
     if near is None or limit.met_by(near):
         return None
     least = "at least" if limit.op[0] == "<" else "at most"
-    return f"{limit} is missed: {name} {limit.stat} is {least} {_shown(near, name)}"
+    return f"{limit} is missed: {MEASURES[name].phrase} {limit.stat} is {least} {_shown(near, name)}"
 
 
 def _measure(name: str, summary: Section) -> MeasureSummary | None:
@@ -126,35 +131,40 @@ def _with_failures(measure: MeasureSummary, failed: int, stat: str, direction: s
     return measure.min if stat == "min" and measure.min is not None else math.inf
 
 
-def _decided(limit: Limit, low: float | None, high: float | None, attainment: Attainment | None) -> bool | None:
-    """What a weak quantile shows: a limit is broken where its near bound is, or where too few requests kept it; it is
-    met only where enough requests kept it."""
-    near = low if limit.op[0] == "<" else high
+def _decided(
+    limit: Limit, value: float | None, interval: Ends, weak: int | None, attainment: Attainment | None
+) -> bool | None:
+    """What a quantile shows: a limit is broken where its near bound is, or where too few requests kept it; it is met
+    where enough requests kept it, or its whole interval does. Of a quantile that somebody else computed there is only
+    the value."""
+    near, far = interval if limit.op[0] == "<" else interval[::-1]
     if near is not None and not limit.met_by(near):
         return False
-    if attainment is None:
-        return None
-    least, most = attainment.interval
-    if least is not None and least >= attainment.required:
+    least, most = attainment.interval if attainment is not None else OPEN
+    if attainment is not None and least is not None and least >= attainment.required:
         return True
-    return False if most is not None and most < attainment.required else None
+    if attainment is not None and most is not None and most < attainment.required:
+        return False
+    if weak or value is None:
+        return None
+    if far is None:
+        return limit.met_by(value) if attainment is None else None
+    return True if limit.met_by(far) else None
 
 
 def _value_text(
     name: str, limit: Limit, value: float | None, measure: MeasureSummary, needed: int | None, low: float | None
 ) -> str:
-    what = f"{name} {limit.stat}" if limit.stat else f"the worst {name}"
-    since = " (open loop: since the request was due)" if name != limit.measure else ""
+    title = MEASURES[name].phrase
+    what = f"{title} {limit.stat}" if limit.stat else f"the worst {title}"
     failed = measure.adjusted.failed if measure.adjusted else 0
     late = f", {failed} failed requests counted as infinitely late" if failed else ""
     if value is None:
-        return f"{what}{since} has no value{late}"
+        return f"{what} has no value{late}"
     if needed is None:
-        return f"{what}{since} is {_shown(value, name)}{late}"
-    bound = f", at least {_shown(low, name)}" if low is not None else ""
-    return (
-        f"{what}{since} is about {_shown(value, name)}{bound}, based on {measure.count} samples ({needed} needed){late}"
-    )
+        return f"{what} is {_shown(value, name)}{late}"
+    bound = f" (at least {_shown(low, name)})" if low is not None else ""
+    return f"{what} is about {_shown(value, name)}{bound} in {measure.count:,} samples{late}"
 
 
 def _close_call(limit: Limit, value: float | None, low: float | None, high: float | None) -> str:

@@ -120,8 +120,8 @@ def requests_for(limits: Sequence[Limit]) -> float:
 def length_s(wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> float | None:
     """Of the next step; None where the budget has no room for one. The first step is always done."""
     left_s = bounds.budget_s - spent_s(steps)
-    beside_s = around_s(steps, pace) + stay_s(steps, pace)
-    room_s = left_s - beside_s
+    overhead_s = around_s(steps, pace) + stay_s(steps, pace)
+    room_s = left_s - overhead_s
     usual_s = pace.step_s if pace.step_s is not None else _usual_s(wanted, steps, bounds, pace)
     before_s = max((step.length_s for step in steps if step.load == wanted.load), default=0.0)
     least_s = max(min(usual_s, LEAST_S), before_s)  # a second try that is shorter than the first one tells nothing new
@@ -137,9 +137,9 @@ def _usual_s(wanted: Try, steps: Sequence[Step], bounds: Bounds, pace: Pace) -> 
     decisive_s = max(pace.requests / per_s, STAYS * stay)
     climbing = None in bracket(steps)
     usual_s = min(max(decisive_s, SHORTEST_S), LONGEST_S) if climbing else LONGEST_S
-    left_s, beside_s = bounds.budget_s - spent_s(steps), around_s(steps, pace) + stay
-    share_s = left_s / expected_steps(steps, bounds) - beside_s
-    half_s = left_s / 2 - beside_s  # a search of one step knows nothing
+    left_s, overhead_s = bounds.budget_s - spent_s(steps), around_s(steps, pace) + stay
+    share_s = left_s / expected_steps(steps, bounds) - overhead_s
+    half_s = left_s / 2 - overhead_s  # a search of one step knows nothing
     return max(min(usual_s, max(share_s, min(decisive_s, half_s))), min(LEAST_S, usual_s))
 
 

@@ -283,16 +283,16 @@ def sure_bracket(steps: Sequence[Step]) -> tuple[float, float] | None:
 
 
 def result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
-    found = _result(steps, bounds)
-    if found.outcome != "unresolved" or not bounds.any_width or (sure := sure_bracket(steps)) is None:
-        return found
+    plain = _result(steps, bounds)
+    if plain.outcome != "unresolved" or not bounds.any_width or (sure := sure_bracket(steps)) is None:
+        return plain
     low, high = sure
     apart = f"{percent_text(high / low - 1)} wide{_used_up(steps, bounds)}"
     text = f"the highest load within the limits is between {number_text(low)} and {number_text(high)}, {apart}"
-    guessed = [load for load in (found.low, found.high) if load is not None and load not in sure]
-    if guessed and found.low and found.high:
-        text += f"; probably between {number_text(found.low)} and {number_text(found.high)}, but that is not sure"
-    return SearchResult("found", low, high, text, found.likely)
+    guessed = [load for load in (plain.low, plain.high) if load is not None and load not in sure]
+    if guessed and plain.low and plain.high:
+        text += f"; probably between {number_text(plain.low)} and {number_text(plain.high)}, but that is not sure"
+    return SearchResult("found", low, high, text, plain.likely)
 
 
 def _result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:

@@ -15,20 +15,19 @@ from inferometer.wire.api import (
     Answer,
     Api,
     Json,
-    Piecewise,
     count_in,
     error_text,
     read_whole,
     reading_events,
     reading_recognised,
-    whole,
 )
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
-from inferometer.wire.http1 import body_of
+from inferometer.wire.http1 import reading_body
 from inferometer.wire.pieces import reading_pieces
+from inferometer.wire.piecewise import Piecewise, whole
 from inferometer.wire.sockets import LEFT, MARK, stamp_ns
-from inferometer.wire.sse import events_of
+from inferometer.wire.sse import splitting_events
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -68,7 +67,7 @@ def _note_response(record: Record, exchange: Exchange, api: Api, offset_ns: int,
     record.status = head.status
     record.headers_at = _head_stamp(exchange) - offset_ns
     if head.status != 200:
-        _note_status(record, exchange)
+        yield from _note_status(record, exchange)
         return ""
     answer = yield from _note_tokens(record, exchange, api, offset_ns, keep_text)
     return "".join(answer.text)
@@ -154,12 +153,12 @@ def _note_exchange(record: Record, exchange: Exchange) -> None:
     record.bytes_sent = len(exchange.request)
 
 
-def _note_status(record: Record, exchange: Exchange) -> None:
+def _note_status(record: Record, exchange: Exchange) -> Piecewise[None]:
     """An answer that is not 200: its message, and when to come back."""
     assert exchange.head is not None
     after = exchange.head.headers.get("retry-after", "")
     record.retry_after_s = float(after) if SECONDS.fullmatch(after) else None
-    body, _, _ = body_of(exchange.raw, exchange.head)
+    body, _, _ = yield from reading_body(exchange.raw, exchange.head)
     try:
         record.error = error_text(body)
     except ValueError:
@@ -174,14 +173,14 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, k
         answer = yield from reading_recognised(api, exchange.recognised)
         ends = exchange.recognised.ends
     elif exchange.head.sse:
-        data, ends = events_of(exchange.raw, exchange.head, complete)
+        data, ends = yield from splitting_events(exchange.raw, exchange.head, complete)
         answer = yield from reading_events(api, data, keep_text)
         exchange.learned = answer.learned
     elif api.in_pieces:
         answer, ends = yield from reading_pieces(api, exchange.reads, exchange.head, complete, keep_text)
     elif complete:
         raw = exchange.raw
-        body, _, _ = body_of(raw, exchange.head)
+        body, _, _ = yield from reading_body(raw, exchange.head)
         answer, ends = read_whole(api, body, keep_text), [len(raw)]
     else:
         return Answer()

@@ -255,8 +255,7 @@ class _Shard:
     def _read_the_first(self) -> None:
         """Enough answers to know whether the run is hopeless are read even where no moment is quiet."""
         done = sum(drive.counts.done for drive in self.drives)
-        for _ in range(min(HOPELESS - done, HOPELESS // 4)):
-            self.transport.read_one()
+        self.transport.read_some(min(HOPELESS - done, HOPELESS // 4))
 
     def _housekeep(self, moment: int) -> None:
         try:

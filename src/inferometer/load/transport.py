@@ -16,7 +16,7 @@ from inferometer.plan.model import Plan, Target, Traffic
 from inferometer.plan.secrets import key_of, redacted, redacted_fields, redacted_url, resolve_headers
 from inferometer.record.record import Outcome, Record
 from inferometer.record.sanitize import harmless
-from inferometer.wire.api import Manner, Piecewise, api_of, whole
+from inferometer.wire.api import Manner, api_of
 from inferometer.wire.apis.template import template_body
 from inferometer.wire.client import Client
 from inferometer.wire.clocks import ClockPair
@@ -24,20 +24,23 @@ from inferometer.wire.connection import READ_COST
 from inferometer.wire.exchange import Exchange
 from inferometer.wire.http1 import ROUTED_TO
 from inferometer.wire.origin import Origin, origin_of, tls_context
+from inferometer.wire.piecewise import Piecewise, whole
 from inferometer.wire.reactor import Reactor
 from inferometer.workload.registry import new_nonce, workload_of
 from inferometer.workload.session import Request, context_of
 
 # -- transport -------------------------------------------------------------------------------------------------------
 
-BACKLOG_BYTES = 256 * 1024 * 1024  # answers kept unread for quiet moments; beyond, they are read at once
+BACKLOG_BYTES = 256 * 1024 * 1024  # most that answers fill which wait to be read in quiet moments
+FULL_BACKLOG = 0.5  # of it: beyond, they are read in moments that are not quiet too, for every answer that ends so
+FULL_READING_NS = 50_000_000  # long: longer than reading one takes, so that the backlog of an ordinary server shrinks
 
 LONGEST_ID = 200  # characters of an id or a finish reason; those of servers have up to 50
 MOST_REASONS = 100
 MOST_ROUTED = 1000  # replicas that a router may name
 
 EXCHANGE_BYTES = 4096  # what one takes beside its request and its answer
-LARGE_BYTES = 1024 * 1024  # of an answer: takes milliseconds to read, even where it failed
+LARGE_BYTES = 16 * 1024  # of an answer: a smaller one is read in milliseconds, whatever is in it
 
 
 Reading = Piecewise[tuple[Record, str]]  # an answer, as a record and its text where that is kept
@@ -49,6 +52,7 @@ class HttpTransport:
 
     def __init__(self, reactor: Reactor, plan: Plan, model: str | None, clocks: ClockPair) -> None:
         target = plan.target
+        self._reactor = reactor
         secure = any(url.startswith("https:") for url in target.url)
         tls = tls_context(*target.tls.trust) if secure else None
         self.clients = [_client(reactor, target, origin_of(url, tls, target.proxy)) for url in target.url]
@@ -67,6 +71,7 @@ class HttpTransport:
         self._backlog: deque[tuple[int, Exchange, Request, Ticket, Done]] = deque()  # each with its weight
         self._backlog_bytes = 0
         self._reading: tuple[Reading, Done] | None = None  # of a large answer that is read with pauses
+        self._live: dict[Reading, Callable[[Record, str], None]] = {}  # large ones that a next turn waits for
         self.stamps = "kernel"  # until an exchange had to stamp by itself
 
     def connect(self, count: int, on_ready: Callable[[], None]) -> None:
@@ -91,24 +96,64 @@ class HttpTransport:
 
         def on_end(exchange: Exchange) -> None:
             stamp = last_stamp(exchange, self._clocks.offset_ns) if exchange.outcome in {"ok", "status"} else None
+            ended_at = stamp or exchange.ended_at or 0
             if ticket.live:
-                done_at = stamp or exchange.ended_at or 0
-                done(*whole(self._read(exchange, request, ticket)))
-                ended(done_at)
+                self._read_now(self._read(exchange, request, ticket), done, lambda: ended(ended_at))
                 return
-            ended(stamp or exchange.ended_at or 0)
-            collected = len(exchange.bulk[0]) + len(exchange.bulk[1]) if exchange.bulk else 0
-            answer = sum(map(len, exchange.reads)) + len(exchange.reads) * READ_COST + collected
+            ended(ended_at)
+            answer = _memory_of(exchange)
+            if answer >= LARGE_BYTES and self._has_no_room(exchange, answer):
+                self._refuse(exchange)
             if exchange.outcome != "ok" and answer < LARGE_BYTES:  # where everything fails no quiet moment may come
                 done(*whole(self._read(exchange, request, ticket)))
-                return
-            weight = EXCHANGE_BYTES + len(exchange.request) + answer
-            self._backlog.append((weight, exchange, request, ticket, done))
-            self._backlog_bytes += weight
-            while self._backlog_bytes > self._most_backlog:
-                self.read_one()
+            else:
+                self._read_later(exchange, request, ticket, done)
 
         return client.fetch(data, on_end, recognise=not (self._keep_answers or ticket.live)).end
+
+    def _read_now(self, reading: Reading, done: Done, then: Callable[[], None]) -> None:
+        """Read an answer that the next turn waits for, the rest of a large one after what is due meanwhile."""
+
+        def finish(record: Record, text: str) -> None:
+            done(record, text)
+            then()
+
+        self._live[reading] = finish
+        self._read_on(reading)
+
+    def _read_on(self, reading: Reading) -> None:
+        if reading not in self._live:
+            return  # it was read to its end, as everything is over
+        try:
+            next(reading)
+        except StopIteration as end:
+            self._live.pop(reading)(*end.value)
+        else:
+            self._reactor.call_at(self._reactor.now(), lambda: self._read_on(reading))
+
+    def _read_later(self, exchange: Exchange, request: Request, ticket: Ticket, done: Done) -> None:
+        weight = EXCHANGE_BYTES + len(exchange.request) + _memory_of(exchange)
+        self._backlog.append((weight, exchange, request, ticket, done))
+        self._backlog_bytes += weight
+        until = self._reactor.now() + FULL_READING_NS
+        while self._is_full and self._reactor.now() < until:
+            self.read_one()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._backlog_bytes > FULL_BACKLOG * self._most_backlog
+
+    def _has_no_room(self, exchange: Exchange, answer: int) -> bool:
+        """Of a failed answer nobody needs the tokens: it does not wait where others do."""
+        return self._backlog_bytes + answer > self._most_backlog or (self._is_full and exchange.outcome != "ok")
+
+    def _refuse(self, exchange: Exchange) -> None:
+        """Large answers come faster than they can be read, which only hostile servers achieve: reading them now would
+        hold up the time limits of the others, keeping them would fill the memory."""
+        if exchange.outcome == "ok":
+            exchange.outcome = "oversized"
+            exchange.error = f"answers that wait to be read together larger than {self._most_backlog:,} bytes"
+        exchange.keep_beginning()
 
     def _encoded(self, request: Request, traffic: str, session: int, origin: Origin) -> bytes:
         if self._session_header is not None:
@@ -145,11 +190,24 @@ class HttpTransport:
             done(*end.value)
         return True
 
+    def read_some(self, most: int) -> None:
+        """Read so many of the answers that wait, but of a large one only a piece."""
+        for _ in range(most):
+            if not self.read_one() or self._reading is not None:
+                break
+
     def close(self) -> None:
-        while self.read_one():
-            pass
+        self._read_all()
         for client in self.clients:
             client.close()
+        self._read_all()
+
+    def _read_all(self) -> None:
+        while self._live:
+            reading, finish = self._live.popitem()
+            finish(*whole(reading))
+        while self.read_one():
+            pass
 
     def _replica(self, exchange: Exchange) -> str:
         """Which URL of the target it was; behind our router, the replica that the router names."""
@@ -191,6 +249,12 @@ class HttpTransport:
                     self._reasons.clear()
                 self._reasons[reason] = harmless(self._redactor.message(reason, LONGEST_ID))
             record.finish_reason = self._reasons[reason]
+
+
+def _memory_of(exchange: Exchange) -> int:
+    """Bytes that an answer fills."""
+    collected = len(exchange.bulk[0]) + len(exchange.bulk[1]) if exchange.bulk else 0
+    return sum(map(len, exchange.reads)) + len(exchange.reads) * READ_COST + collected
 
 
 class Encoder:

@@ -86,8 +86,14 @@ def _attainment(answers: Answers, judged: Mask, limit: Limit, open_loop: bool, c
     values = request_values(judged_measure(limit.measure, open_loop), answers)
     defined = ~np.isnan(values)
     kept = (defined & _meets(limit, values) & ~answers.failed)[judged & (defined | answers.failed)]
-    share, interval = share_interval(kept.astype(np.float64), confidence)
-    return Attainment(limit=str(limit), share=share, interval=interval, required=_required(limit))
+    share, required = share_interval(kept.astype(np.float64), confidence), _required(limit)
+    return Attainment(
+        limit=str(limit),
+        share=share.value,
+        interval=share.interval,
+        required=required,
+        needed=share.needed(required, confidence),
+    )
 
 
 def _required(limit: Limit) -> float:

@@ -187,11 +187,11 @@ def _first_behind(at: Any, end_at: int) -> int:
 
 
 def scarcity(host: HostSummary | None) -> tuple[str, str] | None:
-    """(code, text) of what keeps a client from its cores, where more workers would not help: `this machine's hypervisor
-    took the cores away for 4.1% of the time`."""
+    """(code, text) of what keeps a client from its cores, where more workers would not help: `the hypervisor took 4.1%
+    of this machine's CPU time`."""
     stolen, busy = (host.steal_share or 0.0, host.cpu_share or 0.0) if host else (0.0, 0.0)
     if stolen > STOLEN:
-        return "stolen_cores", f"the hypervisor stole the cores of this machine for {percent_text(stolen)} of the time"
+        return "stolen_cores", f"the hypervisor took {percent_text(stolen)} of this machine's CPU time"
     if busy > BUSY:
-        return "busy_machine", f"all cores of this machine were busy for {percent_text(busy)} of the time"
+        return "busy_machine", f"the cores of this machine were {percent_text(busy)} busy"
     return None

@@ -2,6 +2,7 @@
 between them."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
@@ -133,10 +134,22 @@ def _first_tokens(answers: Answers, server: ServerSummary, error_s: float | None
     return TtftAgreement(client=client, server=mean, wire=share, allowed=allowed, agree=agree)
 
 
-def findings(server: ServerSummary) -> Iterator[tuple[str, str]]:
-    """(code, text) of every disagreement, with both numbers and the likely cause."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A disagreement between client and server, with the likely cause, and by which share it may move a number."""
+
+    code: str
+    text: str
+    remedy: str
+    key: str | None = None  # the number
+    share: float = 0.0
+
+
+def findings(server: ServerSummary) -> Iterator[Finding]:
+    """Every disagreement."""
     if server.restarted:
-        yield "target_restarted", "The target restarted during the run and reset its counters; repeat the run."
+        text = "The target restarted during the run and reset its counters."
+        yield Finding("target_restarted", text, "look at its log, then repeat the run")
     compared = server.conservation
     if compared is None:
         return
@@ -146,9 +159,14 @@ def findings(server: ServerSummary) -> Iterator[tuple[str, str]]:
     if wrong and not server.restarted:
         listed = " and ".join(f"{count.server:,.0f} {NAMES[name]}" for name, count in wrong.items())
         ours = " and ".join(_ours(count) for count in wrong.values())
-        yield "not_conserved", f"The server counted {listed}, the client {ours}: {_cause(wrong, server)}."
+        cause, remedy = _cause(wrong, server)
+        text = f"The server counted {listed}, the client {ours}: {cause}."
+        others = min(count.difference or 0.0 for count in wrong.values())  # what the server did for somebody else
+        yield Finding("not_conserved", text, remedy, "request_rate", max(others, 0.0))
     if compared.ttft and not compared.ttft.agree:
-        yield "ttft_disagrees", _ttft_text(compared.ttft)
+        share = abs(compared.ttft.wire) / compared.ttft.client if compared.ttft.client else 0.0
+        remedy = "compare with a run on the server's own machine"
+        yield Finding("ttft_disagrees", _ttft_text(compared.ttft), remedy, "ttft.mean", share)
 
 
 def _ours(count: CountAgreement) -> str:
@@ -157,12 +175,13 @@ def _ours(count: CountAgreement) -> str:
     return f"{client:,.0f}{extra}"
 
 
-def _cause(wrong: Mapping[str, CountAgreement], server: ServerSummary) -> str:
+def _cause(wrong: Mapping[str, CountAgreement], server: ServerSummary) -> tuple[str, str]:
+    """The likely cause, and what to do about it."""
     if all((count.server or 0.0) > (count.client or 0.0) for count in wrong.values()):
-        return "other clients probably used the server at the same time and slowed it down"
+        return "other clients probably used the server at the same time and slowed it down", "keep other clients away"
     if any("Ray" in (source.engine or "") for source in server.sources):
-        return "Ray exports its counters every 10 s unless started with metrics_report_interval_ms=100"
-    return "some replicas were probably not scraped; list every replica in observe.metrics"
+        return "Ray exports its counters only every 10 s", "start Ray with metrics_report_interval_ms=100"
+    return "some replicas were probably not scraped", "list every replica in observe.metrics"
 
 
 def _ttft_text(ttft: TtftAgreement) -> str:

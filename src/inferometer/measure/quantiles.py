@@ -308,13 +308,32 @@ def mean_interval(of: Distribution, confidence: float = 0.95) -> Interval:
     return (middle - half, middle + half)
 
 
-def share_interval(hits: Floats, confidence: float = 0.95) -> tuple[float | None, Interval]:
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share with its interval, made of so many values, which are worth fewer independent ones."""
+
+    value: float | None = None
+    interval: Interval = (None, None)
+    count: int = 0
+    independent: float = 0.0
+
+    def needed(self, required: float, confidence: float = 0.95) -> int | None:
+        """How many values would show on which side of `required` the share is, if it stays as it is; None where no
+        number would. Wilson's interval leaves `required` out where the score test rejects it."""
+        if self.value is None or not self.count or not 0 < required < 1 or self.value == required:
+            return None
+        z = float(normal_quantile(0.5 + confidence / 2))
+        independent = z * z * required * (1 - required) / (self.value - required) ** 2
+        return math.ceil(independent * self.count / self.independent)
+
+
+def share_interval(hits: Floats, confidence: float = 0.95) -> Share:
     """The share of ones among zeros and ones in time order, with Wilson's interval at the number of independent
     values that spread as much as the blocks do."""
     of = sample(hits)
     share = mean(of)
     if share is None:
-        return None, (None, None)
+        return Share()
     middle, variance, degrees = _block_mean(of, _by_block(of.block, of.values, of.blocks))
     n = float(len(of))
     effective = min(n, middle * (1 - middle) / variance) if variance > 0 else n
@@ -322,7 +341,7 @@ def share_interval(hits: Floats, confidence: float = 0.95) -> tuple[float | None
     z = float(normal_quantile(0.5 + confidence / 2))
     centre = (share + z * z / (2 * effective)) / (1 + z * z / effective)
     half = z / (1 + z * z / effective) * math.sqrt(share * (1 - share) / effective + (z / (2 * effective)) ** 2)
-    return share, (max(0.0, centre - half), min(1.0, centre + half))
+    return Share(share, (max(0.0, centre - half), min(1.0, centre + half)), len(of), effective)
 
 
 def _block_mean(of: Distribution, sums: Floats) -> tuple[float, float, int]:

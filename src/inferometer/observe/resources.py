@@ -106,11 +106,11 @@ def _files_remedy(connections: int, files: int) -> str:
 
 
 def check_room(plan: Plan, say: Callable[[str], None]) -> None:
-    """PlanError where the load cannot be sent from here; what may become short is said."""
-    found = list(shortages(plan, room_here()))
-    if certain := [shortage for shortage in found if shortage.certain]:
+    """PlanError where the load cannot be sent from here; what may become short is printed."""
+    expected = list(shortages(plan, room_here()))
+    if certain := [shortage for shortage in expected if shortage.certain]:
         raise PlanError([shortage.text for shortage in certain], "; ".join(shortage.remedy for shortage in certain))
-    for shortage in found:
+    for shortage in expected:
         say(f"{shortage.text}: {shortage.remedy}")
 
 

@@ -18,7 +18,7 @@ UNIT_OF_RATE, UNIT_IN_FLIGHT = " req/s", " in flight"
 # -- whole plans -----------------------------------------------------------------------------------------------------
 
 
-def plan_words(plan: Mapping[str, Any], own: bool) -> tuple[str, str]:
+def plan_texts(plan: Mapping[str, Any], own: bool) -> tuple[str, str]:
     """What is sent, and how it comes: `("512 in, 128 out", "20 req/s Poisson")`. `own`: a plan for a server that is
     ours, whose defaults were used; of any other only what it tells counts."""
     classes = _classes(plan) if own else []
@@ -26,8 +26,8 @@ def plan_words(plan: Mapping[str, Any], own: bool) -> tuple[str, str]:
         generates = api_of(str(_section(plan, "target").get("api") or "completions")).generates
         workloads = [_named(part, lengths_text(part.workload, generates)) for part in classes]
         return " + ".join(workloads), " + ".join(arrivals_text(part.load) for part in classes)
-    load = told_load(plan.get("load"))
-    return told_lengths_text(_section(plan, "workload") or plan), arrivals_text(load) if load else _batches_text(plan)
+    load = stored_load(plan.get("load"))
+    return stored_lengths_text(_section(plan, "workload") or plan), arrivals_text(load) if load else _batches_text(plan)
 
 
 def _classes(plan: Mapping[str, Any]) -> list[Traffic]:
@@ -110,7 +110,7 @@ def _extent(stop: Stop) -> str:
 def workload_text(workload: Workload, generates: bool = True) -> str:
     """What is sent. An API that generates nothing is asked for no output."""
     if not isinstance(workload, Synthetic):
-        return " ".join(filter(None, [workload.type, _place(workload), _asked(workload) if generates else ""]))
+        return " ".join(filter(None, [workload.type, _place(workload), _output_text(workload) if generates else ""]))
     more = "".join(_more(workload))
     if not generates:
         return f"{workload.type}, {_inputs(workload)} input tokens{more}"
@@ -126,8 +126,8 @@ def workload_text(workload: Workload, generates: bool = True) -> str:
 def lengths_text(workload: Workload, generates: bool = True) -> str:
     """What is sent in the fewest words: `512 in, 128 out`, `sharegpt from chats.json`."""
     if not isinstance(workload, Synthetic):
-        asked = f", {workload.requested_output} out" if generates and workload.requested_output is not None else ""
-        return " ".join(filter(None, [workload.type, _place(workload)])) + asked
+        output = f", {workload.requested_output} out" if generates and workload.requested_output is not None else ""
+        return " ".join(filter(None, [workload.type, _place(workload)])) + output
     more = "".join(_more(workload))
     if workload.pairs and generates:
         return f"{', '.join(f'{pair.input:,}:{pair.output:,}' for pair in workload.pairs)} in:out{more}"
@@ -164,11 +164,11 @@ def _shared(prefix: Prefix) -> str:
 
 
 def _place(workload: Workload) -> str:
-    place = next((each for name in ("path", "url", "repo") if (each := getattr(workload, name, None))), "")
+    place = next((value for name in ("path", "url", "repo") if (value := getattr(workload, name, None))), "")
     return f"from {place}" if place else ""
 
 
-def _asked(workload: Workload) -> str:
+def _output_text(workload: Workload) -> str:
     return f"+ {workload.requested_output} output tokens" if workload.requested_output is not None else ""
 
 
@@ -186,10 +186,10 @@ def traffic_text(traffic: Traffic, generates: bool = True) -> str:
     return f"{traffic.name}: {workload_text(traffic.workload, generates)}; {load_text(traffic.load, traffic.stop)}"
 
 
-# -- what a file tells -----------------------------------------------------------------------------------------------
+# -- stored plans ------------------------------------------------------------------------------------------------------
 
 
-def told_load(load: Mapping[str, Any] | None) -> Load | None:
+def stored_load(load: Mapping[str, Any] | None) -> Load | None:
     """The load of a plan that may be another tool's; None where there is none that we know."""
     try:
         return Load.model_validate(load) if load else None
@@ -197,8 +197,8 @@ def told_load(load: Mapping[str, Any] | None) -> Load | None:
         return None
 
 
-def told_lengths_text(workload: Mapping[str, Any]) -> str:
-    """What is told of a workload, and no default: `300 in, 100 out`."""
+def stored_lengths_text(workload: Mapping[str, Any]) -> str:
+    """The lengths that a plan states, without defaults: `300 in, 100 out`."""
     prefix = _section(workload, "prefix")
     shared = f"{_length(prefix['tokens'])} shared + " if prefix.get("tokens") else ""
     inputs = _length(prefix.get("suffix_tokens") or workload.get("input_tokens") or workload.get("input_lens"))
@@ -212,10 +212,10 @@ def told_lengths_text(workload: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _length(told: Any) -> str:
-    if isinstance(told, Mapping) and "mean" in told and "std" in told:
-        return f"{number_text(told['mean'])} ± {number_text(told['std'])}"
+def _length(length: Any) -> str:
+    if isinstance(length, Mapping) and "mean" in length and "std" in length:
+        return f"{number_text(length['mean'])} ± {number_text(length['std'])}"
     try:
-        return "" if told is None else str(Lengths.of(told))
+        return "" if length is None else str(Lengths.of(length))
     except ValidationError:
-        return str(told)
+        return str(length)

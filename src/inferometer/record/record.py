@@ -22,6 +22,23 @@ OUTCOMES: dict[Outcome, str] = {
     "cancelled": "we ended it: an interrupt or a stop rule (censored, not failed)",
     "unfinished": "still running at the drain deadline (censored, not failed)",
 }
+OUTCOME_WORDS: dict[str, str] = {  # behind a count: `12 × timed out`
+    "connect": "connection failed",
+    "timeout": "timed out",
+    "cut": "stream cut off",
+    "bad": "invalid response",
+    "oversized": "response too large",
+    "client": "failed on this machine",
+}
+
+
+def outcome_text(outcome: str) -> str:
+    """`status_429` as `HTTP 429`, `timeout` as `timed out`."""
+    kind, _, status = outcome.partition("_")
+    assert kind in OUTCOMES, outcome
+    return f"HTTP {status}" if kind == "status" and status else OUTCOME_WORDS.get(kind, kind)
+
+
 CENSORED: frozenset[Outcome] = frozenset({"client", "cancelled", "unfinished"})  # they tell nothing of the target
 
 # What a column of 64 bits holds; its smallest value means missing (record/columns.py).

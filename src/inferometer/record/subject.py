@@ -24,7 +24,7 @@ class Subject:
     commit: str | None  # of the engine, else of the folder that the command was given in
     urls: tuple[str, ...]  # the addresses that answered, else those of the plan
     accelerators: tuple[str, ...]  # names, one per device
-    hardware: str | None  # in the words of whoever told
+    hardware: str | None  # as the source names it
     started_at: str
     _plan: Mapping[str, Any] = field(repr=False, compare=False)
     _is_own: bool = field(repr=False, compare=False)  # a plan of ours, whose defaults were used
@@ -32,18 +32,18 @@ class Subject:
     @cached_property
     def workload(self) -> str:
         """`512 in, 128 out`: tokens of prompts and answers; empty where nobody tells."""
-        return self._words[0]
+        return self._texts[0]
 
     @cached_property
     def load(self) -> str:
         """`20 req/s Poisson`, `16 in flight`; empty where nobody tells."""
-        return self._words[1]
+        return self._texts[1]
 
     @cached_property
-    def _words(self) -> tuple[str, str]:
-        from inferometer.plan.wording import plan_words  # brings pydantic along, which a list of runs can do without
+    def _texts(self) -> tuple[str, str]:
+        from inferometer.plan.wording import plan_texts  # brings pydantic along, which a list of runs can do without
 
-        return plan_words(self._plan, self._is_own)
+        return plan_texts(self._plan, self._is_own)
 
     @property
     def address(self) -> str | None:
@@ -64,7 +64,7 @@ class Subject:
 
     @property
     def accelerator_counts(self) -> Counter[str]:
-        """How many there are of each, in the order in which they were told."""
+        """How many there are of each, in the order of the environment."""
         return Counter(self.accelerators)
 
     @property
@@ -86,11 +86,11 @@ def subject_of(
     plan: Mapping[str, Any], environment: Environment, started_at: str = "", is_own: bool = False
 ) -> Subject:
     """From a plan as it is kept, and the environment next to it; both may be of another tool."""
-    asked, answered, git = _section(plan, "target"), environment.known_target, environment.git
-    urls = answered.urls or asked.get("url") or []
+    target, answered, git = _section(plan, "target"), environment.known_target, environment.git
+    urls = answered.urls or target.get("url") or []
     return Subject(
         name=_text(plan.get("name")),
-        model=_text(plan.get("model") or asked.get("model") or answered.model or environment.model),
+        model=_text(plan.get("model") or target.get("model") or answered.model or environment.model),
         engine=_text(
             answered.shown_engine or _section(plan, "engine").get("type") or _section(plan, "server").get("type")
         ),

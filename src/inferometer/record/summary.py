@@ -296,6 +296,7 @@ class Attainment(Part, frozen=True, kw_only=True):
     share: float | None
     interval: Ends
     required: float
+    needed: int | None = None  # requests that decide whether enough of them meet it, if the share stays as it is
 
 
 class Stalls(Part, frozen=True, kw_only=True):

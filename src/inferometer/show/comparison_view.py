@@ -8,7 +8,14 @@ from typing import Any
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
 from inferometer.judge.identity import Objection
-from inferometer.vocabulary import change_interval_text, change_size_text, change_text, percent_text, value_text
+from inferometer.vocabulary import (
+    RATE_UNITS,
+    change_interval_text,
+    change_size_text,
+    change_text,
+    percent_text,
+    value_text,
+)
 
 STATUSES = ("better", "worse", "same", "unclear", "changed", "invalid")  # in the order in which they are counted
 COLUMNS = ("before", "after", "change", "interval", "detectable")
@@ -95,12 +102,12 @@ def _row(change: Change) -> ChangeRow:
 
 
 def _title(change: Change) -> str:
-    return f"{change.title.removesuffix(' per second')}/s" if _has_unit(change) else change.title
+    return f"{change.title}, {RATE_UNITS[change.unit]}" if _has_unit(change) else change.title
 
 
 def _has_unit(change: Change) -> bool:
     """The unit of a rate is in its title, and is then not repeated in every column."""
-    return change.title.endswith(" per second") or change.unit == "1/s"
+    return change.unit in RATE_UNITS
 
 
 # -- facts -----------------------------------------------------------------------------------------------------------
@@ -120,7 +127,7 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield "intervals", _intervals_text(comparison)
     unclear = [change for change in comparison.changes if change.why and not change.within_only]
     for reason in dict.fromkeys(change.why for change in unclear):
-        titles = (_title(change) for change in unclear if change.why == reason)
+        titles = (change.title for change in unclear if change.why == reason)
         yield "unclear", f"{', '.join(titles)}: {reason}"
 
 
@@ -129,16 +136,13 @@ def _ids(ids: Sequence[str]) -> str:
 
 
 def _assumed_text(comparison: Comparison) -> str:
-    """` (5% between runs, up to 10% for tails)`, as far as these changes have it."""
+    """` (5.1% to 12.3% with each run's own uncertainty)`: what was assumed between runs is only a part of it."""
     spreads = [change.spread for change in comparison.changes if "assumed" in change.basis and change.relative]
     known = sorted({round(spread, 3) for spread in spreads if spread is not None})
     if not known:
         return ""
-    return (
-        f" ({percent_text(known[0])})"
-        if len(known) == 1
-        else f" ({percent_text(known[0])} to {percent_text(known[-1])})"
-    )
+    most = f" to {percent_text(known[-1])}" if len(known) > 1 else ""
+    return f" ({percent_text(known[0])}{most} with each run's own uncertainty)"
 
 
 def _spread_text(comparison: Comparison) -> str:
@@ -153,7 +157,7 @@ def _spread_text(comparison: Comparison) -> str:
         "pairs": "from pairs of runs on the same tape",
         "history": f"from {comparison.history} other runs of the same workload, stack and hardware",
         "repeats and history": f"from the repeats and {comparison.history} other runs of the same identity",
-        "assumed": f"assumed{_assumed_text(comparison)}: one run per side does not show it; repeat the runs",
+        "assumed": f"assumed, as one run per side does not show it{_assumed_text(comparison)}; repeat the runs",
         "repeats and assumed": f"mostly assumed{_assumed_text(comparison)}: there are few repeats",
     }
     return "; ".join(texts[basis] for basis in sorted(bases))

@@ -174,11 +174,11 @@ def ab_sentence(comparison: Comparison) -> str:
     }[comparison.status]
     decided = [change for change in comparison.changes if change.status in ("worse", "better", "changed")]
     ordered = sorted(decided, key=lambda change: (change.status != comparison.status, -abs(change.change)))
-    told = [_change_sentence(change, comparison.status) for change in ordered]
+    changes = [_change_sentence(change, comparison.status) for change in ordered]
     unclear = [_plain_title(change.title) for change in comparison.changes if change.status == "unclear"]
     more = f" and {len(unclear) - MOST_UNCLEAR} more" if len(unclear) > MOST_UNCLEAR else ""
     open_ = f"unclear: {', '.join(unclear[:MOST_UNCLEAR])}{more}" if unclear else ""
-    return "; ".join(filter(None, (f"{opening}: {', '.join(told)}" if told else opening, open_)))
+    return "; ".join(filter(None, (f"{opening}: {', '.join(changes)}" if changes else opening, open_)))
 
 
 def _change_sentence(change: Change, status: str) -> str:
@@ -194,7 +194,7 @@ def _plain_title(title: str) -> str:
 
 
 def _sides_text(kept: KeptExperiment) -> str:
-    """`speed 4 and 5`: what differs in the plans of the sides; addresses are not told."""
+    """`speed 4 and 5`: what differs in the plans of the sides; addresses are left out."""
     a, b = (flat(kept.definition.get(side) or {}) for side in ("a", "b"))
     paths = [path for path in dict.fromkeys([*a, *b]) if a.get(path) != b.get(path) and "url" not in path]
     texts = [f"{readable(path)} {a.get(path, 'unset')} and {b.get(path, 'unset')}" for path in paths[:3]]

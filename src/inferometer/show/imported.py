@@ -13,7 +13,7 @@ from inferometer.exchange.exporting.facts import seen_by_others
 from inferometer.measure.rosetta.registry import tool_named, translated
 from inferometer.measure.summary import slowest
 from inferometer.measure.values import quantities
-from inferometer.plan.wording import told_load
+from inferometer.plan.wording import stored_load
 from inferometer.record.run import Run
 from inferometer.record.schema import schema_of
 from inferometer.record.summary import MeasureSummary, Summary, WindowSummary
@@ -96,7 +96,7 @@ def _load(run: Run) -> str:
     stop = run.plan.get("stop") or {}
     ends = [f"{stop['requests']:,} requests" if stop.get("requests") else "", str(stop.get("duration") or "")]
     extent = " or ".join(filter(None, ends))
-    load = told_load(run.plan.get("load"))
+    load = stored_load(run.plan.get("load"))
     if load is None:
         return extent
     text = " ".join(filter(None, [run.subject.load, f"for {extent}" if extent else ""]))

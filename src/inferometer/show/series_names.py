@@ -83,8 +83,8 @@ def _differing_settings(runs: Mapping[str, Run]) -> dict[str, str]:
 def _settings(run: Run) -> dict[str, str]:
     parts = identity(run).parts
     flattened = flat(parts["workload"]) | flat(parts["stack"])
-    told = (path for path in flattened if not path.startswith(_IN_WORDS) and _last(path) not in _NO_NAMES)
-    return {path: flattened[path] for path in told}
+    paths = (path for path in flattened if not path.startswith(_IN_WORDS) and _last(path) not in _NO_NAMES)
+    return {path: flattened[path] for path in paths}
 
 
 def _last(path: str) -> str:

@@ -12,7 +12,7 @@ from inferometer.measure.summary import slowest
 from inferometer.measure.verdict import failures_text
 from inferometer.plan.model import Plan
 from inferometer.plan.wording import stage_text
-from inferometer.record.record import CENSORED, OUTCOMES
+from inferometer.record.record import CENSORED, OUTCOMES, outcome_text
 from inferometer.record.run import STATES, Run
 from inferometer.record.summary import (
     CachedTokens,
@@ -40,7 +40,7 @@ from inferometer.show.tables import (
     slowest_table,
 )
 from inferometer.show.telemetry import energy_table, gpu_table, server_table
-from inferometer.vocabulary import WEAK_MARK, duration_text, number_text, percent_text, value_text
+from inferometer.vocabulary import MEASURES, RATE_UNITS, WEAK_MARK, duration_text, number_text, percent_text, value_text
 
 # -- results ---------------------------------------------------------------------------------------------------------
 
@@ -56,18 +56,14 @@ def throughput_table(summary: Summary, brief: bool = False) -> Table:
     return table
 
 
-RATES = {
-    "request_rate": ("request throughput", "req/s"),
-    "output_rate": ("output token throughput", "tok/s"),
-    "total_rate": ("total token throughput", "tok/s"),
-}
+RATES = ("request_rate", "output_rate", "total_rate")
 
 
 def _throughput(summary: Summary, brief: bool) -> Iterator[tuple[str, str | Text]]:
     names = [name for name in RATES if not (brief and name == "total_rate")]
     shown = {name: rate for name in names if (rate := summary.rates.get(name)) is not None and rate.value is not None}
     for number, (name, rate) in enumerate(shown.items()):
-        title, unit = RATES[name]
+        title, unit = MEASURES[name].phrase, RATE_UNITS[MEASURES[name].unit]
         text = Text(f"{number_text(rate.value)} {unit}")
         if number == 0:
             text.append(f"  {_basis_text(rate, summary, brief)}", style="dim")
@@ -137,19 +133,13 @@ def _failures(summary: Summary, messages: bool) -> Iterator[tuple[str, str | Tex
     failed = {outcome: n for outcome, n in others.items() if outcome not in CENSORED}
     if failed:
         share = percent_text(sum(failed.values()) / total)
-        parts = ", ".join(f"{n:,} {outcome_text(outcome)}" for outcome, n in failed.items())
+        parts = ", ".join(f"{n:,} × {outcome_text(outcome)}" for outcome, n in failed.items())
         yield "failed", Text(f"{sum(failed.values()):,} of {total:,} requests ({share}): {parts}", style="red")
     for outcome in CENSORED & others.keys():
         share = percent_text(others[outcome] / total)
         yield outcome, Text(f"{others[outcome]:,} of {total:,} requests ({share}): {OUTCOMES[outcome]}", style="yellow")
     for error in summary.errors[:MOST_ERRORS] if messages else ():
         yield "", f"{error.count:,} × {_cut(error.message, LONGEST_ERROR)}"
-
-
-def outcome_text(outcome: str) -> str:
-    """`status_429` as `status 429`."""
-    assert outcome.partition("_")[0] in OUTCOMES, outcome
-    return outcome.replace("_", " ")
 
 
 def _delivery(delivery: Delivery, summary: Summary) -> str:
@@ -330,7 +320,7 @@ def verdict_table(run: Run, most: int | None = None, longest: int | None = None)
         head.append("  the numbers below hold within their confidence intervals", style="not bold default")
     elif first is not None and first.remedy:
         remedy = first.remedy.partition(";")[0] if longest else first.remedy
-        head.append(f"  {remedy[0].upper()}{remedy[1:]}.", style="not bold default")
+        head.append(f"  What to do: {remedy}.", style="not bold default")
     failures = run.summary.failures
     if failures.failed and failures.failure_rate and not _names_failures(reasons):
         text = failures_text(run.summary)

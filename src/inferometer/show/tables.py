@@ -11,6 +11,7 @@ from inferometer.record.summary import Adjusted, MeasureSummary, Slices
 from inferometer.show.console import first_that_fits, plain_table
 from inferometer.vocabulary import (
     MEASURES,
+    RATE_UNITS,
     WEAK_MARK,
     bound_text,
     duration_text,
@@ -140,7 +141,7 @@ def title(name: str) -> str:
     if name not in MEASURES:
         return name
     measure = MEASURES[name]
-    return f"{measure.title}, {measure.unit}" if measure.unit == "tokens/s" else measure.title
+    return f"{measure.title}, {RATE_UNITS[measure.unit]}" if measure.unit == "tokens/s" else measure.title
 
 
 # -- over time -------------------------------------------------------------------------------------------------------

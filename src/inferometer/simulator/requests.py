@@ -232,7 +232,7 @@ def read_transcription(body: bytes, settings: SimulatorSettings) -> Question:
         raise bad("a file is needed", "file")
     print_ = fingerprint([sound.hex()], settings.seed)
     words = [f"sound{print_}-{at}" for at in range(max(1, len(sound) // 640))]
-    question: dict[str, Any] = {"model": fields.get("model", settings.model), "messages": [_said(words)]}
+    question: dict[str, Any] = {"model": fields.get("model", settings.model), "messages": [_user_message(words)]}
     if fields.get("stream") == "true":
         usage = fields.get("stream_include_usage") == "true"
         continuous = usage and fields.get("stream_continuous_usage_stats") == "true"
@@ -242,7 +242,7 @@ def read_transcription(body: bytes, settings: SimulatorSettings) -> Question:
     return read_question(orjson.dumps(question), True, settings)
 
 
-def _said(words: list[str]) -> dict[str, str]:
+def _user_message(words: list[str]) -> dict[str, str]:
     return {"role": "user", "content": " ".join(words)}
 
 

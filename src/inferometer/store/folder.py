@@ -368,8 +368,8 @@ def _has_entries(log: Path) -> bool:
 
 def gathered_of(run: Run) -> Gathered:
     """The notes and samples of a stored run, as its shards left them."""
-    found, samples = _read(run.folder, "shards") if run.folder else {}, run.samples
-    shards = decoded(found, ShardsFile, (run.folder or Path()) / "shards.json")
+    document, samples = _read(run.folder, "shards") if run.folder else {}, run.samples
+    shards = decoded(document, ShardsFile, (run.folder or Path()) / "shards.json")
     gathered = Gathered(stored_clocks=shards.clocks)
     gathered.notes.extend(shards.notes)
     if samples is not None:

@@ -30,6 +30,7 @@ from inferometer.vocabulary.formats import (
 __all__ = [
     "MEASURES",
     "NANOSECONDS",
+    "RATE_UNITS",
     "WEAK_MARK",
     "Direction",
     "MeasureName",
@@ -85,6 +86,13 @@ class MeasureName:
     direction: Direction | None
     scalar: bool = False
 
+    @property
+    def phrase(self) -> str:
+        """The title within a sentence: `scheduled TTFT`, `request throughput`."""
+        what, _, how = self.title.partition(", ")
+        words = f"{how} {what}" if how else what
+        return words if words[:2].isupper() else f"{words[0].lower()}{words[1:]}"
+
 
 _PER_REQUEST: tuple[tuple[str, str, str, Direction | None], ...] = (
     ("ttft", "TTFT", "s", "lower"),
@@ -114,11 +122,11 @@ _PER_REQUEST: tuple[tuple[str, str, str, Direction | None], ...] = (
     ("session_turns", "Turns done", "turns", None),
 )
 _SCALARS: tuple[tuple[str, str, str, Direction | None], ...] = (
-    ("request_rate", "Requests", "1/s", "higher"),
-    ("input_rate", "Input tokens per second", "tokens/s", "higher"),
-    ("output_rate", "Output tokens per second", "tokens/s", "higher"),
-    ("total_rate", "Tokens per second", "tokens/s", "higher"),
-    ("offered_rate", "Offered requests", "1/s", None),
+    ("request_rate", "Request throughput", "1/s", "higher"),
+    ("input_rate", "Input token throughput", "tokens/s", "higher"),
+    ("output_rate", "Output token throughput", "tokens/s", "higher"),
+    ("total_rate", "Total token throughput", "tokens/s", "higher"),
+    ("offered_rate", "Offered request rate", "1/s", None),
     ("concurrency", "Concurrency", "requests", None),
     ("goodput", "Goodput", "1/s", "higher"),
     ("goodput_share", "Goodput share", "share", "higher"),
@@ -133,6 +141,7 @@ def _names() -> Iterator[MeasureName]:
 
 
 MEASURES: dict[str, MeasureName] = {measure.name: measure for measure in _names()}
+RATE_UNITS = {"1/s": "req/s", "tokens/s": "tok/s"}  # as serving benchmarks write them behind a title
 
 _DURATION_UNITS = {
     "ns": Decimal("1e-9"),

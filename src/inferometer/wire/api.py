@@ -7,21 +7,21 @@ instead is the answer's error. Documents nested up to 1024 deep are parsed (orjs
 down a document, prints or encodes it without a limit of its own.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
 from inferometer.vocabulary import attribute_at
+from inferometer.wire import piecewise
+from inferometer.wire.piecewise import Piecewise, whole
 from inferometer.wire.skeleton import Skeleton, learn
 from inferometer.wire.sse import BOM, Recognised, parse_json
 
 Json = dict[str, Any]
 Prompt = str | list[int] | list[Json]
-T = TypeVar("T")
-Piecewise = Generator[None, None, T]  # reading that pauses so that other work gets its turn; returns its result
 
 MOST_TOKENS = 2**40  # more than any answer has: a count beyond is none
 LARGEST_TOTAL = 2**53  # of a running usage: whole in JSON, in a float and in C
@@ -29,7 +29,6 @@ LONGEST_ERROR = 4096  # characters; secrets are hidden later, and only then is i
 LONGEST_LABEL = 1000  # characters of a finish reason or an id
 END_MARK = b"[DONE]"
 LEARNING_TRIES = 3  # events whose shape is tried before a stream is parsed event by event
-EVENTS_AT_ONCE = 4096  # are read before other work gets its turn: some 40 ms of the slowest dialect
 WORTH_LEARNING = 12  # events that are still to come: fewer are parsed sooner than their shape is proven
 CHARACTERS_PER_TOKEN = 4  # of English in today's vocabularies: the estimate where a server counts nothing
 
@@ -179,16 +178,6 @@ def as_messages(prompt: Prompt) -> list[Any]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
-def whole(reading: Piecewise[T]) -> T:
-    """The result of reading without pauses."""
-    while True:
-        try:
-            next(reading)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 def read_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -> Answer:
     """The meaning of a stream's events, all at once."""
     return whole(reading_events(api, events, keep_text))
@@ -202,13 +191,13 @@ def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -
     bears, gains = reading.bears, reading.gains
     skeleton: Skeleton | None = None
     unlearned = 0 if keep_text or api.text_key is None else LEARNING_TRIES
-    number, count, pause_at = -1, len(events), EVENTS_AT_ONCE
+    number, count, pause_at = -1, len(events), piecewise.AT_ONCE
     while (number := number + 1) < count:
         if number >= pause_at:
-            pause_at = number + EVENTS_AT_ONCE
+            pause_at = number + piecewise.AT_ONCE
             yield
         if skeleton is not None:
-            run, run_gains, total = skeleton.read_run(events, number, reading.total)
+            run, run_gains, total = skeleton.read_run(events, number, min(pause_at, count), reading.total)
             bears += run
             gains += run_gains or [0] * len(run)
             reading.skip(len(run_gains), total)
@@ -224,7 +213,7 @@ def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -
             skeleton = learn(data, api.text_key or b"", api.deltas)
             if skeleton is not None:
                 reading.answer.learned = data, skeleton
-    return reading.answered()
+    return (yield from reading.answered())
 
 
 def reading_recognised(api: Api, events: Recognised) -> Piecewise[Answer]:
@@ -237,11 +226,11 @@ def reading_recognised(api: Api, events: Recognised) -> Piecewise[Answer]:
             _read_known_run(reading, run, events.running)
             run = next(runs, None)
         reading.parse(number, events.data[start:stop])
-        if not (place + 1) % EVENTS_AT_ONCE:
+        if not (place + 1) % piecewise.AT_ONCE:
             yield
     if run is not None:
         _read_known_run(reading, run, events.running)
-    return reading.answered()
+    return (yield from reading.answered())
 
 
 def _read_known_run(reading: "_Reading", run: tuple[int, int, int, int], running: bool) -> None:
@@ -303,11 +292,11 @@ class _Reading:
         self._unnoted = self._unnoted and not event.get("usage")
         return text
 
-    def answered(self) -> Answer:
+    def answered(self) -> Piecewise[Answer]:
         answer = self.answer
         if self._unnoted and answer.usage is not None:
             answer.usage = answer.usage | {"completion_tokens": self.total}
-        _count_tokens(answer, self.bears, self.gains, self._stated)
+        yield from _count_tokens(answer, self.bears, self.gains, self._stated)
         return answer
 
 
@@ -362,7 +351,7 @@ def _note_odd_event(answer: Answer, data: bytes, problem: Exception) -> None:
     answer.error = f"{problem}: {text}" if isinstance(problem, OddEvent) else text
 
 
-def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], stated: int) -> None:
+def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], stated: int) -> Piecewise[None]:
     answer.counted = sum(bears)
     if stated > 1 or (stated and answer.counted <= 1):
         answer.running_usage = True
@@ -372,16 +361,20 @@ def _count_tokens(answer: Answer, bears: Sequence[int], gains: Sequence[int], st
             answer.tokens, answer.counted = [0] * len(gains), 0
         return
     reported = count_in(answer.usage, "completion_tokens")
-    answer.tokens = bears if reported in {None, 0, answer.counted} else _scaled(bears, answer.counted, reported)
+    scaled = reported is not None and reported not in {0, answer.counted}
+    answer.tokens = (yield from _scaling(bears, answer.counted, reported or 0)) if scaled else bears
 
 
-def _scaled(bears: Sequence[int], counted: int, reported: int) -> list[int]:
+def _scaling(bears: Sequence[int], counted: int, reported: int) -> Piecewise[list[int]]:
     """As many tokens as the usage says, spread evenly over the events that bear any."""
-    tokens, seen = [], 0
+    tokens: list[int] = []
+    seen = 0
     for bearing in bears:
         before = reported * seen // counted if counted else 0
         seen += bearing
         tokens.append(reported * seen // counted - before if bearing else 0)
+        if not len(tokens) % piecewise.AT_ONCE:
+            yield
     return tokens
 
 
@@ -402,9 +395,8 @@ def read_whole(api: Api, body: bytes, keep_text: bool = False) -> Answer:
     return answer
 
 
-def read_texts(texts: list[str], keep_text: bool = False) -> Answer:
-    """An answer of bare text, piece by piece as it came."""
-    tokens = [tokens_by_length(text) if text else 0 for text in texts]
+def read_texts(texts: list[str], tokens: list[int], keep_text: bool = False) -> Answer:
+    """An answer of bare text, piece by piece as it came, and the tokens that each may have."""
     first = next((number for number, text in enumerate(texts) if text), None)
     kept = texts if keep_text else []
     return Answer(tokens, sum(tokens), by_length=True, visible_event=first, done=True, text=kept)

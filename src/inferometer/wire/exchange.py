@@ -8,6 +8,7 @@ from inferometer.wire.http1 import Head, parse_head
 from inferometer.wire.origin import Origin
 from inferometer.wire.reactor import now
 from inferometer.wire.skeleton import Skeleton
+from inferometer.wire.sockets import MARK
 from inferometer.wire.sse import Recognised
 
 if TYPE_CHECKING:
@@ -123,8 +124,14 @@ class Exchange:
         return 0 if self.connection is None else self.connection.size
 
     def keep_beginning(self) -> None:
-        """Keep only the reads that brought the headers."""
-        if self.bulk is None:
+        """Keep only the reads that brought the headers; of an answer that the compiled reader collected only these."""
+        if self.bulk is not None and self.head is not None:
+            data, marks, own = self.bulk
+            kept = self.head.end
+            self.dropped += (len(data) if self.recognised is None else self.recognised.size) - kept
+            last = next((n for n, mark in enumerate(MARK.iter_unpack(marks), 1) if mark[0] >= kept), 0)
+            self.bulk, self.recognised = (data[:kept], marks[: last * MARK.size], own), None
+        else:
             kept = max(self.head_read, 0) + 1
             self.dropped += sum(map(len, self.reads[kept:]))
             del self.reads[kept:]

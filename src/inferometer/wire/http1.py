@@ -4,6 +4,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from inferometer.wire import piecewise
+from inferometer.wire.piecewise import Piecewise, whole
+
 ROUTED_TO = "x-inferometer-replica"  # header by which our router names the replica that a response came from
 MAX_HEAD = 64 * 1024  # bytes of the headers, those of interim answers included; as in _reader.c
 MOST_FIELDS = 1000  # header fields
@@ -161,7 +164,15 @@ def _size(line: bytes) -> int:
     return int(match[1], 16)
 
 
-def body_of(raw: bytes, head: Head) -> tuple[bytes, list[int], list[int]]:
+Body = tuple[bytes, list[int], list[int]]
+
+
+def body_of(raw: bytes, head: Head) -> Body:
+    """`reading_body`, all at once."""
+    return whole(reading_body(raw, head))
+
+
+def reading_body(raw: bytes, head: Head) -> Piecewise[Body]:
     """The body without framing, and where its pieces lie: for each piece its start in the body and how far the raw
     bytes run ahead of it. A cut answer gives what there is; broken framing raises ValueError."""
     if not head.chunked:
@@ -183,4 +194,6 @@ def body_of(raw: bytes, head: Head) -> tuple[bytes, list[int], list[int]]:
         ahead.append(line + 2 - length)
         length += len(piece)
         at = line + 2 + size + 2
+        if not len(pieces) % piecewise.AT_ONCE:
+            yield
     return b"".join(pieces), starts, ahead

@@ -2,13 +2,15 @@
 
 import codecs
 from bisect import bisect_right
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import orjson
 
-from inferometer.wire.api import Answer, Api, Piecewise, read_texts, read_whole, reading_events
-from inferometer.wire.http1 import Head, body_of
-from inferometer.wire.sse import BOM, check_lines, parse_json
+from inferometer.wire import piecewise
+from inferometer.wire.api import Answer, Api, read_texts, read_whole, reading_events, tokens_by_length
+from inferometer.wire.http1 import Body, Head, reading_body
+from inferometer.wire.piecewise import Piecewise
+from inferometer.wire.sse import BOM, check_lines, offsets_in_answer, parse_json
 
 Pieces = tuple[Answer, list[int]]  # what they amount to, and the offset behind each one's last byte
 
@@ -18,15 +20,15 @@ def reading_pieces(
 ) -> Piecewise[Pieces]:
     """One document, lines of JSON, or text: what it is shows in the bytes, servers name it as they like."""
     raw = b"".join(reads)
-    body, starts, ahead = body_of(raw, head)
+    body, starts, ahead = yield from reading_body(raw, head)
     if complete and _is_json(body.removeprefix(BOM)):
         return read_whole(api, body, keep_text), [len(raw)]
-    lines, ends = _lines(body, complete)
+    lines, ends = yield from _splitting_lines(body, complete)
     lines[:1] = [line.removeprefix(BOM) for line in lines[:1]]
     if lines and _is_object(lines[0]):
         answer = yield from reading_events(api, lines, keep_text)
-        return answer, [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
-    return _texts(reads, body, starts, ahead, keep_text)
+        return answer, (yield from offsets_in_answer(ends, starts, ahead))
+    return (yield from _reading_texts(reads, (body, starts, ahead), keep_text))
 
 
 def _is_json(data: bytes) -> bool:
@@ -41,22 +43,42 @@ def _is_object(line: bytes) -> bool:
     return line.startswith(b"{") and _is_json(line)
 
 
-def _lines(body: bytes, complete: bool) -> tuple[list[bytes], list[int]]:
+def _splitting_lines(body: bytes, complete: bool) -> Piecewise[tuple[list[bytes], list[int]]]:
     """Lines with anything on them, and where each ends; of a cut answer the last is a fragment."""
     check_lines(body)
     parts = body.split(b"\n")
-    ends = list(accumulate(len(part) + 1 for part in parts))
-    ends[-1] = len(body)
-    whole = list(zip(parts, ends, strict=True))[: None if complete else -1]
-    return [part.strip() for part, _ in whole if part.strip()], [end for part, end in whole if part.strip()]
+    if not complete:
+        parts.pop()
+    lines: list[bytes] = []
+    ends: list[int] = []
+    end = 0
+    for number, part in enumerate(parts, 1):
+        end += len(part) + 1
+        if line := part.strip():
+            lines.append(line)
+            ends.append(min(end, len(body)))  # the last one may lack its line feed
+        if not number % piecewise.AT_ONCE:
+            yield
+    return lines, ends
 
 
-def _texts(reads: list[bytes], body: bytes, starts: list[int], ahead: list[int], keep_text: bool) -> Pieces:
+def _reading_texts(reads: list[bytes], place: Body, keep_text: bool) -> Piecewise[Pieces]:
     """The text that each read brought; a character that is split over two belongs to the second."""
+    body, starts, ahead = place
     decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
-    read_ends = list(accumulate(map(len, reads)))
     raw_starts = [start + gap for start, gap in zip(starts, ahead, strict=True)]
-    piece_of = (bisect_right(raw_starts, end) - 1 for end in read_ends)
     limits = [*starts[1:], len(body)]
-    cuts = [0 if at < 0 else min(end - ahead[at], limits[at]) for end, at in zip(read_ends, piece_of, strict=True)]
-    return read_texts([decode(body[start:end]) for start, end in pairwise([0, *cuts])], keep_text), read_ends
+    read_ends = list(accumulate(map(len, reads)))
+    texts: list[str] = []
+    tokens: list[int] = []
+    before = 0
+    for end in read_ends:
+        piece = bisect_right(raw_starts, end) - 1
+        cut = 0 if piece < 0 else min(end - ahead[piece], limits[piece])
+        text = decode(body[before:cut])
+        texts.append(text)
+        tokens.append(tokens_by_length(text) if text else 0)
+        before = cut
+        if not len(texts) % piecewise.AT_ONCE:
+            yield
+    return read_texts(texts, tokens, keep_text), read_ends

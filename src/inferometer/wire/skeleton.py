@@ -10,7 +10,7 @@ come.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -40,34 +40,36 @@ class Skeleton:
     after: bytes = b""
     completion_first: bool = False
 
-    def read_run(self, events: Sequence[bytes], start: int, before: int) -> Run:
-        """Read events from `start` on as long as they fit: for each whether it bears text and, with a running usage,
-        how many tokens its total is more than the one before; and the last total."""
+    def read_run(self, events: Sequence[bytes], start: int, stop: int, before: int) -> Run:
+        """Read events from `start` on as long as they fit, up to `stop`: for each whether it bears text and, with a
+        running usage, how many tokens its total is more than the one before; and the last total."""
         reader = compiled()
         if reader is not None and isinstance(events, Spans):
             shape = self.prefix, self.suffix, self.running, self.between, self.after, self.completion_first
-            (bears, gains), total = reader.read_run(events.raw, events.packed, start, before, *shape)
+            spans = events.packed[16 * start : 16 * stop]
+            (bears, gains), total = reader.read_run(events.raw, spans, 0, before, *shape)
             return memoryview(bears).cast("q").tolist(), memoryview(gains).cast("q").tolist(), total
-        return self._running_run(events, start, before) if self.running else self._plain_run(events, start, before)
+        fresh = map(events.__getitem__, range(start, stop))
+        return self._running_run(fresh, before) if self.running else self._plain_run(fresh, before)
 
-    def _plain_run(self, events: Sequence[bytes], start: int, before: int) -> Run:
+    def _plain_run(self, events: Iterable[bytes], before: int) -> Run:
         prefix, suffix = self.prefix, self.suffix
         begin, behind = len(prefix), len(suffix)
         bears: list[int] = []
-        for data in islice(events, start, None):
+        for data in events:
             stop = len(data) - behind
             if not (data.startswith(prefix) and data.endswith(suffix)) or _text_end(data, begin) != stop:
                 break
             bears.append(1 if stop > begin else 0)
         return bears, [], before
 
-    def _running_run(self, events: Sequence[bytes], start: int, before: int) -> Run:
+    def _running_run(self, events: Iterable[bytes], before: int) -> Run:
         prefix, suffix, between, after = self.prefix, self.suffix, self.between, self.after
         begin, behind, tail = len(prefix), len(suffix), -len(after)
         which = 0 if self.completion_first else 2
         bears: list[int] = []
         gains: list[int] = []
-        for data in islice(events, start, None):
+        for data in events:
             stop = _text_end(data, begin)
             if not (data.startswith(prefix) and data.startswith(suffix, stop) and data.endswith(after)):
                 break

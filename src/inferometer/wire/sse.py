@@ -13,8 +13,10 @@ from typing import Any, overload
 
 import orjson
 
+from inferometer.wire import piecewise
 from inferometer.wire.compiled import compiled
-from inferometer.wire.http1 import Head, body_of
+from inferometer.wire.http1 import Head, reading_body
+from inferometer.wire.piecewise import Piecewise, whole
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _SIZE = re.compile(rb"\r\n([0-9a-fA-F]{1,15})\r\n")
@@ -89,19 +91,37 @@ Taken = tuple[
 
 
 def events_of(raw: bytes, head: Head, complete: bool = True) -> Events:
+    """`splitting_events`, all at once."""
+    return whole(splitting_events(raw, head, complete))
+
+
+def splitting_events(raw: bytes, head: Head, complete: bool = True) -> Piecewise[Events]:
     """All events of an answer. Servers almost always send one `data:` line per chunk: that form is cut with one
     split and checked chunk by chunk; any other is read line by line."""
     if head.chunked:
         reader = compiled()
-        whole = raw if complete else _closed(raw[: head.end + MOST_OF_INCOMPLETE])
-        plain = _one_event_per_chunk(whole, head.end) if reader is None else spans_of_chunks(reader, whole, head.end)
+        closed = raw if complete else _closed(raw[: head.end + MOST_OF_INCOMPLETE])
+        if reader is None:
+            plain = yield from _one_event_per_chunk(closed, head.end)
+        else:
+            plain = spans_of_chunks(reader, closed, head.end)
         if plain is not None:
             return plain if complete else _first(plain)
     if not complete:
         raw = raw[: head.end + MOST_OF_INCOMPLETE_LINES]
-    body, starts, ahead = body_of(raw, head)
-    data, ends = _read_body(body, complete)
-    return data, [end + ahead[bisect_right(starts, end - 1) - 1] for end in ends]
+    body, starts, ahead = yield from reading_body(raw, head)
+    data, ends = yield from _reading_lines(body, complete)
+    return data, (yield from offsets_in_answer(ends, starts, ahead))
+
+
+def offsets_in_answer(ends: Sequence[int], starts: list[int], ahead: list[int]) -> Piecewise[list[int]]:
+    """Where ends in the body lie in the answer, framing included."""
+    offsets: list[int] = []
+    for number, end in enumerate(ends, 1):
+        offsets.append(end + ahead[bisect_right(starts, end - 1) - 1])
+        if not number % piecewise.AT_ONCE:
+            yield
+    return offsets
 
 
 def _closed(raw: bytes) -> bytes:
@@ -119,7 +139,7 @@ def _first(events: Events) -> Events:
     return data[:MOST_EVENTS], ends[:MOST_EVENTS]
 
 
-def _one_event_per_chunk(raw: bytes, start: int) -> Events | None:
+def _one_event_per_chunk(raw: bytes, start: int) -> Piecewise[Events | None]:
     """Events of a body whose every chunk is exactly `data: ...\\n\\n`; None for any other body."""
     at = start - 2  # the head ends as a chunk does, with a line's end
     parts = raw[at:].split(b"\n\n")
@@ -136,6 +156,8 @@ def _one_event_per_chunk(raw: bytes, start: int) -> Events | None:
             data.append(line)
             at += len(part) + 2
             ends.append(at)
+            if not len(ends) % piecewise.AT_ONCE:
+                yield
     except ValueError:
         return None
     return data, ends
@@ -169,16 +191,18 @@ def check_lines(body: bytes) -> None:
         raise ValueError(f"the answer has more than {MOST_LINES:,} lines")
 
 
-def _read_body(body: bytes, complete: bool) -> Events:
+def _reading_lines(body: bytes, complete: bool) -> Piecewise[Events]:
     data: list[bytes] = []
     ends: list[int] = []
     check_lines(body)
     start = len(BOM) if body.startswith(BOM) else 0
     one_kind = b"\r" not in body  # of line ends, as nearly always: an event takes 5 µs instead of 7
     blank_line, lines_of = (_BLANK_LF, _LF_LINES) if one_kind else (_BLANK_LINE, _LINE.split)
-    for blank in blank_line.finditer(body):
+    for number, blank in enumerate(blank_line.finditer(body), 1):
         _add_event(lines_of(body[start : blank.start()]), blank.end(), data, ends)
         start = blank.end()
+        if not number % piecewise.AT_ONCE:
+            yield
     if complete:  # then the last event may lack its blank line; else it is a fragment
         _add_event(lines_of(body[start:]), len(body), data, ends)
     return data, ends

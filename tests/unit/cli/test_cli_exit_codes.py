@@ -21,7 +21,7 @@ MISSED = judged(made_run(limits=["ttft p50 < 1us", "failure_rate < 1%"]), "valid
 UNTOLD = judged(made_run(requests=100, limits=["ttft p99.9 < 1s", "ttft p50 < 1s"]), "valid")
 
 NEEDED = UNTOLD.summary.limits[0].needed
-DECIDES = f"hint: about {NEEDED:,} requests in the window are enough to decide: --requests or --duration"
+DECIDES = f"hint: about {NEEDED:,} requests in the window would decide it: --requests or --duration"
 BROKEN_AND_INVALID = "error: a limit failed: ttft p50 < 1us\nerror: not valid as a measurement: Why.\n"
 KEPT = "warning: interrupted; the measurements so far are stored\n"
 
@@ -45,7 +45,7 @@ CASES = [
     (VALID, 0, ""),
     (judged(VALID, "doubtful", "Not steady."), 0, "warning: doubtful as a measurement: Not steady.\n"),
     (MISSED, 1, "error: a limit failed: ttft p50 < 1us\n"),
-    (UNTOLD, 4, f"error: not valid as a measurement of a limit: {UNTOLD.summary.limits[0].text}\n{DECIDES}\n"),
+    (UNTOLD, 4, f"error: a limit could not be decided: {UNTOLD.summary.limits[0].text}\n{DECIDES}\n"),
     (judged(MISSED, "invalid", "Late.", "Short."), 4, "error: not valid as a measurement: Late. Short.\n"),
     (coded(VALID, "failed_requests"), 4, "error: not valid as a measurement: Why.\n"),
     # a limit that is broken by what the target did is broken, also where that makes the numbers invalid

@@ -52,7 +52,7 @@ def judged(run: Run, samples: list[Sample], notes: list[Note], **changed: Any) -
 
 
 def reasons(run):
-    return {reason.code: reason.text for reason in run.verdict.doubts}
+    return {reason.code: reason.sentence for reason in run.verdict.doubts}
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_stolen_cores_are_named_where_they_did_harm(run: Run) -> None:
         return next((reason.remedy for reason in verdict.doubts if reason.code == "late_sends"), None)
 
     both = remedy(**late, **stolen)
-    assert "the hypervisor stole the cores of this machine for 4.1% of the time: use a machine with free cores" in both
+    assert "the hypervisor took 4.1% of this machine's CPU time: use a machine with free cores" in both
     assert "hypervisor" not in remedy(**late)
     assert remedy(**stolen) is None
 

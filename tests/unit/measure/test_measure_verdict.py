@@ -245,7 +245,7 @@ def test_tokens_that_do_not_add_up() -> None:
 def test_nothing_answered() -> None:
     found = judged([failure(t, outcome="connect", error="refused") for t in arrivals(50)])
     assert found.status == "invalid" and found.doubts[0].code == "nothing_answered"
-    assert "50 connect" in found.doubts[0].text and "refused" in found.doubts[0].text
+    assert "50 × connection failed" in found.doubts[0].text and "refused" in found.doubts[0].text
     assert judged([]).status == "invalid"
 
 

@@ -71,7 +71,7 @@ def test_the_share_of_the_load_is_averaged_and_named() -> None:
     found = host_summary(samples, 0, 25)
     assert found.steal_share == pytest.approx(0.04)
     assert found.cpu_share is None
-    text = "the hypervisor stole the cores of this machine for 4% of the time"
+    text = "the hypervisor took 4% of this machine's CPU time"
     assert scarcity(found) == ("stolen_cores", text)
     assert scarcity(HostSummary(steal_share=0.01, cpu_share=0.5)) is None and scarcity(None) is None
     assert scarcity(HostSummary(cpu_share=0.99))[0] == "busy_machine"

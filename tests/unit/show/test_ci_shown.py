@@ -213,9 +213,11 @@ def test_what_failed_stands_first() -> None:
     """Share, outcome and first message, whether or not it is a reason for doubt."""
     few = outcome(made_run(failed=1 / 250))
     assert few.run.status == "valid" and Report((few,)).exit_code == 0
-    assert few.problems[0].text == "0.4% of requests failed (2 of 500): 2 status_429; the first: 429 Too Many Requests."
+    assert (
+        few.problems[0].text == "0.4% of requests failed (2 of 500): 2 × HTTP 429; first error: 429 Too Many Requests."
+    )
     judging = outcome(made_run(failed=0.2, limits=["failure_rate < 5%"]))
-    assert judging.problems[0].text.startswith("20% of requests failed (100 of 500): 100 status_429; the first: 429")
+    assert judging.problems[0].text.startswith("20% of requests failed (100 of 500): 100 × HTTP 429; first error: 429")
     many = outcome(made_run(failed=0.2))
     assert "20% of requests failed (100 of 500)" in many.problems[0].text and many.problems[0].level == "error"
     for each in (few, judging, many):

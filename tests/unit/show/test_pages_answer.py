@@ -94,7 +94,7 @@ def test_answers_of_experiments(answers: Answers) -> None:
     assert "unclear: TTFT" in rows["ab"].answer and rows["ab"].title == "A/B test: speed 4 and 5"
     assert rows["search"].answer.startswith("holds 30 req/s (30 to 40) within tpot p90 < 15ms; first broken by")
     found = answers.experiment(rows["sweep"].id)
-    assert found.answer.headline.startswith("highest output tokens per second")
+    assert found.answer.headline.startswith("highest output token throughput")
     assert [table.title.partition(":")[0] for table in found.answer.tables] == [
         "Best case for each measure",
         "Pareto front",

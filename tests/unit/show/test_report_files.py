@@ -127,7 +127,7 @@ def test_an_experiment_as_a_report(no_bundle: None) -> None:
     kept = KeptExperiment("e1", "sweep", None, "2026-11-01T12:00", {"plan": {}}, [*cases, ExperimentCase(name="x")], {})
     report = experiment_report(kept, [({"load.rate": at}, run) for at, run in enumerate(line)])
     page = as_html(report)
-    assert "Output tokens per second by rate" in page and "1 of 3 cases have no run" in page
+    assert "Output token throughput by rate" in page and "1 of 3 cases have no run" in page
     assert as_html(experiment_report(replace(kept, cases=[]), [])).count("no case has a run") == 1
 
 

@@ -54,7 +54,7 @@ def test_what_does_not_fit_a_screen_is_behind_more() -> None:
 
 def test_an_invalid_run_says_in_its_first_line_what_to_do() -> None:
     first = shown(made_run(failed=0.5), 100).splitlines()[0]
-    assert first.startswith("INVALID  Lower the load")
+    assert first.startswith("INVALID  What to do: look at the server")
 
 
 def test_says_verdict_plan_numbers_and_place() -> None:
@@ -96,7 +96,7 @@ def test_weak_quantiles_are_marked_and_bounded() -> None:
 
 def test_failures_are_counted_and_shown_as_endlessly_late() -> None:
     text = shown(made_run(failed=0.02, limits=["ttft p99 < 500ms", "failure_rate < 50%"]), 100)
-    assert "10 of 500 requests (2%): 10 status 429" in text
+    assert "10 of 500 requests (2%): 10 × HTTP 429" in text
     assert "failed as ∞" in text and "∞" in text.split("failed as ∞")[1].splitlines()[0]
     assert "✗ ttft p99 < 500ms: not met" in text
     assert "✓ failure_rate < 50%: met" in text

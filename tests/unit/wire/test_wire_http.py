@@ -9,10 +9,11 @@ import pytest
 
 from inferometer.errors import TargetError
 from inferometer.wire import skeleton
-from inferometer.wire.api import APIS, api_of, error_text, read_events, read_whole, reading_events, whole
+from inferometer.wire.api import APIS, api_of, error_text, read_events, read_whole, reading_events
 from inferometer.wire.compiled import compiled
 from inferometer.wire.http1 import body_of, parse_head
 from inferometer.wire.origin import origin_of, tls_context, trusted_origin
+from inferometer.wire.piecewise import whole
 from inferometer.wire.server import head
 from inferometer.wire.skeleton import learn
 from inferometer.wire.sockets import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns
@@ -272,7 +273,7 @@ def test_an_event_with_more_in_it_is_parsed(monkeypatch, reader, usage: bytes):
     shape = learn(plain % (b"a", b"", usage), b'"content":"', api_of("chat").deltas)
     fits, empty = plain % (b"hello", b"", usage), plain % (b"", b"", usage)
     more = plain % (b"", b',"reasoning":"hm"', usage)
-    found = shape.read_run([fits, empty, fits, more, fits], 1, 3)
+    found = shape.read_run([fits, empty, fits, more, fits], 1, 5, 3)
     assert found == (([0, 1], [1, 0], 4) if usage else ([0, 1], [], 3))
     assert read_events(api_of("chat"), [fits, more]).tokens == ([4, 0] if usage else [1, 1])
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from inferometer.measure.doubts.rule import TOO_HIGH, TOO_LOW, Case, is_invalid, moved_text, telling
+from inferometer.measure.doubts.rule import EITHER, TOO_HIGH, TOO_LOW, Case, is_invalid, moved_text, telling
 from inferometer.measure.facts import Facts
 from inferometer.measure.hardware import scarcity
 from inferometer.record.summary import Summary
@@ -190,8 +190,6 @@ def clock_stepped(case: Case) -> Iterator[Reason]:
     text = f"The clock of the read timestamps stepped {times}, by at most {duration_text(largest)}"
     moves = telling(case.part, {f"ttft.{stat}": largest for stat in ("mean", "p50", "p90", "p99")})
     if moves:
-        yield case.doubt(
-            "clock_stepped", f"{text}: latencies across a step are wrong by that amount.", "repeat the run", moves=moves
-        )
+        yield case.doubt("clock_stepped", f"{text}.", "repeat the run", moves=moves, direction=EITHER)
     else:
         yield case.note("clock_stepped", f"{text}.")

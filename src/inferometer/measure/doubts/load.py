@@ -5,12 +5,15 @@ from collections.abc import Iterator, Sequence
 from inferometer.measure.describe import named_quantiles, share_of
 from inferometer.measure.doubts.client import client_remedy
 from inferometer.measure.doubts.rule import (
+    EITHER,
     TOLERATED,
     TOO_HIGH,
     TOO_LOW,
     Case,
+    amount_text,
     differing,
     moved_text,
+    number_name,
     shares_of,
     telling,
 )
@@ -46,7 +49,8 @@ def shortfall(case: Case) -> Iterator[Reason]:
     if share > TOLERATED:
         moves = shares_of(case.part, share, "request_rate", "output_rate")
         remedy = client_remedy(case.summary, case.facts)
-        yield case.doubt("shortfall", text, remedy, moves=moves, invalid=share > SHORTFALL_INVALID)
+        invalid = share > SHORTFALL_INVALID
+        yield case.doubt("shortfall", text, remedy, moves=moves, direction=TOO_LOW, invalid=invalid)
     else:
         yield case.note("shortfall", text)
 
@@ -62,12 +66,15 @@ def not_the_process(case: Case) -> Iterator[Reason]:
         return
     if ks and ks.p < KS_SIGNIFICANT and ks.statistic > KS_DISTANCE:
         text = f"The gaps between arrivals are not {delivery.process} (Kolmogorov-Smirnov distance"
-        text += f" {ks.statistic:.3f}, p = {ks.p:.1g}): queueing and the tail of TTFT may differ."
-        yield case.doubt("not_the_process", text, client_remedy(case.summary, case.facts), moves=_waiting_moves(case))
+        yield _other_process(case, f"{text} {ks.statistic:.3f}, p = {ks.p:.1g})")
     if delivery.gap_cv_named == 0.0 and cv is not None and cv > UNEVEN_GAPS:
-        text = f"The constant rate was uneven (gaps vary by {percent_text(cv)} of their mean): queueing and"
-        remedy = client_remedy(case.summary, case.facts)
-        yield case.doubt("not_the_process", f"{text} the tail of TTFT may differ.", remedy, moves=_waiting_moves(case))
+        yield _other_process(case, f"The constant rate was uneven (gaps vary by {percent_text(cv)} of their mean)")
+
+
+def _other_process(case: Case, text: str) -> Reason:
+    remedy = client_remedy(case.summary, case.facts)
+    text = f"{text}, which changes queueing and the tail of TTFT."
+    return case.doubt("not_the_process", text, remedy, moves=_waiting_moves(case), direction=EITHER)
 
 
 def _waiting_moves(case: Case) -> list[Move]:
@@ -96,9 +103,8 @@ def held_back(case: Case) -> Iterator[Reason]:
     late = {f"ttft_scheduled.{stat}": waits[stat] or 0.0 for stat in ("mean", "p50", "p90", "p99")}
     moves = telling(case.part, late, TOO_HIGH)
     if moves:
-        text = (
-            f"The cap of {cap} requests in flight delayed requests: {moved_text(moves, 'of waiting for a free slot')}."
-        )
+        waited = f"{number_name(moves[0])} includes {amount_text(moves[0])} of waiting for a free slot"
+        text = f"The cap of {cap} requests in flight held requests back: {waited}."
         yield case.doubt("held_back", text, "lower the rate, or raise max_concurrency", moves=moves)
 
 
@@ -106,14 +112,11 @@ def unbounded_queue(case: Case) -> Iterator[Reason]:
     share = growing_queue(case.part)
     if share is None or queue_was_empty(case):
         return
-    text = (
-        f"The load exceeds the capacity: of 100 requests {100 * share:.0f} joined a growing queue, so latencies depend"
-    )
+    text = f"The load exceeds the capacity: {percent_text(round(share, 2))} of requests joined a growing queue, so"
     stays = case.part.window.backlog.time_in_system if case.part.window.backlog else None
     moves = shares_of(case.part, abs(stays.drift or 0.0) if stays else 0.0, "ttft_scheduled.mean", "e2e_scheduled.mean")
-    yield case.doubt(
-        "unbounded_queue", f"{text} on the length of the run.", "lower the rate", moves=moves, invalid=True
-    )
+    text += " latencies grow with the length of the run."
+    yield case.doubt("unbounded_queue", text, "lower the rate", moves=moves, direction=EITHER, invalid=True)
 
 
 def growing_queue(part: Section) -> float | None:
@@ -186,7 +189,7 @@ def _drift(case: Case, section: Section) -> Iterator[Reason]:
     text = f"{where} window is not steady: {listed}{p}."
     moves = [move for name, trend in drifts.items() if trend.levels for move in differing(section, name, trend.levels)]
     if moves and not _few_turns(section):
-        yield case.doubt("not_steady", text, "use a longer warm-up or a longer run", moves=moves)
+        yield case.doubt("not_steady", text, "use a longer warm-up or a longer run", moves=moves, direction=EITHER)
     else:
         yield case.note("not_steady", text)
 
@@ -215,10 +218,12 @@ def concurrency_not_held(case: Case) -> Iterator[Reason]:
         return
     held, requested = case.part.concurrency.window, case.part.concurrency.requested
     if held is not None and requested and held < HELD_SHARE * requested:
-        text = f"Concurrency {requested} was requested and {number_text(held)} were in flight on average."
+        text = (
+            f"Concurrency {requested} was requested, but only {number_text(held)} requests were in flight on average."
+        )
         moves = shares_of(case.part, 1 - held / requested, "request_rate", "output_rate")
         remedy = "send more requests than are in flight at once, or limit the run by its duration"
-        yield case.doubt("concurrency_not_held", text, remedy, moves=moves)
+        yield case.doubt("concurrency_not_held", text, remedy, moves=moves, direction=TOO_LOW)
 
 
 def weak_quantiles(case: Case) -> Iterator[Reason]:

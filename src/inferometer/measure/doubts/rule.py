@@ -9,7 +9,7 @@ from inferometer.measure.facts import Facts
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.summary import ClassSummary, Levels, Section, Summary
 from inferometer.record.verdict import Move, Reason, Status
-from inferometer.vocabulary import MEASURES, percent_text, value_text
+from inferometer.vocabulary import MEASURES, change_size_text, value_text
 
 TOLERATED = 0.05  # of a number: what two runs differ by anyway
 INVALID_SHARE = 0.50  # a number that may be off by half is no measurement
@@ -28,8 +28,19 @@ class Case:
     plan: Plan
 
     def doubt(
-        self, code: str, text: str, remedy: str | None = None, *, moves: list[Move] | None = None, invalid: bool = False
+        self,
+        code: str,
+        text: str,
+        remedy: str | None = None,
+        *,
+        moves: list[Move] | None = None,
+        direction: str | None = None,
+        invalid: bool = False,
     ) -> Reason:
+        """With a direction, the number that is moved most follows the text as a sentence of its own."""
+        if moves and direction:
+            moved = moved_text(moves, direction)
+            text = f"{text} {moved[0].upper()}{moved[1:]}."
         return self._reason("invalid" if invalid else "doubtful", code, text, remedy, moves or [])
 
     def note(self, code: str, text: str, remedy: str | None = None) -> Reason:
@@ -109,12 +120,17 @@ def is_invalid(moves: list[Move]) -> bool:
 
 def moved_text(moves: list[Move], direction: str = EITHER) -> str:
     """`TTFT p99 may be 14 ms (23%) too high`, of the one that is moved most."""
-    worst = moves[0]
-    name, _, stat = worst.key.partition(".")
-    measure = MEASURES[name]
-    title = f"{measure.title} {stat}".rstrip()
-    amount = f"{value_text(worst.by, measure.unit)} ({percent_text(worst.share)})"
-    more = (
-        f", and {len(moves) - 1} more numbers" if len(moves) > 2 else ", and one more number" if len(moves) > 1 else ""
-    )
-    return f"{title} may be {amount} {direction}{more}"
+    more = f" (and {len(moves) - 1} more)" if len(moves) > 1 else ""
+    return f"{number_name(moves[0])}{more} may be {amount_text(moves[0])} {direction}"
+
+
+def number_name(move: Move) -> str:
+    """`scheduled TTFT p99`, `request throughput`."""
+    name, _, stat = move.key.partition(".")
+    return f"{MEASURES[name].phrase} {stat}".rstrip()
+
+
+def amount_text(move: Move) -> str:
+    """`14 ms (23%)`."""
+    share = "" if move.share is None else f" ({change_size_text(move.share)})"
+    return f"{value_text(move.by, MEASURES[move.key.partition('.')[0]].unit)}{share}"

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from inferometer.measure.doubts.rule import TOLERATED, Case, shares_of
+from inferometer.measure.doubts.rule import EITHER, TOLERATED, TOO_LOW, Case, shares_of
 from inferometer.measure.observed import findings
 from inferometer.plan.model import Traffic
+from inferometer.record.record import outcome_text
 from inferometer.record.summary import CachedTokens, Section, Summary
 from inferometer.record.verdict import Reason
 from inferometer.vocabulary import change_text, duration_text, percent_text
@@ -61,8 +62,9 @@ def failed_requests(case: Case) -> Iterator[Reason]:
         yield case.doubt(
             "failed_requests",
             f"{text} Latencies include only the answered requests.",
-            "lower the load, or look at the server's log; set a limit on failure_rate to allow a share of failures",
+            "look at the server's log, or lower the load; a limit on failure_rate allows a share of failures",
             moves=shares_of(case.part, share, "request_rate", "output_rate"),
+            direction=TOO_LOW,
             invalid=share > FAILED_INVALID,
         )
     else:
@@ -74,12 +76,14 @@ def judges_failures(traffic: Traffic) -> bool:
 
 
 def failures_text(part: Section) -> str:
-    """`51% of requests failed (205 of 400): 205 connect; the first: Connection refused`."""
+    """`51% of requests failed (205 of 400): 205 × connection failed; first error: Connection refused`."""
     failures = part.failures
     failed, share = failures.failed or 0, failures.failure_rate or 1.0
     counts = {outcome: round(part_share / share * failed) for outcome, part_share in failures.by_outcome.items()}
-    listed = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(counts.items(), key=lambda item: -item[1]))
-    first = f"; the first: {failures.first}" if failures.first else ""
+    listed = ", ".join(
+        f"{n:,} × {outcome_text(outcome)}" for outcome, n in sorted(counts.items(), key=lambda item: -item[1])
+    )
+    first = f"; first error: {failures.first}" if failures.first else ""
     of = f"{percent_text(share)} of requests failed ({failed:,} of {round(failed / share):,})"
     return f"{of}: {listed}{first}"
 
@@ -89,7 +93,10 @@ def nothing_answered(case: Case) -> Iterator[Reason]:
     counts = summary.outcomes
     total = sum(counts.values())
     if counts["ok"] == 0:
-        rest = ", ".join(f"{n} {outcome}" for outcome, n in counts.items() if outcome != "ok") or "nothing was sent"
+        rest = (
+            ", ".join(f"{n:,} × {outcome_text(outcome)}" for outcome, n in counts.items() if outcome != "ok")
+            or "nothing was sent"
+        )
         first = f"; most often: {summary.errors[0].message}" if summary.errors else ""
         text = f"None of {total} requests was answered ({rest}){first}."
         ours = total > 0 and counts.get("client", 0) == total  # then `client_failed` says what to do
@@ -107,7 +114,8 @@ def unfinished(case: Case) -> Iterator[Reason]:
     if share > UNFINISHED and case.part.outcomes["ok"]:
         text = f"{count:,} of {requests:,} requests were unfinished when the run ended: the longest are missing from"
         moves = shares_of(case.part, share, "request_rate", "output_rate")
-        yield case.doubt("unfinished", f"{text} the latencies.", "raise drain, or lower the load", moves=moves)
+        remedy = "raise stop.drain, or lower the load"
+        yield case.doubt("unfinished", f"{text} the latencies.", remedy, moves=moves, direction=TOO_LOW)
 
 
 def ended(case: Case) -> Iterator[Reason]:
@@ -133,7 +141,8 @@ def short_output(case: Case) -> Iterator[Reason]:
     text += f", output in all {change_text(compared.difference)}."
     remedy = "check that the server honours ignore_eos and max_tokens"
     if missing > TOLERATED:
-        yield case.doubt("short_output", text, remedy, moves=shares_of(case.part, missing, "e2e.mean", "output_rate"))
+        moves = shares_of(case.part, missing, "e2e.mean", "output_rate")
+        yield case.doubt("short_output", text, remedy, moves=moves, direction=TOO_LOW)
     else:
         yield case.note("short_output", text, remedy)
 
@@ -173,7 +182,8 @@ def odd_finish(case: Case) -> Iterator[Reason]:
     text = f"Answers ended with finish reason {listed}, expected {expected}."
     foreign = sum(n for reason, n in odd.items() if reason not in FINE_FINISHES) / sum(reasons.values())
     if foreign > TOLERATED:  # cut by a filter, an error, an abort: no answer as it should be
-        yield case.doubt("odd_finish", text, moves=shares_of(case.part, foreign, "e2e.mean", "output_rate"))
+        moves = shares_of(case.part, foreign, "e2e.mean", "output_rate")
+        yield case.doubt("odd_finish", text, "look at the server's log", moves=moves, direction=EITHER)
     else:
         yield case.note("odd_finish", text)
 
@@ -186,7 +196,8 @@ def tokens_disagree(case: Case) -> Iterator[Reason]:
     text = f"The stream had {change_text(difference)} tokens compared with the usage that the server reported"
     if abs(difference) > TOLERATED:
         moves = shares_of(case.part, abs(difference), "tpot.mean", "output_rate")
-        yield case.doubt("tokens_disagree", f"{text}: per-token numbers are wrong by that amount.", moves=moves)
+        remedy = "check the server's usage reports, and proxies that drop events"
+        yield case.doubt("tokens_disagree", f"{text}.", remedy, moves=moves, direction=EITHER)
     elif abs(difference) > NOTED:
         yield case.note("tokens_disagree", f"{text}.")
     if given.difference is not None and abs(given.difference) > INPUT_DIFFERS:
@@ -204,7 +215,8 @@ def cached_by_accident(case: Case) -> Iterator[Reason]:
             f"{percent_text(share)} of prompt tokens came from the prefix cache although prompts share no prefix: they"
         )
         moves = shares_of(case.part, share or 0.0, "ttft.mean")
-        yield case.doubt("cached", f"{text} were sent before.", "use another seed or more nonce tokens", moves=moves)
+        remedy = "use another seed or more nonce tokens"
+        yield case.doubt("cached", f"{text} were sent before.", remedy, moves=moves, direction=TOO_LOW)
 
 
 def requested_hit_rate(traffic: Traffic) -> float | None:
@@ -230,7 +242,7 @@ def hit_rate_off(case: Case) -> Iterator[Reason]:
         )
         moves = shares_of(case.part, abs(cached.share - requested), "ttft.mean")
         remedy = _hit_rate_remedy(requested, cached.share)
-        yield case.doubt("hit_rate_off", f"{text} requested.", remedy, moves=moves, invalid=True)
+        yield case.doubt("hit_rate_off", f"{text} requested.", remedy, moves=moves, direction=EITHER, invalid=True)
 
 
 def _hit_rate_remedy(requested: float, share: float) -> str:
@@ -244,11 +256,12 @@ def not_conserved(case: Case) -> Iterator[Reason]:
     server = case.summary.server
     if server is None:
         return
-    for code, text in findings(server):
-        if code == "ttft_disagrees" and _client_is_exact(case):
-            yield case.note(code, text)
+    for found in findings(server):
+        if found.code == "ttft_disagrees" and _client_is_exact(case):
+            yield case.note(found.code, found.text)
         else:
-            yield case.doubt(code, text)
+            moves = shares_of(case.part, found.share, found.key) if found.key else []
+            yield case.doubt(found.code, found.text, found.remedy, moves=moves, direction=EITHER)
 
 
 def _client_is_exact(case: Case) -> bool:

@@ -69,10 +69,10 @@ def startups(runs: Sequence[Run]) -> Spec:
         raise Cannot("fewer than two runs have startup phases")
     names = labels_of(with_phases)
     rows = [
-        {"phase": each.title, "start": names[run.id], "took": each.value}
+        {"phase": quantity.title, "start": names[run.id], "took": quantity.value}
         for run in with_phases
-        for each in quantities(run.summary).values()
-        if each.unit == "s" and each.name.endswith(("_time", "time_to_ready"))
+        for quantity in quantities(run.summary).values()
+        if quantity.unit == "s" and quantity.name.endswith(("_time", "time_to_ready"))
     ]
     phases = list(dict.fromkeys(row["phase"] for row in rows))
     bars = {
