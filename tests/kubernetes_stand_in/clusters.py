@@ -41,7 +41,7 @@ class TestedCluster:
 
     def __init__(self, folder: Path, minor: int = 31) -> None:
         self.folder = folder
-        self._spaces = 0
+        self._spaces = self._networks = 0
         self._api: StandIn | ControlPlane
         if is_real():
             self._api = ControlPlane(Path(os.environ[BINARIES_ENV]).resolve(), folder / "plane", TOKENS)
@@ -81,11 +81,17 @@ class TestedCluster:
     def add_node(self, name: str, **settings: Any) -> Node:
         if isinstance(self._api, ControlPlane):
             settings |= {"certificate": (self._api.certificate, self._api.key), "authority": self._api.authority}
-        network = f"10.244.{len(self.nodes)}" if is_real() else f"127.0.{len(self.nodes) + 1}"
+        self._networks += 1
+        network = f"10.244.{self._networks}" if is_real() else f"127.0.{self._networks}"
         node = Node(self.url, TOKENS["admin"], self.folder / name, name, network, **settings)
         self.nodes.append(node)
         node.start()
         return node
+
+    def remove_node(self, node: Node) -> None:
+        node.stop()
+        self.nodes.remove(node)
+        self.delete(f"/api/v1/nodes/{node.name}")
 
     def kubeconfig(self, user: str = "admin", namespace: str = "default") -> Path:
         path = self.folder / f"{user}-{namespace}.kubeconfig"

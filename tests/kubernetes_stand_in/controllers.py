@@ -102,7 +102,7 @@ class Controllers:
         name = f"{meta['name']}.{abs(hash((reason, message))):x}"[:60]
         if self._objects.find("events", meta["namespace"], name) is None:
             involved = {"kind": about["kind"], "name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]}
-            event = {"metadata": {"name": name, "namespace": meta["namespace"]}, "involvedObject": involved}
+            event: Json = {"metadata": {"name": name, "namespace": meta["namespace"]}, "involvedObject": involved}
             event |= {"reason": reason, "message": message, "type": kind, "lastTimestamp": timestamp(), "count": 1}
             self._objects.add(self._api.kind("events"), event)
 

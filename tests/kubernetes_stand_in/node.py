@@ -182,7 +182,9 @@ class Node:
                 self.gone(pod["metadata"]["namespace"], pod["metadata"]["name"], uid)
             else:
                 known.leave(pod["metadata"].get("deletionGracePeriodSeconds", 30))
-        elif known is None and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
+        elif known is not None:
+            known.compare(pod["status"])
+        elif pod.get("status", {}).get("phase") not in ("Succeeded", "Failed"):
             self._addresses += 1
             self._pods[uid] = _Pod(self, pod, f"{self.network}.{self._addresses}")
 
@@ -231,10 +233,17 @@ class _Pod:
         self._leaving = False
         self._killed = False
         self._reported: Json = {}
+        self._is_whole = False
         threading.Thread(target=self._live, name=self.name, daemon=True).start()
 
     def log(self, container: str) -> Path:
         return self.folder / f"{container}.log"
+
+    def compare(self, status: Json) -> None:
+        """Says its status again where the controllers changed it: of a node that they did not hear of for a while."""
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in status.get("conditions", []))
+        if self._is_whole and not ready and not self.over:
+            self._reported = {}
 
     def leave(self, grace_s: float) -> None:
         if not self._leaving:
@@ -343,7 +352,7 @@ class _Pod:
         return False
 
     def _report(self, phase: str, states: dict[str, Json], ready: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-        whole = phase == "Running" and len(ready) == len(states)
+        whole = self._is_whole = phase == "Running" and len(ready) == len(states)
         conditions = [{"type": name, "status": "True"} for name in ("PodScheduled", "Initialized")]
         state = {"status": "True" if whole else "False", "lastTransitionTime": timestamp()}
         conditions += [{"type": name, **state} for name in ("ContainersReady", "Ready")]

@@ -327,7 +327,7 @@ class TestTrouble:
         return Stack(cluster, cluster.new_namespace(), stack.volume, stack.folder)
 
     def aimed(self, stack: Stack) -> dict[str, Any]:
-        return {"url": f"http://{NAME}.{stack.namespace}.svc:{PORT}", "start_s": 8}
+        return {"url": f"http://{NAME}.{stack.namespace}.svc:{PORT}", "start_s": 3}
 
     def test_a_claim_that_never_binds(self, stack: Stack, space: Stack) -> None:
         with pytest.raises(InferometerError, match="persistent volume claim workload-pvc") as error:

@@ -81,7 +81,7 @@ def _settings(
             raise PlanError(f"--node-selector must be LABEL=VALUE, got {text}")
         selector[label] = value
     token = None if given["hf_secret"] else os.environ.get("HF_TOKEN")
-    more = {"router_image": image} if image else {}
+    more: dict[str, Any] = {"router_image": image} if image else {}
     return StackSettings(
         name=name,
         namespace=namespace,

@@ -151,7 +151,7 @@ class _Session:
                 raise
             if self.left or self.settings.debug:
                 return
-        works = self._collect(treatment, launcher)
+        works = self._collect_in_trouble(treatment, launcher) if trouble else self._collect(treatment, launcher)
         if not works and self.settings.skip:
             raise StoreError(
                 f"{self.settings.claim}: no results {treatment.suffix(self.settings)}",
@@ -231,6 +231,14 @@ class _Session:
         pod = msgspec.structs.replace(pod, config_maps={}, service_account=None)
         collect(self.cluster, launcher.place, pod, where, into, settings.start_s, self._notify)
         return self._collected(treatment)
+
+    def _collect_in_trouble(self, treatment: Treatment, launcher: Launcher) -> list[Work]:
+        """What went wrong before is the reason that a person should read."""
+        try:
+            return self._collect(treatment, launcher)
+        except InferometerError as error:
+            self._notify(f"{treatment.title}: the results could not be collected: {error.message}")
+            return self._collected(treatment)
 
     def _collected(self, treatment: Treatment) -> list[Work]:
         """What there is here of a treatment's pods."""

@@ -204,7 +204,7 @@ def _place(folded: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
     on = flags.on or ("ray" if flags.ray_address else None)
     if on is None:
         return {}
-    others = {name: {} for name in ("ray", "kubernetes") if name != on and name in folded}
+    others: dict[str, Any] = {name: {} for name in ("ray", "kubernetes") if name != on and name in folded}
     if flags.ray_address is not None:
         others["ray"] = {**_mapping(folded, "ray"), "address": flags.ray_address}
     return {"place": on, **others}

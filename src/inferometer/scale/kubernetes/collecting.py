@@ -60,6 +60,7 @@ def _piece(
         environment={name: value for name, value in pod.environment.items() if not name.startswith("LLMDBENCH_")},
         secret_environment={},
         service_account=None,
+        node_selector={},  # where the launchers had to be does not matter: the volume decides
     )
     place = structs.replace(place, component="collector")
     settings = JobSettings(deadline_s=int(start_s + WITHIN_S), keep_s=60)

@@ -275,7 +275,7 @@ def _check_hopeless(cluster: Cluster, settings: StackSettings, reasons: Mapping[
 
 def take_down(cluster: Cluster, name: str, namespace: str, notify: Notify, *, data: bool = False) -> list[str]:
     """What belongs to a stack, and with `data` its claim; waits until its pods are gone."""
-    kinds = [Deployment, Service, *([PersistentVolumeClaim] if data else [])]
+    kinds: list[Any] = [Deployment, Service, *([PersistentVolumeClaim] if data else [])]
     removed = (
         [f"Secret {_OWN_SECRET.format(name)}"] if cluster.delete(Secret, _OWN_SECRET.format(name), namespace) else []
     )
