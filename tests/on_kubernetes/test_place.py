@@ -98,13 +98,20 @@ def test_no_room_for_the_pods(cluster: TestedCluster, namespace: str, url: str, 
 def test_a_pod_that_is_lost_and_the_other_goes_on(
     cluster: TestedCluster, namespace: str, url: str, store: Path
 ) -> None:
-    for how, lose in (("evicted", cluster.node.evict), ("deleted", _deleting(cluster))):
+    for how, lose in (("evicted", _evicting(cluster)), ("deleted", _deleting(cluster))):
         run = _run_and(cluster, namespace, url, store, lambda name, lose=lose: lose(name, namespace))  # type: ignore[misc]
         assert run.state == "failed", how
         assert run.verdict is not None
         assert any("pod" in doubt.text for doubt in run.verdict.doubts), how
         assert run.records is not None and len(run.records) > 200
         cluster.until(lambda: not cluster.pods(namespace))
+
+
+def _evicting(cluster: TestedCluster) -> Callable[[str, str], None]:
+    """By whichever node has the pod."""
+    return lambda name, namespace: next(node for node in cluster.nodes if node.pod(namespace, name)).evict(
+        name, namespace
+    )
 
 
 def _deleting(cluster: TestedCluster) -> Callable[[str, str], None]:
