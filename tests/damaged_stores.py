@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -339,7 +340,7 @@ def _replace_one(draw: random.Random, container: Any, key: Any, path: str) -> st
     if draw.random() < 0.2:
         del container[key]
         return f"{path} is gone"
-    container[key] = value = draw.choice(ODD_VALUES)
+    container[key] = value = deepcopy(draw.choice(ODD_VALUES))  # the next change may be inside of it
     return f"{path} is {str(value)[:40]!r}"
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from inferometer.errors import StoreError
 from inferometer.load.progress import Progress
+from inferometer.load.shard import CANCEL_SIGNAL
 from inferometer.wire.reactor import Reactor, now
 
 
@@ -38,14 +39,15 @@ def errand(job: Errand, watch, start) -> Account:
         if account.interrupts == 2:
             reactor.stop()
 
-    undo = reactor.on_signal(signal.SIGINT, interrupted)
+    undos = [reactor.on_signal(number, interrupted) for number in (signal.SIGINT, CANCEL_SIGNAL)]
     if job.then == "connect":  # to somewhere that never answers
         watch(Progress(shard=job.shard, phase="connect"))
         reactor.run()
     account.began_at = start()
     reactor.call_at(account.began_at, lambda: _begin(job, account, watch, reactor))
     reactor.run()
-    undo()
+    for undo in undos:
+        undo()
     reactor.close()
     Path(job.folder, f"ended-{job.shard}").write_text(str(account.interrupts))
     return account

@@ -90,7 +90,7 @@ def test_every_comment_that_is_a_setting_can_be_taken(words: list[str], capsys: 
 
 def test_it_runs_on_the_simulator_with_what_people_type_daily(folder: Path) -> None:
     assert execute(["init"]) == 0
-    words = ["--duration", "2s", "--name", "first try", "--tag", "nightly", "--tag", "v1", "-H", "X-Tenant: blue"]
+    words = ["--duration", "8s", "--name", "first try", "--tag", "nightly", "--tag", "v1", "-H", "X-Tenant: blue"]
     done = subprocess.run(
         [sys.executable, "-m", "inferometer", "run", "plan.yaml", *words, "--output", "result.json"],
         capture_output=True,

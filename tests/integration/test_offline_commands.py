@@ -88,7 +88,7 @@ def test_throughput(tmp_path: Path, capsys):
     assert typed(f"{command} --output-json {out}") == 0
     shown = capsys.readouterr().out
     assert "80 requests in 2 passes" in shown
-    assert "Tokens per second" in shown
+    assert "Output token throughput" in shown
     assert list(json.loads(out.read_text())) == [
         *("elapsed_time", "num_requests", "total_num_tokens"),
         *("requests_per_second", "tokens_per_second"),

@@ -92,7 +92,7 @@ ENDINGS = {
         every(5, "503"), "complete", VALID, 1, (*limit("failure_rate < 50%"), *limit("ttft p90 < 10s"))
     ),
     "limit undecided": Ending(
-        always("ok"), "complete", VALID, 4, limit("ttft p99.9 < 10s"), ("hint: about", "to decide")
+        always("ok"), "complete", VALID, 4, limit("ttft p99.9 < 10s"), ("hint: about", "would decide it")
     ),
     "few failed": Ending(
         every(30, "503"), "complete", {"doubtful"}, 0, (), ("the model is on fire",), {"failed_requests"}
@@ -319,7 +319,7 @@ def test_ab_with_a_server_that_is_lost(store: Path) -> None:
 def test_ci_says_the_same(store: Path) -> None:
     def ended(behaviour: Behaviour, *words: str) -> tuple[int, int]:
         with failing_server(behaviour) as server:
-            load = ("--url", server.url, "--requests", "40", "--concurrency", "4", *SHORT)
+            load = ("--url", server.url, "--requests", "120", "--concurrency", "4", *SHORT)
             made = command(store, "run", *load, *words, "-q", "--json")
         return made.returncode, command(store, "ci", "--check", "none").returncode
 

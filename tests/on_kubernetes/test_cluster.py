@@ -47,7 +47,7 @@ def test_a_job_runs_its_pods_and_their_logs_are_followed(
     for pod in pods:
         (cluster.node.pod(namespace, pod.metadata.name).folder / "volumes/tmp/gate").touch()
     assert [*lines] == ["x ended"]
-    cluster.until(lambda: (found := admin.read(Job, "two")) and found.status.succeeded == 2)
+    cluster.until(lambda: (found := admin.read(Job, "two")) and found.status and found.status.succeeded == 2)
     assert admin.delete(Job, "two")
     cluster.until(lambda: not admin.all(Pod))
 
@@ -126,10 +126,12 @@ def test_a_claim_is_bound_to_a_volume_that_suits(admin: Cluster, cluster: Tested
     kept = cluster.add_volume("1Gi", "of-ours")
     admin.apply(claim(place, "data", "1Gi", "of-ours"))
     admin.apply(claim(place, "never", "1Gi", "no-such-class"))
-    cluster.until(lambda: (one := admin.read(PersistentVolumeClaim, "data")) and one.status.phase == "Bound")
+    cluster.until(
+        lambda: (one := admin.read(PersistentVolumeClaim, "data")) and one.status and one.status.phase == "Bound"
+    )
     pod = shell("echo kept > $DATA/file", claims={"/requests": "data"}, environment={"DATA": "/requests"})
     admin.apply(job(place, "writes", pod, JobSettings()))
-    cluster.until(lambda: (found := admin.read(Job, "writes")) and found.status.succeeded == 1)
+    cluster.until(lambda: (found := admin.read(Job, "writes")) and found.status and found.status.succeeded == 1)
     assert (kept / "file").read_text() == "kept\n"
     never = admin.read(PersistentVolumeClaim, "never")
     assert never is not None and never.status is not None and never.status.phase == "Pending"

@@ -194,7 +194,7 @@ def queue_plan(rate: float, limit: str, seconds: float) -> Plan:
     )
 
 
-@pytest.mark.parametrize(("wait_s", "share", "quantile"), [(0.030, 0.9, "p90"), (0.012, 0.75, "p75")])
+@pytest.mark.parametrize(("wait_s", "share", "quantile"), [(0.012, 0.75, "p75")])
 def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: float, quantile: str) -> None:
     limit = f"e2e {quantile} < {wait_s + SERVICE_S + 1e-6}s"
 

@@ -73,8 +73,8 @@ def test_short_forms() -> None:
         ({"type": "vllm", "model": "m", "prepare": ""}, "server.prepare[0].run must not be empty"),
         (
             {"type": "vlm", "model": "m"},
-            "server.type must be one of vllm, sglang, llamacpp, tgi, command, simulator, container, external or fleet"
-            ", got vlm; did you mean vllm?",
+            "server.type must be one of vllm, sglang, llamacpp, tgi, command, simulator, ray-serve, container, "
+            "external or fleet, got vlm; did you mean vllm?",
         ),
     ],
 )
