@@ -584,6 +584,7 @@ class Energy(Part, frozen=True, kw_only=True):
 
 class GpuSummary(Part, frozen=True, kw_only=True):
     index: int
+    host: str | None = None  # as DCGM's exporter names it; none: this machine
     samples: int
     throttled: dict[str, float]
     energy: Energy
