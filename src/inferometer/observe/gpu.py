@@ -288,7 +288,7 @@ AMD_COMMAND = "amd-smi"
 _JOULES = 1.0
 # Where `amd-smi metric --json` has what, the first that is there: our name, and our unit in its units. Values are
 # `{"value": 142, "unit": "W"}`, bare numbers, or "N/A". ROCm 6 prints a list of GPUs, ROCm 7 `{"gpu_data": [...]}`.
-# (ROCm/amdsmi, docs "AMD SMI CLI tool"; its amdsmi_commands.py, metric_gpu.)
+# As recorded outputs and tests of public tools that read it show.
 _AMD_FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
     "energy_j": (("energy.total_energy_consumption",), _JOULES),
     "power_w": (("power.socket_power", "power.current_socket_power", "power.average_socket_power"), 1.0),

@@ -145,7 +145,8 @@ _DCGM: dict[str, tuple[str, float]] = {
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": ("throttle_reasons", 1.0),  # the bitmask of NVML
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": ("throttle_reasons", 1.0),  # its newer name
 }
-_DCGM_BLANK = 0x7FFFFFF0  # dcgm_structs.h, DCGM_INT32_BLANK; those of 64 bits and of floats are larger
+_DCGM_BLANK = 0x7FFFFFF0  # dcgm_structs.h, DCGM_INT32_BLANK; those of floats (2**47) and of 64 bits are larger
+_DCGM_LARGE_BLANK = 2.0**47  # the least that no counter of mJ comes to
 STARTED = "process_start_time_seconds"  # of every engine that is a Python process
 CONFIG = {"vllm:cache_config_info", "ray_vllm:cache_config_info", "ray_vllm_cache_config_info"}  # labels that tell
 CONFIG_LABELS = ("block_size", "num_gpu_blocks", "enable_prefix_caching", "cache_dtype", "gpu_memory_utilization")
@@ -266,7 +267,7 @@ def _take_gpu(reading: Reading, raw: str, rest: str) -> None:
     if not index.isdigit() or labels.get("GPU_I_ID") or not value >= 0:
         return
     name, scale = _DCGM[raw]
-    if value < _DCGM_BLANK or (name == "energy_j" and value < 1 << 62):
+    if value < _DCGM_BLANK or (name == "energy_j" and value < _DCGM_LARGE_BLANK):
         reading.gpus.setdefault((f"{index}@{host or 'DCGM'}", name), value * scale)
         reading.names.setdefault(name, raw)
 
