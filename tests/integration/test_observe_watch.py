@@ -309,3 +309,109 @@ def test_an_nvidia_smi_that_ends_is_told(tmp_path: Path, monkeypatch):
     once = NVIDIA_SMI.replace("while :; do", "for once in 1; do").replace("sleep 0.1", "exit 15")
     log = observed_by(once, tmp_path, monkeypatch)
     assert any("nvidia-smi ended with exit status 15" in text for text in problems(log))
+
+
+AMD_METRIC = """[
+  {"gpu": 0, "usage": {"gfx_activity": {"value": 73, "unit": "%"}, "umc_activity": {"value": 12, "unit": "%"}},
+   "power": {"socket_power": {"value": 542, "unit": "W"}, "throttle_status": "N/A"},
+   "clock": {"gfx_0": {"clk": {"value": 2100, "unit": "MHz"}}, "mem_0": {"clk": {"value": 1300, "unit": "MHz"}}},
+   "temperature": {"edge": "N/A", "hotspot": {"value": 71, "unit": "C"}},
+   "energy": {"total_energy_consumption": {"value": 12345.5, "unit": "J"}},
+   "mem_usage": {"total_vram": {"value": 196592, "unit": "MB"}, "used_vram": {"value": 49148, "unit": "MB"}}},
+  {"gpu": 1, "usage": "N/A", "power": {"socket_power": "N/A", "average_socket_power": {"value": 90, "unit": "W"}},
+   "temperature": {"edge": {"value": 40, "unit": "C"}, "hotspot": "N/A"}}
+]"""
+AMD_STATIC = """[{"gpu": 0, "asic": {"market_name": "AMD Instinct MI300X"}, "uuid": "7eff74a0",
+  "driver": {"name": "amdgpu", "version": "6.8.5"}, "vram": {"size": {"value": 196592, "unit": "MB"}}}]"""
+
+
+def with_amd_smi(folder: Path, monkeypatch, metric: str) -> None:
+    """A machine with this amd-smi and nothing of NVIDIA."""
+    (folder / "metric").write_text(f"WARNING: not in the render group\n{metric}")
+    (folder / "static").write_text(AMD_STATIC)
+    (folder / "amd-smi").write_text(f'#!/bin/sh\n[ "$2" = --json ] && [ -f "{folder}/$1" ] && /bin/cat "{folder}/$1"\n')
+    (folder / "amd-smi").chmod(0o755)
+    (folder / "libnvidia-ml.so.1").write_text("not a library")
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
+
+
+@pytest.mark.parametrize("metric", [AMD_METRIC, f'{{"gpu_data": {AMD_METRIC}}}'], ids=["ROCm 6", "ROCm 7"])
+def test_gpus_of_amd_through_amd_smi(tmp_path: Path, monkeypatch, metric: str) -> None:
+    with_amd_smi(tmp_path, monkeypatch, metric)
+    log = observe(tmp_path, gpu=True)
+    assert problems(log) == set()
+    first = {each.name: each.value for each in log.samples if each.source == "gpu:0"}
+    second = {each.name: each.value for each in log.samples if each.source == "gpu:1"}
+    assert first == pytest.approx(
+        {
+            "energy_j": 12345.5,
+            "power_w": 542,
+            "memory_used_bytes": 49148 * 2**20,
+            "memory_total_bytes": 196592 * 2**20,
+            "utilization_share": 0.73,
+            "memory_utilization_share": 0.12,
+            "sm_clock_hz": 2.1e9,
+            "memory_clock_hz": 1.3e9,
+            "temperature_c": 71,
+        }
+    )
+    assert second == {"power_w": 90, "temperature_c": 40}
+    from inferometer.observe.gpu import amd_smi_facts
+
+    facts = amd_smi_facts()
+    assert facts is not None and (facts.driver, facts.by) == ("6.8.5", "amd-smi")
+    assert (facts.gpus[0].name, facts.gpus[0].memory_bytes) == ("AMD Instinct MI300X", 196592 << 20)
+
+
+@pytest.mark.parametrize(
+    ("metric", "chosen", "why"),
+    [
+        ("[]", None, "amd-smi shows no GPU"),
+        ("not at all", None, "printed no JSON"),
+        (AMD_METRIC, [7], "no GPU has index [7]"),
+    ],
+)
+def test_an_amd_smi_without_gpus_is_a_note(tmp_path: Path, monkeypatch, metric: str, chosen, why: str) -> None:
+    with_amd_smi(tmp_path, monkeypatch, metric)
+    log = observe(tmp_path, gpu=True, gpus=chosen, gpu_wanted=True)
+    assert log.samples == [] and any(why in text for text in problems(log))
+
+
+EXPORTED = """# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %).
+# TYPE DCGM_FI_DEV_GPU_UTIL gauge
+DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-a",device="nvidia0",modelName="NVIDIA H100",Hostname="HOST"} 85
+DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-a",device="nvidia0",modelName="NVIDIA H100",Hostname="HOST"} 305.5
+DCGM_FI_DEV_POWER_USAGE{gpu="1",UUID="GPU-b",device="nvidia1",modelName="NVIDIA H100",Hostname="HOST"} 100
+DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-a",device="nvidia0",modelName="NVIDIA H100",Hostname="HOST"} 40000
+DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION{gpu="0",UUID="GPU-a",Hostname="HOST"} 9000000000
+DCGM_FI_DEV_SM_CLOCK{gpu="0",UUID="GPU-a",Hostname="HOST"} 9223372036854775794
+DCGM_FI_DEV_POWER_USAGE{gpu="1",GPU_I_ID="3",GPU_I_PROFILE="1g.10gb",Hostname="HOST"} 7
+"""
+
+
+def test_gpus_of_two_hosts_through_dcgm(tmp_path: Path) -> None:
+    one, two = (
+        Asked(lambda handler, number, host=host: say(handler, EXPORTED.replace("HOST", host))) for host in ("n1", "n2")
+    )
+    with endpoint(one) as first, endpoint(two) as second:
+        log = observe(tmp_path, first, second, until=lambda: (one.wait(4), two.wait(4)))
+    assert problems(log) == set()
+    samples = Samples.of(log.samples)
+    assert server_summary(samples, log.notes, 0, 1 << 62) is None  # an exporter is no server
+    found = gpu_summary(samples, 0, 1 << 62)
+    assert [(gpu.index, gpu.host) for gpu in found.gpus] == [(0, "n1"), (1, "n1"), (0, "n2"), (1, "n2")]
+    gpu = found.gpus[0]
+    assert gpu.power_w.mean == 305.5 and gpu.utilization_share.mean == 0.85
+    assert gpu.memory_used_bytes.max == 40000 * 2**20 and gpu.sm_clock_hz is None
+    assert samples.series("energy_j", "gpu:0@n1")[1][0] == 9e6
+    assert found.gpus[1].power_w.mean == 100
+
+
+@pytest.mark.parametrize(("gpu", "gpus", "left"), [(True, [1], {"gpu:1@n1"}), (False, None, set())])
+def test_only_those_of_dcgm_that_the_plan_asks_for(tmp_path: Path, monkeypatch, gpu: bool, gpus, left) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    with endpoint(lambda handler, number: say(handler, EXPORTED.replace("HOST", "n1"))) as url:
+        log = observe(tmp_path, url, gpu=gpu, gpus=gpus, gpu_wanted=True)
+    assert {each.source for each in log.samples if "@" in each.source} == left

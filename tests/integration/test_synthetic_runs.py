@@ -15,6 +15,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.plan.text import parse_yaml
 from inferometer.record.log import read_log
+from inferometer.record.record import AS_PLANNED
 from inferometer.target.server import running
 from inferometer.wire.origin import origin_of
 from inferometer.workload.session import Request, WorkloadContext
@@ -113,3 +114,15 @@ def test_the_plans_of_the_guide_are_plans() -> None:
     for block in found:
         plan, twice = parse_yaml(block, "the guide")
         assert not twice and plan_from(plan, where="the guide")
+
+
+def test_requests_cancelled_on_purpose_leave_the_others_alone(url: str, tmp_path: Path) -> None:
+    """Those to be cancelled are known by the seed, and would take seconds: no clock decides how many there are."""
+    cancelled = {"name": "impatient", "workload": {"input_tokens": 8, "output_tokens": 8_000}, "stop": 5}
+    cancelled["load"] = {"concurrency": 2, "cancel": {"share": 1, "after": "100ms"}}
+    patient = {"name": "patient", "workload": {"input_tokens": 8, "output_tokens": 4}, "stop": 8}
+    records, _ = records_of(url, tmp_path, {"traffic": [cancelled, patient]})
+    ended = [each for each in records if each.traffic == "impatient"]
+    assert len(ended) == 5 and {(each.outcome, each.error) for each in ended} == {("cancelled", AS_PLANNED)}
+    assert all(each.ended_at - each.sent_at >= 90_000_000 for each in ended)
+    assert [each.outcome for each in records if each.traffic == "patient"] == ["ok"] * 8

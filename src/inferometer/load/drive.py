@@ -11,7 +11,7 @@ from inferometer.load.arrivals import Arrival
 from inferometer.load.clock import Clock, Ticket, Timer, Transport
 from inferometer.load.pace import Pace
 from inferometer.plan.model import Traffic
-from inferometer.record.record import CENSORED, Outcome, Record
+from inferometer.record.record import AS_PLANNED, CENSORED, Outcome, Record
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.session import Ahead, Request, Session, Workload
 
@@ -399,10 +399,21 @@ class Drive:
         self.counts.in_flight += 1
         self._unkept += 1
         end: Callable[[Outcome], None] | None = None
+        after_ns = None if self._pace.cancel is None else self._pace.cancel(visit.index, visit.turn)
+        timer: Timer | None = None
+        as_planned = False
+
+        def cancel() -> None:
+            nonlocal as_planned
+            if end is not None and end is not _already_over:
+                as_planned = True
+                end("cancelled")
 
         def ended(at: int) -> None:
             nonlocal end
             self.counts.in_flight -= 1
+            if timer is not None:
+                timer.cancel()
             if end is not None:
                 self._under_way.pop(end, None)
             end = _already_over
@@ -410,12 +421,16 @@ class Drive:
 
         def done(record: Record, answer: str) -> None:
             visit.answer = answer
+            if as_planned and record.outcome == "cancelled":
+                record.error = AS_PLANNED
             self._done(record)
 
         sent = self._transport.send(request, ticket, ended, done)
         if end is None:  # it may have been over at once
             end = sent
             self._under_way[sent] = None
+            if after_ns is not None:
+                timer = self._clock.call_at(self._clock.now() + after_ns, cancel)
 
     def _ticket(self, visit: Visit, ready_at: int) -> Ticket:
         turns = len(visit.session.turns)

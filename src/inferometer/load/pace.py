@@ -1,15 +1,17 @@
 """How fast one shard may go: a plan's load and stop rules, reduced to the share of worker i of k."""
 
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from itertools import count, takewhile
 
 import numpy as np
 
 from inferometer.load.arrivals import Arrival, Arrivals, Ints, Replay, blocks, length_s, replayed, stretches
+from inferometer.plan.load import Cancel
 from inferometer.plan.model import Plan, Traffic
 from inferometer.plan.workloads import TraceFile
 from inferometer.vocabulary import NANOSECONDS
+from inferometer.workload.draws import Draws, Purpose
 from inferometer.workload.session import Workload
 
 
@@ -31,6 +33,7 @@ class Pace:
     sessions_at_once: int | None = None
     tape: int | None = None  # after so many sessions the same come again: the first time is warm-up
     speed: float | None = None  # in a replay: turns come at their recorded times, so many times as fast
+    cancel: Callable[[int, int], int | None] | None = None  # ns after which a session's turn is ended on purpose
 
     @property
     def most_sessions(self) -> int | None:
@@ -59,7 +62,18 @@ def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1, workload: 
         sessions_at_once=None if load.sessions_at_once is None else share(load.sessions_at_once, shard, shards),
         tape=plan.warmup.requests if plan.warmup.tape else None,
         speed=load.speed if load.type == "replay" else None,
+        cancel=None if load.cancel is None else _cancels(load.cancel, Draws(plan.seed, traffic.draw)),
     )
+
+
+def _cancels(cancel: Cancel, draws: Draws) -> Callable[[int, int], int | None]:
+    """The same requests for every number of shards: chosen by session and turn alone."""
+    after_ns = round(cancel.after * NANOSECONDS)
+
+    def after(session: int, turn: int) -> int | None:
+        return after_ns if draws.uniforms(Purpose.CANCEL, session, turn, 1)[0] < cancel.share else None
+
+    return after
 
 
 def arrivals_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Arrivals | Replay:

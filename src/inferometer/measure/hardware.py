@@ -28,9 +28,13 @@ Series = tuple[Ints, Floats]
 
 
 def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | None:
-    """Every GPU from start to end; None where none was sampled."""
+    """Every GPU from start to end; None where none was sampled. Where an exporter tells of GPUs, which the plan names,
+    those of this machine are not counted beside them: they may be the same."""
     names = (name for name in samples.source.counts() if name is not None)
-    sources = sorted((name for name in names if name.startswith(GPU)), key=_index)
+    found = [name for name in names if name.startswith(GPU)]
+    sources = sorted(
+        [name for name in found if _host(name)] or found, key=lambda name: (_host(name) or "", _index(name))
+    )
     if not sources:
         return None
     gpus = [_gpu(samples, source, start_at, end_at) for source in sources]
@@ -40,8 +44,13 @@ def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | N
 
 
 def _index(source: str) -> int:
-    number = source.removeprefix(GPU)
+    """`gpu:0`, or on a host that an exporter names `gpu:0@node-1`."""
+    number = source.removeprefix(GPU).partition("@")[0]
     return int(number) if number.isdigit() else 0
+
+
+def _host(source: str) -> str | None:
+    return source.partition("@")[2] or None
 
 
 def _gpu(samples: Samples, source: str, start_at: int, end_at: int) -> GpuSummary:
@@ -49,6 +58,7 @@ def _gpu(samples: Samples, source: str, start_at: int, end_at: int) -> GpuSummar
     _, total = samples.series("memory_total_bytes", source)
     return GpuSummary(
         index=_index(source),
+        host=_host(source),
         samples=max((n for n, _ in described.values()), default=0),
         **{name: sampled for name, (_, sampled) in described.items()},
         memory_total_bytes=float(total[-1]) if len(total) else None,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.telemetry import GPU, HOST, ROUTER, SERVER, named
+from inferometer.measure.telemetry import DCGM, GPU, HOST, ROUTER, SERVER, named
 from inferometer.record.columns import Categorical, Floats, Ints
 from inferometer.record.log import Note
 from inferometer.record.sample import Samples
@@ -188,6 +188,7 @@ def server_summary(samples: Samples, notes: Sequence[Note], start_at: int, end_a
     from its start to its end."""
     by_source = {note.facts["source"]: note.facts for note in notes if note.what in ("found", "observed")}
     by_source = {source: facts for source, facts in by_source.items() if is_server(source)}
+    by_source = {source: facts for source, facts in by_source.items() if facts.get("engine") != DCGM}
     sources = [source for source in _sources(samples.source) if is_server(source)]
     if not by_source and not sources:
         return None

@@ -37,6 +37,7 @@ from inferometer.measure.window import (
 from inferometer.plan.limit import Limit
 from inferometer.plan.model import Plan, Traffic
 from inferometer.record.columns import Mask, Records, known
+from inferometer.record.record import AS_PLANNED
 from inferometer.record.summary import (
     ClassSummary,
     Delivery,
@@ -288,6 +289,7 @@ def _section(answers: Answers, scope: Scope) -> Section:
         stalls=stalls(answers, chosen, limits),
         outcomes=outcomes(answers, np.ones(len(answers), np.bool_)),
         failures=_failures(answers, chosen),
+        cancelled_as_planned=_as_planned(answers),
         errors=errors(answers),
         tokens=tokens(answers, chosen),
         uncertainty=uncertainty(answers, chosen),
@@ -337,6 +339,13 @@ def _failures(answers: Answers, chosen: Mask) -> Failures:
     )
 
 
+def _as_planned(answers: Answers) -> int | None:
+    """How many the plan had us cancel; None where it had none."""
+    cancelled = np.flatnonzero(answers.records.outcome.mask("cancelled"))
+    texts = answers.records.error
+    return sum(texts[int(at)] == AS_PLANNED for at in cancelled) or None
+
+
 def _first_message(answers: Answers, chosen: Mask) -> str | None:
     """The error message of the first request that failed."""
     failed = np.flatnonzero(answers.failed & chosen)
@@ -348,7 +357,7 @@ def _first_message(answers: Answers, chosen: Mask) -> str | None:
 def errors(answers: Answers) -> list[ErrorCount]:
     """The most frequent error messages of the run."""
     texts = answers.records.error[~answers.ok]
-    top = Counter(text for text in texts if text is not None)
+    top = Counter(text for text in texts if text is not None and text != AS_PLANNED)
     ranked = sorted(top.items(), key=lambda item: (-item[1], item[0]))
     return [ErrorCount(message=message, count=n) for message, n in ranked[:TOP_ERRORS]]
 

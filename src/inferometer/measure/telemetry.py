@@ -9,6 +9,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 
 HOST = "host"
 GPU = "gpu:"  # before its index
+DCGM = "DCGM"  # in place of an engine's name: an exporter that tells of GPUs only
 ROUTER = "router"  # what a router in front of several servers decided
 
 

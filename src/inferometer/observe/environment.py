@@ -168,8 +168,8 @@ def hypervisor() -> str | None:
 def gpu_facts() -> GpuDriver | None:
     """The GPUs of this machine and their driver; None where there are none."""
     if not Path("/dev/nvidiactl").exists() and shutil.which(nvidia_smi.COMMAND) is None:
-        return None
-    return gpu.gpu_facts() or nvidia_smi.nvidia_smi_facts()
+        return gpu.amd_smi_facts()
+    return gpu.gpu_facts() or nvidia_smi.nvidia_smi_facts() or gpu.amd_smi_facts()
 
 
 def container() -> str | None:

@@ -1,6 +1,8 @@
 """Every GPU of this machine, through NVML (extra `gpu`: nvidia-ml-py) or where that cannot be called through `nvidia-
-smi`; and which of them a server will use."""
+smi`, those of AMD through `amd-smi`; and which of them a server will use."""
 
+import json
+import math
 import shutil
 import subprocess
 import threading
@@ -277,6 +279,127 @@ def _smi_described(row: list[str]) -> GpuDevice:
         memory_bytes=None if memory is None else int(memory * _MIB),
         power_limit_w=limit,
         max_sm_clock_hz=None if clock is None else clock * _MHZ,
+    )
+
+
+# -- amd smi ---------------------------------------------------------------------------------------------------------
+
+AMD_COMMAND = "amd-smi"
+_JOULES = 1.0
+# Where `amd-smi metric --json` has what, the first that is there: our name, and our unit in its units. Values are
+# `{"value": 142, "unit": "W"}`, bare numbers, or "N/A". ROCm 6 prints a list of GPUs, ROCm 7 `{"gpu_data": [...]}`.
+# As recorded outputs and tests of public tools that read it show.
+_AMD_FIELDS: dict[str, tuple[tuple[str, ...], float]] = {
+    "energy_j": (("energy.total_energy_consumption",), _JOULES),
+    "power_w": (("power.socket_power", "power.current_socket_power", "power.average_socket_power"), 1.0),
+    "memory_used_bytes": (("mem_usage.used_vram",), _MIB),
+    "memory_total_bytes": (("mem_usage.total_vram",), _MIB),
+    "utilization_share": (("usage.gfx_activity",), _PERCENT),
+    "memory_utilization_share": (("usage.umc_activity",), _PERCENT),
+    "sm_clock_hz": (("clock.gfx_0.clk", "clock.gfx.clk"), _MHZ),
+    "memory_clock_hz": (("clock.mem_0.clk", "clock.mem.clk"), _MHZ),
+    "temperature_c": (("temperature.hotspot", "temperature.edge"), 1.0),
+}
+
+
+class AmdSmiSampler:
+    """One call per reading, stamped in its middle: `amd-smi` has no loop that prints whole documents."""
+
+    source = "gpu"
+
+    def __init__(self, chosen: Sequence[int] | None = None) -> None:
+        if shutil.which(AMD_COMMAND) is None:
+            raise InferometerError(f"no {AMD_COMMAND} on this machine")
+        self._chosen = chosen
+        shown = [int(gpu["gpu"]) for gpu in _amd_gpus("metric")]
+        if chosen is not None and not set(shown) & set(chosen):
+            raise InferometerError(f"no GPU has index {list(chosen)}")
+
+    def read(self) -> list[Sample]:
+        asked_at = time.monotonic_ns()
+        gpus = _amd_gpus("metric")
+        at = (asked_at + time.monotonic_ns()) // 2
+        return [
+            Sample(f"{GPU}{gpu['gpu']}", name, at, value)
+            for gpu in gpus
+            if self._chosen is None or int(gpu["gpu"]) in self._chosen
+            for name, value in _amd_values(gpu)
+        ]
+
+    def close(self) -> None:
+        pass
+
+
+def _amd_gpus(command: str) -> list[dict[str, Any]]:
+    """Its GPUs, each a document; warnings that it prints before them are skipped."""
+    try:
+        done = subprocess.run(
+            [AMD_COMMAND, command, "--json"], capture_output=True, text=True, timeout=FIRST_S, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        raise InferometerError(f"{AMD_COMMAND} ended with exit status {error.returncode}") from None
+    except subprocess.TimeoutExpired:
+        raise InferometerError(f"{AMD_COMMAND} did not answer within {FIRST_S:g} s") from None
+    lines = done.stdout.splitlines(keepends=True)
+    start = next((at for at, line in enumerate(lines) if line.lstrip()[:1] in ("[", "{")), len(lines))
+    try:
+        said = json.loads("".join(lines[start:]))
+    except ValueError:
+        raise InferometerError(f"{AMD_COMMAND} {command} --json printed no JSON") from None
+    found = said.get("gpu_data") if isinstance(said, dict) else said
+    gpus = [gpu for gpu in found or [] if isinstance(gpu, dict) and isinstance(gpu.get("gpu"), int)]
+    if not gpus:
+        raise InferometerError(f"{AMD_COMMAND} shows no GPU")
+    return gpus
+
+
+def _amd_values(gpu: dict[str, Any]) -> list[tuple[str, float]]:
+    values = []
+    for name, (paths, scale) in _AMD_FIELDS.items():
+        value = next((value for path in paths if (value := _amd_number(gpu, path)) is not None), None)
+        if value is not None:
+            values.append((name, value * scale))
+    return values
+
+
+def _amd_at(gpu: dict[str, Any], path: str) -> Any:
+    found: Any = gpu
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _amd_number(gpu: dict[str, Any], path: str) -> float | None:
+    found = _amd_at(gpu, path)
+    value = found.get("value") if isinstance(found, dict) else found
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
+        return None
+    return float(value)
+
+
+def amd_smi_facts() -> GpuDriver | None:
+    """The GPUs of AMD and their driver, for the environment of a run; None where there are none."""
+    if shutil.which(AMD_COMMAND) is None:
+        return None
+    try:
+        gpus = _amd_gpus("static")
+    except (InferometerError, OSError):
+        return None
+    driver = _amd_at(gpus[0], "driver.version")
+    return GpuDriver(
+        driver=driver if isinstance(driver, str) else None, gpus=[_amd_described(gpu) for gpu in gpus], by=AMD_COMMAND
+    )
+
+
+def _amd_described(gpu: dict[str, Any]) -> GpuDevice:
+    memory = _amd_number(gpu, "vram.size")
+    name, uuid = _amd_at(gpu, "asic.market_name"), gpu.get("uuid")
+    return GpuDevice(
+        index=gpu["gpu"],
+        name=name if isinstance(name, str) else None,
+        uuid=uuid if isinstance(uuid, str) else None,
+        memory_bytes=None if memory is None else int(memory * _MIB),
+        power_limit_w=_amd_number(gpu, "limit.max_power"),
     )
 
 

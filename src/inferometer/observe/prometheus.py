@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from inferometer.measure.telemetry import SERVER
+from inferometer.measure.telemetry import GPU, SERVER
 from inferometer.record.sample import Sample
 from inferometer.vocabulary import duration_text
 from inferometer.wire.origin import Origin
@@ -130,6 +130,23 @@ _TRITON = {  # one name each, a label tells which
     ("nv_trt_llm_request_metrics", "request_type", "waiting"): "queued",
     ("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"): "kv_usage",
 }
+# dcgm-exporter (NVIDIA/dcgm-exporter, etc/default-counters.csv): our name, and our unit in its units. Framebuffer in
+# MiB, energy in mJ, clocks in MHz; a field that a GPU does not have is left out, or one of DCGM's blanks.
+_DCGM: dict[str, tuple[str, float]] = {
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": ("energy_j", 1e-3),
+    "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1.0),
+    "DCGM_FI_DEV_FB_USED": ("memory_used_bytes", 2.0**20),
+    "DCGM_FI_DEV_FB_TOTAL": ("memory_total_bytes", 2.0**20),
+    "DCGM_FI_DEV_GPU_UTIL": ("utilization_share", 0.01),
+    "DCGM_FI_DEV_MEM_COPY_UTIL": ("memory_utilization_share", 0.01),
+    "DCGM_FI_DEV_SM_CLOCK": ("sm_clock_hz", 1e6),
+    "DCGM_FI_DEV_MEM_CLOCK": ("memory_clock_hz", 1e6),
+    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),
+    "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": ("throttle_reasons", 1.0),  # the bitmask of NVML
+    "DCGM_FI_DEV_CLOCKS_EVENT_REASONS": ("throttle_reasons", 1.0),  # its newer name
+}
+_DCGM_BLANK = 0x7FFFFFF0  # dcgm_structs.h, DCGM_INT32_BLANK; those of floats (2**47) and of 64 bits are larger
+_DCGM_LARGE_BLANK = 2.0**47  # the least that no counter of mJ comes to
 STARTED = "process_start_time_seconds"  # of every engine that is a Python process
 CONFIG = {"vllm:cache_config_info", "ray_vllm:cache_config_info", "ray_vllm_cache_config_info"}  # labels that tell
 CONFIG_LABELS = ("block_size", "num_gpu_blocks", "enable_prefix_caching", "cache_dtype", "gpu_memory_utilization")
@@ -196,9 +213,11 @@ class Reading:
     names: dict[str, str] = field(default_factory=dict)  # ours: theirs
     config: dict[str, str] = field(default_factory=dict)
     lies: list[str] = field(default_factory=list)  # lines that no counter can have
+    gpus: dict[tuple[str, str], float] = field(default_factory=dict)  # GPU and name: what DCGM says of it
 
     def samples(self, source: str, at: int) -> list[Sample]:
-        return [Sample(source, name, at, value, dict(labels)) for (name, labels), value in self.values.items()]
+        own = [Sample(source, name, at, value, dict(labels)) for (name, labels), value in self.values.items()]
+        return own + [Sample(f"{GPU}{gpu}", name, at, value) for (gpu, name), value in self.gpus.items()]
 
 
 def read_exposition(text: str, buckets: bool = True) -> Reading:
@@ -216,7 +235,9 @@ def read_exposition(text: str, buckets: bool = True) -> Reading:
         elif name in CONFIG:
             labels, _ = _labels_and_rest(line[len(name) :])
             reading.config = {label: labels[label] for label in CONFIG_LABELS if label in labels}
-    if not reading.engines:
+        elif name in _DCGM:
+            _take_gpu(reading, name, line[len(name) :])
+    if not reading.engines and not reading.gpus:
         raise Unreadable(_why_nothing(text))
     return reading
 
@@ -231,6 +252,24 @@ def _take(reading: Reading, raw: str, meanings: list[Meaning], rest: str) -> Non
     for meaning in meanings:
         if meaning.label is None or labels.get(meaning.label[0]) == meaning.label[1]:
             _add(reading, raw, meaning, labels, value)
+
+
+def _take_gpu(reading: Reading, raw: str, rest: str) -> None:
+    """A GPU is its index and its host: one text may have those of several. Instances of a MIG GPU (label
+    `GPU_I_ID`) are left out: they are parts."""
+    try:
+        labels, text = _labels_and_rest(rest)
+        value = float(text.split(maxsplit=1)[0])
+    except (ValueError, IndexError):
+        reading.lies.append(f"{raw}: not a number")
+        return
+    index, host = labels.get("gpu", ""), labels.get("Hostname", "")
+    if not index.isdigit() or labels.get("GPU_I_ID") or not value >= 0:
+        return
+    name, scale = _DCGM[raw]
+    if value < _DCGM_BLANK or (name == "energy_j" and value < _DCGM_LARGE_BLANK):
+        reading.gpus.setdefault((f"{index}@{host or 'DCGM'}", name), value * scale)
+        reading.names.setdefault(name, raw)
 
 
 def _add(reading: Reading, raw: str, meaning: Meaning, labels: dict[str, str], value: float) -> None:

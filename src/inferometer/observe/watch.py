@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from inferometer.errors import InferometerError
-from inferometer.observe.gpu import NvidiaSmiSampler, NvmlSampler
+from inferometer.measure.telemetry import DCGM
+from inferometer.observe.gpu import AmdSmiSampler, NvidiaSmiSampler, NvmlSampler
 from inferometer.observe.host import HostSampler
 from inferometer.observe.observer import MetricsPlace, ObserverJob, lower_priority
 from inferometer.observe.prometheus import ON_RAY, Endpoint, Reading, Unreadable, read_exposition
@@ -62,6 +63,7 @@ class MetricsReader:
         self.source = place.source
         self._endpoint = Endpoint(origin, _path(place.url), headers, timeout_s)
         self._redactor = Redactor(job.hidden)
+        self._gpus = None if not job.gpu_wanted else job.gpus if job.gpu else []  # of DCGM's, None: all
         self.whole = True
         self.facts: dict[str, Any] = {}
         self.lies: list[str] = []
@@ -74,6 +76,8 @@ class MetricsReader:
         except Unreadable as error:
             raise Unreadable(self._redactor.message(str(error))) from None
         self._learn(reading)
+        if self._gpus is not None:
+            reading.gpus = {key: value for key, value in reading.gpus.items() if _index(key[0]) in self._gpus}
         return reading.samples(self.source, at)
 
     def close(self) -> None:
@@ -85,7 +89,7 @@ class MetricsReader:
             self._endpoint.timeout_s = LONGEST_TIMEOUT_S
 
     def _learn(self, reading: Reading) -> None:
-        engine = " and ".join(sorted(reading.engines))
+        engine = " and ".join(sorted(reading.engines)) or DCGM
         self.facts = {"engine": engine, "names": reading.names, "config": reading.config}
         self.lies = reading.lies
 
@@ -122,6 +126,10 @@ class RouterReader:
         pass
 
 
+def _index(gpu: str) -> int:
+    return int(gpu.partition("@")[0])
+
+
 def _path(url: str) -> str:
     parts = urlsplit(url)
     return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -152,13 +160,17 @@ def _router_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader
 
 
 def gpu_reader(job: ObserverJob) -> Reader:
-    """Through NVML, else through nvidia-smi; the error has what both said."""
+    """Through NVML, else through nvidia-smi, else through amd-smi; the error has what each said."""
     try:
         return NvmlSampler(job.gpus)
     except InferometerError as error:
         why = error.message
     try:
         return NvidiaSmiSampler(job.interval_s, job.gpus)
+    except (InferometerError, OSError) as error:
+        why = f"{why}; {error}"
+    try:
+        return AmdSmiSampler(job.gpus)
     except (InferometerError, OSError) as error:
         raise InferometerError(f"{why}; {error}") from None
 

@@ -48,6 +48,24 @@ class Stage(Section):
             yield Mistake(("cv",), f"belongs to process gamma, but process is {self.process}")
 
 
+class Cancel(Section):
+    """Clients that do not wait for their answer: a share of the requests is ended by us."""
+
+    share: Number = Field(gt=0, le=1, description="share of the requests that are cancelled, chosen by the seed")
+    after: Duration = Field(gt=0, description="time from sending; an answer that is complete by then stays complete")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _percent(cls, value: Any) -> Any:
+        share = value.get("share") if isinstance(value, dict) else None
+        if not isinstance(share, str) or not share.strip().endswith("%"):
+            return value
+        try:
+            return {**value, "share": float(share.strip()[:-1]) / 100}
+        except ValueError:
+            return value
+
+
 class Load(Section):
     """When requests are sent. Without a type: `rate` is Poisson, `concurrency` a closed loop."""
 
@@ -70,6 +88,7 @@ class Load(Section):
         None, ge=1, le=MOST_AT_ONCE, description="maximum number of concurrent sessions; others wait"
     )
     speed: Number = Field(1.0, gt=0, le=MOST_PER_S, description="for replay: speed-up over the recording")
+    cancel: Cancel | None = Field(None, description="cancel a share of the requests on purpose")
     stages: list[Stage] = Field([], description="stages, one after another, each with its own summary")
 
     @model_validator(mode="before")

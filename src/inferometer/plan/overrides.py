@@ -319,16 +319,17 @@ def _typed_place(text: str, types: Sequence[str]) -> tuple[str | None, str]:
 
 
 def _load(plan: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
+    cancel = {name: value for name, value in _mapping(plan, "load").items() if name == "cancel"}
     if flags.rate is None:
-        return {} if flags.concurrency is None else {"type": "concurrency", "concurrency": flags.concurrency}
+        return {} if flags.concurrency is None else {"type": "concurrency", "concurrency": flags.concurrency, **cancel}
     if _is_endless(flags.rate):
         hint = "use --concurrency 64 for a closed loop"
         raise PlanError(f"--rate must be finite, got {flags.rate}", hint)
     old = _mapping(plan, "load")
     kind = short.load_type(old)
-    new: dict[str, Any] = {"type": "poisson", "rate": flags.rate}
+    new: dict[str, Any] = {"type": "poisson", "rate": flags.rate, **cancel}
     if kind in short.RATE_TYPES:
-        new = {"type": kind, "rate": flags.rate}
+        new = {"type": kind, "rate": flags.rate, **cancel}
         new |= {name: value for name, value in old.items() if name in ("cv", "max_concurrency")}
     return new if flags.concurrency is None else {**new, "max_concurrency": flags.concurrency}
 

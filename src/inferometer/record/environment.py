@@ -64,7 +64,7 @@ class GpuDriver(EnvironmentPart, frozen=True, kw_only=True):
     driver: str | None = None  # version of the driver
     cuda: str | None = None  # CUDA version that the driver supports
     gpus: list[GpuDevice] = []
-    by: str | None = None  # source: NVML, nvidia-smi
+    by: str | None = None  # source: NVML, nvidia-smi, amd-smi
 
 
 class System(EnvironmentPart, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ OUTCOMES: dict[Outcome, str] = {
     "bad": "the response does not follow the API",
     "oversized": "the response was larger than target.bounds of the plan",
     "client": "we could not send or read it: open files, local ports, memory (ours, not the target's failure)",
-    "cancelled": "we ended it: an interrupt or a stop rule (censored, not failed)",
+    "cancelled": "we ended it: an interrupt, a stop rule or load.cancel (censored, not failed)",
     "unfinished": "still running at the drain deadline (censored, not failed)",
 }
 OUTCOME_WORDS: dict[str, str] = {  # behind a count: `12 × timed out`
@@ -39,6 +39,7 @@ def outcome_text(outcome: str) -> str:
     return f"HTTP {status}" if kind == "status" and status else OUTCOME_WORDS.get(kind, kind)
 
 
+AS_PLANNED = "cancelled as planned, by load.cancel"  # the error of a record that was cancelled on purpose
 CENSORED: frozenset[Outcome] = frozenset({"client", "cancelled", "unfinished"})  # they tell nothing of the target
 
 # What a column of 64 bits holds; its smallest value means missing (record/columns.py).

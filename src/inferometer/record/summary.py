@@ -584,6 +584,7 @@ class Energy(Part, frozen=True, kw_only=True):
 
 class GpuSummary(Part, frozen=True, kw_only=True):
     index: int
+    host: str | None = None  # as DCGM's exporter names it; none: this machine
     samples: int
     throttled: dict[str, float]
     energy: Energy
@@ -755,6 +756,7 @@ class Section(Part, frozen=True, kw_only=True):
     stalls: Stalls | None = None
     outcomes: dict[str, int] = {}
     failures: Failures = Failures()
+    cancelled_as_planned: int | None = None  # of those cancelled, by load.cancel
     errors: list[ErrorCount] = []
     tokens: Tokens | None = None
     uncertainty: Uncertainty | None = None

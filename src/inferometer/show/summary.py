@@ -135,7 +135,10 @@ def _failures(summary: Summary, messages: bool) -> Iterator[tuple[str, str | Tex
         share = percent_text(sum(failed.values()) / total)
         parts = ", ".join(f"{n:,} × {outcome_text(outcome)}" for outcome, n in failed.items())
         yield "failed", Text(f"{sum(failed.values()):,} of {total:,} requests ({share}): {parts}", style="red")
-    for outcome in CENSORED & others.keys():
+    if planned := summary.cancelled_as_planned:
+        yield "cancelled", f"{planned:,} of {total:,} requests ({percent_text(planned / total)}): as planned"
+        others["cancelled"] -= planned
+    for outcome in sorted(outcome for outcome in CENSORED if others.get(outcome)):
         share = percent_text(others[outcome] / total)
         yield outcome, Text(f"{others[outcome]:,} of {total:,} requests ({share}): {OUTCOMES[outcome]}", style="yellow")
     for error in summary.errors[:MOST_ERRORS] if messages else ():

@@ -140,7 +140,8 @@ def _gpus(gpus: Sequence[GpuSummary], columns: tuple[str, ...]) -> Table:
     table = plain_table("GPU", *columns, right=tuple(column for column in columns if column != "throttled"))
     for gpu in gpus:
         cells = _cells(gpu)
-        table.add_row(str(gpu.index), *(cells[column] for column in columns))
+        where = f"{gpu.index} {gpu.host}" if gpu.host else str(gpu.index)
+        table.add_row(where, *(cells[column] for column in columns))
     return table
 
 

@@ -41,6 +41,7 @@ class Purpose(IntEnum):
     ORDER = 8
     VERSES = 9
     BLOCK = 10
+    CANCEL = 11
 
 
 class Draws:

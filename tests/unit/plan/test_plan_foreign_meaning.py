@@ -139,6 +139,15 @@ def test_guidellm_sends_no_more_at_once_than_all() -> None:
     assert read(f"{line} --max-requests 5000").plan["load"]["concurrency"] == 512
 
 
+def test_requests_that_aiperf_cancels() -> None:
+    line = "aiperf profile -m m --concurrency 4 --request-count 8 --isl 10 --osl 10 --request-cancellation-rate 20"
+    found = read(f"{line} --request-cancellation-delay 0.5")
+    assert found.plan["load"]["cancel"] == {"share": 0.2, "after": 0.5}
+    assert plan_from(found.plan).load.cancel is not None
+    with pytest.raises(PlanError, match="request-cancellation-delay must be above 0"):
+        read(line)
+
+
 def test_several_prefix_buckets_are_a_mistake() -> None:
     bucket = {"prefix_count": 1, "prefix_tokens": 8}
     said = {"target": "http://h", "profile": "synchronous", "max-requests": 1}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.observe.doctor.check import Check, Status
+from inferometer.observe.gpu import AMD_COMMAND
 from inferometer.vocabulary import duration_text, size_text
 from inferometer.wire.child import SAFE_PATH
 
@@ -37,6 +38,7 @@ class DeviceFacts:
     driver: str | None = None
     smi: str | None = None  # what went wrong with nvidia-smi; "" where it works, None where there is none
     device_files: bool = False  # /dev/nvidia0, /proc/driver/nvidia
+    amd_smi: bool = False  # whether amd-smi is on this machine
     nvml: bool = False  # whether the package to ask NVML with is installed
     engine: str | None = None  # docker or podman
     engine_trouble: str | None = None
@@ -54,6 +56,7 @@ def device_facts(root: Path = Path("/"), program: str | None = None) -> DeviceFa
         driver=driver,
         smi=trouble,
         device_files=(root / "dev/nvidia0").exists() or (root / "proc/driver/nvidia/version").exists(),
+        amd_smi=shutil.which(AMD_COMMAND) is not None,
         nvml=find_spec("pynvml") is not None,
         engine=engine,
         engine_trouble=engine_trouble,
@@ -85,6 +88,8 @@ def driver(facts: DeviceFacts, server: str | None) -> Check:
     if facts.device_files:
         remedy = "install nvidia-smi with the driver; in a container: docker run --gpus all"
         return Check(name, "warning", "a driver is installed, but nvidia-smi is not", remedy)
+    if facts.amd_smi:
+        return Check(name, "ok", "no NVIDIA GPU on this machine; GPUs of AMD are sampled through amd-smi")
     return Check(name, "not applicable", "no NVIDIA GPU on this machine; GPUs are not sampled")
 
 

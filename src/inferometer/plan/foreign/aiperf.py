@@ -223,13 +223,11 @@ def _when(given: Given, requests: int | None) -> dict[str, Any]:
     smooth = given.number("arrival-smoothness")
     seconds, grace = given.number("benchmark-duration"), given.number("benchmark-grace-period")
     sessions = given.count("conversation-num")
-    given.number("request-cancellation-delay")
-    if given.number("request-cancellation-rate"):
-        given.wrong("request-cancellation-rate", "is not supported: requests are not cancelled on purpose")
+    cancel = _cancelled(given)
     given.no_effect("fixed-schedule-auto-offset", "the first row of a trace is time 0")
     stop = {"duration": seconds, "requests": requests, "drain": grace, "sessions": sessions}
     if given.on("fixed-schedule"):
-        return {"load": {"type": "replay"}, "stop": stop}
+        return {"load": {"type": "replay", **cancel}, "stop": stop}
     if rate is None and at_once is None:
         at_once = 1
     if requests is None and seconds is None and sessions is None:
@@ -239,7 +237,18 @@ def _when(given: Given, requests: int | None) -> dict[str, Any]:
         cv = 1 / math.sqrt(smooth or 1.0)
     elif pattern not in ("poisson", "constant"):
         given.wrong("arrival-pattern", "must be poisson, constant or gamma")
-    return {"load": load_of(rate, at_once, 1, cv), "stop": stop}
+    return {"load": {**load_of(rate, at_once, 1, cv), **cancel}, "stop": stop}
+
+
+def _cancelled(given: Given) -> dict[str, Any]:
+    """Per cent of the requests, and seconds after they were sent, 0 by default."""
+    percent, after_s = given.number("request-cancellation-rate"), given.number("request-cancellation-delay")
+    if not percent:
+        return {}
+    if not after_s:
+        given.wrong("request-cancellation-delay", "must be above 0: a request is not cancelled before it was sent")
+        return {}
+    return {"cancel": {"share": percent / 100, "after": after_s}}
 
 
 def _sampling(given: Given) -> dict[str, Any]:
