@@ -132,3 +132,6 @@ def test_explored_runs_are_those_of_the_index(answers: Answers) -> None:
     assert "workload" in choices
     run = answers.load(answers.store.entry(found.rows[0].about.id))
     assert found.rows[0].about == about_of(run)
+    drawn = {row["run"]: (row["speed"], row["throughput"]) for row in found.charts[0].spec["data"]["values"]}
+    for row in found.rows:  # tables have the numbers of the charts, which are written with five digits
+        assert (row.speed, row.throughput) == pytest.approx(drawn.get(row.about.id, (None, None)), rel=1e-4)
