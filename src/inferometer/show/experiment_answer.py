@@ -152,10 +152,12 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
         head=["measure", "A", "B", "change", "interval", "detectable", ""],
         rows=[[row.title, row.before, row.after, row.change, row.interval, row.could_see, row.status] for row in rows],
         right=[1, 2, 3, 4, 5],
-        tones=[_TONES.get(row.status, "") for row in rows],
+        tones=["" if comparison.refused else _TONES.get(row.status, "") for row in rows],
     )
     differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else the title says it
-    notes = [*differ, *(objection.text for objection in comparison.objections)]
+    # the sentence has what forbids it
+    told = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
+    notes = [*differ, *told]
     tone = "bad" if comparison.refused else _TONES.get(status, "")
     return ExperimentAnswer(status, tone, ab_sentence(comparison), [table], notes)
 

@@ -12,7 +12,9 @@ from inferometer.show.about import about_of, page_link
 from inferometer.show.charts.experiments import joined_cases
 from inferometer.show.dashboard.answers import Answers
 from inferometer.show.dashboard.overview import history_lines
+from inferometer.show.experiment_answer import answer_of
 from inferometer.show.series_names import series_names
+from inferometer.store.experiments import experiments_of
 from inferometer.store.store import Store, open_store
 from shown_stores import START, ab_test, keep_one, load_search, nightly, sweep, unsynced
 
@@ -102,6 +104,15 @@ def test_answers_of_experiments(answers: Answers) -> None:
     assert {"pareto", "experiment_grid-ttft-p50"} <= {chart.name for chart in found.charts}
     searched = answers.experiment(rows["search"].id)
     assert searched.charts[0].name == "search_curve-tpot-p90"
+
+
+def test_an_ab_test_that_is_refused_colours_no_winner_and_gives_its_reason_once(store: Store) -> None:
+    kept = next(kept for kept in experiments_of(store.home) if kept.kind == "ab")
+    assert kept.result is not None and "good" in answer_of(kept, []).tables[0].tones
+    refusal = {"severity": "refuse", "code": "verdict", "text": "a run is invalid"}
+    refused = answer_of(replace(kept, result={**kept.result, "objections": [refusal]}), [])
+    assert refused.headline == "A and B cannot be compared: a run is invalid" and refused.notes == []
+    assert set(refused.tables[0].tones) == {""}
 
 
 def test_settings_that_vary_together_are_one_axis(answers: Answers) -> None:
