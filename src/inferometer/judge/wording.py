@@ -28,6 +28,9 @@ def day_of(started: str) -> str:
         return "an unknown date"
 
 
+CAUSE = "; changed at the same time: "
+
+
 # -- sentences -------------------------------------------------------------------------------------------------------
 
 LARGE = 0.5  # a change that anybody would see
@@ -51,12 +54,23 @@ def warnings(run: Run, past: Sequence[Run], checked: Sequence[Checked], fewest: 
 
 
 def sentences(result: CheckResult, run: Run, past: Sequence[Run]) -> list[str]:
-    texts = [_worse_text(measure, run, past) for measure in result.with_status("worse")]
+    texts = _cause_once([_worse_text(measure, run, past) for measure in result.with_status("worse")])
     texts += [
         f"{is_text(measure.change)} than its baseline of {_runs(measure)}." for measure in result.with_status("better")
     ]
     texts += [f"Observed: {is_text(measure.change)} than before." for measure in _observed(result)]
     return texts or [quiet_sentence(result, "its baseline")]
+
+
+def _cause_once(texts: Sequence[str]) -> list[str]:
+    """What changed at the same time, in the first sentence that has it only."""
+    seen: set[str] = set()
+    shorter = []
+    for text in texts:
+        finding, _, cause = text.partition(CAUSE)
+        shorter.append(f"{finding}." if cause in seen else text)
+        seen |= {cause} - {""}
+    return shorter
 
 
 def _observed(result: CheckResult) -> list[Checked]:
@@ -71,11 +85,11 @@ def _worse_text(measure: Checked, run: Run, past: Sequence[Run]) -> str:
     if step is not None:
         by = "" if step.change is None else f" by {change_size_text(step.change, True, change.unit)}"
         span = f"{value_text(step.before, change.unit)} to {value_text(step.after, change.unit)}"
-        with_ = f"; changed at the same time: {step.came_with}" if step.came_with else ""
+        with_ = f"{CAUSE}{step.came_with}" if step.came_with else ""
         return f"{step.title} got worse{by} ({span}) on {day_of(step.at)} with run {step.run}{with_}."
     last = next((old for old in reversed(past) if old.id in measure.baseline), None)
     came_with = None if last is None else axes_text(identity(last), identity(run))
-    with_ = f"; changed at the same time: {came_with}" if came_with else ""
+    with_ = f"{CAUSE}{came_with}" if came_with else ""
     return f"{is_text(change)} than its baseline of {_runs(measure)}{with_}."
 
 

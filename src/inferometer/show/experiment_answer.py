@@ -12,8 +12,9 @@ from inferometer.judge.search import Attained, Step
 from inferometer.measure.values import Quantity, alike
 from inferometer.plan.text import as_written
 from inferometer.record.run import Run
+from inferometer.show.charts.chart import Cannot
 from inferometer.show.charts.experiments import Case, joined_cases, readable
-from inferometer.show.charts.trade_offs import front, throughput_of, user_speed
+from inferometer.show.charts.trade_offs import front, speed_rows
 from inferometer.show.comparison_view import change_rows
 from inferometer.show.experiment import attained_text
 from inferometer.store.entry import flat
@@ -151,10 +152,12 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
         head=["measure", "A", "B", "change", "interval", "detectable", ""],
         rows=[[row.title, row.before, row.after, row.change, row.interval, row.could_see, row.status] for row in rows],
         right=[1, 2, 3, 4, 5],
-        tones=[_TONES.get(row.status, "") for row in rows],
+        tones=["" if comparison.refused else _TONES.get(row.status, "") for row in rows],
     )
     differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else the title says it
-    notes = [*differ, *(objection.text for objection in comparison.objections)]
+    # the sentence has what forbids it
+    told = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
+    notes = [*differ, *told]
     tone = "bad" if comparison.refused else _TONES.get(status, "")
     return ExperimentAnswer(status, tone, ab_sentence(comparison), [table], notes)
 
@@ -299,7 +302,7 @@ def _of_sweep(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
         for title, (head, rows, right, runs) in (
             ("Best case for each measure", _best_rows(joined, names, by_case)),
             ("Best case within each limit", _limit_rows(joined, names, by_case)),
-            ("Pareto front: no other case has more throughput and a faster user", _front_rows(joined, names, by_case)),
+            ("Pareto front: no other case has more throughput and a faster user", _front_rows(joined, names)),
         )
         if rows
     ]
@@ -367,15 +370,19 @@ def _keeps(run: Run, text: str) -> bool:
     return any(limit.limit == text and limit.met is True for limit in run.summary.limits)
 
 
-def _front_rows(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> Rows:
-    plain = [{key: quantity.value for key, quantity in numbers.items()} for numbers in by_case]
-    points = [(user_speed(numbers), throughput_of(numbers)) for numbers in plain]
-    known = [(at, speed, rate) for at, (speed, rate) in enumerate(points) if speed is not None and rate is not None]
-    best = front([(speed, rate) for _, speed, rate in known]) if len(known) > 1 else set()
-    chosen = sorted((known[index] for index in best), key=lambda point: point[1])
-    rows = [[names[at], number_text(rate), number_text(speed)] for at, speed, rate in chosen]
-    runs: list[str | None] = [cases[at][1].id for at, _, _ in chosen]
-    return ["case", "tokens/s, input + output (per GPU where known)", "tokens/s of one user"], rows, [1, 2], runs
+def _front_rows(cases: Sequence[Case], names: Sequence[str]) -> Rows:
+    """The points of the chart beside it."""
+    named = {run.id: name for (_, run), name in zip(cases, names, strict=True)}
+    try:
+        points, axis = speed_rows([run for _, run in cases])
+    except Cannot:
+        points, axis = [], ""
+    best = front([(point["speed"], point["throughput"]) for point in points])
+    chosen = sorted((points[at] for at in best), key=lambda point: point["speed"])
+    rows = [[named[p["run"]], number_text(p["throughput"]), number_text(p["speed"])] for p in chosen]
+    runs: list[str | None] = [point["run"] for point in chosen]
+    title = f"{axis.lower().replace('gpu', 'GPU')}, input + output"
+    return ["case", title, "tokens/s of one user"], rows, [1, 2], runs
 
 
 def _best_sentence(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> str:

@@ -202,3 +202,10 @@ def test_the_document_is_plain_and_complete() -> None:
     assert orjson.loads(orjson.dumps(found)) == found
     assert found["schema"] == "inferometer/check/2"
     assert {each["class"] for each in found["measures"]} == {"alert", "observe"}
+
+
+def test_what_changed_at_the_same_time_is_told_once() -> None:
+    from inferometer.judge.wording import CAUSE, _cause_once
+
+    texts = [f"A got worse{CAUSE}commit a to b.", f"B got worse{CAUSE}commit a to b.", "C got worse.", "D got worse."]
+    assert _cause_once(texts) == [texts[0], "B got worse.", "C got worse.", "D got worse."]

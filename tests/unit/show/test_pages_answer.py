@@ -12,7 +12,9 @@ from inferometer.show.about import about_of, page_link
 from inferometer.show.charts.experiments import joined_cases
 from inferometer.show.dashboard.answers import Answers
 from inferometer.show.dashboard.overview import history_lines
+from inferometer.show.experiment_answer import answer_of
 from inferometer.show.series_names import series_names
+from inferometer.store.experiments import experiments_of
 from inferometer.store.store import Store, open_store
 from shown_stores import START, ab_test, keep_one, load_search, nightly, sweep, unsynced
 
@@ -104,6 +106,15 @@ def test_answers_of_experiments(answers: Answers) -> None:
     assert searched.charts[0].name == "search_curve-tpot-p90"
 
 
+def test_an_ab_test_that_is_refused_colours_no_winner_and_gives_its_reason_once(store: Store) -> None:
+    kept = next(kept for kept in experiments_of(store.home) if kept.kind == "ab")
+    assert kept.result is not None and "good" in answer_of(kept, []).tables[0].tones
+    refusal = {"severity": "refuse", "code": "verdict", "text": "a run is invalid"}
+    refused = answer_of(replace(kept, result={**kept.result, "objections": [refusal]}), [])
+    assert refused.headline == "A and B cannot be compared: a run is invalid" and refused.notes == []
+    assert set(refused.tables[0].tones) == {""}
+
+
 def test_settings_that_vary_together_are_one_axis(answers: Answers) -> None:
     run = runs_of(answers, 1)[0]
     cases = [({"load.concurrency": n, "stop.requests": 10 * n, "model": "m"}, run) for n in (1, 2, 4)]
@@ -132,3 +143,6 @@ def test_explored_runs_are_those_of_the_index(answers: Answers) -> None:
     assert "workload" in choices
     run = answers.load(answers.store.entry(found.rows[0].about.id))
     assert found.rows[0].about == about_of(run)
+    drawn = {row["run"]: (row["speed"], row["throughput"]) for row in found.charts[0].spec["data"]["values"]}
+    for row in found.rows:  # tables have the numbers of the charts, which are written with five digits
+        assert (row.speed, row.throughput) == pytest.approx(drawn.get(row.about.id, (None, None)), rel=1e-4)

@@ -39,6 +39,7 @@ FIELDS = {  # of a row: what may make a colour, a shape or a facet, and what it 
     "workload": "workload",
     "name": "plan",
 }
+MOST_CHOICES = 12  # colours, shapes or facets that can be told apart
 SPEED = "interactivity: output tokens/s of one user"
 TALL = 340  # pixels: points of many runs need room
 LABEL_HEIGHT = 14
@@ -120,7 +121,7 @@ def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
 
 
 def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
-    rows, axis = _speed_rows(runs)
+    rows, axis = speed_rows(runs)
     title = titled(
         f"{axis} by interactivity", "each point is a run, joined in the order of load; up and right is better"
     )
@@ -130,7 +131,7 @@ def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
 
 
 def cost_by_user_speed(runs: Sequence[Plottable]) -> Spec:
-    rows = [row for row in _speed_rows(runs)[0] if row["cost"] is not None]
+    rows = [row for row in speed_rows(runs)[0] if row["cost"] is not None]
     if not rows:
         raise Cannot("no run has a hardware price")
     title = titled("Cost of a million tokens by interactivity", "input and output tokens; down and right is better")
@@ -141,7 +142,7 @@ def cost_by_user_speed(runs: Sequence[Plottable]) -> Spec:
 
 def pareto(runs: Sequence[Plottable]) -> Spec:
     """The front as a line; runs that another one beats are pale."""
-    rows, axis = _speed_rows(runs)
+    rows, axis = speed_rows(runs)
     best = front([(row["speed"], row["throughput"]) for row in rows])
     for at, row in enumerate(rows):
         row["beaten"] = "on the front" if at in best else "beaten by another"
@@ -171,8 +172,8 @@ def pareto(runs: Sequence[Plottable]) -> Spec:
 
 def _view(title: Mapping[str, Any], rows: Sequence[PointRow], layers: Sequence[Spec]) -> Spec:
     values = {name: len({row.get(name) for row in rows}) for name in FIELDS}
-    choices = {name: FIELDS[name] for name, count in values.items() if 1 < count <= 12}
-    return view(title, rows, layers, height=TALL) | {"usermeta": {"choices": choices, "colour": "stack"}}
+    choices = {name: FIELDS[name] for name, count in values.items() if 1 < count <= MOST_CHOICES}
+    return view(title, rows, layers, height=TALL) | {"usermeta": {"choices": choices, "colour": _coloured_by(rows)}}
 
 
 def _joined(
@@ -201,8 +202,15 @@ def _joined(
 
 
 def _colour(rows: Sequence[PointRow]) -> Spec:
-    stacks = list(dict.fromkeys(row["stack"] for row in rows))
-    return colours("stack", stacks) | ({} if len(stacks) > 1 else {"legend": None})
+    field = _coloured_by(rows)
+    names = list(dict.fromkeys(str(row.get(field)) for row in rows))
+    return colours(field, names) | ({} if len(names) > 1 else {"legend": None})
+
+
+def _coloured_by(rows: Sequence[PointRow]) -> str:
+    """The stack; of one stack the workload, where a few of them differ: else all lines would look alike."""
+    stacks, workloads = ({row.get(name) for row in rows} for name in ("stack", "workload"))
+    return "workload" if len(stacks) == 1 and 1 < len(workloads) <= MOST_CHOICES else "stack"
 
 
 def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_field: str) -> list[Spec]:
@@ -268,7 +276,7 @@ def _rate_rows(run: PlottedRun) -> list[PointRow]:
     return rows
 
 
-def _speed_rows(runs: Sequence[Plottable]) -> tuple[list[PointRow], str]:
+def speed_rows(runs: Sequence[Plottable]) -> tuple[list[PointRow], str]:
     """Speed of one user, tokens per second and GPU, and cost, of each run that tells them; and the axis' name. Where
     the number of GPUs is not known of all, it is tokens per second and no more."""
     points = plotted(runs)
@@ -290,11 +298,6 @@ def _named(axis: str) -> str:
 
 def _tokens(numbers: Mapping[str, float]) -> float | None:
     return numbers.get("total_rate", numbers.get("output_rate"))
-
-
-def throughput_of(numbers: Mapping[str, float]) -> float | None:
-    """Per GPU where a run tells it, else of the whole."""
-    return numbers.get("throughput_per_gpu", _tokens(numbers))
 
 
 def _per_gpu(run: PlottedRun) -> float | None:

@@ -3,10 +3,11 @@ rows of tables, so that thousands of runs need not be read."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inferometer.show.about import About
-from inferometer.show.charts.trade_offs import PlottedRun, PointRow, load_order, load_process
+from inferometer.show.charts.chart import Cannot
+from inferometer.show.charts.trade_offs import PlottedRun, PointRow, load_order, load_process, speed_rows
 from inferometer.show.dashboard.documents import ChartDocument
 from inferometer.show.dashboard.drawing import trade_offs
 from inferometer.show.dashboard.listing import Words
@@ -43,6 +44,8 @@ class ExploreRow:
     about: About
     verdict: str | None
     values: dict[str, float]
+    speed: float | None = None  # as the charts draw it: tokens per second of one user
+    throughput: float | None = None  # the same: `throughput_title` says of what
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class ExploreDocument:
     charts: list[ChartDocument]
     rows: list[ExploreRow]
     measures: list[GridMeasure]
+    throughput_title: str = "Tokens per second"
 
 
 def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
@@ -64,7 +68,22 @@ def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
     points = [PlottedRun(_point(row.about), row.values, _gpus(entry)) for row, entry in zip(rows, shown, strict=True)]
     known = [key for key in SHOWN if any(key in row.values for row in rows)]
     charts = trade_offs(points).charts if len(points) > 1 else []
-    return ExploreDocument(len(entries), len(shown), charts, rows, [_measure(key) for key in known])
+    drawn, title = _drawn(points)
+    rows = [_with_drawn(row, drawn.get(row.about.id)) for row in rows]
+    return ExploreDocument(len(entries), len(shown), charts, rows, [_measure(key) for key in known], title)
+
+
+def _drawn(points: Sequence[PlottedRun]) -> tuple[dict[str, PointRow], str]:
+    """By run: where the charts draw it, so that tables have the same numbers; and what its throughput is called."""
+    try:
+        rows, title = speed_rows(points)
+    except Cannot:
+        return {}, "Tokens per second"
+    return {row["run"]: row for row in rows}, title
+
+
+def _with_drawn(row: ExploreRow, point: PointRow | None) -> ExploreRow:
+    return row if point is None else replace(row, speed=point["speed"], throughput=point["throughput"])
 
 
 def _has_window(entry: Entry) -> bool:

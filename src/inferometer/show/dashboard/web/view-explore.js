@@ -2,7 +2,6 @@
 (function () {
   "use strict";
   var app = window.inferometer, make = app.make, state, found, place;
-  var SPEED = ["tokens_per_s_user", "user_speed.p50"], RATE = ["throughput_per_gpu", "total_rate", "output_rate"];
 
   app.views.explore = function () {
     var query = app.query();
@@ -35,8 +34,9 @@
       series(), front(), all()]);
   }
   function figure(chart) {
-    return app.figure({ name: chart.name, title: chart.title, spec: app.recoded(chart.spec, { colour: state.colour || "stack", shape: state.shape, facet: state.facet }) }, true);
+    return app.figure({ name: chart.name, title: chart.title, spec: app.recoded(chart.spec, { colour: state.colour || usual(chart), shape: state.shape, facet: state.facet }) }, true);
   }
+  function usual(chart) { return (chart.spec.usermeta || {}).colour || "stack"; }
   function choices(chart) {
     var fields = (chart.spec.usermeta || {}).choices || {};
     function select(name, title, first) {
@@ -45,7 +45,7 @@
       return make("label", {}, title, made);
     }
     var which = make("select", { id: "choose-chart", onchange: function () { state.chart = which.value; write(); draw(); } }, found.charts.map(function (each) { return make("option", { value: each.name, selected: each === chart }, each.title); }));
-    return make("div.tools", {}, make("label", {}, "Chart", which), select("colour", "Colour", "model · engine · hardware"), select("shape", "Shape", "none"), select("facet", "Facets", "none"));
+    return make("div.tools", {}, make("label", {}, "Chart", which), select("colour", "Colour", fields[usual(chart)] || "model · engine · hardware"), select("shape", "Shape", "none"), select("facet", "Facets", "none"));
   }
   function measure(names, row) { return names.map(function (name) { return row.values[name]; }).find(function (value) { return value !== undefined; }); }
   function stack(row) { return [row.about.model, row.about.engine, row.about.hardware].filter(Boolean).join(" · ") || "unknown"; }
@@ -53,24 +53,30 @@
     var values = rows.map(function (row) { return measure(names, row); }).filter(function (value) { return value !== undefined; });
     return values.length ? (lowest ? Math.min : Math.max).apply(null, values) : undefined;
   }
+  function highest(rows, name) {
+    var values = rows.map(function (row) { return row[name]; }).filter(isNumber);
+    return values.length ? Math.max.apply(null, values) : undefined;
+  }
+  function isNumber(value) { return typeof value === "number"; }
+  function throughput() { return found.throughput_title + ", input + output"; }
   function heads(names) { return names.map(function (text, at) { return make("th" + (at > 1 ? ".right" : ""), {}, text); }); }
   function right(value, unit) { return make("td.right", {}, app.text.value(value, unit || "")); }
   function series() {
     var groups = new Map();
     found.rows.forEach(function (row) { var key = stack(row) + "\n" + row.about.workload; if (!groups.has(key)) groups.set(key, []); groups.get(key).push(row); });
     var rows = Array.from(groups.values()).map(function (own) {
-      return make("tr", {}, make("td.words", {}, stack(own[0])), make("td.words", {}, own[0].about.workload || "-"), right(own.length), right(best(own, RATE)), right(best(own, SPEED)),
+      return make("tr", {}, make("td.words", {}, stack(own[0])), make("td.words", {}, own[0].about.workload || "-"), right(own.length), right(highest(own, "throughput")), right(highest(own, "speed")),
         right(best(own, ["ttft_scheduled.p50", "ttft.p50"], true), "s"), right(best(own, ["cost_per_million_tokens"], true), "$"));
     });
-    return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best tokens/s (per GPU where known)", "Best tok/s of a user", "Lowest TTFT p50", "Lowest $ per 1M"]), rows, ".grid", "Series"));
+    return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best: " + throughput().toLowerCase().replace("gpu", "GPU"), "Best tokens/s of one user", "Lowest TTFT p50", "Lowest $ per 1M"]), rows, ".grid", "Series"));
   }
   /* Runs that no other one beats in throughput and in speed for a user. */
   function front() {
-    var points = found.rows.map(function (row) { return { row: row, x: measure(SPEED, row), y: measure(RATE, row) }; }).filter(function (point) { return point.x !== undefined && point.y !== undefined; });
+    var points = found.rows.map(function (row) { return { row: row, x: row.speed, y: row.throughput }; }).filter(function (point) { return isNumber(point.x) && isNumber(point.y); });
     var kept = points.filter(function (one) { return !points.some(function (other) { return other.x >= one.x && other.y >= one.y && (other.x > one.x || other.y > one.y); }); }).sort(function (a, b) { return a.x - b.x; });
     if (points.length < 2) return null;
     var rows = kept.map(function (point) { return make("tr", {}, make("td.words", {}, app.link("run", { id: point.row.about.id }, stack(point.row))), make("td.words", {}, [point.row.about.workload, point.row.about.load].filter(Boolean).join(" · ")), right(point.y), right(point.x)); });
-    return make("section", {}, make("h2", {}, "Pareto front"), app.table(heads(["Stack", "Workload · load", "Tokens/s (per GPU where known)", "Tok/s of a user"]), rows, ".grid", "Pareto front"));
+    return make("section", {}, make("h2", {}, "Pareto front"), app.table(heads(["Stack", "Workload · load", throughput(), "Tokens/s of one user"]), rows, ".grid", "Pareto front"));
   }
   function all() {
     var columns = found.measures;
