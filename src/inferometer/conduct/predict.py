@@ -367,7 +367,7 @@ def _holds(plan: Plan, model: ServerModel) -> tuple[bool, float | None]:
     results = run.summary.limits
     if any(result.met is False for result in results):
         return False, None
-    growing = any(doubt.code == "growing_queue" for doubt in run.doubts)
+    growing = any(doubt.code == "unbounded_queue" for doubt in run.doubts)
     output = run.summary.rates.get("output_rate")
     return not growing and all(result.met is not False for result in results), output.value if output else None
 

@@ -236,8 +236,13 @@ def _slope_p(x: Floats, residuals: Floats, slope: float) -> float:
 # -- queue -----------------------------------------------------------------------------------------------------------
 
 
-def backlog(answers: Answers, window: Window) -> Backlog | None:
-    """Growth of what was due and not yet done over the window's second half, when the first answers had their time."""
+PROMPT = 3.0  # times the TTFT of a request that found the server free: what took longer had to wait
+FREE_SHARE = 0.05  # of requests, the quickest: they found the server free, if any did
+
+
+def backlog(answers: Answers, window: Window, level_since: int | None) -> Backlog | None:
+    """Growth of what was due and not yet done over the window's second half, when the first answers had their time;
+    and whether requests came to wait for good since the load has its level (None: it is meant to change)."""
     middle_at = (window.start_at + window.end_at) // 2
     half = Window(middle_at, window.end_at, window.rule)
     if half.length_s <= 0:
@@ -251,7 +256,10 @@ def backlog(answers: Answers, window: Window) -> Backlog | None:
     longer = trend(block_means(records.scheduled_at, stays_s, block_edges(window, BLOCKS)))
     time_s = stays_s[window.holds(records.scheduled_at)]
     time_s = time_s[~np.isnan(time_s)]
+    share, growth_of_wait = (None, None) if level_since is None else _waiting(answers, level_since, window.end_at)
     return Backlog(
+        waiting_share=share,
+        waiting_growth=growth_of_wait,
         growth=growth,
         growth_share=growth / offered if offered else None,
         p=growing.p,
@@ -259,6 +267,23 @@ def backlog(answers: Answers, window: Window) -> Backlog | None:
         time_in_system_s=float(time_s.mean()) if len(time_s) else None,
         time_in_system=longer,
     )
+
+
+def _waiting(answers: Answers, start_at: int, end_at: int) -> tuple[float | None, float | None]:
+    """The share of the load after the last request that was answered promptly, and by what factor TTFT grew from the
+    load's first half to its last quarter. A queue that only grows never empties, and so nobody is served at once."""
+    ttft_s, step_s = request_values("ttft_scheduled", answers), np.nan_to_num(request_values("tpot", answers))
+    at = answers.records.scheduled_at
+    of = answers.ok & ~np.isnan(ttft_s) & (at >= start_at) & (at <= end_at)
+    at, ttft_s, step_s = at[of], ttft_s[of], step_s[of]
+    if len(at) < 2 * BLOCKS or end_at <= start_at:
+        return None, None
+    free_s = quantile(sample(ttft_s), FREE_SHARE) or 0.0
+    prompt = ttft_s <= PROMPT * (free_s + step_s)
+    last_at = int(at[prompt].max()) if prompt.any() else start_at
+    elapsed = (at - start_at) / (end_at - start_at)
+    first, last = _mean(ttft_s[elapsed < 0.5]), _mean(ttft_s[elapsed >= 0.75])
+    return (end_at - last_at) / (end_at - start_at), last / first if first and last else None
 
 
 # -- blocks ----------------------------------------------------------------------------------------------------------

@@ -205,6 +205,7 @@ class Scope:
     requested: int | None  # concurrency
     confidence: float
     measured: Mask  # the requests after the warm-up: of a stage its own
+    level_since: int | None  # when the load got the level that it keeps; None: it is meant to change
 
     @property
     def headline(self) -> tuple[str, ...]:
@@ -217,7 +218,14 @@ def _class_summary(answers: Answers, plan: Plan, facts: Facts, name: str, run: W
     window = class_window(answers, plan, facts, name)
     measured = answers.records.scheduled_at >= warmup_end(answers.records, plan, facts)
     scope = Scope(
-        window, run, traffic.limits, _loop([traffic]), _requested_concurrency(traffic), plan.confidence, measured
+        window,
+        run,
+        traffic.limits,
+        _loop([traffic]),
+        _requested_concurrency(traffic),
+        plan.confidence,
+        measured,
+        None if traffic.load.changes else run.start_at,
     )
     cuts = stage_windows(answers, plan, facts, name, window) if traffic.load.type == "stages" else []
     stages = [_stage_summary(answers, scope, traffic, stage, window) for stage, window in cuts]
@@ -242,7 +250,8 @@ def _mixed_summary(answers: Answers, plan: Plan, facts: Facts, run: Window) -> C
     requested = [_requested_concurrency(traffic) for traffic in plan.classes]
     total = sum(n for n in requested if n is not None) if None not in requested else None
     measured = answers.records.scheduled_at >= warmup_end(answers.records, plan, facts)
-    scope = Scope(whole_window(answers, plan, facts), run, [], _loop(plan.classes), total, plan.confidence, measured)
+    window, since = whole_window(answers, plan, facts), None
+    scope = Scope(window, run, [], _loop(plan.classes), total, plan.confidence, measured, since)
     return ClassSummary(**structs.asdict(_section(answers, scope)))
 
 
@@ -250,7 +259,8 @@ def _stage_summary(answers: Answers, scope: Scope, traffic: Traffic, stage: int,
     """A stage is what was scheduled in its window; the rates are what arrived there, of whatever stage."""
     requested = traffic.load.stages[stage].concurrency if stage < len(traffic.load.stages) else None
     measured = scope.measured & (answers.records.stage == stage)
-    section = structs.asdict(_section(answers, replace(scope, window=window, requested=requested, measured=measured)))
+    changed = replace(scope, window=window, requested=requested, measured=measured, level_since=None)
+    section = structs.asdict(_section(answers, changed))
     return StageSummary(stage=stage, **section | {"outcomes": outcomes(answers, _chosen(answers, window))})
 
 
@@ -307,7 +317,7 @@ def _window(answers: Answers, scope: Scope, chosen: Mask) -> WindowSummary:
         rule=window.rule,
         requests=int(chosen.sum()),
         steady=steadiness(answers, window, scope.headline[0]),
-        backlog=backlog(answers, window),
+        backlog=backlog(answers, window, scope.level_since),
     )
 
 

@@ -6,7 +6,7 @@ is a note."""
 from collections.abc import Iterator
 
 from inferometer.measure.doubts import client, load, target
-from inferometer.measure.doubts.load import growing_queue
+from inferometer.measure.doubts.load import queue_grows
 from inferometer.measure.doubts.rule import Case, Rule
 from inferometer.measure.doubts.target import failures_text, judges_failures
 from inferometer.measure.facts import Facts
@@ -91,4 +91,4 @@ def _of_classes(doubts: list[Reason], plan: Plan) -> dict[str, Status]:
     return {name: worst([doubt for doubt in doubts if doubt.traffic in (None, name)]) for name in names}
 
 
-__all__ = ["LEADING", "OURS", "failures_text", "growing_queue", "judges_failures", "verdict"]
+__all__ = ["LEADING", "OURS", "failures_text", "judges_failures", "queue_grows", "verdict"]

@@ -137,6 +137,11 @@ class Load(Section):
         return self.model_copy(update={"rate": round(exact, 2) or exact})
 
     @property
+    def changes(self) -> bool:
+        """Whether the load is meant to change in the course of the run."""
+        return self.type in ("ramp", "stages", "replay")
+
+    @property
     def open_loop(self) -> bool:
         """Whether arrivals come by the clock, not by answers."""
         if self.type == "stages":

@@ -142,6 +142,8 @@ class Backlog(Part, frozen=True, kw_only=True):
     p: float | None = None
     time_in_system_s: float | None = None
     time_in_system: Trend | None = None  # trend of the time in system
+    waiting_share: float | None = None  # of the load: its last part in which no request was answered promptly
+    waiting_growth: float | None = None  # mean TTFT of the load's last quarter over that of its first half
 
 
 class WindowSummary(Part, frozen=True, kw_only=True):

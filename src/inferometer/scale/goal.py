@@ -21,7 +21,7 @@ from inferometer.load.progress import GOALS, Goals, ReachedGoal, write_goals
 from inferometer.measure.answers import Answers
 from inferometer.measure.precision import decided, settled_at
 from inferometer.measure.summary import summarize
-from inferometer.measure.verdict import growing_queue
+from inferometer.measure.verdict import queue_grows
 from inferometer.measure.window import of_class
 from inferometer.observe.observer import lower_priority
 from inferometer.plan.model import Plan, Traffic
@@ -115,7 +115,7 @@ def _precise(part: ClassSummary, answers: Answers, traffic: Traffic) -> ReachedG
 def lost(part: ClassSummary, strict: ClassSummary, traffic: Traffic) -> ReachedGoal | None:
     """A limit that is missed by its interval, and either by far or in a queue that only grows: others have bad spells,
     and whoever looks often sees one."""
-    by = part if growing_queue(part) is not None else strict
+    by = part if queue_grows(part) else strict
     reasons = (certainly_missed(limit, by) for limit in traffic.limits) if traffic.stop.lost else ()
     return next((ReachedGoal(text, "lost") for text in reasons if text), None)
 

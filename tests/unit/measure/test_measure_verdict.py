@@ -9,6 +9,7 @@ import pytest
 from measure_rows import MS, closed_plan, failure, many, open_plan, row
 
 from inferometer.measure.facts import CoreUse, Facts
+from inferometer.measure.quantiles import share_interval
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import OF_A_CLASS, OF_THE_RUN, verdict
 from inferometer.plan.model import Plan
@@ -208,6 +209,25 @@ def test_a_busy_queue_with_a_bound_is_not() -> None:
     assert "unbounded_queue" not in codes(judged(rows))
 
 
+def test_a_queue_that_grows_slowly_is_found_by_waits_that_never_end() -> None:
+    """Answers come at 19 a second, requests at 20: little joins the backlog, but nobody is served at once any more."""
+    rows, free = [], 0.0
+    for t in arrivals(1200, seed=3):
+        free = max(free, t) + 1000 / 19
+        rows.append(row(t, sent=t + 0.05, reads=[free - 5, free]))
+    backlog = summarize(many(rows), open_plan(RATE), START).window.backlog
+    assert backlog is not None and (backlog.growth_share or 0.0) < 0.2
+    assert (backlog.waiting_share or 0.0) > 0.5 and (backlog.waiting_growth or 0.0) > 1.3
+    assert "unbounded_queue" in codes(judged(rows))
+
+
+def test_what_is_missing_from_a_throughput_is_measured_by_what_is_left() -> None:
+    """Three of four failed: without them throughput were four times as high, which is three times more."""
+    rows = [failure(t) if n % 4 else row(t, sent=t + 0.05, reads=[t + 60, t + 100]) for n, t in enumerate(arrivals())]
+    reason = next(reason for reason in judged(rows).doubts if reason.code == "failed_requests")
+    assert reason.moves[0].share == pytest.approx(3.0, rel=0.1)
+
+
 def test_a_drift_is_found_and_a_ramp_is_meant() -> None:
     rows = [row(t, sent=t + 0.05, reads=[t + 60 + t / 500, t + 100 + t / 500]) for t in arrivals()]
     found = judged(rows)
@@ -340,3 +360,9 @@ def test_no_rule_breaks_on_an_odd_run() -> None:
         for plan in (open_plan(), closed_plan()):
             assert judged([*rows], plan, Facts()).status in STATUSES
     assert len({*OF_THE_RUN, *OF_A_CLASS}) == len(OF_THE_RUN) + len(OF_A_CLASS)
+
+
+def test_a_limit_that_every_request_met_is_judged_by_their_number_alone() -> None:
+    """Forty answers that all met a limit on p90: no spread was estimated, so none is corrected for few blocks."""
+    share = share_interval(np.ones(42))
+    assert share.interval[0] > 0.9 and share.independent == 42

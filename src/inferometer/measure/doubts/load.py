@@ -12,6 +12,7 @@ from inferometer.measure.doubts.rule import (
     Case,
     amount_text,
     differing,
+    lacking,
     moved_text,
     number_name,
     shares_of,
@@ -36,7 +37,8 @@ SHORT_STAYS = 1.5  # mean stays: one, and a half because the stays of so few and
 ANOTHER_LEVEL = 0.12  # by which the means of two parts of a window differ: less is in the tails of a sound run, too
 HELD_SHARE = 0.95
 WAVES = 10  # mean stays after which the requests of a closed loop no longer begin together
-CHANGING = ("ramp", "stages", "replay")  # loads that are meant to change
+WAITING_SHARE = 0.5  # of the load, its last part: nobody was served at once any more
+WAITING_GROWTH = 1.3  # by which TTFT of the load's last quarter is longer than in its first half, at least
 
 
 def shortfall(case: Case) -> Iterator[Reason]:
@@ -47,7 +49,7 @@ def shortfall(case: Case) -> Iterator[Reason]:
     share = missing / planned
     text = f"{missing:,} of {planned:,} planned requests were never sent: the offered load is not the planned load."
     if share > TOLERATED:
-        moves = shares_of(case.part, share, "request_rate", "output_rate")
+        moves = lacking(case.part, share, "request_rate", "output_rate")
         remedy = client_remedy(case.summary, case.facts)
         invalid = share > SHORTFALL_INVALID
         yield case.doubt("shortfall", text, remedy, moves=moves, direction=TOO_LOW, invalid=invalid)
@@ -109,32 +111,40 @@ def held_back(case: Case) -> Iterator[Reason]:
 
 
 def unbounded_queue(case: Case) -> Iterator[Reason]:
-    share = growing_queue(case.part)
-    if share is None or queue_was_empty(case):
+    if not queue_grows(case.part) or queue_was_empty(case):
         return
-    text = f"The load exceeds the capacity: {percent_text(round(share, 2))} of requests joined a growing queue, so"
-    stays = case.part.window.backlog.time_in_system if case.part.window.backlog else None
+    backlog = case.part.window.backlog
+    share = max(backlog.growth_share or 0.0, 0.0) if backlog else 0.0
+    joined = (
+        f"{percent_text(round(share, 2))} of requests joined a growing queue" if share >= 0.01 else "the queue grows"
+    )
+    stays = backlog.time_in_system if backlog else None
     moves = shares_of(case.part, abs(stays.drift or 0.0) if stays else 0.0, "ttft_scheduled.mean", "e2e_scheduled.mean")
-    text += " latencies grow with the length of the run."
+    text = f"The load exceeds the capacity: {joined}, so latencies grow with the length of the run."
     yield case.doubt("unbounded_queue", text, "lower the rate", moves=moves, direction=EITHER, invalid=True)
 
 
-def growing_queue(part: Section) -> float | None:
-    """The share of the requests that joined a queue which only grows; None where it is not known to. Requests must
-    have stayed longer and longer, too: a load that is random has more under way at one end than at the other."""
+def queue_grows(part: Section) -> bool:
+    """Whether requests join a queue that only grows: the backlog grows and stays get longer (a load that is random has
+    more under way at one end than at the other), or nobody was served at once any more for most of the load, and
+    waits went on growing."""
     backlog = part.window.backlog
     if part.loop == "closed" or not backlog:
-        return None
-    share, stays = backlog.growth_share, backlog.time_in_system
+        return False
+    return _backlog_grows(backlog, part.window.length_s) or (
+        (backlog.waiting_share or 0.0) > WAITING_SHARE and (backlog.waiting_growth or 0.0) > WAITING_GROWTH
+    )
+
+
+def _backlog_grows(backlog: Backlog, length_s: float | None) -> bool:
+    share, stays = backlog.growth_share or 0.0, backlog.time_in_system
     drift = stays.drift if stays is not None else None
-    if share is None:
-        return None
     if share > QUEUE_GROWTH_FAST and (drift or 0.0) > MUCH_LONGER:
-        return share
+        return True
     if backlog.status != "drifting" or share <= QUEUE_GROWTH:
-        return None
-    enough = LONGER if not _short_against_stay(backlog, part.window.length_s) else MUCH_LONGER
-    return share if drift is None or drift > enough else None
+        return False
+    enough = LONGER if not _short_against_stay(backlog, length_s) else MUCH_LONGER
+    return drift is None or drift > enough
 
 
 def queue_was_empty(case: Case) -> bool:
@@ -152,7 +162,7 @@ def _short_against_stay(backlog: Backlog, length_s: float | None) -> bool:
 def short_window(case: Case) -> Iterator[Reason]:
     """Requests of so short a load never meet the crowd that they would meet later. One that comes all at once is meant
     to be short."""
-    if case.traffic.load.type in CHANGING or case.facts.cut_short:
+    if case.traffic.load.changes or case.facts.cut_short:
         return
     stay = case.part.measures["e2e"].mean if "e2e" in case.part.measures else None
     length_s, requests = case.part.window.length_s, case.part.window.requests or 0
@@ -160,7 +170,7 @@ def short_window(case: Case) -> Iterator[Reason]:
         return
     if length_s < 0.01 * stay:  # all at once
         return
-    moves = shares_of(case.part, stay / (length_s + stay), "request_rate", "output_rate")
+    moves = lacking(case.part, stay / (length_s + stay), "request_rate", "output_rate")
     text = f"The load lasted {duration_text(length_s)}, hardly longer than one request ({duration_text(stay)})"
     moved = f": {moved_text(moves, TOO_LOW)}" if moves else ""
     yield case.doubt("short_window", f"{text}{moved}.", "make the run longer", moves=moves)
@@ -221,7 +231,7 @@ def concurrency_not_held(case: Case) -> Iterator[Reason]:
         text = (
             f"Concurrency {requested} was requested, but only {number_text(held)} requests were in flight on average."
         )
-        moves = shares_of(case.part, 1 - held / requested, "request_rate", "output_rate")
+        moves = lacking(case.part, 1 - held / requested, "request_rate", "output_rate")
         remedy = "send more requests than are in flight at once, or limit the run by its duration"
         yield case.doubt("concurrency_not_held", text, remedy, moves=moves, direction=TOO_LOW)
 
@@ -234,7 +244,7 @@ def weak_quantiles(case: Case) -> Iterator[Reason]:
         bound |= {*case.part.headline_quantiles, "p99"} if name in case.part.headline else set()
         for stat in bound & measure.weak.keys():
             alone = needed_for(share_of(stat), case.part.confidence)
-            if measure.count and not (case.traffic.load.type in CHANGING and measure.count >= alone):
+            if measure.count and not (case.traffic.load.changes and measure.count >= alone):
                 weak.append((measure.weak[stat], measure.count, f"{name} {stat}"))
     if weak:
         needed, count, worst = max(weak)

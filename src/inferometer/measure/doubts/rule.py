@@ -96,6 +96,12 @@ def shares_of(section: Section, share: float, *keys: str) -> list[Move]:
     return [Move(key=key, by=share * value[0], share=share) for key, value in known.items() if value and share]
 
 
+def lacking(section: Section, share: float, *keys: str) -> list[Move]:
+    """A cause by which a share of the whole is missing in these numbers: without it each were value / (1 - share), so
+    that with nine tenths missing a number is ten times too low, not by nine tenths of itself."""
+    return shares_of(section, share / (1 - share), *keys) if share < 1 else []
+
+
 def differing(section: Section, name: str, levels: Levels) -> list[Move]:
     """The statistics of a latency that are outside of their own interval, and off by over 5%, in one of two parts of
     the window: they depend on how long that part lasted."""

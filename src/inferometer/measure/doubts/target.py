@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from inferometer.measure.doubts.rule import EITHER, TOLERATED, TOO_LOW, Case, shares_of
+from inferometer.measure.doubts.rule import EITHER, TOLERATED, TOO_LOW, Case, lacking, shares_of
 from inferometer.measure.observed import findings
 from inferometer.plan.model import Traffic
 from inferometer.record.record import outcome_text
@@ -63,7 +63,7 @@ def failed_requests(case: Case) -> Iterator[Reason]:
             "failed_requests",
             f"{text} Latencies include only the answered requests.",
             "look at the server's log, or lower the load; a limit on failure_rate allows a share of failures",
-            moves=shares_of(case.part, share, "request_rate", "output_rate"),
+            moves=lacking(case.part, share, "request_rate", "output_rate"),
             direction=TOO_LOW,
             invalid=share > FAILED_INVALID,
         )
@@ -113,7 +113,7 @@ def unfinished(case: Case) -> Iterator[Reason]:
     share = count / requests if requests else 0.0
     if share > UNFINISHED and case.part.outcomes["ok"]:
         text = f"{count:,} of {requests:,} requests were unfinished when the run ended: the longest are missing from"
-        moves = shares_of(case.part, share, "request_rate", "output_rate")
+        moves = lacking(case.part, share, "request_rate", "output_rate")
         remedy = "raise stop.drain, or lower the load"
         yield case.doubt("unfinished", f"{text} the latencies.", remedy, moves=moves, direction=TOO_LOW)
 
@@ -141,7 +141,7 @@ def short_output(case: Case) -> Iterator[Reason]:
     text += f", output in all {change_text(compared.difference)}."
     remedy = "check that the server honours ignore_eos and max_tokens"
     if missing > TOLERATED:
-        moves = shares_of(case.part, missing, "e2e.mean", "output_rate")
+        moves = lacking(case.part, missing, "e2e.mean", "output_rate")
         yield case.doubt("short_output", text, remedy, moves=moves, direction=TOO_LOW)
     else:
         yield case.note("short_output", text, remedy)
@@ -214,7 +214,7 @@ def cached_by_accident(case: Case) -> Iterator[Reason]:
         text = (
             f"{percent_text(share)} of prompt tokens came from the prefix cache although prompts share no prefix: they"
         )
-        moves = shares_of(case.part, share or 0.0, "ttft.mean")
+        moves = lacking(case.part, share or 0.0, "ttft.mean")
         remedy = "use another seed or more nonce tokens"
         yield case.doubt("cached", f"{text} were sent before.", remedy, moves=moves, direction=TOO_LOW)
 
