@@ -446,7 +446,7 @@ class _Pod:
             if value is not None:
                 known[one["name"]] = _VARIABLE.sub(lambda found: known.get(found[1], found[0]), value)
         if self._pod["spec"].get("automountServiceAccountToken", True) and url.scheme == "http":
-            known.setdefault("KUBECONFIG", str(self._kubeconfig()))
+            known.setdefault("KUBECONFIG", f"{ACCOUNT}/kubeconfig")
         return known
 
     def _all_of(self, source: Json) -> dict[str, str]:
@@ -523,18 +523,14 @@ class _Pod:
         folder = self.folder / "account"
         folder.mkdir(exist_ok=True)
         account = self._pod["spec"].get("serviceAccountName", "default")
-        (folder / "token").write_text(self._node.token_of(self.namespace, account))
+        token = self._node.token_of(self.namespace, account)
+        (folder / "token").write_text(token)
         (folder / "namespace").write_text(self.namespace)
         if self._node.authority is not None:
             (folder / "ca.crt").write_bytes(self._node.authority.read_bytes())
+        else:  # a server without TLS, which no service account expects
+            (folder / "kubeconfig").write_text(kubeconfig(self._node.server, token, self.namespace))
         return folder
-
-    def _kubeconfig(self) -> Path:
-        """For a server without TLS, which no service account expects."""
-        account = self._pod["spec"].get("serviceAccountName", "default")
-        path = self.folder / "kubeconfig"
-        path.write_text(kubeconfig(self._node.server, self._node.token_of(self.namespace, account), self.namespace))
-        return path
 
 
 def kubeconfig(server: str, token: str, namespace: str = "default") -> str:

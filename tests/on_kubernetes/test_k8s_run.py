@@ -16,7 +16,9 @@ from stacks import LONG_PLAN, MODEL, NAME, PORT, Stack, calibrated, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
+from inferometer.scale.kubernetes.cleaning import clean_namespace
 from inferometer.scale.kubernetes.client import ClusterError
+from inferometer.scale.kubernetes.rights import roles_for
 from inferometer.store.store import open_store
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 
@@ -137,8 +139,6 @@ def test_without_rights_the_role_is_named(stack: Stack) -> None:
 
 @thorough
 def test_the_printed_rights_are_enough(stack: Stack, cluster: TestedCluster) -> None:
-    from inferometer.scale.kubernetes.rights import roles_for
-
     base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stack.namespace}"
     made = roles_for(stack.namespace, stack.namespace, "of-bob", user="bob")
     for thing in made:
@@ -244,8 +244,6 @@ def test_a_killed_client_leaves_a_job_that_ends_and_removes_itself(stack: Stack,
     mine = [one for one in owned if "profiles" in one["metadata"]["name"]]
     assert mine[0]["metadata"]["ownerReferences"][0]["uid"] == jobs[0]["metadata"]["uid"]
     with stack.open() as admin:
-        from inferometer.scale.kubernetes.cleaning import clean_namespace
-
         assert clean_namespace(admin, stack.namespace).kept == [f"Job {jobs[0]['metadata']['name']}"]
         clean_namespace(admin, stack.namespace, "killed", running=True)
     stack.until_only(CLAIM)
@@ -281,24 +279,51 @@ def test_endpoints_are_listed(
 
 
 @thorough
-def test_not_waited_for_and_debug_say_how_to_go_on(stack: Stack, cluster: TestedCluster) -> None:
+def test_debug_says_how_to_enter_the_pod(stack: Stack, cluster: TestedCluster) -> None:
     notes: list[str] = []
     launched = stack.run(id="debug", debug="1", notes=notes, **of_class(stack))
     assert launched.left and any("exec -it" in note for note in notes)
     cluster.until(lambda: [pod for pod in cluster.pods(stack.namespace) if "launcher" in pod["metadata"]["name"]])
     with stack.open() as admin:
-        from inferometer.scale.kubernetes.cleaning import clean_namespace
-
         clean_namespace(admin, stack.namespace, "debug", running=True)
     stack.until_only(CLAIM)
-    launched = stack.run(id="later", wait_s=0, notes=notes, **of_class(stack))
+
+
+@thorough
+def test_pods_that_nobody_waits_for_watch_the_stack_with_a_role_of_their_own(
+    stack: Stack, cluster: TestedCluster
+) -> None:
+    notes: list[str] = []
+    stack.run(id="later", wait_s=0, notes=notes, **of_class(stack))
     assert any("--skip" in note for note in notes)
+    kinds = {one.partition("/")[0] for one in stack.ours()}
+    assert {"roles", "rolebindings", "serviceaccounts"} <= kinds
     done = stack.volume / "inference-perf_later_standalone-8b-base" / "worker.json"
     cluster.until(lambda: done.exists() and json.loads(done.read_text())["state"] == "complete", 120)
     collected = stack.run(id="later", skip="1")
     assert [run.state for run in collected.runs] == ["complete"]
+    watched = next(collected.output.rglob("replica_status.json"))
+    assert [(one["name"], one["ready"]) for one in json.loads(watched.read_text())] == [(NAME, 1)]
     with stack.open() as admin:
         clean_namespace(admin, stack.namespace, running=True)
+    stack.until_only(CLAIM)
+
+
+def test_who_may_not_give_rights_measures_without_watching(stack: Stack, cluster: TestedCluster) -> None:
+    base = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{stack.namespace}"
+    made = roles_for(stack.namespace, stack.namespace, "of-alice", user="alice")
+    for thing in made:
+        cluster.create(f"{base}/{thing.kind.lower()}s", thing.to_dict())
+    notes: list[str] = []
+    request = stack.request(id="alone", wait_s=0, **of_class(stack))
+    with stack.open("alice") as alice:
+        run_on_cluster(alice, request, store=stack.folder / "store", notes=notes.append)
+    assert any("k8s rights --unattended" in note for note in notes)
+    assert any(one.startswith("jobs/") for one in stack.ours())
+    for thing in made:
+        cluster.delete(f"{base}/{thing.kind.lower()}s/{thing.metadata.name}")
+    with stack.open() as admin:
+        clean_namespace(admin, stack.namespace, "alone", running=True)
     stack.until_only(CLAIM)
 
 

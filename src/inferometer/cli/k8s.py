@@ -334,9 +334,10 @@ def clean(
 )
 @click.option("--name", metavar="NAME", default="inferometer", help="Name of the roles. [default: inferometer]")
 @click.option("--up", is_flag=True, help="Also what k8s up, down and e2e need.")
+@click.option("--unattended", is_flag=True, help="Also what pods need that watch the stack with k8s run --wait 0.")
 @click.option("--user", metavar="NAME", help="Also bind them to this user.")
 @click.option("--serviceaccount", "account", metavar="NAMESPACE:NAME", help="Also bind them to this service account.")
-def rights(namespace: str, name: str, up: bool, user: str | None, account: str | None) -> int:
+def rights(namespace: str, name: str, up: bool, unattended: bool, user: str | None, account: str | None) -> int:
     """Print the roles that k8s run needs: for the launchers' namespace, and to read the stack's.
 
     Nothing in them is cluster-wide. inferometer k8s rights | kubectl apply -f -
@@ -348,5 +349,6 @@ def rights(namespace: str, name: str, up: bool, user: str | None, account: str |
     from inferometer.scale.kubernetes.manifests import as_yaml
 
     stack, _, harness = namespace.partition(",")
-    echo(as_yaml(roles_for(stack, harness or stack, name, user, account, up=up)), nl=False)
+    roles = roles_for(stack, harness or stack, name, user, account, up=up, unattended=unattended)
+    echo(as_yaml(roles), nl=False)
     return 0

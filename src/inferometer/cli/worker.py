@@ -19,10 +19,17 @@ from inferometer.cli.errors import echo, print_message
 @click.option(
     "--harness", metavar="NAME", default="inferometer", help="Load generator, if not our own. [default: inferometer]"
 )
+@click.option("--watch-stack", "stack", metavar="NAMESPACE", help="Keep what the cluster knows of the stack there.")
 @click.option("--serve", is_flag=True, help="Wait for the driver of inferometer run --on kubernetes.")
 @click.option("--print", "print_from", metavar="FILE:BYTE", help="Print the results from there on, to be collected.")
 def worker(
-    plan_file: Path | None, results: Path | None, pods: int, harness: str, serve: bool, print_from: str | None
+    plan_file: Path | None,
+    results: Path | None,
+    pods: int,
+    harness: str,
+    stack: str | None,
+    serve: bool,
+    print_from: str | None,
 ) -> int:
     """Measure a plan in a pod and keep the run in a folder of its volume.
 
@@ -46,7 +53,13 @@ def worker(
     line = ProgressLine()
     try:
         _, made = work(
-            plan_file, results, pods, tool=harness, watch=line, notes=lambda text: print_message("note", text)
+            plan_file,
+            results,
+            pods,
+            tool=harness,
+            stack=stack,
+            watch=line,
+            notes=lambda text: print_message("note", text),
         )
     finally:
         line.clear()

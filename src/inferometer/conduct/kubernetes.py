@@ -32,7 +32,7 @@ from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.collecting import collect
 from inferometer.scale.kubernetes.launcher import Launcher
 from inferometer.scale.kubernetes.settings import RunSettings
-from inferometer.scale.kubernetes.stack_watch import StackWatch
+from inferometer.scale.kubernetes.stack_watch import StackWatch, processed
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
 from inferometer.store.folder import load_run
 from inferometer.store.objects import is_object_store, upload_files
@@ -165,7 +165,7 @@ class _Session:
         """Why a pod did not end well, or nothing. Whatever happens, the Job is removed."""
         settings = self.settings
         tail = _Tail(self._line, settings.pods, self.output / "logs" / f"{treatment.suffix(settings)}.log")
-        stays = settings.debug or settings.wait_s == 0
+        stays = settings.debug or settings.is_unattended
         try:
             launcher.create()
             self._notify(f"{treatment.title}: {settings.pods} launcher pods at {treatment.endpoint.url}")
@@ -202,6 +202,8 @@ class _Session:
             self._notify(f"there: inferometer worker --plan {PROFILES}/{settings.harness}/plan.yaml --results DIR")
             self._notify(f"end it: inferometer k8s clean --id {launcher.place.run} -p {namespace} --running")
             return
+        if launcher.denied:
+            self._notify(f"the pods do not watch the stack: {launcher.denied}; inferometer k8s rights --unattended")
         self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f job/{job}', namespace)}")
         again = f"LLMDBENCH_RUN_EXPERIMENT_ID={settings.id} inferometer k8s run --skip ..."
         self._notify(f"collect the results when it has ended, with the same options: {again}")
@@ -217,7 +219,7 @@ class _Session:
             yield
         if watch.trouble:
             self._notify(f"the stack was not watched: {watch.trouble}")
-        watch.write(self.output / "results" / treatment.suffix(self.settings) / "metrics" / "processed")
+        watch.write(processed(self.output / "results" / treatment.suffix(self.settings)))
 
     # -- results -----------------------------------------------------------------------------------------------------
 

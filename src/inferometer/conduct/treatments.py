@@ -25,7 +25,8 @@ from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, Endpoint, endpoint_of, model_id_of
 from inferometer.scale.kubernetes.launcher import Launcher, Objects
-from inferometer.scale.kubernetes.manifests import JobSettings, Place, PodSettings, label_value, object_name
+from inferometer.scale.kubernetes.manifests import JobSettings, Manifest, Place, PodSettings, label_value, object_name
+from inferometer.scale.kubernetes.rights import WATCHING
 from inferometer.scale.kubernetes.settings import RunSettings
 from inferometer.scale.ray_place import needed_variables
 
@@ -163,7 +164,7 @@ def _file_name(text: str) -> str:
 # -- manifests -------------------------------------------------------------------------------------------------------
 
 
-def launcher_of(cluster: Cluster, settings: RunSettings, treatment: Treatment, launch: str) -> Launcher:
+def launcher_of(cluster: Cluster | None, settings: RunSettings, treatment: Treatment, launch: str) -> Launcher:
     """The pods of a treatment, not yet created."""
     text = plan_text(treatment.plan)
     app = f"llmdbench-{settings.harness}-launcher"
@@ -185,6 +186,7 @@ def launcher_of(cluster: Cluster, settings: RunSettings, treatment: Treatment, l
         config_maps={profiles: {"plan.yaml": text}},
         secrets={secret: held} if held else {},
         service_account=None if settings.service_account else account,
+        rules=WATCHING if _watched_by_pods(settings, treatment) else (),
     )
     place = Place(settings.harness_namespace, launch)
     job = JobSettings(pods=settings.pods, deadline_s=settings.deadline_s, keep_s=settings.keep_s)
@@ -196,6 +198,8 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
     folder = f"{PROFILES}/{settings.harness}"
     command = ["inferometer", "worker", "--plan", f"{folder}/plan.yaml", "--results", results]
     command += ["--harness", settings.harness] if settings.generator == "harness" else []
+    watching = _watched_by_pods(settings, treatment)
+    command += ["--watch-stack", settings.namespace] if watching else []
     return PodSettings(
         image=settings.image,
         command=["sleep", "infinity"] if settings.debug else [*command, "--pods", str(settings.pods)],
@@ -222,10 +226,18 @@ def pod_settings(settings: RunSettings, treatment: Treatment, launch: str, profi
         claims={settings.results: settings.claim},
         config_maps={folder: profiles},
         service_account=account,
+        mount_token=watching,
         pull_policy=settings.pull_policy,
         node_selector=settings.node_selector,
         group=settings.group,
     )
+
+
+def _watched_by_pods(settings: RunSettings, treatment: Treatment) -> bool:
+    """Where nobody waits here, the pods look at the stack themselves, with a role that goes with their Job. In another
+    namespace it could not: there only a service account that was given has the rights."""
+    reachable = settings.namespace == settings.harness_namespace or settings.service_account is not None
+    return settings.is_unattended and treatment.endpoint.kind not in ("url", "mock") and reachable
 
 
 def _passed(names: Sequence[str]) -> dict[str, str]:
@@ -256,10 +268,10 @@ def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
     return manifests.claim(place, settings.claim, settings.claim_size, settings.storage_class, modes)
 
 
-def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> list[Any]:
+def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> list[Manifest]:
     """What would be created, in order; asked of the server, as it would make it, where there is one."""
     settings = request.settings
-    things: list[Any] = []
+    things: list[Manifest] = []
     claim = claim_of(settings)
     if cluster is None:
         things.append(claim)
@@ -277,6 +289,5 @@ def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> li
     return things
 
 
-def _unchecked(settings: RunSettings, treatment: Treatment, launch: str) -> list[Any]:
-    offline: Any = None
-    return launcher_of(offline, settings, treatment, launch).manifests(settings.pods > 1)
+def _unchecked(settings: RunSettings, treatment: Treatment, launch: str) -> list[Manifest]:
+    return launcher_of(None, settings, treatment, launch).manifests(settings.pods > 1)

@@ -4,7 +4,8 @@ and the same folder printed later by a collector pod."""
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,13 @@ def work(
     pods: int = 1,
     *,
     tool: str = OURS,
+    stack: str | None = None,
     watch: Watch | None = None,
     notes: Notes | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[Work, Run | None]:
     """Do the plan, unless its results are there already. Every pod has a seed of its own: the same requests from all of
-    them would be answered from the server's caches."""
+    them would be answered from the server's caches. `stack` is a namespace whose replicas the first pod watches."""
     notify = notes or (lambda _text: None)
     index = index_in(environ)
     if index >= pods:
@@ -102,13 +104,36 @@ def work(
     _write(folder, about)
     plan = _seeded(plan_from(mapping_in(text, str(plan_file))[0], where=str(plan_file)), index)
     try:
-        made = _generator(tool)(plan, store=folder / STORE, watch=watch, notes=notify)
+        with _stack_watched(stack if index == 0 else None, results, notify):
+            made = _generator(tool)(plan, store=folder / STORE, watch=watch, notes=notify)
     except InferometerError as error:
         _write(folder, msgspec.structs.replace(about, state="error", error=error.message, exit_code=error.exit_code))
         raise
     done = msgspec.structs.replace(about, state=made.state, run=made.id, exit_code=exit_code(made))
     _write(folder, done)
     return done, made
+
+
+@contextmanager
+def _stack_watched(namespace: str | None, results: Path, notify: Notes) -> Iterator[None]:
+    """As the client does where it waits; a stack that may not be looked at does not keep us from measuring it."""
+    if namespace is None:
+        yield
+        return
+    from inferometer.scale.kubernetes.client import open_cluster
+    from inferometer.scale.kubernetes.stack_watch import StackWatch, processed
+
+    try:
+        cluster = open_cluster()
+    except InferometerError as error:
+        notify(f"the stack was not watched: {error.message}")
+        yield
+        return
+    with cluster, StackWatch(cluster, namespace) as watch:
+        yield
+    if watch.trouble:
+        notify(f"the stack was not watched: {watch.trouble}")
+    watch.write(processed(results))
 
 
 def _generator(tool: str) -> Callable[..., Run]:

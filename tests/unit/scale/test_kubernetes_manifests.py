@@ -27,7 +27,7 @@ def test_every_manifest_is_valid(version: str) -> None:
     whole = all_of(token=TOKEN, storage_class="fast", group=1000, pull_policy="Always", node_selector={"disk": "ssd"})
     place = manifests.Place("bench", "x")
     granted = manifests.role(place, "r", [manifests.rule("", "pods", "get")])
-    whole += [granted.to_dict(), manifests.role_binding(place, "r", "r", "r", "bench").to_dict()]
+    whole += [granted.to_dict(), manifests.role_binding(place, "r").to_dict()]
     whole += [thing.to_dict() for thing in roles_for("stack", "bench", "inferometer", "jane", "ci:runner")]
     kinds = {document["kind"] for document in whole}
     assert kinds == {
@@ -62,8 +62,7 @@ def test_without_indexed_jobs_each_pod_has_a_job_with_its_number() -> None:
     from inferometer.scale.kubernetes.launcher import Launcher
 
     pod = manifests.PodSettings(image="i", command=["true"])
-    offline: Any = None
-    launcher = Launcher(offline, manifests.Place("n", "r"), "job", pod, manifests.JobSettings(pods=3))
+    launcher = Launcher(None, manifests.Place("n", "r"), "job", pod, manifests.JobSettings(pods=3))
     jobs = [thing.to_dict() for thing in launcher.manifests(indexed=False)]
     assert [job["metadata"]["name"] for job in jobs] == ["job-0", "job-1", "job-2"]
     numbers = [job["spec"]["template"]["spec"]["containers"][0]["env"] for job in jobs]

@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from lightkube.models.meta_v1 import OwnerReference
 from lightkube.models.rbac_v1 import PolicyRule
 from lightkube.resources.batch_v1 import Job
 from lightkube.resources.core_v1 import Event, PersistentVolumeClaim, Pod
+from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 
 from inferometer.errors import InferometerError, LostError, PlanError, TargetError
 from inferometer.scale.kubernetes import manifests
-from inferometer.scale.kubernetes.client import Cluster, ClusterError
-from inferometer.scale.kubernetes.manifests import INDEX, RUN, JobSettings, Place, PodSettings
+from inferometer.scale.kubernetes.client import FORBIDDEN, Cluster, ClusterError
+from inferometer.scale.kubernetes.manifests import INDEX, RUN, JobSettings, Manifest, Place, PodSettings
 from inferometer.vocabulary import duration_text
 
 POLL_S = 0.5
@@ -47,8 +49,7 @@ class Objects:
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     service_account: str | None = None
-    rules: Sequence[PolicyRule] = ()
-    rules_namespace: str | None = None
+    rules: Sequence[PolicyRule] = ()  # of the service account, in the namespace of the Job
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class Launcher:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Cluster | None,
         place: Place,
         name: str,
         pod: PodSettings,
@@ -87,15 +88,23 @@ class Launcher:
         objects: Objects | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self.cluster, self.place, self.name = cluster, place, name
+        self._cluster, self.place, self.name = cluster, place, name
         self._pod, self._settings, self._objects = pod, settings, objects or Objects()
         self._labels = dict(labels or {})
         self.pods = [LauncherPod(number) for number in range(settings.pods)]
         self._jobs: list[Job] = []
+        self.denied = ""  # why the pods did not get the rights that they were to have
+
+    @property
+    def cluster(self) -> Cluster:
+        assert self._cluster is not None, "without a cluster there are only manifests"
+        return self._cluster
 
     # -- manifests ---------------------------------------------------------------------------------------------------
 
-    def manifests(self, indexed: bool, owners: tuple[Any, ...] = (), parallelism: int | None = None) -> list[Any]:
+    def manifests(
+        self, indexed: bool, owners: tuple[OwnerReference, ...] = (), parallelism: int | None = None
+    ) -> list[Manifest]:
         """The Jobs first, then what they own."""
         return [*self._job_manifests(indexed, parallelism), *self._owned(owners)]
 
@@ -117,7 +126,7 @@ class Launcher:
 
         return structs.replace(self._pod, environment={**self._pod.environment, VARIABLE: str(number)})
 
-    def _owned(self, owners: tuple[Any, ...]) -> Iterator[Any]:
+    def _owned(self, owners: tuple[OwnerReference, ...]) -> Iterator[Manifest]:
         from msgspec import structs
 
         place, objects = structs.replace(self.place, owners=owners), self._objects
@@ -128,13 +137,8 @@ class Launcher:
         if objects.service_account:
             yield manifests.service_account(place, objects.service_account)
         if objects.service_account and objects.rules:
-            where = objects.rules_namespace or place.namespace
-            if where != place.namespace:  # an owner in another namespace would be taken for a missing one
-                place = structs.replace(place, namespace=where, owners=())
             yield manifests.role(place, objects.service_account, objects.rules)
-            yield manifests.role_binding(
-                place, objects.service_account, objects.service_account, objects.service_account, self.place.namespace
-            )
+            yield manifests.role_binding(place, objects.service_account)
 
     # -- creation ----------------------------------------------------------------------------------------------------
 
@@ -143,7 +147,7 @@ class Launcher:
             return False
         return has_indexed_jobs(self.cluster, self._job_manifests(True, 0)[0])
 
-    def check(self) -> list[Any]:
+    def check(self) -> list[Manifest]:
         """What the server would make of all manifests, without creating anything."""
         return [self.cluster.apply(thing, dry_run=True) for thing in self.manifests(self.indexed())]
 
@@ -152,20 +156,23 @@ class Launcher:
         self._jobs = [self.cluster.apply(job) for job in self._job_manifests(indexed, 0)]
         owners = tuple(manifests.owner(job) for job in self._jobs)
         for thing in self._owned(owners):
-            self.cluster.apply(thing)
+            self._apply_owned(thing)
         for job in self._job_manifests(indexed, None):
             self.cluster.apply(job)
+
+    def _apply_owned(self, thing: Manifest) -> None:
+        """Only who may give rights away can make a role; without it the pods measure all the same."""
+        try:
+            self.cluster.apply(thing)
+        except ClusterError as error:
+            if error.code != FORBIDDEN or not isinstance(thing, Role | RoleBinding):
+                raise
+            self.denied = error.message
 
     def remove(self, wait_s: float = 60.0) -> None:
         """The Jobs and all they own. Pods that still work get their time to end, and are waited for."""
         for job in self._jobs:
             self.cluster.delete(Job, _name(job), self.place.namespace)
-        objects = self._objects
-        if objects.rules and objects.rules_namespace not in (None, self.place.namespace) and objects.service_account:
-            from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
-
-            for kind in (RoleBinding, Role):
-                self.cluster.delete(kind, objects.service_account, objects.rules_namespace)
         give_up_at = time.monotonic() + wait_s
         while (working := [pod for pod in self._present() if not _is_over(pod)]) and time.monotonic() < give_up_at:
             time.sleep(POLL_S)
@@ -370,9 +377,9 @@ def _update(known: LauncherPod, pod: Pod) -> None:
     elif phase == "Succeeded":
         known.state, known.exit_code = "complete", 0
     elif phase == "Failed":
-        known.state, known.why, known.exit_code = "failed", *_failure(pod)
+        known.state, known.why, known.exit_code = "failed", *failure_of(pod)
     else:
-        known.why = _waiting(pod)
+        known.why = waiting_reason(pod)
 
 
 def _is_over(pod: Pod) -> bool:
@@ -385,7 +392,7 @@ def _overdue(pod: Pod) -> bool:
     return bool(deleted_at and (datetime.now(UTC) - deleted_at).total_seconds() > OVERDUE_S)
 
 
-def _failure(pod: Pod) -> tuple[str, int | None]:
+def failure_of(pod: Pod) -> tuple[str, int | None]:
     status = pod.status
     for container in (status and status.containerStatuses) or ():
         ended = container.state and container.state.terminated
@@ -396,7 +403,7 @@ def _failure(pod: Pod) -> tuple[str, int | None]:
     return f"pod {_name(pod)}: {reason}", None
 
 
-def _waiting(pod: Pod) -> str:
+def waiting_reason(pod: Pod) -> str:
     status = pod.status
     for container in (status and status.containerStatuses) or ():
         waiting = container.state and container.state.waiting

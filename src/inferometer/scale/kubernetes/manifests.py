@@ -6,10 +6,8 @@ Needs lightkube: import this module where it is used.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
-from lightkube.core.resource import NamespacedResource
 from lightkube.models.batch_v1 import JobSpec
 from lightkube.models.core_v1 import (
     Capabilities,
@@ -36,12 +34,15 @@ from lightkube.models.core_v1 import (
 )
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.models.rbac_v1 import PolicyRule, RoleRef, Subject
+from lightkube.resources.apps_v1 import Deployment
 from lightkube.resources.batch_v1 import Job
-from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Secret, ServiceAccount
+from lightkube.resources.core_v1 import ConfigMap, PersistentVolumeClaim, Secret, Service, ServiceAccount
 from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 
+Manifest = Job | ConfigMap | Secret | ServiceAccount | Role | RoleBinding | PersistentVolumeClaim | Deployment | Service
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "inferometer"
 NAME, COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component"
+RBAC = "rbac.authorization.k8s.io"
 RUN = "inferometer/run"  # label: the run, or the stack, that an object belongs to
 INDEX = "batch.kubernetes.io/job-completion-index"  # annotation of the pods of an Indexed Job
 LONGEST_NAME = 63  # of a label's value; the names of Jobs become one
@@ -120,14 +121,14 @@ def object_name(*parts: str) -> str:
     return f"{head}-{last}" if head else last[:LONGEST_NAME]
 
 
-def owner(thing: NamespacedResource) -> OwnerReference:
+def owner(thing: Manifest) -> OwnerReference:
     """With its owner gone, the cluster removes an object."""
-    described: Any = thing
+    about = thing.metadata
     return OwnerReference(
-        apiVersion=described.apiVersion,
-        kind=described.kind,
-        name=described.metadata.name,
-        uid=described.metadata.uid,
+        apiVersion=str(thing.apiVersion),
+        kind=str(thing.kind),
+        name=str(about and about.name),
+        uid=str(about and about.uid),
     )
 
 
@@ -150,11 +151,12 @@ def role(place: Place, name: str, rules: Sequence[PolicyRule]) -> Role:
     return Role(metadata=place.metadata(name), rules=list(rules))
 
 
-def role_binding(place: Place, name: str, role_name: str, account: str, account_namespace: str) -> RoleBinding:
+def role_binding(place: Place, name: str) -> RoleBinding:
+    """A role to the service account of the same name."""
     return RoleBinding(
         metadata=place.metadata(name),
-        roleRef=RoleRef(apiGroup="rbac.authorization.k8s.io", kind="Role", name=role_name),
-        subjects=[Subject(kind="ServiceAccount", name=account, namespace=account_namespace)],
+        roleRef=RoleRef(apiGroup=RBAC, kind="Role", name=name),
+        subjects=[Subject(kind="ServiceAccount", name=name, namespace=place.namespace)],
     )
 
 
@@ -269,9 +271,8 @@ def _volumes(pod: PodSettings) -> tuple[list[Volume], list[VolumeMount]]:
     return volumes, mounts
 
 
-def as_yaml(things: Sequence[NamespacedResource]) -> str:
+def as_yaml(things: Sequence[Manifest]) -> str:
     """Manifests as kubectl reads them."""
     import yaml
 
-    documents: list[Any] = [thing.to_dict() for thing in things]  # type: ignore[attr-defined]
-    return yaml.safe_dump_all(documents, sort_keys=False, width=120)
+    return yaml.safe_dump_all([thing.to_dict() for thing in things], sort_keys=False, width=120)

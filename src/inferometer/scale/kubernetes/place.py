@@ -210,19 +210,19 @@ class _Crew(RemoteCrew[_Worker]):
 
     def _welcome(self, worker: _Worker, pod: Any, failing_since: dict[int, float]) -> None:
         """Hand a pod its job, once it runs."""
-        from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, _failure, _waiting
+        from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, failure_of, waiting_reason
 
         if pod is None:
             worker.lose("its pod was deleted before it ran")
             return
-        reason = _waiting(pod)
+        reason = waiting_reason(pod)
         kind = reason.partition(":")[0]
         since = failing_since.setdefault(worker.shard, time.monotonic()) if kind in PULLING else time.monotonic()
         if kind in HOPELESS or time.monotonic() - since >= min(PULL_S, self._settings.timeout):
             hint = self._cluster.kubectl(f"describe pod {worker.pod}", self._place.namespace)
             raise errors.PlanError(f"pod {worker.pod} cannot start: {reason}", f"--set kubernetes.image=NAME; {hint}")
         if pod.status.phase in ("Failed", "Succeeded"):
-            worker.lose(f"its pod ended before it had a job: {_failure(pod)[0]}")
+            worker.lose(f"its pod ended before it had a job: {failure_of(pod)[0]}")
         elif pod.status.phase == "Running":
             self._assign(worker)
 
@@ -240,10 +240,10 @@ class _Crew(RemoteCrew[_Worker]):
         worker.identity = msgspec.msgpack.decode(answer, type=Identity)
 
     def _not_come(self, pod: Any) -> str:
-        from inferometer.scale.kubernetes.launcher import _waiting
+        from inferometer.scale.kubernetes.launcher import waiting_reason
 
         reason = "it does not answer through the API server" if pod is None or pod.status.phase == "Running" else ""
-        reason = reason or _waiting(pod) or f"it is {pod.status.phase}"
+        reason = reason or waiting_reason(pod) or f"it is {pod.status.phase}"
         return f"its pod did not start within {duration_text(self._settings.timeout)}: {reason}"
 
     def _version_hint(self) -> str:
@@ -293,7 +293,7 @@ class _Crew(RemoteCrew[_Worker]):
         away."""
         from lightkube.resources.core_v1 import Pod
 
-        from inferometer.scale.kubernetes.launcher import _failure
+        from inferometer.scale.kubernetes.launcher import failure_of
 
         try:
             pod: Any = self._cluster.read(Pod, worker.pod)
@@ -302,7 +302,7 @@ class _Crew(RemoteCrew[_Worker]):
         if pod is None:
             return "its pod was deleted"
         if pod.status.phase in ("Failed", "Succeeded"):
-            return f"its pod ended: {_failure(pod)[0]}"
+            return f"its pod ended: {failure_of(pod)[0]}"
         if pod.metadata.deletionTimestamp:
             return "its pod was deleted, or its node lost"
         silent_for = time.monotonic() - self._silent_since.setdefault(worker.shard, time.monotonic())

@@ -2,14 +2,13 @@
 the stack. Nothing is cluster-wide."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.models.rbac_v1 import PolicyRule, RoleRef, Subject
 from lightkube.resources.rbac_authorization_v1 import Role, RoleBinding
 
 from inferometer.errors import PlanError
-from inferometer.scale.kubernetes.manifests import MANAGED_BY, MANAGER, rule
+from inferometer.scale.kubernetes.manifests import MANAGED_BY, MANAGER, RBAC, Manifest, rule
 
 LAUNCHING = (
     rule("batch", "jobs", "get list create patch delete"),
@@ -27,6 +26,11 @@ READING = (
     rule("gateway.networking.k8s.io", "gateways httproutes", "list"),
     rule("inference.networking.k8s.io inference.networking.x-k8s.io", "inferencepools", "list"),
 )
+WATCHING = (  # of launcher pods that look after the stack themselves, because nobody waits for them
+    rule("", "pods", "list"),
+    rule("apps", "deployments statefulsets", "list"),
+)
+GIVING = (rule(RBAC, "roles rolebindings", "create patch"),)  # to give WATCHING to the launcher pods
 STANDING = (
     rule("apps", "deployments", "get list create patch delete"),
     rule("", "services", "get list create patch delete"),
@@ -37,28 +41,38 @@ STANDING = (
 
 
 def roles_for(
-    stack: str, harness: str, name: str, user: str | None = None, account: str | None = None, *, up: bool = False
-) -> list[Any]:
-    """Of `k8s run` and workers with --on kubernetes; with `up`, of `k8s up`, `down` and `e2e` too."""
+    stack: str,
+    harness: str,
+    name: str,
+    user: str | None = None,
+    account: str | None = None,
+    *,
+    up: bool = False,
+    unattended: bool = False,
+) -> list[Manifest]:
+    """Of `k8s run` and workers with --on kubernetes; with `up`, of `k8s up`, `down` and `e2e` too; with `unattended`,
+    of `k8s run --wait 0` whose pods watch the stack."""
     subjects = list(_subjects(user, account))
-    things: list[Any] = []
-    parts = [(harness, "launch", LAUNCHING), (stack, "read", READING), *([(stack, "up", STANDING)] if up else [])]
+    things: list[Manifest] = []
+    parts = [(harness, "launch", LAUNCHING), (stack, "read", READING)]
+    parts += [(stack, "up", STANDING)] if up else []
+    parts += [(harness, "give", GIVING)] if unattended else []
     for namespace, part, rules in parts:
         things += _granted(namespace, f"{name}-{part}", rules, subjects)
     return things
 
 
-def _granted(namespace: str, name: str, rules: Sequence[PolicyRule], subjects: list[Subject]) -> list[Any]:
+def _granted(namespace: str, name: str, rules: Sequence[PolicyRule], subjects: list[Subject]) -> list[Manifest]:
     metadata = ObjectMeta(name=name, namespace=namespace, labels={MANAGED_BY: MANAGER})
-    things: list[Any] = [Role(metadata=metadata, rules=list(rules))]
+    things: list[Manifest] = [Role(metadata=metadata, rules=list(rules))]
     if subjects:
-        reference = RoleRef(apiGroup="rbac.authorization.k8s.io", kind="Role", name=name)
+        reference = RoleRef(apiGroup=RBAC, kind="Role", name=name)
         things.append(RoleBinding(metadata=metadata, roleRef=reference, subjects=subjects))
     return things
 
 
 def _subjects(user: str | None, account: str | None) -> list[Subject]:
-    found = [Subject(apiGroup="rbac.authorization.k8s.io", kind="User", name=user)] if user else []
+    found = [Subject(apiGroup=RBAC, kind="User", name=user)] if user else []
     if account:
         namespace, colon, name = account.partition(":")
         if not colon:

@@ -109,6 +109,11 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
 
     @property
+    def is_unattended(self) -> bool:
+        """Whether nobody waits here for the pods, nor works in them."""
+        return self.wait_s == NEVER_ENDS and not self.debug
+
+    @property
     def deadline_s(self) -> int:
         """Of a Job that nobody looks after."""
         return self.start_s + (self.wait_s or 3600) + 60

@@ -31,8 +31,8 @@ from inferometer import __version__
 from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes import manifests
 from inferometer.scale.kubernetes.client import Cluster
-from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, _waiting
-from inferometer.scale.kubernetes.manifests import COMPONENT, MANAGED_BY, MANAGER, RUN, Place, PodSettings
+from inferometer.scale.kubernetes.launcher import HOPELESS, PULL_S, PULLING, waiting_reason
+from inferometer.scale.kubernetes.manifests import COMPONENT, MANAGED_BY, MANAGER, RUN, Manifest, Place, PodSettings
 from inferometer.vocabulary import duration_text
 
 VLLM_IMAGE = "vllm/vllm-openai:latest"
@@ -97,10 +97,10 @@ def check(settings: StackSettings) -> None:
 # -- manifests -------------------------------------------------------------------------------------------------------
 
 
-def stack_manifests(settings: StackSettings) -> list[Any]:
+def stack_manifests(settings: StackSettings) -> list[Manifest]:
     """In the order in which they are applied."""
     place = Place(settings.namespace, settings.name, SERVER)
-    things: list[Any] = []
+    things: list[Manifest] = []
     if settings.token:
         things.append(manifests.secret(place, _token_secret(settings)[0], {"HF_TOKEN": settings.token}))
     if settings.claim:
@@ -114,7 +114,7 @@ def stack_manifests(settings: StackSettings) -> list[Any]:
     return [*things, *_routed(settings, names)]
 
 
-def _served(place: Place, settings: StackSettings, name: str, replicas: int) -> Iterator[Any]:
+def _served(place: Place, settings: StackSettings, name: str, replicas: int) -> Iterator[Deployment | Service]:
     pod = PodSettings(
         image=settings.image or (VLLM_IMAGE if settings.server == "vllm" else settings.router_image),
         command=_command(settings),
@@ -160,7 +160,7 @@ def _number(text: str) -> Any:
         return text
 
 
-def _routed(settings: StackSettings, names: list[str]) -> Iterator[Any]:
+def _routed(settings: StackSettings, names: list[str]) -> Iterator[Deployment | Service]:
     place = Place(settings.namespace, settings.name, ROUTER)
     urls = [f"{name}=http://{name}.{settings.namespace}.svc:{settings.port}" for name in names]
     where = ["--host", f"$({ADDRESS})", "--port", str(settings.port)]
@@ -262,7 +262,7 @@ def await_ready(cluster: Cluster, settings: StackSettings, notify: Notify) -> No
 
 def _reasons(cluster: Cluster, settings: StackSettings) -> dict[str, str]:
     pods = _ours(cluster, Pod, settings.name, settings.namespace)
-    found = {str(pod.metadata.name): _waiting(pod) for pod in pods}
+    found = {str(pod.metadata.name): waiting_reason(pod) for pod in pods}
     return {name: reason for name, reason in found.items() if reason}
 
 

@@ -14,6 +14,11 @@ from inferometer.scale.kubernetes.client import FORBIDDEN, NOT_FOUND, Cluster, C
 INTERVAL_S = 15.0  # as llm-d's METRICS_COLLECTION_INTERVAL
 
 
+def processed(results: Path) -> Path:
+    """llm-d's folder for them, in that of a treatment's results."""
+    return results / "metrics" / "processed"
+
+
 class Replicas(msgspec.Struct, frozen=True):
     at: str
     kind: str
