@@ -19,8 +19,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job: ch
 
 @pytest.fixture(scope="session", autouse=True)
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Locks and traces of started servers of these tests alone: those of another process must not stop them."""
+    """Locks and traces of started servers of these tests alone: those of another process must not stop them. With a
+    calibration of this machine, so that no first run takes seconds to make one."""
+    from inferometer.conduct.calibrate import curve_of, keep_curve
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        state = tmp_path_factory.mktemp("state")
+        patch.setenv("XDG_STATE_HOME", str(state))
+        keep_curve(curve_of([]), state / "inferometer")
         patch.setenv("INFEROMETER_LOCKS", str(tmp_path_factory.mktemp("locks")))
         yield

@@ -28,7 +28,6 @@ class FailingServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.asked = 0
         self.connections: set[socket.socket] = set()
-        self.is_dead = False
         self.hanging = 0  # requests that wait for their server to end
         self.hangs = threading.Condition()
         self.over = threading.Event()
@@ -60,12 +59,12 @@ class FailingServer(ThreadingHTTPServer):
         return self.behaviour(number)
 
     def die(self) -> None:
-        """As a killed process: the port is closed, and all connections with it."""
-        self.is_dead = True
-        self.socket.close()
-        for each in [*self.connections]:
+        """As a killed process: the port refuses from now on, and all connections are cut. The port's number in this
+        process is given back only after nobody polls it: it would be the next file's, and the poll would never wait."""
+        for each in [self.socket, *self.connections]:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+        threading.Thread(target=self.shutdown, daemon=True).start()
 
     def get_request(self) -> tuple[socket.socket, object]:
         made, address = super().get_request()
@@ -161,20 +160,13 @@ def _whole() -> dict[str, object]:
 @contextmanager
 def failing_server(behaviour: Behaviour, counting: bool = False) -> Iterator[FailingServer]:
     server = FailingServer(behaviour, counting)
-    thread = threading.Thread(target=_serve, args=(server,), daemon=True)
-    thread.start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         yield server
     finally:
         server.over.set()
-        if not server.is_dead:
-            server.shutdown()
-            server.server_close()
-
-
-def _serve(server: FailingServer) -> None:
-    with suppress(OSError, ValueError):  # the port of one that died is closed
-        server.serve_forever(poll_interval=0.05)
+        server.shutdown()
+        server.server_close()
 
 
 def always(what: str) -> Behaviour:

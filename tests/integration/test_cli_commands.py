@@ -1,19 +1,21 @@
-"""The commands as people call them: real processes, real runs of the simulator over loopback."""
+"""The commands as people call them: real runs of the simulator over loopback; as real processes where they end by
+signals, closed pipes and full disks."""
 
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import command_line
+from command_line import NOTHING
 from inferometer.cli.errors import INVALID
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from measured import assert_ran
@@ -29,26 +31,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(store: Path, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "inferometer", *arguments],
-        env=environment(store, **options.pop("environ", {})),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        **options,
-    )
+def command(store: Path, *arguments: str, environ: Mapping[str, str] = NOTHING) -> subprocess.CompletedProcess[str]:
+    return command_line.command(*arguments, store=store, environ=environ)
 
 
-def environment(store: Path, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("OPENAI_API_KEY", "COLUMNS")}
-    return kept | {"INFEROMETER_STORE": str(store), "NO_COLOR": "1"} | more
+def environment(store: Path) -> dict[str, str]:
+    return {**os.environ, "INFEROMETER_STORE": str(store), "NO_COLOR": "1"}
 
 
 @pytest.fixture(scope="module")
 def kept(store: Path) -> dict[str, Any]:
     """A run as `--json` prints it."""
-    made = command(store, "run", *QUICK, "--rate", "200", "--requests", "500", "--json", "--slowest", "2")
+    made = command(store, "run", *QUICK, "--rate", "200", "--requests", "200", "--json", "--slowest", "2")
     assert_ran(made.returncode, made.stderr)
     document: dict[str, Any] = json.loads(made.stdout)  # one document and nothing else
     return document
@@ -61,7 +55,7 @@ def test_json_has_what_it_promises(kept: dict[str, Any]) -> None:
     wanted = {"unit", "count", "mean", "std", "min", "max", "p50", "p90", "p95", "p99"}
     for name in ("ttft", "ttft_scheduled", "tpot", "itl", "icl", "ntpot", "e2e", "queue_wait", "send_delay"):
         assert wanted <= summary["measures"][name].keys(), name
-    assert summary["outcomes"]["ok"] == 500
+    assert summary["outcomes"]["ok"] == 200
     assert summary["rates"] and summary["stages"] == []
     assert len(kept["slowest"]) == 2
 
@@ -219,21 +213,9 @@ def started_run(store: Path, *more: str) -> tuple[subprocess.Popen[bytes], Path]
     """A long run, once it has logged something."""
     (store / "runs").mkdir(exist_ok=True)
     before = set((store / "runs").iterdir())
+    load = ("--rate", "200", "--duration", "60s", "--json", "-q")
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "inferometer",
-            "run",
-            *QUICK,
-            "--rate",
-            "200",
-            "--duration",
-            "60s",
-            "--json",
-            "-q",
-            *more,
-        ],
+        [sys.executable, "-m", "inferometer", "run", *QUICK, *load, *more],
         env=environment(store),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -247,17 +229,6 @@ def started_run(store: Path, *more: str) -> tuple[subprocess.Popen[bytes], Path]
         time.sleep(0.05)
     process.kill()
     raise AssertionError("the run logged nothing")
-
-
-def test_ctrl_c_ends_with_130_and_keeps_the_run(store: Path) -> None:
-    process, folder = started_run(store)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    document = json.loads(out)
-    assert document["run"]["state"] == "interrupted"
-    assert document["run"]["id"] == folder.name
-    assert document["summary"]["outcomes"]["ok"] > 0
 
 
 def test_a_killed_run_is_shown_as_far_as_it_came(store: Path) -> None:
@@ -299,14 +270,15 @@ def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_an_hour_of_simulated_load(store: Path) -> None:
-    made = command(store, "simulate", "--rate", "2", "--duration", "1h", "--output-tokens", "20", "--json")
+    made = command(store, "simulate", "--rate", "0.5", "--duration", "1h", "--output-tokens", "20", "--json")
     document = json.loads(made.stdout)
     assert document["summary"]["window"]["length_s"] == pytest.approx(3600, rel=0.01)
-    assert document["summary"]["outcomes"]["ok"] == pytest.approx(7200, rel=0.05)
+    assert document["summary"]["outcomes"]["ok"] == pytest.approx(1800, rel=0.1)
     assert document["run"]["folder"] is None
 
 
 def test_run_ids_complete(store: Path, kept: dict[str, Any]) -> None:
     words = {"_INFEROMETER_COMPLETE": "bash_complete", "COMP_WORDS": "inferometer show 2", "COMP_CWORD": "2"}
-    made = command(store, environ=words)
+    called = [sys.executable, "-m", "inferometer"]
+    made = subprocess.run(called, env=environment(store) | words, capture_output=True, text=True, check=False)
     assert kept["run"]["id"] in made.stdout

@@ -3,8 +3,6 @@ the flags that people know from other tools; and a server that only chats."""
 
 import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import command_line
 from inferometer.cli import execute
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.errors import TargetError
@@ -91,13 +90,7 @@ def test_every_comment_that_is_a_setting_can_be_taken(words: list[str], capsys: 
 def test_it_runs_on_the_simulator_with_what_people_type_daily(folder: Path) -> None:
     assert execute(["init"]) == 0
     words = ["--duration", "8s", "--name", "first try", "--tag", "nightly", "--tag", "v1", "-H", "X-Tenant: blue"]
-    done = subprocess.run(
-        [sys.executable, "-m", "inferometer", "run", "plan.yaml", *words, "--output", "result.json"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = command_line.command("run", "plan.yaml", *words, "--output", "result.json")
     assert_ran(done.returncode, done.stderr)
     entry = open_store(folder / "store").runs()[0]
     assert entry.tags == ("nightly", "v1")

@@ -1,11 +1,10 @@
 """The examples with datasets run as they are, and say what they send."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import command_line
 from measured import assert_ran
 
 ROOT = Path(__file__).parents[2]
@@ -23,15 +22,8 @@ def home(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", SAID)
 def test_an_example_runs(name, home: Path):
-    done = subprocess.run(
-        [sys.executable, "-m", "inferometer", "run", f"examples/{name}.yaml"],
-        cwd=ROOT,
-        env={"INFEROMETER_STORE": str(home / "store"), "PATH": "/usr/bin:/bin", "HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    words = ("run", f"examples/{name}.yaml")
+    done = command_line.command(*words, store=home / "store", cwd=ROOT, environ={"HOME": str(home)})
     assert_ran(done.returncode, done.stderr)
     assert SAID[name] in done.stderr
     assert done.stdout.strip()

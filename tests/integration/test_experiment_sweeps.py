@@ -5,7 +5,6 @@ import json
 import os
 import pty
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from click.testing import CliRunner
 
 from inferometer.cli.group import group
 from inferometer.conduct import shared as resources
-from inferometer.conduct.calibrate import calibrate
 from inferometer.conduct.prepare import begin, prepare, resume
 from inferometer.conduct.sweep import sweep
 from inferometer.errors import StoreError
@@ -41,19 +39,9 @@ PLAN = {
 }
 
 
-@pytest.fixture(scope="module")
-def calibrated(tmp_path_factory) -> Path:
-    """What a first run learns of this machine; the stores of these tests begin with it."""
-    home = tmp_path_factory.mktemp("first")
-    calibrate(quick=True, store=home)
-    return home / "calibration"
-
-
 @pytest.fixture
-def store(tmp_path: Path, calibrated: Path):
-    home = tmp_path / "store"
-    shutil.copytree(calibrated, home / "calibration")
-    return home
+def store(tmp_path: Path):
+    return tmp_path / "store"
 
 
 def written(folder, **said):

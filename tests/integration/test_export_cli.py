@@ -1,14 +1,12 @@
 """`inferometer export` and `show --as` as people call them, on a run of the simulator over loopback."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import command_line
 from inferometer.cli.group import group
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.exchange.exporting.registry import FORMATS
@@ -34,14 +32,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--set",
         "outputs={format: vllm, path: own.json}",
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "inferometer", *words],
-        env=os.environ | {"INFEROMETER_STORE": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=folder,
-    )
+    done = command_line.command(*words, store=folder, cwd=folder)
     assert_ran(done.returncode, done.stderr)
     return folder
 

@@ -1,9 +1,6 @@
 """Servers that send what they should not: the load goes on to its end, and everything that was logged can be shown."""
 
-import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +12,7 @@ from zlib import crc32
 import msgspec
 import pytest
 
+import command_line
 from inferometer.conduct.run import partial_run
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.plan.model import Plan
@@ -112,7 +110,5 @@ def test_what_cannot_be_read_of_a_log_is_said_and_hides_nothing(tmp_path: Path) 
         file.write(frame(1, [*odd.values()]) + frame(3, {"what": "ended", "at": at[-1]}))
     reasons = partial_run(folder.load(), tmp_path).doubts
     assert "unreadable_entries" in {reason.code for reason in reasons}
-    command = [sys.executable, "-m", "inferometer", "show", folder.path.name, "--partial"]
-    environ = os.environ | {"INFEROMETER_STORE": str(tmp_path), "NO_COLOR": "1"}
-    shown = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    shown = command_line.command("show", folder.path.name, "--partial", store=tmp_path)
     assert "1 entry could not be read" in " ".join(shown.stdout.split())

@@ -1,13 +1,12 @@
 """From measured runs to a capacity on the command line, as the guide has it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import command_line
 from inferometer.conduct.predict import steps_beside
 from inferometer.show.charts.prediction import steps_chart
 from inferometer.simulator.fitting.server_model import read_model
@@ -18,13 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def command(store: Path, *words: str, code: int = 0, kept: bool = True) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "inferometer", *words, *(("--store", str(store)) if kept else ())],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = command_line.command(*words, *(("--store", str(store)) if kept else ()))
     assert done.returncode == code, done.stderr
     return done.stdout + done.stderr
 

@@ -1,14 +1,12 @@
 """`inferometer report` and `chart` as people call them, on runs of the simulator over loopback."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import command_line
 from inferometer.cli.group import group
 from inferometer.conduct.calibrate import curve_of, keep_curve
 from inferometer.errors import InferometerError
@@ -26,10 +24,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("store")
     keep_curve(curve_of([]), folder)
     for rate in ("100", "200"):
-        words = ("run", *QUICK, "--rate", rate, "--requests", "100", "-q")
-        command = [sys.executable, "-m", "inferometer", *words]
-        environment = os.environ | {"INFEROMETER_STORE": str(folder)}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = command_line.command("run", *QUICK, "--rate", rate, "--requests", "100", "-q", store=folder)
         assert_ran(done.returncode, done.stderr)
     experiment = new_experiment(folder, "sweep", "rates", {"vary": {"load.rate": [100, 200]}})
     for at, entry in enumerate(reversed(open_store(folder).runs(2))):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from dying_servers import LONG, FailingServer, always, failing_server
 
+import command_line
 from inferometer.conduct.calibrate import curve_of, keep_curve
 
 ANSWERED = 60  # requests of the load; one more came before it, to try the endpoint
@@ -33,13 +34,18 @@ def environment(store: Path) -> dict[str, str]:
 
 def command(store: Path, server: FailingServer, *words: str, files: int | None = None) -> Any:
     """A run on the server, as (exit code, document or None, stderr); with so many open files at most."""
+    run = ("run", "--url", server.url, *words)
+    done = command_line.command(*run, store=store) if files is None else limited_command(store, files, *run)
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
+
+def limited_command(store: Path, files: int, *words: str) -> "subprocess.CompletedProcess[str]":
     def limited() -> None:
-        if files is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
-    done = subprocess.run(
-        [sys.executable, "-m", "inferometer", "run", "--url", server.url, *words],
+    return subprocess.run(
+        [sys.executable, "-m", "inferometer", *words],
         env=environment(store),
         capture_output=True,
         text=True,
@@ -47,8 +53,6 @@ def command(store: Path, server: FailingServer, *words: str, files: int | None =
         check=False,
         preexec_fn=limited,
     )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
 
 def codes(document: dict[str, Any], kind: str = "doubts") -> set[str]:

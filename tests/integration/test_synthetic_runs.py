@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import command_line
 from inferometer.load.shard import ShardJob, run_shard
 from inferometer.load.transport import Encoder
 from inferometer.plan.model import Plan
@@ -95,15 +94,7 @@ def test_images_are_sent_in_messages(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["shared-prefix", "sessions", "mixed-classes", "images"])
 def test_an_example_of_made_up_sessions_runs(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "inferometer", "simulate", f"examples/{name}.yaml"],
-        cwd=ROOT,
-        env={"INFEROMETER_STORE": str(tmp_path), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = command_line.command("simulate", f"examples/{name}.yaml", store=tmp_path, cwd=ROOT)
     assert done.returncode == 0, done.stderr + done.stdout
 
 
