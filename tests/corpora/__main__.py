@@ -24,8 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not os.environ.get("INFEROMETER_DATA"):
         print("INFEROMETER_DATA is not set: the real runs are left out", file=sys.stderr)
     began_at = time.monotonic()
-    fine = results(sound_results, all_sound(options.half, options.only), options.processes)
-    bad = results(spoilt_results, all_spoilt(options.half, options.only), options.processes)
+    fine = results(sound_results, all_sound(options.half, options.only, options.fresh), options.processes)
+    bad = results(spoilt_results, all_spoilt(options.half, options.only, options.fresh), options.processes)
     tables = [sound_table(fine)] if fine else []
     tables += [spoilt_table(bad)] if bad else []
     text = "\n\n".join(tables)
@@ -41,6 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.corpora", description=__doc__)
     parser.add_argument("--half", choices=("tune", "test"), help="even seeds or odd ones (default: both)")
+    parser.add_argument(
+        "--fresh", type=int, default=0, metavar="N", help="the Nth set of other seeds (default: 0, the first)"
+    )
     parser.add_argument("--only", metavar="CAUSE", help="one cause or family of sound runs; sound or spoilt")
     parser.add_argument("--list-failures", action="store_true", help="false alarms and misses, with what was said")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="(default: one for each core)")
