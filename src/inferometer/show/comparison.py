@@ -15,7 +15,7 @@ from inferometer.judge.effect import Change
 from inferometer.judge.identity import Objection
 from inferometer.measure.values import quantities
 from inferometer.record.run import Run
-from inferometer.show.comparison_view import COLUMNS, ChangeRow, change_rows, comparison_view, counts_text
+from inferometer.show.comparison_view import COLUMNS, NOT_DECIDED, ChangeRow, change_rows, comparison_view, counts_text
 from inferometer.show.console import emit, facts_table, first_that_fits, plain_table
 from inferometer.vocabulary import change_size_text, duration_text, number_text, percent_text
 
@@ -29,6 +29,7 @@ STATUS_STYLES = {
     "changed": "cyan",
     "invalid": "bold red",
     "not comparable": "bold red",
+    NOT_DECIDED: "dim",
 }
 LEAST_TITLE = 16  # letters of a title on one line
 
@@ -117,10 +118,11 @@ def print_ab(
 ) -> None:
     emit(_ab_head(comparison), to)
     to.print()
-    if comparison.objections:
-        emit(objections_table(comparison.objections), to)
+    view = comparison_view(comparison)
+    if view.objections:
+        emit(objections_table(view.objections), to)
         to.print()
-    emit(changes_table(change_rows(comparison.changes), to.width), to)
+    emit(changes_table(view.rows, to.width), to)
     to.print()
     table = facts_table()
     table.add_row("before, A", names["a"])
@@ -137,6 +139,8 @@ def print_ab(
 
 
 def _ab_head(comparison: Comparison) -> Text:
+    if comparison.refused:
+        return _head("not comparable", "not decided whether A or B is better")
     mixed = {change.status for change in comparison.changes} >= {"better", "worse"}
     meaning = "B is better in some measures and worse in others" if mixed else _MEANING[comparison.status]
     return _head(comparison.status, f"{meaning}: {counts_text(comparison.changes)}")

@@ -2,7 +2,7 @@
 and facts. What is better or worse was decided in `judge`."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from inferometer.judge.compare import Comparison
@@ -18,6 +18,7 @@ from inferometer.vocabulary import (
 )
 
 STATUSES = ("better", "worse", "same", "unclear", "changed", "invalid")  # in the order in which they are counted
+NOT_DECIDED = "not decided"  # of every measure where the sides must not be compared
 COLUMNS = ("before", "after", "change", "interval", "detectable")
 _DESIGNS = {
     "one tape": "the same requests at the same times in all runs, paired request by request",
@@ -69,9 +70,9 @@ class ComparisonView:
 def comparison_view(comparison: Comparison) -> ComparisonView:
     return ComparisonView(
         status="not comparable" if comparison.refused else comparison.status,
-        counts=counts_text(comparison.changes),
-        objections=comparison.objections,
-        rows=change_rows(comparison.changes),
+        counts="" if comparison.refused else counts_text(comparison.changes),
+        objections=_gravest_first(comparison.objections),
+        rows=comparison_rows(comparison),
         facts=tuple(_facts(comparison)),
     )
 
@@ -80,6 +81,16 @@ def counts_text(changes: Sequence[Change]) -> str:
     counts = [(status, sum(change.status == status for change in changes)) for status in STATUSES]
     listed = ", ".join(f"{count} {status}" for status, count in counts if count)
     return f"of {len(changes)} measures {listed}" if listed else ""
+
+
+def _gravest_first(objections: Sequence[Objection]) -> tuple[Objection, ...]:
+    return tuple(sorted(objections, key=lambda objection: objection.severity != "refuse"))
+
+
+def comparison_rows(comparison: Comparison) -> tuple[ChangeRow, ...]:
+    """Where the sides must not be compared the numbers are shown, and no measure is called better or worse."""
+    rows = change_rows(comparison.changes)
+    return tuple(replace(row, status=NOT_DECIDED) for row in rows) if comparison.refused else rows
 
 
 def change_rows(changes: Iterable[Change]) -> tuple[ChangeRow, ...]:

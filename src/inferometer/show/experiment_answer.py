@@ -15,7 +15,7 @@ from inferometer.record.run import Run
 from inferometer.show.charts.chart import Cannot
 from inferometer.show.charts.experiments import Case, joined_cases, readable
 from inferometer.show.charts.trade_offs import front, speed_rows
-from inferometer.show.comparison_view import change_rows
+from inferometer.show.comparison_view import comparison_rows
 from inferometer.show.experiment import attained_text
 from inferometer.store.entry import flat
 from inferometer.store.experiments import KeptExperiment
@@ -146,13 +146,13 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
         return ExperimentAnswer("running", "", "not over yet")
     comparison = comparison_from(kept.result)
     status = "not comparable" if comparison.refused else comparison.status
-    rows = change_rows(comparison.changes)
+    rows = comparison_rows(comparison)
     table = AnswerTable(
         title="Measures",
         head=["measure", "A", "B", "change", "interval", "detectable", ""],
         rows=[[row.title, row.before, row.after, row.change, row.interval, row.could_see, row.status] for row in rows],
         right=[1, 2, 3, 4, 5],
-        tones=["" if comparison.refused else _TONES.get(row.status, "") for row in rows],
+        tones=[_TONES.get(row.status, "") for row in rows],
     )
     differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else the title says it
     # the sentence has what forbids it
@@ -165,7 +165,7 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
 def ab_sentence(comparison: Comparison) -> str:
     """`B is better: output throughput +6.1% (+4.9..+7.3%); unclear: TTFT p99`."""
     if comparison.refused:
-        return "A and B cannot be compared: " + "; ".join(
+        return "Not decided, because A and B cannot be compared: " + "; ".join(
             objection.text for objection in comparison.objections if objection.severity == "refuse"
         )
     opening = {

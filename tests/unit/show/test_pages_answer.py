@@ -1,5 +1,6 @@
 """What pages say: names of series, states of histories, answers of experiments, headers and links."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,10 +10,11 @@ import pytest
 from inferometer.conduct.dashboard import answers_of
 from inferometer.record.run import Run
 from inferometer.show.about import about_of, page_link
+from inferometer.show.charts.differences import comparison
 from inferometer.show.charts.experiments import joined_cases
 from inferometer.show.dashboard.answers import Answers
 from inferometer.show.dashboard.overview import history_lines
-from inferometer.show.experiment_answer import answer_of
+from inferometer.show.experiment_answer import answer_of, comparison_from
 from inferometer.show.series_names import series_names
 from inferometer.store.experiments import experiments_of
 from inferometer.store.store import Store, open_store
@@ -111,8 +113,11 @@ def test_an_ab_test_that_is_refused_colours_no_winner_and_gives_its_reason_once(
     assert kept.result is not None and "good" in answer_of(kept, []).tables[0].tones
     refusal = {"severity": "refuse", "code": "verdict", "text": "a run is invalid"}
     refused = answer_of(replace(kept, result={**kept.result, "objections": [refusal]}), [])
-    assert refused.headline == "A and B cannot be compared: a run is invalid" and refused.notes == []
-    assert set(refused.tables[0].tones) == {""}
+    assert refused.headline == "Not decided, because A and B cannot be compared: a run is invalid"
+    assert refused.notes == []
+    assert set(refused.tables[0].tones) == {""} and {row[-1] for row in refused.tables[0].rows} == {"not decided"}
+    drawn = comparison(comparison_from({**kept.result, "objections": [refusal]}))
+    assert drawn["title"]["text"].startswith("Not decided") and "better" not in json.dumps(drawn)
 
 
 def test_settings_that_vary_together_are_one_axis(answers: Answers) -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 from inferometer.judge.compare import Comparison
 from inferometer.judge.effect import Change
-from inferometer.show.charts.chart import STATUS_COLOURS, Cannot, Spec, meanings, tip, titled, tooltip, view, x
-from inferometer.show.comparison_view import change_rows
+from inferometer.show.charts.chart import GREY, STATUS_COLOURS, Cannot, Spec, meanings, tip, titled, tooltip, view, x
+from inferometer.show.comparison_view import NOT_DECIDED, ChangeRow, comparison_rows
 from inferometer.vocabulary import percent_text
 
 _LINE = 26
@@ -13,17 +13,19 @@ _LINE = 26
 
 def comparison(comparison: Comparison) -> Spec:
     """Measures of which less is better and of which more is: the colour tells, not the side."""
-    rows = [_row(change) for change in comparison.changes]
+    rows = [_row(change, text) for change, text in zip(comparison.changes, comparison_rows(comparison), strict=True)]
     if not rows:
         raise Cannot("the two sides have no measure in common")
     across = x("change", "change (%)", axis={"format": "+,.2~f"})
     rank = {"field": "measure", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 240}}
-    colour = meanings("status", STATUS_COLOURS, {row["status"] for row in rows})
+    colour = meanings(
+        "status", {NOT_DECIDED: GREY} if comparison.refused else STATUS_COLOURS, {row["status"] for row in rows}
+    )
     tips = [
         tip("measure", "measure", "nominal"),
-        tip("text", "change", "nominal"),
+        tip("label", "change", "nominal"),
         tip("interval", "interval", "nominal"),
-        tip("status", "so it is", "nominal"),
+        tip("status", "result", "nominal"),
     ]
     whiskers = {
         "transform": [{"filter": "isValid(datum.low)"}],
@@ -48,12 +50,12 @@ def comparison(comparison: Comparison) -> Spec:
         if noise
         else f"whiskers are {percent_text(1 - comparison.alpha)} confidence intervals, corrected for all measures"
     )
-    return view(titled("Changes with confidence intervals", subtitle), rows, layers, height=_LINE * len(rows) + 20)
+    title = "Not decided: the sides cannot be compared" if comparison.refused else "Changes with confidence intervals"
+    return view(titled(title, subtitle), rows, layers, height=_LINE * len(rows) + 20)
 
 
-def _row(change: Change) -> dict[str, Any]:
+def _row(change: Change, texts: ChangeRow) -> dict[str, Any]:
     """In percent; of a share, which is a percentage itself, in points."""
-    texts = change_rows([change])[0]
     low, high = (None, None) if change.interval is None else (100 * end for end in change.interval)
     return {
         "measure": change.title if change.relative else f"{change.title} (points)",
