@@ -1,7 +1,7 @@
 """The conductor of startups: a server's log is read, or a server is started and its log read; the start is kept as a
 run, so that it can be listed, compared and followed like any other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ from inferometer.target.startup import StartupLog, read_startup, startup_of
 from inferometer.vocabulary import duration_text
 
 MATCHED = "matched.log"  # the lines that the numbers were made of; the log itself may have gigabytes
+TOLERATED_S = 1.0  # stamps of a log and times that a process took itself
 Notes = Callable[[str], None]
 
 
@@ -115,11 +116,42 @@ def _sleep_values(slept: MeasuredSleep | None) -> dict[str, Value]:
 
 
 def verdict_of(startup: Startup) -> Verdict:
-    """Numbers that were read from a log are right or missing: only what is missing makes a start doubtful."""
-    if startup.state == "complete":
-        return Verdict(status="valid")
-    text = "The log ends before the engine was ready: time to ready is unknown, and later phases are missing."
-    return judged([Reason(status="doubtful", code="not_ready", text=text)])
+    """Numbers that were read from a log are right or missing: what is missing makes a start doubtful, and so do phases
+    that cannot all be true."""
+    return judged([*_not_ready(startup), *_too_long(startup), *_missing_ranks(startup)])
+
+
+def _not_ready(startup: Startup) -> Iterator[Reason]:
+    if startup.state != "complete":
+        text = "The log ends before the engine was ready: time to ready is unknown, and later phases are missing."
+        yield Reason(status="doubtful", code="not_ready", text=text)
+
+
+def _too_long(startup: Startup) -> Iterator[Reason]:
+    """No phase lasts longer than the whole start."""
+    whole = startup.ready_in_log_s
+    longest = max(startup.phases, key=lambda phase: phase.seconds, default=None)
+    if longest is None or whole is None or longest.seconds <= whole + (startup.resolution_s or 0.0) + TOLERATED_S:
+        return
+    text = f"The phase {longest.title!r} took {duration_text(longest.seconds)} according to the log, but the server was"
+    text += f" ready after {duration_text(whole)}: the lines of several processes or starts are mixed up."
+    yield Reason(status="doubtful", code="phases_exceed_start", text=text)
+
+
+def _missing_ranks(startup: Startup) -> Iterator[Reason]:
+    """Sizes are of all workers or unknown. The slowest worker decides the times: of those that Ray hides none is known,
+    while a rank that speaks for its node has waited for the others."""
+    if not startup.missing_ranks:
+        return
+    fewest = min(startup.missing_ranks, key=lambda missing: missing.reporting)
+    names = ", ".join(missing.name for missing in startup.missing_ranks)
+    text = f"{fewest.reporting} of {fewest.expected} workers report their sizes in this log: {names} of all are unknown"
+    if any(missing.hidden for missing in startup.missing_ranks):
+        text += ", and times are those of the slowest worker that is shown, since Ray hides repeated lines."
+        remedy = "set RAY_DEDUP_LOGS=0 when the server is started"
+        yield Reason(status="doubtful", code="ranks_missing", text=text, remedy=remedy)
+    else:
+        yield Reason(status="valid", code="ranks_missing", text=f"{text}.")
 
 
 def _started(read: StartupLog) -> datetime | None:

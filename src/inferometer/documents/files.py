@@ -4,6 +4,7 @@ import os
 import select
 import stat
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +13,11 @@ from inferometer.documents.json_text import RefusedError
 MOST_PLAN_BYTES = 32 << 20  # of a plan, an experiment, a scenario: 20,000 traffic classes have 4 MB
 SILENCE_S = 30.0  # a pipe into which nobody writes for so long is given up
 _PIECE = 1 << 20
+GZIP = b"\x1f\x8b"
 _BINARY = {
     b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a ZIP archive",
-    b"\x1f\x8b": "gzip",
+    GZIP: "gzip",
     b"\x89PNG": "an image",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"SQLite format 3": "an SQLite database",
@@ -69,6 +71,29 @@ def stdin_bytes(most: int = MOST_PLAN_BYTES) -> bytes:
     if len(content) > most:
         raise RefusedError(f"does not end: at most {_size(most)} are read")
     return content
+
+
+def unpacked(content: bytes, most: int = MOST_PLAN_BYTES) -> bytes:
+    """What gzip has packed, all parts of it, within a bound; anything else as it is."""
+    if not content.startswith(GZIP):
+        return content
+    parts: list[bytes] = []
+    rest, left = content, most
+    while rest.startswith(GZIP):  # `cat a.gz b.gz`, and writers that flush, make several parts
+        unpacker = zlib.decompressobj(wbits=31)
+        try:
+            parts.append(unpacker.decompress(rest, left + 1))
+        except zlib.error as error:
+            raise RefusedError(f"is damaged gzip: {error}") from None
+        left -= len(parts[-1])
+        if left < 0:
+            raise RefusedError(f"is too large when unpacked: at most {_size(most)} are read")
+        if not unpacker.eof:
+            raise RefusedError("is damaged gzip: it ends before its end")
+        rest = unpacker.unused_data
+    if rest.strip(b"\0"):
+        raise RefusedError("is damaged gzip: something else follows its end")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def text_in(content: bytes) -> str:

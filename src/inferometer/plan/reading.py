@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from inferometer.documents.files import file_bytes, stdin_bytes, text_in
+from inferometer.documents.files import file_bytes, stdin_bytes, text_in, unpacked
 from inferometer.documents.json_text import RefusedError
 from inferometer.errors import PlanError
 from inferometer.plan import paths, short
@@ -265,7 +265,7 @@ def mapping_in(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
 def file_text(path: Path) -> str:
     """The text of a plan's file; what keeps it from being read is said."""
     try:
-        return text_in(file_bytes(path))
+        return text_in(unpacked(file_bytes(path)))
     except FileNotFoundError:
         hint = nearby(path) or "without a plan: inferometer run --url http://localhost:8000"
         raise PlanError(f"{path}: file not found", hint) from None

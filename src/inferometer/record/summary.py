@@ -656,6 +656,7 @@ class Pass(Part, frozen=True, kw_only=True):
 class Process(Part, frozen=True, kw_only=True):
     name: str
     pid: int | None = None
+    host: str | None = None  # its address, where the log names one
     first_at: str | None = None
 
 
@@ -683,6 +684,15 @@ class Unmatched(Part, frozen=True, kw_only=True):
     name: str
     title: str
     looked_for: list[str] = []
+
+
+class MissingRanks(Part, frozen=True, kw_only=True):
+    """A size that fewer workers report in the log than there are: their sum is not known."""
+
+    name: str  # the size, as in the values
+    reporting: int  # workers that report it
+    expected: int  # workers of all nodes, of the engine's own settings
+    hidden: int = 0  # lines that Ray shows as one, of workers that it does not name
 
 
 class Sleep(Part, frozen=True, kw_only=True):
@@ -728,6 +738,7 @@ class Startup(Part, frozen=True, kw_only=True):
     unmatched: list[Unmatched] = []
     not_run: list[str] = []
     sleeps: list[Sleep] = []
+    missing_ranks: list[MissingRanks] = []
     why: str | None = None  # why the log could not be read
     requested_sleep: MeasuredSleep | None = None
 

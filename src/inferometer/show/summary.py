@@ -309,6 +309,15 @@ def _print_measures(run: Run, to: Console) -> None:
         to.print()
 
 
+def _validity(run: Run) -> str:
+    """What a valid status is about: a file that states no intervals has none to hold within."""
+    if any(measure.intervals for measure in run.summary.measures.values()):
+        return "the numbers below hold within their confidence intervals"
+    if run.environment.imported is not None:
+        return "the numbers below are as stated in the imported file, which has no confidence intervals"
+    return "nothing contradicts the numbers below; they have no confidence intervals"
+
+
 def verdict_table(run: Run, most: int | None = None, longest: int | None = None) -> RenderableType:
     """`VALID`, or the status with its reasons as bullets: all of them or so many, in full or in so many letters."""
     status, reasons = run.status or "not judged", run.doubts
@@ -320,7 +329,7 @@ def verdict_table(run: Run, most: int | None = None, longest: int | None = None)
     if run.state != "complete":
         head.append(f"  {run.state}: {STATES[run.state]}", style="not bold default")
     elif not reasons:
-        head.append("  the numbers below hold within their confidence intervals", style="not bold default")
+        head.append(f"  {_validity(run)}", style="not bold default")
     elif first is not None and first.remedy:
         remedy = first.remedy.partition(";")[0] if longest else first.remedy
         head.append(f"  What to do: {remedy}.", style="not bold default")

@@ -187,6 +187,19 @@ def test_twenty_thousand_classes_take_seconds(tmp_path: Path) -> None:
     assert time.monotonic() - begun_at < 60
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_plans_in_utf_16_and_gzip_are_the_plain_ones(tmp_path: Path, encoding: str) -> None:
+    text = "name: µ\ntarget: {url: http://127.0.0.1:9}\nload: {type: constant, rate: 2}\n"
+    (tmp_path / "plain.yaml").write_text(text, "utf-8")
+    (tmp_path / "plan.yaml").write_bytes(text.encode(encoding))
+    (tmp_path / "plan.yaml.gz").write_bytes(gzip.compress(text.encode(encoding)))
+    for name in ("plan.yaml", "plan.yaml.gz"):
+        assert read_plan(tmp_path / name) == read_plan(tmp_path / "plain.yaml")
+    (tmp_path / "cut.yaml.gz").write_bytes(gzip.compress(text.encode())[:30])
+    with pytest.raises(PlanError, match="damaged gzip"):
+        read_plan(tmp_path / "cut.yaml.gz")
+
+
 def test_packed_files_that_are_damaged_or_grow_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     whole = gzip.compress(os.urandom(5000))

@@ -1,17 +1,20 @@
 """Results as tools wrote them before and after: files without instants, packed ones, broken ones, pairs and folders."""
 
 import gzip
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from inferometer.cli.group import group
 from inferometer.errors import DataError
 from inferometer.exchange.importing.explain import explain_result
 from inferometer.exchange.importing.importer import import_file
+from inferometer.show.summary import verdict_table
 
 VLLM: dict[str, Any] = {
     "date": "20240801-101010",
@@ -64,6 +67,15 @@ def test_failures_engine_and_numbers_of_a_sweep(tmp_path: Path) -> None:
     assert "max_num_seqs" in str(run.environment)
 
 
+def test_a_valid_result_without_intervals_is_not_said_to_hold_within_them(tmp_path: Path) -> None:
+    whole = {**VLLM, "completed": 4, "num_prompts": 4}
+    (run,) = import_file(written(tmp_path, "r.json", whole), tmp_path / "store").runs
+    to = Console(file=io.StringIO(), width=200)
+    to.print(verdict_table(run))
+    text = to.file.getvalue()  # type: ignore[attr-defined]
+    assert run.status == "valid" and "has no confidence intervals" in text and "hold within" not in text
+
+
 def test_medians_of_sglang_are_enough(tmp_path: Path) -> None:
     result = {"completed": 3, "duration": 2.0, "output_throughput": 4.5, "median_ttft_ms": 70.0, "backend": "sglang"}
     (run,) = import_file(written(tmp_path, "r.jsonl", result), tmp_path / "store").runs
@@ -76,6 +88,21 @@ def test_gzip_is_unpacked_and_the_format_is_checked(tmp_path: Path) -> None:
     assert len(import_file(path, tmp_path / "store").runs) == 1
     with pytest.raises(DataError, match="is no result of guidellm"):
         import_file(path, tmp_path / "store", format="guidellm", again=True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_results_in_utf_16_and_packed_in_parts_have_the_same_numbers(
+    tmp_path: Path, encoding: str, packed: bool
+) -> None:
+    (plain,) = import_file(written(tmp_path, "r.json", VLLM), tmp_path / "store").runs
+    mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
+    content = mark + json.dumps({**VLLM, "label": "µ"}, ensure_ascii=False).encode(encoding)
+    path = tmp_path / ("other.json.gz" if packed else "other.json")
+    path.write_bytes(gzip.compress(content[:99]) + gzip.compress(content[99:]) if packed else content)
+    (run,) = import_file(path, tmp_path / "store").runs
+    assert run.plan["name"] == "µ" and run.summary == plain.summary
+    assert run.folder is not None and (run.folder / "source.json").read_bytes() == content
 
 
 def test_a_folder_goes_on_after_a_broken_file_and_says_so(tmp_path: Path) -> None:

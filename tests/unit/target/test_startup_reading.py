@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.conduct.startup import verdict_of
 from inferometer.errors import DataError
 from inferometer.record.summary import Sleep
+from inferometer.record.verdict import Verdict
 from inferometer.target.startup import log as physical
 from inferometer.target.startup import read_startup, startup_of
 from inferometer.target.startup.log import LogClock, messages
@@ -102,6 +104,67 @@ def test_the_old_wording_with_two_workers(tmp_path: Path) -> None:
     assert workers == ["VllmWorker rank=0", "VllmWorker rank=1"]
     assert startup.arguments["enable_sleep_mode"] is True and startup.arguments["api_key"] == "***"
     assert "sk-abcdefgh" not in read.matched
+
+
+TWO_NODES = """\
+INFO 04-08 03:47:50 [__init__.py:239] Automatically detected platform cuda.
+INFO 04-08 03:47:57 [core.py:61] Initializing a V1 LLM engine (v0.8.3) with config: model='m', tensor_parallel_size=2,\
+ pipeline_parallel_size=2, data_parallel_size=1, enforce_eager=False
+(RayWorkerWrapper pid=344) INFO 04-08 03:48:34 [gpu_model_runner.py:1258] Starting to load model m...
+(RayWorkerWrapper pid=344, ip=10.0.0.2) INFO 04-08 03:48:34 [gpu_model_runner.py:1258] Starting to load model m...
+(RayWorkerWrapper pid=345) INFO 04-08 03:48:34 [gpu_model_runner.py:1258] Starting to load model m...
+(RayWorkerWrapper pid=345, ip=10.0.0.2) INFO 04-08 03:48:34 [gpu_model_runner.py:1258] Starting to load model m...
+(RayWorkerWrapper pid=344) INFO 04-08 04:08:30 [loader.py:447] Loading weights took 1190.0 seconds
+(RayWorkerWrapper pid=344, ip=10.0.0.2) INFO 04-08 04:08:35 [loader.py:447] Loading weights took 1200.0 seconds
+(RayWorkerWrapper pid=344) INFO 04-08 04:08:36 [gpu_model_runner.py:1273] Model loading took 51.0 GiB and 1195.0 seconds
+(RayWorkerWrapper pid=345) INFO 04-08 04:08:36 [gpu_model_runner.py:1273] Model loading took 51.0 GiB and 1196.0 seconds
+(RayWorkerWrapper pid=344, ip=10.0.0.2) INFO 04-08 04:08:36 [gpu_model_runner.py:1273] Model loading took 49.0 GiB and\
+ 1201.0 seconds
+(RayWorkerWrapper pid=345, ip=10.0.0.2) INFO 04-08 04:08:36 [gpu_model_runner.py:1273] Model loading took 49.0 GiB and\
+ 1202.0 seconds
+INFO 04-08 04:09:00 [core.py:138] init engine (profile, create kv cache, warmup model) took 20.00 seconds
+INFO 04-08 04:09:01 [api_server.py:1081] Starting vLLM API server on http://0.0.0.0:8000
+INFO 04-08 04:09:02 [launcher.py:26] Available routes are:
+INFO:     Application startup complete.
+"""
+
+
+def test_two_nodes_with_equal_pids_are_four_workers(tmp_path: Path) -> None:
+    report = read_startup(log_of(tmp_path, TWO_NODES)).report
+    assert report.values["weights_size"].value == 200 * GIB and not report.startup.missing_ranks
+    assert report.values["weights_read_time"].value == 1200.0  # of the slower node, not 2,390 s of both
+    assert report.values["weights_time"].value == 1202.0
+    hosts = {(process.pid, process.host) for process in report.startup.processes if process.pid}
+    assert hosts == {(344, None), (345, None), (344, "10.0.0.2"), (345, "10.0.0.2")}
+    assert verdict_of(report.startup) == Verdict(status="valid")
+
+
+def test_lines_that_ray_hides_make_a_start_doubtful(tmp_path: Path) -> None:
+    lines = TWO_NODES.replace(
+        " 1196.0 seconds", " 1196.0 seconds [repeated 3x across cluster] (Ray deduplicates logs by"
+    )
+    kept = [line for line in lines.splitlines() if not ("ip=10.0.0.2" in line and "Model loading" in line)]
+    text = "\n".join(line for line in kept if not line.startswith(" 120")) + "\n"
+    report = read_startup(log_of(tmp_path, text)).report
+    (missing,) = report.startup.missing_ranks
+    assert (missing.name, missing.reporting, missing.expected, missing.hidden) == ("weights_size", 2, 4, 2)
+    assert "weights_size" not in report.values and "weights_rate" not in report.values
+    verdict = verdict_of(report.startup)
+    assert verdict.status == "doubtful" and "2 of 4 workers" in verdict.doubts[0].text
+
+
+def test_a_rank_that_speaks_for_its_node_leaves_the_size_unknown(tmp_path: Path) -> None:
+    kept = [line for line in TWO_NODES.splitlines() if "pid=345" not in line]
+    report = read_startup(log_of(tmp_path, "\n".join(line for line in kept if line != " 1202.0 seconds") + "\n")).report
+    assert "weights_size" not in report.values and report.values["weights_time"].value == 1201.0
+    verdict = verdict_of(report.startup)
+    assert verdict.status == "valid" and [note.code for note in verdict.notes] == ["ranks_missing"]
+
+
+def test_a_phase_longer_than_the_start_is_doubted(tmp_path: Path) -> None:
+    merged = TWO_NODES.replace(", ip=10.0.0.2", "")  # as if nobody had written the address
+    verdict = verdict_of(read_startup(log_of(tmp_path, merged)).report.startup)
+    assert [doubt.code for doubt in verdict.doubts] == ["phases_exceed_start"]
 
 
 def test_a_log_that_was_cut_off_gives_what_it_has(tmp_path: Path) -> None:

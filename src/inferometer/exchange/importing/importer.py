@@ -445,7 +445,9 @@ def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Summary, **m
 
 
 def _source_name(path: Path) -> str:
-    return f"source{path.suffix or '.txt'}"
+    """It is kept unpacked, as it was read."""
+    plain = path.with_suffix("") if path.suffix == ".gz" else path
+    return f"source{plain.suffix or '.txt'}"
 
 
 def _modified(path: Path) -> datetime:

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from inferometer.documents.files import binary_kind, file_bytes, text_in
+from inferometer.documents.files import binary_kind, file_bytes, text_in, unpacked
 from inferometer.documents.json_text import RefusedError, json_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError
@@ -169,7 +168,7 @@ _SMALL = 2**20
 
 def read_source(path: Path) -> Source:
     try:
-        content = unpacked(file_bytes(path, MOST_BYTES))
+        content = unpacked(file_bytes(path, MOST_BYTES), MOST_BYTES)
     except RefusedError as error:
         raise DataError(f"{path}: {error.sentence}") from None
     except IsADirectoryError:
@@ -180,28 +179,12 @@ def read_source(path: Path) -> Source:
     return parse(name, content, str(path), _sibling_reader(path))
 
 
-def unpacked(content: bytes) -> bytes:
-    """What gzip has packed, within the same bound; anything else as it is."""
-    if not content.startswith(b"\x1f\x8b"):
-        return content
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        plain = unpacker.decompress(content, MOST_BYTES)
-    except zlib.error as error:
-        raise RefusedError(f"is damaged gzip: {error}") from None
-    if not unpacker.eof and not unpacker.unconsumed_tail:
-        raise RefusedError("is damaged gzip: it ends before its end")
-    if unpacker.unconsumed_tail:
-        raise RefusedError("is too large when unpacked: at most 2.0 GiB are read")
-    return plain
-
-
 def _sibling_reader(path: Path) -> Callable[[str], bytes | None]:
     def read(name: str) -> bytes | None:
         """None where it is not there or cannot be read: it only adds to the result."""
         try:
             file = path.parent / name
-            return unpacked(file_bytes(file, MOST_BYTES)) if file.is_file() else None
+            return unpacked(file_bytes(file, MOST_BYTES), MOST_BYTES) if file.is_file() else None
         except (OSError, ValueError):
             return None
 

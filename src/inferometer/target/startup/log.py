@@ -93,7 +93,8 @@ _BEGINS = re.compile(  # a line that is no continuation of the one before
 )
 _WITHIN = re.compile(rf"{_PREFIX}*{_LEVEL}\s+{_STAMP}")  # a message that begins behind a progress bar, or a torn one
 _BAR = re.compile(r"[^|%\r]{0,200}?\s\d{1,3}%(?: Completed)?\s*\|[^|]*\|\s*[^\[\]]{0,40}\[[^\]]*\]")
-_PROCESS = re.compile(r"\(([\w .=\-/]{1,60}?) pid=(\d+)")
+_PROCESS = re.compile(r"\(([\w .=\-/]{1,60}?) pid=(\d+)(?:, ip=([^)\s]+))?")
+_REPEATED = re.compile(r"\s*\[repeated (\d{1,6})x across cluster\].*", re.DOTALL)  # by Ray, with a hint the first time
 
 
 class Message(NamedTuple):  # a frozen dataclass takes five times as long to make, and there are millions
@@ -104,6 +105,7 @@ class Message(NamedTuple):  # a frozen dataclass takes five times as long to mak
     at: float | None
     text: str
     stamped: bool  # by vLLM's own logging, or a tool's that looks like it
+    repeats: int = 1  # lines that Ray shows as this one, of processes that it does not name
 
 
 def messages(lines: Iterable[tuple[int, str]], clock: LogClock) -> Iterator[Message]:
@@ -173,14 +175,21 @@ def _parsed(text: str, lines: tuple[int, int], clock: LogClock, last_at: float |
     stamp = outer or inner
     at = None if stamp is None else clock.at(*stamp.group("year", "month", "day", "time", "fraction"))
     process = _process(head["prefix"])
-    return Message(lines, process, last_at if at is None else at, text[head.end() :], inner is not None)
+    body, repeats = text[head.end() :], 1
+    if "[repeated " in body and (repeated := _REPEATED.search(body)) is not None:
+        body, repeats = body[: repeated.start()], int(repeated[1])
+    return Message(lines, process, last_at if at is None else at, body, inner is not None, repeats)
 
 
 @lru_cache(256)
 def _process(prefix: str) -> str | None:
-    """The innermost, which is the one that wrote it: `(EngineCore pid=1) (Worker_TP0 pid=2)`."""
+    """The innermost, which is the one that wrote it: `(EngineCore pid=1) (Worker_TP0 pid=2)`. On several nodes two
+    processes may have one pid: `(RayWorkerWrapper pid=344, ip=10.2.30.130)`."""
     names = _PROCESS.findall(prefix)
-    return f"{names[-1][0]} pid={names[-1][1]}" if names else None
+    if not names:
+        return None
+    host = next((ip for _name, _pid, ip in reversed(names) if ip), "")
+    return f"{names[-1][0]} pid={names[-1][1]}" + (f" ip={host}" if host else "")
 
 
 # -- physical --------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class Mark:
     values: dict[str, Value]
     wording: Wording
     text: str
+    repeats: int = 1  # lines that it stands for: Ray shows one of many, and not whose the others are
 
 
 @dataclass(slots=True)
@@ -91,7 +92,10 @@ class _Gathering:
         self._name(message.process)
         self._see(process, message)
         if match is not None:
-            self._keep(Mark(match[0].mark, process, message.at, message.lines, match[1], match[0], message.text))
+            wording, values = match
+            self._keep(
+                Mark(wording.mark, process, message.at, message.lines, values, wording, message.text, message.repeats)
+            )
 
     def _nameless_process(self, mark: str) -> str:
         """Of a line without a name: the main process, or the youngest child while it detects its platform."""

@@ -18,7 +18,7 @@ from inferometer.errors import DataError
 from inferometer.plan.redactor import REDACTED
 from inferometer.plan.secrets import is_secret, redacted_text
 from inferometer.record.files import translated_errors
-from inferometer.record.summary import Ends, Phase, Process, Sleep, Startup, Unmatched, Value
+from inferometer.record.summary import Ends, MissingRanks, Phase, Process, Sleep, Startup, Unmatched, Value
 from inferometer.target.startup.log import LogClock, PhysicalLines, engine_of, messages, text
 from inferometer.target.startup.phases import PHASES, Mark, PhaseTiming, Start, phase_timings, starts_of
 from inferometer.target.startup.phases import Phase as PhaseRule
@@ -110,20 +110,39 @@ def _bare(load_format: object) -> str | None:
     return None if load_format is None else str(load_format).rpartition(".")[2].lower()
 
 
+_RANKED = {  # sizes that every worker reports of its own part
+    "weights_size": ("weights_end", "size"),
+    "stream_size": ("streamed", "size"),
+    "kv_cache_size": ("cache_memory", "size"),
+    "graph_size": ("captured", "size"),
+    "free_before": ("free_before", "size"),
+    "free_after": ("free_after", "size"),
+}
+_PER_ENGINE = {"kv_cache_tokens": ("cache_tokens", "tokens"), "kv_cache_blocks": ("cache_blocks", "blocks")}
+
+
 def sizes_of(start: Start) -> dict[str, float]:
-    """Bytes and tokens, summed over processes: each worker has its part."""
-    named = {
-        "weights_size": ("weights_end", "size"),
-        "stream_size": ("streamed", "size"),
-        "kv_cache_size": ("cache_memory", "size"),
-        "kv_cache_tokens": ("cache_tokens", "tokens"),
-        "kv_cache_blocks": ("cache_blocks", "blocks"),
-        "graph_size": ("captured", "size"),
-        "free_before": ("free_before", "size"),
-        "free_after": ("free_after", "size"),
-    }
-    sizes = {name: _summed(start.of(mark), value) for name, (mark, value) in named.items()}
-    return {name: value for name, value in sizes.items() if value is not None}
+    """Bytes and tokens, summed over processes: each worker has its part. A sum without some of the parts is no size:
+    it is left out, and `missing_ranks` tells why."""
+    partial = {missing.name for missing in missing_ranks(start)}
+    sizes = {name: _summed(start.of(mark), value) for name, (mark, value) in (_RANKED | _PER_ENGINE).items()}
+    return {name: value for name, value in sizes.items() if value is not None and name not in partial}
+
+
+def missing_ranks(start: Start) -> list[MissingRanks]:
+    """Sizes that fewer workers report than there are: newer versions let one rank speak for its node, Ray shows one
+    of several similar lines, and each node may have a log of its own."""
+    config = config_of(start)
+    tensor, pipeline, data = (int(config.get(f"{kind}_parallel_size", 1)) for kind in ("tensor", "pipeline", "data"))
+    missing = []
+    for expected, named in ((tensor * pipeline * data, _RANKED), (data, _PER_ENGINE)):
+        for name, (mark, value) in named.items():
+            marks = [other for other in start.of(mark) if value in other.values]
+            reporting = len({other.process for other in marks})
+            hidden = sum(other.repeats - 1 for other in marks)
+            if marks and (reporting < expected or hidden):
+                missing.append(MissingRanks(name=name, reporting=reporting, expected=expected, hidden=hidden))
+    return missing
 
 
 def _summed(marks: list[Mark], value: str) -> float | None:
@@ -216,6 +235,7 @@ def report_of(start: Start, resolution_s: float | None, ready_s: float | None = 
         unmatched=[_unmatched(phase) for phase in _missing(timings, facts)],
         not_run=[phase.name for phase in PHASES if _is_not_run(phase, facts)],
         sleeps=sleeps_of(start),
+        missing_ranks=missing_ranks(start),
     )
     return StartupReport(startup, _values(start, startup, timings, ready_s))
 
@@ -273,8 +293,9 @@ def process_name(process: str, start: Start) -> str:
 
 
 def _process(name: str, first: float | None) -> Process:
-    bare, _, pid = name.partition(" pid=")
-    return Process(name=bare, pid=int(pid) if pid else None, first_at=_text(first))
+    bare, _, rest = name.partition(" pid=")
+    pid, _, host = rest.partition(" ip=")
+    return Process(name=bare, pid=int(pid) if pid else None, host=host or None, first_at=_text(first))
 
 
 def _missing(timings: list[PhaseTiming], facts: Startup) -> Iterator[PhaseRule]:
