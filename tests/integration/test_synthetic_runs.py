@@ -4,7 +4,9 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
+import numpy as np
 import pytest
 
 import command_line
@@ -117,3 +119,20 @@ def test_requests_cancelled_on_purpose_leave_the_others_alone(url: str, tmp_path
     assert len(ended) == 5 and {(each.outcome, each.error) for each in ended} == {("cancelled", AS_PLANNED)}
     assert all(each.ended_at - each.sent_at >= 90_000_000 for each in ended)
     assert [each.outcome for each in records if each.traffic == "patient"] == ["ok"] * 8
+
+
+def test_requests_cancelled_after_tokens_are_seen_to_leave_by_the_server(url: str, tmp_path: Path) -> None:
+    """Answers are so long that no server could have sent all of one before the client closes the connection."""
+    workload = {"input_tokens": 8, "output_tokens": 8_000}
+    load = {"concurrency": 2, "cancel": {"share": 1, "after_tokens": 3}}
+    records, _ = records_of(url, tmp_path, {"workload": workload, "load": load, "stop": 6})
+    assert [(each.outcome, each.error) for each in records] == [("cancelled", AS_PLANNED)] * 6
+    received = [int(np.frombuffer(each.read_tokens, "<i8").sum()) for each in records]
+    assert all(3 <= tokens < 8_000 for tokens in received), received
+    ours = {each.request_id for each in records}
+    for _ in range(100):  # the server notices at its next write
+        with urlopen(f"{url}/truth") as answer:
+            endings = [each["ending"] for each in json.load(answer)["requests"] if each["id"] in ours]
+        if None not in endings:
+            break
+    assert endings == ["left"] * 6

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from inferometer.load.clock import Ticket
 from inferometer.record.record import Outcome, Record
 from inferometer.wire.api import (
+    END_MARK,
     LONGEST_ERROR,
     Answer,
     Api,
@@ -196,6 +197,57 @@ def _note_tokens(record: Record, exchange: Exchange, api: Api, offset_ns: int, k
     if complete and not api.generates and record.outcome == "ok":
         _note_whole_read(record, exchange, offset_ns)
     return answer
+
+
+class TokenCount:
+    """Tokens of an event stream under way, read by read: by the running usage where events state one, else the events
+    that carry anything."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._reads = 0  # of the exchange that were looked at
+        self._framed = b""  # behind the last whole chunk
+        self._body = b""  # behind the last whole event
+        self._answer = Answer()
+        self._events = self._stated = 0
+
+    def reaches(self, exchange: Exchange, most: int) -> bool:
+        """Whether so many tokens have come, and the answer goes on."""
+        head = exchange.head
+        if head is None or not head.sse or head.status != 200:
+            return False
+        new = exchange.reads[self._reads :]
+        data = b"".join(new) if self._reads else b"".join(new)[head.end :]
+        self._reads += len(new)
+        self._body += self._unframed(data) if head.chunked else data
+        *events, self._body = self._body.replace(b"\r\n", b"\n").split(b"\n\n")
+        for event in events:
+            self._count(event)
+        return max(self._events, self._stated) >= most and self._answer.finish_reason is None
+
+    def _unframed(self, data: bytes) -> bytes:
+        """What whole chunks hold; the rest waits."""
+        framed, body, at = self._framed + data, b"", 0
+        while (line := framed.find(b"\r\n", at)) >= 0:
+            size = int(framed[at:line].partition(b";")[0], 16)
+            if not size or len(framed) < line + size + 4:
+                break
+            body += framed[line + 2 : line + 2 + size]
+            at = line + size + 4
+        self._framed = framed[at:]
+        return body
+
+    def _count(self, event: bytes) -> None:
+        data = b"\n".join(line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:"))
+        if not data or data == END_MARK:
+            return
+        try:
+            document = self._api.parse(data)
+            text, other = self._api.deltas(document)
+            self._stated = max(self._stated, self._api.note(self._answer, document) or 0)
+        except Exception:  # the reader of the whole answer says what is wrong with it
+            return
+        self._events += bool(text or other)
 
 
 def _note_answer(record: Record, answer: Answer) -> None:

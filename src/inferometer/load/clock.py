@@ -38,6 +38,8 @@ class Ticket:
     scheduled_at: int
     ready_at: int
     live: bool = False  # the answer is needed at once, for the next turn
+    most_tokens: int | None = None  # the request is ended on purpose when so many have come,
+    on_most: Callable[[], None] | None = None  # by this
 
 
 Ended = Callable[[int], None]  # the instant at which the answer was over: the slot is free

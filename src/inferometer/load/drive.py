@@ -399,7 +399,9 @@ class Drive:
         self.counts.in_flight += 1
         self._unkept += 1
         end: Callable[[Outcome], None] | None = None
-        after_ns = None if self._pace.cancel is None else self._pace.cancel(visit.index, visit.turn)
+        cancelling = self._pace.cancel
+        if cancelling is not None and not cancelling.chosen(visit.index, visit.turn):
+            cancelling = None
         timer: Timer | None = None
         as_planned = False
 
@@ -425,12 +427,14 @@ class Drive:
                 record.error = AS_PLANNED
             self._done(record)
 
+        if cancelling is not None and cancelling.after_tokens is not None:
+            ticket.most_tokens, ticket.on_most = cancelling.after_tokens, cancel
         sent = self._transport.send(request, ticket, ended, done)
         if end is None:  # it may have been over at once
             end = sent
             self._under_way[sent] = None
-            if after_ns is not None:
-                timer = self._clock.call_at(self._clock.now() + after_ns, cancel)
+            if cancelling is not None and cancelling.after_ns is not None:
+                timer = self._clock.call_at(self._clock.now() + cancelling.after_ns, cancel)
 
     def _ticket(self, visit: Visit, ready_at: int) -> Ticket:
         turns = len(visit.session.turns)

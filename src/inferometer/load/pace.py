@@ -1,6 +1,6 @@
 """How fast one shard may go: a plan's load and stop rules, reduced to the share of worker i of k."""
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass
 from itertools import count, takewhile
 
@@ -13,6 +13,20 @@ from inferometer.plan.workloads import TraceFile
 from inferometer.vocabulary import NANOSECONDS
 from inferometer.workload.draws import Draws, Purpose
 from inferometer.workload.session import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelling:
+    """Requests that are ended on purpose: a time after they were sent, or when so many tokens have come."""
+
+    share: float
+    after_ns: int | None
+    after_tokens: int | None
+    draws: Draws
+
+    def chosen(self, session: int, turn: int) -> bool:
+        """The same requests for every number of shards: by session and turn alone."""
+        return bool(self.draws.uniforms(Purpose.CANCEL, session, turn, 1)[0] < self.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,7 @@ class Pace:
     sessions_at_once: int | None = None
     tape: int | None = None  # after so many sessions the same come again: the first time is warm-up
     speed: float | None = None  # in a replay: turns come at their recorded times, so many times as fast
-    cancel: Callable[[int, int], int | None] | None = None  # ns after which a session's turn is ended on purpose
+    cancel: Cancelling | None = None
 
     @property
     def most_sessions(self) -> int | None:
@@ -62,18 +76,13 @@ def pace_of(plan: Plan, number: int, shard: int = 0, shards: int = 1, workload: 
         sessions_at_once=None if load.sessions_at_once is None else share(load.sessions_at_once, shard, shards),
         tape=plan.warmup.requests if plan.warmup.tape else None,
         speed=load.speed if load.type == "replay" else None,
-        cancel=None if load.cancel is None else _cancels(load.cancel, Draws(plan.seed, traffic.draw)),
+        cancel=None if load.cancel is None else _cancelling(load.cancel, Draws(plan.seed, traffic.draw)),
     )
 
 
-def _cancels(cancel: Cancel, draws: Draws) -> Callable[[int, int], int | None]:
-    """The same requests for every number of shards: chosen by session and turn alone."""
-    after_ns = round(cancel.after * NANOSECONDS)
-
-    def after(session: int, turn: int) -> int | None:
-        return after_ns if draws.uniforms(Purpose.CANCEL, session, turn, 1)[0] < cancel.share else None
-
-    return after
+def _cancelling(cancel: Cancel, draws: Draws) -> Cancelling:
+    after_ns = None if cancel.after is None else round(cancel.after * NANOSECONDS)
+    return Cancelling(cancel.share, after_ns, cancel.after_tokens, draws)
 
 
 def arrivals_of(plan: Plan, number: int, shard: int = 0, shards: int = 1) -> Arrivals | Replay:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 
-from inferometer.load.answer import kernel_stamped, last_stamp, new_record, reading_answer
+from inferometer.load.answer import TokenCount, kernel_stamped, last_stamp, new_record, reading_answer
 from inferometer.load.clock import Done, Ended, Ticket
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan, Target, Traffic
@@ -109,7 +109,20 @@ class HttpTransport:
             else:
                 self._read_later(exchange, request, ticket, done)
 
-        return client.fetch(data, on_end, recognise=not (self._keep_answers or ticket.live)).end
+        recognise = not (self._keep_answers or ticket.live)
+        return client.fetch(data, on_end, recognise=recognise, on_read=self._counter(ticket)).end
+
+    def _counter(self, ticket: Ticket) -> Callable[[Exchange], None] | None:
+        """What ends a request when so many tokens have come as the plan lets it have."""
+        if ticket.most_tokens is None or ticket.on_most is None:
+            return None
+        counting, most, on_most = TokenCount(self._api), ticket.most_tokens, ticket.on_most
+
+        def look(exchange: Exchange) -> None:
+            if counting.reaches(exchange, most):
+                on_most()
+
+        return look
 
     def _read_now(self, reading: Reading, done: Done, then: Callable[[], None]) -> None:
         """Read an answer that the next turn waits for, the rest of a large one after what is due meanwhile."""

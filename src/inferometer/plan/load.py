@@ -15,6 +15,7 @@ from inferometer.plan.fields import (
     Number,
     Requests,
     Section,
+    Tokens,
 )
 from inferometer.plan.limit import Precision
 
@@ -52,7 +53,16 @@ class Cancel(Section):
     """Clients that do not wait for their answer: a share of the requests is ended by us."""
 
     share: Number = Field(gt=0, le=1, description="share of the requests that are cancelled, chosen by the seed")
-    after: Duration = Field(gt=0, description="time from sending; an answer that is complete by then stays complete")
+    after: Duration | None = Field(
+        None, gt=0, description="time from sending; an answer that is complete by then stays complete"
+    )
+    after_tokens: Tokens | None = Field(
+        None, ge=1, description="output tokens received; with `after` too, whichever comes first"
+    )
+
+    def disagreements(self) -> Iterator[Mistake]:
+        if self.after is None and self.after_tokens is None:
+            yield Mistake((), "must have after (a time), after_tokens, or both")
 
     @model_validator(mode="before")
     @classmethod

@@ -263,12 +263,20 @@ def _of_tokens_per_s(part: Traffic | Plan) -> Iterator[Mistake]:
         yield Mistake(("load", "type"), text, ("load", "workload"))
 
 
+def _counts_on_the_way(target: Target) -> bool:
+    api = api_of(target.api)
+    return target.stream and api.generates and not api.in_pieces
+
+
 def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
     for name in ("max_concurrency", "concurrency", "sessions_at_once"):
         slots = getattr(part.load, name)
         if slots is not None and slots < plan.workers:
             text = f"must be at least workers, {plan.workers}: each worker needs a share of it"
             yield Mistake(("load", name), text, ("load", "workers"))
+    if part.load.cancel is not None and part.load.cancel.after_tokens is not None and not _counts_on_the_way(plan.target):
+        text = "needs answers that stream tokens as server-sent events: use after"
+        yield Mistake(("load", "cancel", "after_tokens"), text, ("load", "target"))
     if getattr(part.workload, "prompt_as", "text") == "token_ids" and not api_of(plan.target.api).takes_ids:
         text = f"must be text: api {plan.target.api} takes no token ids"
         yield Mistake(("workload", "prompt_as"), text, ("workload", "target"))

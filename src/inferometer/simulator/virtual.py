@@ -152,6 +152,8 @@ class _Flight:
         "_done",
         "_ended",
         "_faults",
+        "_leave",
+        "_leaves_after",
         "_length",
         "_limit",
         "_live",
@@ -179,6 +181,7 @@ class _Flight:
         self._request = request
         self._ended = ended
         self._live = ticket.live  # the next turn needs the answer first
+        self._leaves_after, self._leave = ticket.most_tokens, ticket.on_most
         self._done = done
         self._number = number
         self._faults = faults
@@ -194,7 +197,9 @@ class _Flight:
         generation = generation_of(self._request)
         self._sequence, self._reason = sequence_for(generation, settings)
         self._length = len(self._sequence.answer)
-        if self._faults is not NONE and self._is_cut:
+        if self._leaves_early:
+            self._sequence = Sequence(self._sequence.prompt, self._sequence.answer[: self._leaves_after])
+        elif self._faults is not NONE and self._is_cut:
             self._sequence = Sequence(self._sequence.prompt, self._sequence.answer[: self._cut_after])
         self._sequence.waiter = self
         refusal = too_long(generation, settings)
@@ -211,6 +216,13 @@ class _Flight:
     @property
     def _is_cut(self) -> bool:
         return self._faults.cut is not None and self._faults.cut <= self._length
+
+    @property
+    def _leaves_early(self) -> bool:
+        """Whether the client closes the connection before the answer is over: what it gets is all that is made."""
+        if self._leaves_after is None:
+            return False
+        return self._leaves_after < (self._cut_after if self._is_cut else self._length)
 
     @property
     def _cut_after(self) -> int:
@@ -251,19 +263,23 @@ class _Flight:
 
     def computed(self, made: Instants) -> None:
         """The engine is done with it. What a fault holds up comes later, and the answer ends only then."""
-        outcome: Outcome = "cut" if self._is_cut else "ok"
+        outcome: Outcome = "cancelled" if self._leaves_early else "cut" if self._is_cut else "ok"
         if self._faults is NONE or not self._faults.stall_s:
             self._end(outcome, made)
             return
         self._made = made
         reads = delivered(made, self._faults, self._length)
-        over_at = reads.at[-1] if outcome == "cut" else reads.over_at
+        over_at = reads.over_at if outcome == "ok" else reads.at[-1]
         self._transport.clock.call_at(over_at, partial(self._end, outcome, made))
 
     def _end(self, outcome: Outcome, made: Instants) -> None:
         if outcome == "cut" and not self._over:
             self._record.error = "the server closed the connection"
-        self.finish(outcome, made)
+        if outcome == "cancelled" and self._leave is not None:
+            self._made = made
+            self._leave()  # it calls `give_up`
+        else:
+            self.finish(outcome, made)
 
     def give_up(self, outcome: Outcome) -> None:
         """The drive loop ends it: what has come so far is kept."""

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from inferometer.wire.connection import Connection
 from inferometer.wire.exchange import Exchange
@@ -52,10 +53,18 @@ class Client:
         for _ in range(count):
             Connection(self, None, on_open)
 
-    def fetch(self, request: bytes, on_end: Callable[[Exchange], None], recognise: bool = False) -> Exchange:
+    def fetch(
+        self,
+        request: bytes,
+        on_end: Callable[[Exchange], None],
+        recognise: bool = False,
+        on_read: Callable[[Exchange], None] | None = None,
+    ) -> Exchange:
         """Send the bytes of a request; `on_end` is called once, when its answer is over. `recognise`: events may be
-        recognised as they come, for nobody wants their text."""
+        recognised as they come, for nobody wants their text. `on_read` looks at the answer after every read."""
         exchange = Exchange(self, request, on_end)
+        if on_read is not None:
+            exchange.on_read = partial(on_read, exchange)
         exchange.recognise = recognise
         self._in_flight[exchange] = None
         self.reactor.awaited += 1

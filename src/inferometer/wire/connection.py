@@ -454,6 +454,8 @@ class Connection:
         self._reactor.held += size + READ_COST
         try:
             self._heed(exchange, data)
+            if exchange.on_read is not None and exchange.outcome is None:
+                exchange.on_read()
         except Exception as error:
             self._refuse(exchange, error)
 
@@ -515,7 +517,7 @@ class Connection:
         """Leave a stamped, unencrypted answer to the compiled reader, where there is one: from its headers on (-1) or,
         where these were read here, what is behind them, with so many bytes left of a chunk."""
         attach = self._reactor.attach
-        if attach is None or not self._kernel or self._tls or self._outbox:
+        if attach is None or not self._kernel or self._tls or self._outbox or exchange.on_read is not None:
             return
         if exchange.outcome is None and self._exchange is exchange:
             self._delay = self._client.delay_acks()

@@ -42,6 +42,7 @@ class Exchange:
         "learned",
         "left",
         "on_end",
+        "on_read",
         "outcome",
         "own",
         "quiet_since",
@@ -62,6 +63,7 @@ class Exchange:
         self.client = client
         self.request = request
         self.on_end = on_end
+        self.on_read: Callable[[], None] | None = None  # told of every read; keeps the compiled reader out
         self.started_at = now()
         self.sent_at: int | None = None
         self.ended_at: int | None = None

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from inferometer.load import answer
-from inferometer.load.answer import read_answer
+from inferometer.load.answer import TokenCount, read_answer
 from inferometer.record.gather import read_logs
 from inferometer.record.log import LogWriter, read_log
 from inferometer.record.record import Record
@@ -428,3 +428,34 @@ def test_an_error_that_is_none_is_no_failure() -> None:
     assert record_of(exchange_of(HEAD, chunk(event), LAST)).outcome == "ok"
     words = b'data: {"choices":[{"text":"error: event: error"}]}\n\n'
     assert record_of(exchange_of(UNTIL_CLOSE, b"event: token\n" + words, b"data: [DONE]\n\n")).outcome == "ok"
+
+
+# -- tokens counted on the way ---------------------------------------------------------------------------------------
+
+
+def reached_with(reads, most):
+    """The number of the read with which so many tokens had come, as a connection asks."""
+    counting, exchange = TokenCount(api_of("completions")), exchange_of(reads[0])
+    for number, read in enumerate(reads):
+        exchange.reads = list(reads[: number + 1])
+        exchange.head = parse_head(b"".join(exchange.reads))
+        if counting.reaches(exchange, most):
+            return number
+    return None
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_tokens_are_counted_however_the_stream_is_cut_into_reads(size: int) -> None:
+    empty = chunk({"choices": [{"text": ""}]})
+    head, third = HEAD + empty + token() * 2, token()
+    data = head + third + token() * 5 + LAST
+    reads = [data[at : at + size] for at in range(0, len(data), size)]
+    assert reached_with(reads, 3) == (len(head + third) - 1) // size
+    assert reached_with(reads, 9) is None
+
+
+def test_running_usage_counts_several_tokens_of_an_event_and_a_finished_answer_stays() -> None:
+    three = chunk({"choices": [{"text": "a b c"}], "usage": {"prompt_tokens": 1, "completion_tokens": 3}})
+    last = chunk({"choices": [{"text": "d", "finish_reason": "stop"}], "usage": {"completion_tokens": 4}})
+    assert reached_with([HEAD, three, last], 3) == 1
+    assert reached_with([HEAD, three, last], 4) is None

@@ -43,6 +43,21 @@ def test_a_share_is_cancelled_after_its_time_and_marked() -> None:
     assert lasted.tolist() == pytest.approx([200_000_000] * len(ended), rel=0.05)
 
 
+def test_a_share_is_cancelled_after_its_tokens() -> None:
+    records, _ = rehearse(plan_from(written({"share": "25%", "after_tokens": 7})))
+    ended, ok = (np.flatnonzero(records.outcome.mask(name)) for name in ("cancelled", "ok"))
+    assert set(records.session[ended].tolist()) == ended_early(QUARTER)  # the same choice
+    assert len(ended) + len(ok) == 400 and {records.error[int(at)] for at in ended} == {AS_PLANNED}
+    received = [int(records.read_tokens[records.reads(int(at))].sum()) for at in (*ended, *ok)]
+    assert received == [7] * len(ended) + [100] * len(ok)
+
+
+def test_whichever_comes_first_and_a_complete_answer_stays() -> None:
+    assert ended_early({"share": 1, "after_tokens": 100}) == set()  # all of them: nothing is left to cancel
+    assert ended_early({"share": 1, "after_tokens": 100, "after": "200ms"}) == set(range(400))
+    assert len(ended_early({"share": 1, "after_tokens": 99, "after": "1h"})) == 400
+
+
 def test_the_seed_chooses_and_nothing_else() -> None:
     assert ended_early(QUARTER) == ended_early(QUARTER)
     assert ended_early(QUARTER) != ended_early(QUARTER, seed=1)
@@ -76,7 +91,14 @@ def test_typed_options_keep_it() -> None:
         assert cancel is not None and (cancel.share, cancel.after) == (0.25, 0.2)
 
 
-@pytest.mark.parametrize("cancel", [{"share": 0, "after": 1}, {"share": "120%", "after": 1}, {"share": 0.1}])
+@pytest.mark.parametrize("cancel", [{"share": 0, "after": 1}, {"share": "120%", "after": 1}, {"share": 0.1}, {"share": 0.1, "after_tokens": 0}])
 def test_what_makes_no_sense_is_refused(cancel: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match=r"load\.cancel"):
         plan_from(written(cancel))
+
+
+@pytest.mark.parametrize("target", [{"stream": False}, {"api": "embeddings"}])
+def test_tokens_can_only_be_counted_in_a_stream(target: dict[str, Any]) -> None:
+    plan = written({"share": 0.1, "after_tokens": 5}) | {"target": target}
+    with pytest.raises(PlanError, match=r"load\.cancel\.after_tokens needs answers that stream tokens"):
+        plan_from(plan)
