@@ -274,7 +274,11 @@ def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
         if slots is not None and slots < plan.workers:
             text = f"must be at least workers, {plan.workers}: each worker needs a share of it"
             yield Mistake(("load", name), text, ("load", "workers"))
-    if part.load.cancel is not None and part.load.cancel.after_tokens is not None and not _counts_on_the_way(plan.target):
+    if (
+        part.load.cancel is not None
+        and part.load.cancel.after_tokens is not None
+        and not _counts_on_the_way(plan.target)
+    ):
         text = "needs answers that stream tokens as server-sent events: use after"
         yield Mistake(("load", "cancel", "after_tokens"), text, ("load", "target"))
     if getattr(part.workload, "prompt_as", "text") == "token_ids" and not api_of(plan.target.api).takes_ids:

@@ -436,7 +436,7 @@ def test_an_error_that_is_none_is_no_failure() -> None:
 def reached_with(reads, most):
     """The number of the read with which so many tokens had come, as a connection asks."""
     counting, exchange = TokenCount(api_of("completions")), exchange_of(reads[0])
-    for number, read in enumerate(reads):
+    for number in range(len(reads)):
         exchange.reads = list(reads[: number + 1])
         exchange.head = parse_head(b"".join(exchange.reads))
         if counting.reaches(exchange, most):

@@ -91,7 +91,10 @@ def test_typed_options_keep_it() -> None:
         assert cancel is not None and (cancel.share, cancel.after) == (0.25, 0.2)
 
 
-@pytest.mark.parametrize("cancel", [{"share": 0, "after": 1}, {"share": "120%", "after": 1}, {"share": 0.1}, {"share": 0.1, "after_tokens": 0}])
+@pytest.mark.parametrize(
+    "cancel",
+    [{"share": 0, "after": 1}, {"share": "120%", "after": 1}, {"share": 0.1}, {"share": 0.1, "after_tokens": 0}],
+)
 def test_what_makes_no_sense_is_refused(cancel: dict[str, Any]) -> None:
     with pytest.raises(PlanError, match=r"load\.cancel"):
         plan_from(written(cancel))
