@@ -20,7 +20,7 @@ from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.log import read_log
 from inferometer.record.run import Run
-from inferometer.scale.ray_worker import node_folder
+from inferometer.scale.remote_shard import node_folder
 from inferometer.store.folder import load_run
 
 RATE, LENGTH_S, WORKERS = 60, 6, 3

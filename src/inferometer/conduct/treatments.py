@@ -28,7 +28,7 @@ from inferometer.scale.kubernetes.launcher import Launcher, Objects
 from inferometer.scale.kubernetes.manifests import JobSettings, Manifest, Place, PodSettings, label_value, object_name
 from inferometer.scale.kubernetes.rights import WATCHING
 from inferometer.scale.kubernetes.settings import RunSettings
-from inferometer.scale.ray_place import needed_variables
+from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
 LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
@@ -172,7 +172,7 @@ def launcher_of(cluster: Cluster | None, settings: RunSettings, treatment: Treat
         object_name(f"{settings.harness}-profiles", launch),
         object_name(f"{settings.harness}-runner", launch),
     )
-    held = {name: value for name, value in needed_variables(treatment.plan.model_dump(mode="json")).items() if value}
+    held = {name: value for name, value in needed_variables(treatment.plan).items() if value}
     held |= _passed(settings.passed)
     held |= {"HF_TOKEN": settings.token} if settings.token else {}
     secret = object_name("inferometer-token", launch)

@@ -7,25 +7,15 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 
-from inferometer.load.shard import CANCEL_SIGNAL
-from inferometer.scale.frames import Unpacker
 from inferometer.wire.child import python_command
 
 GRACE_S = 10.0  # for a cancelled worker to close its log before it is killed
-
-
-def signal_for(number: signal.Signals, interrupts: int, ready: bool) -> signal.Signals:
-    """What a worker is sent for the n-th interrupt: the first drains, the next cancels."""
-    if not ready:
-        return signal.SIGTERM  # nothing was sent yet
-    return number if interrupts == 1 else CANCEL_SIGNAL
 
 
 class WorkerProcess:
     """One shard in a child process of this host: its job goes in, its frames come out, and how it ended is known."""
 
     def __init__(self, function: str, job: bytes, environ: Mapping[str, str] | None = None) -> None:
-        self.unpacker = Unpacker()
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
         self._process = subprocess.Popen(
             python_command("inferometer.scale.worker", function),

@@ -53,7 +53,7 @@ def _imported() -> Any:
     return ray
 
 
-def _connect(ray: Any, address: str, workers: int, environment: dict[str, Any]) -> None:
+def _connect(ray: Any, address: str, workers: int, environment: dict[str, list[str]]) -> None:
     with suppress(AttributeError):  # prints what raylets say on stdout, where a JSON document may go; we name losses
         ray._private.worker.print_to_stdstream = lambda *_arguments, **_settings: None
     quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False, "configure_logging": True}
@@ -116,7 +116,7 @@ def _speaks_http2(connection: socket.socket) -> bool:
     return answer[3] == _SETTINGS[3]
 
 
-def _runtime_environment(wheel: str | None) -> dict[str, Any]:
+def _runtime_environment(wheel: str | None) -> dict[str, list[str]]:
     if wheel is None:
         return {}
     path = Path(wheel).expanduser()

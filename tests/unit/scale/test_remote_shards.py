@@ -11,8 +11,8 @@ import pytest
 from inferometer.load.shard import ShardJob
 from inferometer.plan.reading import plan_from
 from inferometer.scale.frames import Unpacker
-from inferometer.scale.ray_place import needed_variables
-from inferometer.scale.ray_worker import LARGEST_PARCEL, NODE_FOLDER_ENV, Identity, Parcel, RemoteShard
+from inferometer.scale.remote import needed_variables
+from inferometer.scale.remote_shard import LARGEST_PARCEL, NODE_FOLDER_ENV, Identity, Parcel, RemoteShard
 
 FUNCTION = '''
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_parcels_are_the_log_and_the_frames(remote: RemoteShard, tmp_path: Path)
 
 WAITING = """
 import os, time
-from inferometer.scale.ray_worker import end_with
+from inferometer.scale.remote_shard import end_with
 
 if os.fork():
     time.sleep(60)
@@ -91,4 +91,4 @@ def test_variables_that_the_plan_reads_go_with_the_job(monkeypatch: pytest.Monke
     plan = plan_from({"target": {"url": "http://h", "key_env": "MY_KEY", "headers": {"x-a": "${MY_HEADER}"}}})
     for name in ("MY_KEY", "MY_HEADER", "MY_OTHER"):
         monkeypatch.setenv(name, "v")
-    assert needed_variables(plan.model_dump(mode="json")) == {"MY_HEADER": "v", "MY_KEY": "v"}
+    assert needed_variables(plan) == {"MY_HEADER": "v", "MY_KEY": "v"}

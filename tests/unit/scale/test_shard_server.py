@@ -12,7 +12,7 @@ import pytest
 from inferometer.load.shard import ShardJob
 from inferometer.scale.frames import Unpacker
 from inferometer.scale.kubernetes.shard_server import TOKEN_HEADER, Assignment, Parcels, ShardServer
-from inferometer.scale.ray_worker import NODE_FOLDER_ENV, Identity, Parcel
+from inferometer.scale.remote_shard import NODE_FOLDER_ENV, Identity, Parcel
 
 FUNCTION = """
 from pathlib import Path

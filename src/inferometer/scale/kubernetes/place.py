@@ -7,6 +7,7 @@ driver was killed. The driver reaches the pods through the API server's proxy, s
 import os
 import queue
 import secrets
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from inferometer import __version__, errors
 from inferometer.load.shard import ShardJob
 from inferometer.plan.model import Plan
 from inferometer.plan.place import KubernetesSettings
-from inferometer.scale.clocks import ClockLog
+from inferometer.scale.crew import WAIT_S
 from inferometer.scale.frames import ShardFunction, Start, Watch
 from inferometer.scale.kubernetes.client import Cluster, ClusterError, open_cluster
 from inferometer.scale.kubernetes.shard_server import (
@@ -32,12 +33,10 @@ from inferometer.scale.kubernetes.shard_server import (
     Parcels,
 )
 from inferometer.scale.place import Job, Report, ShardsEnd
-from inferometer.scale.ray_place import needed_variables
-from inferometer.scale.ray_worker import Identity, Parcel
-from inferometer.scale.remote import PAUSE_S, RemoteCrew, RemoteWorker, noted_signals
+from inferometer.scale.remote import PAUSE_S, RemoteCrew, RemoteWorker, needed_variables, shard_jobs
+from inferometer.scale.remote_shard import Parcel
 from inferometer.vocabulary import duration_text
 
-WAIT_S = 0.05  # for the next parcels, between two looks at signals and goals
 LOOK_S = 0.3  # between two looks at the pods
 MOST_LISTENERS = 32  # threads that fetch parcels: an API server is shared
 ALONE_S = 5.0  # for a pod that is still there to answer again, where the API server does
@@ -52,12 +51,10 @@ def run_shards(
     plan: Plan | None = None,
 ) -> ShardsEnd[Report]:
     """Run one shard per job to its end, in the cluster that the plan names."""
-    shard_jobs = [job for job in jobs if isinstance(job, ShardJob)]
-    if len(shard_jobs) < len(jobs):
-        raise TypeError("the place kubernetes takes jobs of the type ShardJob")
+    known = shard_jobs(jobs, "kubernetes")
     settings = KubernetesSettings() if plan is None else plan.kubernetes
     with open_cluster(settings.kubeconfig, settings.context, settings.namespace) as cluster:
-        return _Crew(cluster, function, shard_jobs, watch, settings).run()
+        return _Crew(cluster, function, known, watch, settings).run()
 
 
 def default_image() -> str:
@@ -79,8 +76,8 @@ class _Worker(RemoteWorker):
     def start(self, at: int) -> None:
         self._tell(f"start?at={at}")
 
-    def signal(self, number: int) -> None:
-        self._tell(f"signal?number={number}", retry_s=0.0)  # one that came twice would mean more
+    def signal(self, number: signal.Signals) -> None:
+        self._tell(f"signal?number={int(number)}", retry_s=0.0)  # one that came twice would mean more
 
     def reached(self, goals: bytes) -> None:
         self._tell("goals", goals)
@@ -118,16 +115,13 @@ class _Crew(RemoteCrew[_Worker]):
         self._silent_since: dict[int, float] = {}
         self._image = settings.image or default_image()
 
-    def run(self) -> ShardsEnd[Any]:
-        with noted_signals(self._interrupts):
-            try:
-                self._create()
-                self._await_all()
-                self._measure()
-            finally:
-                self._over.set()
-                self._remove()
-        return self._end()
+    def _begin(self) -> None:
+        self._create()
+        self._await_all()
+
+    def _stop(self) -> None:
+        self._over.set()
+        self._remove()
 
     # -- objects -------------------------------------------------------------------------------------------------
 
@@ -228,7 +222,7 @@ class _Crew(RemoteCrew[_Worker]):
 
     def _assign(self, worker: _Worker) -> None:
         job = msgspec.json.encode(worker.job)
-        assignment = Assignment(self._run, worker.shard, self._function, job, needed_variables(worker.job.plan))
+        assignment = Assignment(self._run, worker.shard, self._function, job, needed_variables(self._plan))
         try:
             answer = worker.ask("assign", msgspec.msgpack.encode(assignment), retry_s=0.0)
         except ClusterError as error:
@@ -237,7 +231,7 @@ class _Crew(RemoteCrew[_Worker]):
             return  # its server is not there yet
         except errors.TargetError:
             return
-        worker.identity = msgspec.msgpack.decode(answer, type=Identity)
+        worker.came(answer)
 
     def _not_come(self, pod: Any) -> str:
         from inferometer.scale.kubernetes.launcher import waiting_reason
@@ -252,7 +246,7 @@ class _Crew(RemoteCrew[_Worker]):
     # -- during the load -------------------------------------------------------------------------------------------
 
     def _open_streams(self) -> None:
-        workers = self._here()
+        workers = [worker for worker in self._workers if worker.lives]
         for worker in workers:
             with suppress(errors.InferometerError):
                 worker.ask(f"open?pause={PAUSE_S}", b"")
@@ -308,7 +302,11 @@ class _Crew(RemoteCrew[_Worker]):
         silent_for = time.monotonic() - self._silent_since.setdefault(worker.shard, time.monotonic())
         return f"its pod does not answer: {error.message}" if silent_for > SILENCE_S / 2 else None
 
-    def _listen(self, clocks: ClockLog) -> None:
+    def _forget(self, workers: list[_Worker]) -> None:
+        for worker in workers:
+            worker.forget()
+
+    def _poll(self) -> None:
         with suppress(queue.Empty):
             worker, arrived = self._arrived.get(timeout=WAIT_S)
             while True:
@@ -317,5 +315,5 @@ class _Crew(RemoteCrew[_Worker]):
                 else:
                     self._silent_since.pop(worker.shard, None)
                     for parcel in arrived:
-                        self._take(worker, parcel, clocks)
+                        self._take(worker, parcel)
                 worker, arrived = self._arrived.get_nowait()

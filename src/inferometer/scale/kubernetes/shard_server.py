@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from inferometer.errors import PlanError
-from inferometer.scale.ray_worker import RemoteShard
+from inferometer.scale.remote_shard import RemoteShard
 
 PORT = 8900
 ADDRESS_ENV = "INFEROMETER_POD_ADDRESS"

@@ -1,0 +1,199 @@
+"""The loop that every place has: listen to the shards until all have ended, start them together, pass on interrupts,
+and tell their reports from their losses. A place says how its workers begin, how they are heard and how they stop.
+
+The first Ctrl-C drains, the second cancels. A worker that dies is reported, the others go on.
+"""
+
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from inferometer import errors
+from inferometer.load.progress import Progress
+from inferometer.load.shard import CANCEL_SIGNAL
+from inferometer.scale.frames import ShardError, ShardFunction, Unpacker, Watch, job_and_report_types, name_of
+from inferometer.scale.place import LostShard, ShardsEnd
+from inferometer.wire.reactor import now
+
+WAIT_S = 0.05  # for the next frames, between two looks at signals and goals
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Worker(ABC):
+    """One shard, as its driver knows it."""
+
+    host: str | None = None  # where it runs, if elsewhere
+
+    def __init__(self, shard: int) -> None:
+        self.shard = shard
+        self.ready = self.ended = False
+        self.why = ""  # how it ended
+        self.report: msgspec.Raw | None = None
+        self.error: ShardError | None = None
+        self._unpacker = Unpacker()
+
+    def lose(self, why: str) -> None:
+        """It has ended; the first reason stays."""
+        self.ended, self.why = True, self.why or why
+
+    def frames(self, data: bytes) -> Iterator[Progress]:
+        """Heed what it says; its progress is for others."""
+        for frame in self._unpacker.feed(data):
+            match frame.kind:
+                case "ready":
+                    self.ready = True
+                case "progress":
+                    yield msgspec.msgpack.decode(frame.payload, type=Progress)
+                case "report":
+                    self.report = frame.payload
+                case "error":
+                    self.error = msgspec.msgpack.decode(frame.payload, type=ShardError)
+
+    @abstractmethod
+    def start(self, at: int) -> None:
+        """Begin at this instant of its own clock."""
+
+    @abstractmethod
+    def signal(self, number: signal.Signals) -> None: ...
+
+
+OneWorker = TypeVar("OneWorker", bound=Worker)
+
+
+class Crew(ABC, Generic[OneWorker]):
+    """The workers of a run, and the loop that hears them."""
+
+    lead_ns: int  # from the last worker's `ready` to the common start
+    grace_s: float  # after a second interrupt
+
+    def __init__(self, function: ShardFunction, watch: Watch) -> None:
+        _, self._report_type = job_and_report_types(function)
+        self._function, self._watch = name_of(function), watch
+        self._workers: list[OneWorker] = []
+        self._interrupts: list[signal.Signals] = []
+        self._forwarded = 0
+        self._give_up_at: float | None = None
+        self._started = False
+
+    # -- what a place gives ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Have the workers."""
+
+    @abstractmethod
+    def _poll(self) -> None:
+        """Take what came since the last time, from whoever; return within `WAIT_S` where nothing does."""
+
+    @abstractmethod
+    def _stop(self) -> None:
+        """Leave nothing running, however far it came."""
+
+    def _give_up(self, worker: OneWorker) -> None:
+        """One that has not ended after two interrupts."""
+        worker.lose("it did not end after two interrupts")
+
+    def _ahead_ns(self, worker: OneWorker) -> int:
+        """What to add to an instant of its clock to have it on ours."""
+        return 0
+
+    # -- the loop --------------------------------------------------------------------------------------------
+
+    def run(self) -> ShardsEnd[Any]:
+        with noted_signals(self._interrupts):
+            try:
+                self._begin()
+                self._measure()
+            finally:
+                self._stop()
+        return self._end()
+
+    def _measure(self) -> None:
+        """From workers that have come to their ends."""
+        while not all(worker.ended for worker in self._workers):
+            self._poll()
+            self._forward()
+            if all(worker.ready or worker.ended for worker in self._workers):
+                self._start()
+
+    def _heed(self, worker: OneWorker, data: bytes) -> None:
+        for progress in worker.frames(data):
+            self._watch(_moved(progress, self._ahead_ns(worker)))
+
+    def _start(self) -> None:
+        """One instant for all, on the clock of each."""
+        if self._started:
+            return
+        self._started = True
+        start_at = now() + self.lead_ns
+        for worker in self._workers:
+            if not worker.ended:
+                worker.start(start_at - self._ahead_ns(worker))
+
+    def _check_interrupts(self) -> None:
+        """Before anything was sent, one is enough."""
+        if self._interrupts:
+            raise errors.Terminated if self._interrupts[-1] == signal.SIGTERM else KeyboardInterrupt
+
+    def _forward(self) -> None:
+        """Pass on what is for the workers."""
+        for number in self._interrupts[self._forwarded :]:
+            self._forwarded += 1
+            for worker in self._workers:
+                if not worker.ended:
+                    worker.signal(_signal_for(number, self._forwarded, worker.ready))
+            self._start()  # those that wait for it would not look up before
+        if self._forwarded > 1:
+            self._give_up_at = self._give_up_at or time.monotonic() + self.grace_s
+            if time.monotonic() > self._give_up_at:
+                for worker in self._workers:
+                    self._give_up(worker)
+
+    def _end(self) -> ShardsEnd[Any]:
+        """Reports and losses; when nothing but one and the same mistake came back, that mistake."""
+        decode = msgspec.msgpack.Decoder(self._report_type).decode
+        reports = [decode(worker.report) for worker in self._workers if worker.report is not None]
+        lost = [
+            LostShard(worker.shard, worker.error.message if worker.error else worker.why, worker.host)
+            for worker in self._workers
+            if worker.report is None
+        ]
+        first = next((worker.error for worker in self._workers if worker.error is not None), None)
+        if not reports and first is not None:
+            raise first.as_exception()
+        if not reports:
+            self._check_interrupts()
+        return ShardsEnd(reports, lost)
+
+
+def _signal_for(number: signal.Signals, interrupts: int, ready: bool) -> signal.Signals:
+    """What a worker is sent for the n-th interrupt: the first drains, the next cancels."""
+    if not ready:
+        return signal.SIGTERM  # nothing was sent yet
+    return number if interrupts == 1 else CANCEL_SIGNAL
+
+
+def _moved(progress: Progress, ahead_ns: int) -> Progress:
+    """With its instants on our clock."""
+    ends_at = None if progress.ends_at is None else progress.ends_at + ahead_ns
+    return msgspec.structs.replace(progress, at=progress.at + ahead_ns, ends_at=ends_at) if ahead_ns else progress
+
+
+@contextmanager
+def noted_signals(interrupts: list[signal.Signals]) -> Iterator[None]:
+    """Interrupts are noted, for the loop to see. Only the main thread of a process can."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = [signal.signal(number, lambda at, _: interrupts.append(signal.Signals(at))) for number in _INTERRUPTS]
+    try:
+        yield
+    finally:
+        for number, handler in zip(_INTERRUPTS, before, strict=True):
+            signal.signal(number, handler)
