@@ -8,7 +8,9 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-settings.register_profile("steady", derandomize=True, deadline=None)
+from lengths import LONG
+
+settings.register_profile("steady", derandomize=True, deadline=None, max_examples=100 if LONG else 50)
 if not os.environ.get("INFEROMETER_EXPLORE"):
     settings.load_profile("steady")
 

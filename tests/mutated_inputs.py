@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal
@@ -163,7 +164,8 @@ class Tally:
 # -- seeds -----------------------------------------------------------------------------------------------------
 
 
-def seeds() -> list[Seed]:
+@cache
+def seeds() -> tuple[Seed, ...]:
     """All that there is to mutate: ours, and where the data of other tools is at hand, theirs."""
     found = [*_files(ROOT / "examples", "plan"), *_files(ROOT / "src/inferometer/plan/profiles", "plan"), *_docs()]
     if folder := os.environ.get("INFEROMETER_DATA"):
@@ -176,7 +178,7 @@ def seeds() -> list[Seed]:
     found += [*_files(ROOT / "tests/data", "result"), *_results_by_hand(), *_exports()]
     found += _files(ROOT / "examples/data", "workload")
     unique = {(seed.kind, seed.content): seed for seed in found if 0 < len(seed.content) <= LARGEST}
-    return [seed for seed in unique.values() if seed.kind != "result" or _is_result(seed)]
+    return tuple(seed for seed in unique.values() if seed.kind != "result" or _is_result(seed))
 
 
 def _is_result(seed: Seed) -> bool:

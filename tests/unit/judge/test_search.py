@@ -30,6 +30,7 @@ from inferometer.plan.reading import plan_from
 from inferometer.scale.goal import FEWEST, LOST_CONFIDENCE, lost
 from inferometer.simulator.metronome_process import true_rate
 from inferometer.simulator.virtual import rehearse
+from lengths import LONG
 
 RATES = Bounds(start=1, least=0.01, most=10_000)
 
@@ -194,6 +195,9 @@ def queue_plan(rate: float, limit: str, seconds: float) -> Plan:
     )
 
 
+@pytest.mark.skipif(
+    not LONG, reason="test_search_metronome.py shows it with bytes; this form only with INFEROMETER_LONG=1"
+)
 @pytest.mark.parametrize(("wait_s", "share", "quantile"), [(0.012, 0.75, "p75")])
 def test_it_lands_within_three_percent_of_an_m_d_1_queue(wait_s: float, share: float, quantile: str) -> None:
     limit = f"e2e {quantile} < {wait_s + SERVICE_S + 1e-6}s"
