@@ -6,7 +6,7 @@
 # make test-ray  install Ray (490 MB), run workers on a real cluster of three nodes and applications on Ray Serve (ten minutes)
 # make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
 # make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
-# make test-kubernetes  build a Kubernetes control plane from Debian's packages (8 CPU minutes, once) and test on it (five minutes)
+# make test-kubernetes  build a Kubernetes control plane from Debian's packages (12 CPU minutes, once) and test on it (13 CPU minutes)
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
 # make bench  our own speed and error beside the truth (a few minutes; leave the machine alone meanwhile)
 

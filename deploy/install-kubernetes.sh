@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # install-kubernetes.sh DIR: kube-apiserver, kube-controller-manager, kube-scheduler (1.20.2) and etcd in DIR/bin, built
-# from the packages of Debian 12 alone, for `make test-kubernetes`. No root. 8 CPU minutes and 1.6 GB the first time;
+# from the packages of Debian 12 alone, for `make test-kubernetes`. No root. 12 CPU minutes and 1.6 GB the first time;
 # nothing where DIR/bin is complete.
 set -eu
 programs="kube-apiserver kube-controller-manager kube-scheduler"
