@@ -75,7 +75,7 @@ def test_a_stream_is_told_of_when_it_is_complete(poller, pair):
         one.say(piece)
         told.append(poller.poll(0, 64))
     assert told == [[]] * 4 + [[(one.client.fileno(), COMPLETE)]]
-    data, marks, own, _, _ = poller.take(one.client.fileno(), b"")
+    data, marks, own, _, _, _ = poller.take(one.client.fileno(), b"")
     assert (data, own) == (b"".join(pieces), 0)
     ends = [end for end, _stamp, _own, _since in MARK.iter_unpack(marks)]
     assert ends == [30, len(HEAD), len(HEAD + EVENT), len(HEAD + EVENT * 3), len(data)]

@@ -12,7 +12,10 @@ from loops import GET, Loop
 from talkers import WHOLE, Talker
 from test_wire_shard import await_done, child, job_of, log_of, report_of
 
+from inferometer.wire import connection
 from inferometer.wire.compiled import compiled
+from inferometer.wire.http1 import Chunks
+from inferometer.wire.origin import READ_SIZE
 from inferometer.wire.reactor import now
 
 MEBIBYTE = 1024 * 1024
@@ -176,6 +179,34 @@ def test_an_end_inside_of_a_chunk_is_none(loop: Loop, talker: Talker, pieces: in
     talker.open[0].send(chunk(EVENT) + b"0\r\n\r\n")
     loop.until(lambda: ended)
     assert (exchange.outcome, exchange.raw) == ("ok", raw + chunk(EVENT) + b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("odd", [b"22;x=1\r\n" + EVENT + b"\r\n", b"0022 \r\n" + EVENT + b"\r\n", b""])
+@pytest.mark.parametrize("last", [b"0\r\n\r\n", b"0\r\nx: y\r\n\r\n"])
+def test_a_stream_that_turns_odd_is_followed_from_there(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch, odd: bytes, last: bytes
+) -> None:
+    """And not again from its start, which would keep everything else waiting: no more than a read at a time."""
+    fed: list[int] = []
+    feed = Chunks.feed
+    monkeypatch.setattr(Chunks, "feed", lambda chunks, data: (fed.append(len(data)), feed(chunks, data))[1])
+    raw = STREAM + chunk(EVENT) * 10_000 + odd + chunk(EVENT) + last
+    with hostile(lambda connection, _number: connection.sendall(raw)) as port:
+        exchange = loop.fetch(loop.client(port))
+    assert (exchange.outcome, exchange.raw == raw) == ("ok", True)
+    assert max(fed, default=0) <= READ_SIZE + len(STREAM)
+
+
+def test_an_answer_in_too_many_reads_is_too_large(loop: Loop, talker: Talker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "MOST_READS", 3)
+    talker.deeds = [talker.say(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")]
+    ended: list[Any] = []
+    exchange = loop.client(talker.port).fetch(GET, ended.append)
+    for reads in range(1, 4):
+        loop.until(lambda reads=reads: exchange.reads_so_far == reads)
+        talker.open[0].send(b"x")
+    loop.until(lambda: ended)
+    assert (exchange.outcome, exchange.error) == ("oversized", "answer in more than 3 reads")
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def collect(reads: list[bytes], shape: Shape | None) -> tuple[bytes, bytes, Reco
                     break
             else:
                 return None
-            data, marks, _own, _apart, taken = poller.take(ours.fileno(), b"")
+            data, marks, _own, _apart, taken, _boundary = poller.take(ours.fileno(), b"")
     if not told[0][1] & COMPLETE:
         return None
     return data, _with_stamps(marks), None if taken is None else Recognised(data, taken)

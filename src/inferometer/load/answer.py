@@ -24,7 +24,7 @@ from inferometer.wire.api import (
 )
 from inferometer.wire.compiled import compiled
 from inferometer.wire.exchange import Exchange
-from inferometer.wire.http1 import reading_body
+from inferometer.wire.http1 import Excessive, reading_body
 from inferometer.wire.pieces import reading_pieces
 from inferometer.wire.piecewise import Piecewise, whole
 from inferometer.wire.sockets import LEFT, MARK, stamp_ns
@@ -79,7 +79,7 @@ def _note_unreadable(record: Record, error: Exception) -> None:
     if isinstance(error, MemoryError):
         record.outcome, record.error = "client", "out of memory while its answer was read"
     elif record.outcome in {"ok", "cut", "bad"}:
-        record.outcome = "bad"
+        record.outcome = "oversized" if isinstance(error, Excessive) else "bad"
         record.error = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     record.read_at = record.read_tokens = record.read_slack = b""
     record.visible_at = record.counted_tokens = record.tokens_by = None

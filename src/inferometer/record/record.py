@@ -17,7 +17,7 @@ OUTCOMES: dict[Outcome, str] = {
     "timeout": "a timeout of the plan passed",
     "cut": "the stream ended before it was complete",
     "bad": "the response does not follow the API",
-    "oversized": "the response was larger than target.bounds of the plan",
+    "oversized": "the response was larger than target.bounds of the plan, or in too many parts to be read at once",
     "client": "we could not send or read it: open files, local ports, memory (ours, not the target's failure)",
     "cancelled": "we ended it: an interrupt, a stop rule or load.cancel (censored, not failed)",
     "unfinished": "still running at the drain deadline (censored, not failed)",

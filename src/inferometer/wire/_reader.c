@@ -26,7 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VERSION 7 /* as in wire/compiled.py */
+#define VERSION 8 /* as in wire/compiled.py */
 #define READ_SIZE (16 * 1024)
 #define MOST_EVENTS 1024
 #define ON_EDGES (EPOLLIN | EPOLLRDHUP | EPOLLET) /* told once of what arrives: the kernel looks half as often */
@@ -38,6 +38,7 @@
 #define AT_ONE_STREAM (256 * 1024) /* bytes that one poll reads of a stream, so that the others have their turn */
 #define MOST_HEAD (64 * 1024) /* as in wire/http1.py */
 #define MOST_SIZE_DIGITS 15   /* likewise */
+#define MOST_READS (1 << 18)  /* of one answer, as in wire/connection.py */
 #define KEPT_ROOM (1024 * 1024) /* bytes of a buffer that are kept for the next answer on the connection */
 #define QUIET_PARTS 32     /* as in wire/reactor.py */
 #define MOST_QUIET 1000000 /* milliseconds that are counted */
@@ -111,6 +112,7 @@ typedef struct {
     size_t most;         /* bytes that the answer may have */
     size_t followed;     /* bytes whose framing was followed */
     size_t head;         /* bytes of its headers */
+    size_t boundary;     /* where the last size line began that was followed; 0 where none did yet */
     size_t chunk_at;     /* where the data of the chunk begin that is followed */
     int complete;        /* the last chunk was seen */
     const Shape *shape;  /* that its events are expected to have; NULL: what they have is Python's to see */
@@ -180,7 +182,7 @@ static size_t filled(const Stream *stream) {
 /* What was collected is no longer held; buffers of usual size are kept for the next answer. */
 static void empty(Poller *self, Stream *stream) {
     self->held -= (Py_ssize_t)filled(stream);
-    stream->used = stream->count = stream->followed = stream->event_count = stream->first = 0;
+    stream->used = stream->count = stream->followed = stream->boundary = stream->event_count = stream->first = 0;
     stream->complete = 0;
     if (stream->room > KEPT_ROOM || stream->space * sizeof(Mark) > KEPT_ROOM ||
         stream->event_space * sizeof(Event) > KEPT_ROOM) {
@@ -402,10 +404,11 @@ static PyObject *whole_answer(const Stream *stream, const char *before, Py_ssize
     return data;
 }
 
-/* take(fd, before) -> (data, marks, own, apart, recognised): `before` and all that was read since `attach`, which ends;
- * marks are Mark as int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel,
+/* take(fd, before) -> (data, marks, own, apart, recognised, boundary): `before` and all that was read since `attach`,
+ * which ends; marks are Mark as int64, their ends counted from behind `before`; `own` says how many of them have no stamp of the kernel,
  * `apart` whether the server was seen to send without waiting for acknowledgements. `recognised` is None, or what is known
- * of events that fit the shape: then `data` has only the headers and the other events. */
+ * of events that fit the shape: then `data` has only the headers and the other events. `boundary` is where the last size line
+ * of a chunk began that was reached, 0 for none: who follows the chunks from here on begins there, and not at the start. */
 static PyObject *Poller_take(Poller *self, PyObject *args) {
     int fd;
     const char *before;
@@ -433,8 +436,9 @@ static PyObject *Poller_take(Poller *self, PyObject *args) {
     }
     Py_ssize_t own = 0;
     for (size_t i = 0; i < stream->count; i++) own += stream->marks[i].own;
-    PyObject *taken = Py_BuildValue("Ny#niN", data, stream->marks ? (char *)stream->marks : "",
-                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart, recognised);
+    PyObject *taken = Py_BuildValue("Ny#niNn", data, stream->marks ? (char *)stream->marks : "",
+                                    (Py_ssize_t)(stream->count * sizeof(Mark)), own, stream->apart, recognised,
+                                    (Py_ssize_t)stream->boundary);
     empty(self, stream);
     return taken;
 }
@@ -721,6 +725,7 @@ static int follow(Stream *stream) {
         if (phase < 0) return LOOK;
         framing->phase = phase;
         if (phase == DATA) stream->chunk_at = stream->followed;
+        if (phase == SIZE && framing->digits == 0) stream->boundary = stream->followed;
     }
     return 0;
 }
@@ -744,12 +749,12 @@ static int judged(Stream *stream) {
         if (has(stream->data, size, "\r\ncontent-type: text/event-stream") != 1 || has(stream->data, size, "content-type") != 1)
             stream->shape = NULL; /* Python may not take it for an event stream */
         stream->fresh = 0;
-        stream->head = stream->followed = size;
+        stream->head = stream->followed = stream->boundary = size;
     }
     int what = follow(stream);
     stream->complete = what == COMPLETE;
     if (stream->complete) what = without_surplus(stream);
-    return what != LOOK && stream->used > stream->most ? TOO_LARGE : what;
+    return what != LOOK && (stream->used > stream->most || stream->count > MOST_READS) ? TOO_LARGE : what;
 }
 
 /* Read what waits on an attached descriptor, up to `most` bytes. A read that leaves room has taken all there was; with the

@@ -16,6 +16,7 @@ import orjson
 
 from inferometer.vocabulary import attribute_at
 from inferometer.wire import piecewise
+from inferometer.wire.http1 import Excessive
 from inferometer.wire.piecewise import Piecewise, whole
 from inferometer.wire.skeleton import Skeleton, learn
 from inferometer.wire.sse import BOM, Recognised, parse_json
@@ -192,9 +193,11 @@ def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -
     skeleton: Skeleton | None = None
     unlearned = 0 if keep_text or api.text_key is None else LEARNING_TRIES
     number, count, pause_at = -1, len(events), piecewise.AT_ONCE
+    parsed = 0  # bytes since the last pause
     while (number := number + 1) < count:
-        if number >= pause_at:
+        if number >= pause_at or parsed > piecewise.BYTES_AT_ONCE:
             pause_at = number + piecewise.AT_ONCE
+            parsed = 0
             yield
         if skeleton is not None:
             run, run_gains, total = skeleton.read_run(events, number, min(pause_at, count), reading.total)
@@ -207,6 +210,7 @@ def reading_events(api: Api, events: Sequence[bytes], keep_text: bool = False) -
         data = events[number]
         bears.append(0)
         gains.append(0)
+        parsed += len(data)
         text = reading.parse(number, data)
         if skeleton is None and unlearned and text and count - number > WORTH_LEARNING:
             unlearned -= 1
@@ -221,12 +225,15 @@ def reading_recognised(api: Api, events: Recognised) -> Piecewise[Answer]:
     reading = _Reading(api, events.bears, events.gains, False)
     runs = iter(events.runs)
     run = next(runs, None)
+    parsed = 0  # bytes since the last pause
     for place, (number, start, stop) in enumerate(events.odd):
         while run is not None and run[0] < number:
             _read_known_run(reading, run, events.running)
             run = next(runs, None)
         reading.parse(number, events.data[start:stop])
-        if not (place + 1) % piecewise.AT_ONCE:
+        parsed += stop - start
+        if not (place + 1) % piecewise.AT_ONCE or parsed > piecewise.BYTES_AT_ONCE:
+            parsed = 0
             yield
     if run is not None:
         _read_known_run(reading, run, events.running)
@@ -277,6 +284,8 @@ class _Reading:
             if type(text) is not str:
                 raise OddEvent(f"a text is {kind_of(text)}")
             so_far = api.note(answer, event)
+        except Excessive:
+            raise
         except Exception as problem:  # a dialect takes an event for what it should be
             _note_odd_event(answer, data, problem)
             return ""

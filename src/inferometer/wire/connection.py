@@ -35,6 +35,7 @@ from inferometer.wire.sse import Recognised, Taken
 OURS = frozenset(  # what a call fails with where this machine, and not the server, has no more to give
     {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
 )
+MOST_READS = 1 << 18  # of one answer, as in _reader.c: two for each token of the longest answers there are
 READ_COST = 128  # bytes that a read takes beside its data: two objects and their places in the lists
 
 
@@ -344,8 +345,8 @@ class Connection:
                 self._end_oversized(exchange)
             elif events & COMPLETE:
                 self._take_whole(exchange, bool(events & SURPLUS))
-            elif data := self._give_back(exchange):
-                self._heed(exchange, data)
+            else:
+                self._read_on(exchange)
         except Exception as error:
             self._refuse(exchange, error)
         return events >= COMPLETE or self._exchange is not exchange
@@ -353,7 +354,7 @@ class Connection:
     def _take_whole(self, exchange: Exchange, surplus: bool) -> None:
         """Take a complete event stream, in one piece."""
         before = b"".join(exchange.reads)
-        data, marks, own, recognised = self._take(before)
+        data, marks, own, recognised, _boundary = self._take(before)
         head = exchange.head or parse_head(data)
         if head is None or not head.chunked:
             raise ValueError("not an HTTP answer: its headers contradict each other")
@@ -365,20 +366,36 @@ class Connection:
             exchange.find_head()
         self._complete(exchange, surplus)
 
-    def _take(self, before: bytes) -> tuple[bytes, bytes, int, Taken | None]:
+    def _take(self, before: bytes) -> tuple[bytes, bytes, int, Taken | None, int]:
         """What the compiled reader collected, behind what came before; it is no longer attached."""
-        data, marks, own, apart, recognised = self._reactor.take(self._fd, before)
+        data, marks, own, apart, recognised, boundary = self._reactor.take(self._fd, before)
         self._attached = False
         self._client.acks.learn(self._delay, bool(apart))
-        return data, marks, own, recognised
+        return data, marks, own, recognised, boundary
 
-    def _give_back(self, exchange: Exchange) -> bytes:
-        """What the compiled reader collected, as reads and stamps; and in one piece."""
+    def _give_back(self, exchange: Exchange) -> tuple[bytes, int]:
+        """What the compiled reader collected, as reads and stamps; in one piece, and how far it knows the chunks."""
         if not self._attached:
-            return b""
-        data, marks, _own, _none = self._take(b"")
+            return b"", 0
+        data, marks, _own, _none, boundary = self._take(b"")
         self._unpack(exchange, data, marks)
-        return data
+        return data, boundary
+
+    def _read_on(self, exchange: Exchange) -> None:
+        """Read here what the compiled reader leaves to us, from the chunk on that it reached: an answer that turns odd
+        after a million chunks is not followed again from its start."""
+        data, boundary = self._give_back(exchange)
+        if not boundary:
+            if data:
+                self._heed(exchange, data)
+            return
+        begun = exchange.head is None
+        if begun and ((head := exchange.find_head()) is None or not head.chunked):
+            raise ValueError("not an HTTP answer: its headers contradict each other")
+        self._chunks = Chunks()
+        self._heed(exchange, data[boundary:])
+        if begun:
+            self._attach_rest(exchange)
 
     def _unpack(self, exchange: Exchange, data: bytes, marks: bytes) -> None:
         """What the compiled reader collected, read by read."""
@@ -485,7 +502,7 @@ class Connection:
 
     def _heed(self, exchange: Exchange, data: bytes) -> None:
         """A read of headers or of a body, and whether it ends the answer."""
-        if self._got > self._client.most_answer:
+        if self._got > self._client.most_answer or len(exchange.reads) > MOST_READS:
             self._end_oversized(exchange)
         elif self._chunks is not None:
             surplus = self._chunks.feed(data)
@@ -509,8 +526,12 @@ class Connection:
             return
         self._chunks = Chunks()
         self._heed(exchange, behind)
-        chunks = self._chunks  # gone where the whole answer came with its head
-        if head.sse and chunks is not None and chunks.left is not None:
+        self._attach_rest(exchange)
+
+    def _attach_rest(self, exchange: Exchange) -> None:
+        """Leave what follows to the compiled reader, where it is an event stream and no framing is half read."""
+        head, chunks = exchange.head, self._chunks  # the latter is gone where the whole answer came with its head
+        if head is not None and head.sse and chunks is not None and chunks.left is not None:
             self._attach(exchange, chunks.left)
 
     def _attach(self, exchange: Exchange, left: int) -> None:
@@ -526,7 +547,9 @@ class Connection:
             self._attached = True
 
     def _end_oversized(self, exchange: Exchange) -> None:
-        exchange.end("oversized", f"answer larger than {self._client.most_answer:,} bytes")
+        large = self.size > self._client.most_answer
+        bound = f"larger than {self._client.most_answer:,} bytes" if large else f"in more than {MOST_READS:,} reads"
+        exchange.end("oversized", f"answer {bound}")
 
     def _complete_without(self, exchange: Exchange, surplus: int) -> None:
         self._uncount(exchange)

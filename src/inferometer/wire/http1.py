@@ -16,6 +16,12 @@ MAX_TRAILER = 64 * 1024
 MOST_KEPT_HEAD = 2048  # bytes
 MOST_LENGTH_DIGITS = 18
 MOST_CHUNKS = 1 << 19  # of one answer: four times the longest answers there are; more take over a second to read
+
+
+class Excessive(ValueError):
+    """More than the client takes: the answer is "oversized"."""
+
+
 _CHUNK_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;|\Z)")  # as many digits as in _reader.c
 _BEGUN_SIZE = re.compile(rb"(?:[0-9a-fA-F]{1,15}(?:[ \t]+|[ \t]*;.*)?\r?)?", re.DOTALL)
 _STATUS = re.compile(rb"HTTP/1\.([01]) (\d{3})(?: [^\r\n]*)?\Z")
@@ -184,7 +190,7 @@ def reading_body(raw: bytes, head: Head) -> Piecewise[Body]:
     at, length = head.end, 0
     while (line := raw.find(b"\r\n", at)) >= 0:
         if len(pieces) >= MOST_CHUNKS:
-            raise ValueError(f"the answer has more than {MOST_CHUNKS:,} chunks")
+            raise Excessive(f"the answer has more than {MOST_CHUNKS:,} chunks")
         size = _size(raw[at:line])
         if size == 0:
             break

@@ -11,6 +11,7 @@ T = TypeVar("T")
 Piecewise = Generator[None, None, T]
 
 AT_ONCE = 4096  # events, lines or chunks between two pauses: some 40 ms of the slowest dialect
+BYTES_AT_ONCE = 1 << 18  # of JSON, likewise: up to 60 ms where all of it is empty lists
 
 
 def whole(work: Piecewise[T]) -> T:

@@ -137,12 +137,14 @@ class Reactor:
         number: int = poller.expect(*holes, shape.running, shape.between, shape.after, shape.completion_first)
         return number
 
-    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int, Taken | None]:
+    def take(self, fd: int, before: bytes = b"") -> tuple[bytes, bytes, int, int, Taken | None, int]:
         """What was collected on an attached descriptor: the bytes behind those that came before; for each read three
         int64: how many bytes there were with it, its stamp on the real-time clock, and whether that is our own; how
         many are; whether the server was seen to send without waiting for acknowledgements; and what is known of events
-        that were recognised, whose bytes are then left out. The callback reads again."""
-        taken: tuple[bytes, bytes, int, int, Taken | None] = self._poller.take(fd, before)  # type: ignore[attr-defined]
+        that were recognised, whose bytes are then left out; and where the last size line of a chunk began that was
+        reached, 0 for none. The callback reads again."""
+        poller: Any = self._poller
+        taken: tuple[bytes, bytes, int, int, Taken | None, int] = poller.take(fd, before)
         return taken
 
     def heard(self, fd: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import orjson
 
 from inferometer.wire import piecewise
 from inferometer.wire.compiled import compiled
-from inferometer.wire.http1 import Head, reading_body
+from inferometer.wire.http1 import Excessive, Head, reading_body
 from inferometer.wire.piecewise import Piecewise, whole
 
 _BLANK_LINE = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
@@ -34,9 +34,12 @@ MOST_EVENTS = 1 << 17
 MOST_OF_INCOMPLETE = 32 * 1024 * 1024
 MOST_OF_INCOMPLETE_LINES = 1024 * 1024
 MOST_LINES = 1 << 20  # eight for each token of the longest answers there are
+MOST_EVENT_LINES = 1 << 16  # of one event, which is read in one piece
 
 LARGE_DOCUMENT = 1 << 20  # bytes; smaller ones are parsed in milliseconds whatever is in them
-MOST_CONTAINERS = 1 << 20  # lists and objects of one document: parsing takes up to half a microsecond for each
+# One document is parsed in one piece, and often twice, so it may have as much as takes 0.2 s:
+MOST_CONTAINERS = 1 << 18  # lists and objects, 0.7 µs each; 20 logprobs for each of 12,000 tokens
+MOST_VALUES = 1 << 21  # 0.1 µs each; 512 embeddings of 4096 numbers
 
 Events = tuple[Sequence[bytes], Sequence[int]]  # the data of each event, and the offset behind its last byte
 
@@ -142,6 +145,8 @@ def _first(events: Events) -> Events:
 def _one_event_per_chunk(raw: bytes, start: int) -> Piecewise[Events | None]:
     """Events of a body whose every chunk is exactly `data: ...\\n\\n`; None for any other body."""
     at = start - 2  # the head ends as a chunk does, with a line's end
+    if raw.count(b"\n\n", at) > MOST_LINES:
+        return None
     parts = raw[at:].split(b"\n\n")
     if parts.pop() != b"\r\n0\r\n\r\n":
         return None
@@ -179,16 +184,19 @@ def _chunk_size(between: bytes) -> int:
 
 
 def parse_json(data: bytes) -> Any:
-    """A document of a server; ValueError where it is no JSON, or so much of it that everything else would wait."""
-    if len(data) > LARGE_DOCUMENT and data.count(b"[") + data.count(b"{") > MOST_CONTAINERS:
-        raise ValueError(f"a document has more than {MOST_CONTAINERS:,} lists and objects")
+    """A document of a server; ValueError where it is no JSON, `Excessive` where everything else would wait for it."""
+    if len(data) > LARGE_DOCUMENT:
+        if data.count(b"[") + data.count(b"{") > MOST_CONTAINERS:
+            raise Excessive(f"a document has more than {MOST_CONTAINERS:,} lists and objects")
+        if data.count(b",") >= MOST_VALUES:
+            raise Excessive(f"a document has more than {MOST_VALUES:,} values")
     return orjson.loads(data)
 
 
 def check_lines(body: bytes) -> None:
     """Reading line by line takes half a second for so many; everything else would wait meanwhile."""
     if body.count(b"\n") + body.count(b"\r") > MOST_LINES:
-        raise ValueError(f"the answer has more than {MOST_LINES:,} lines")
+        raise Excessive(f"the answer has more than {MOST_LINES:,} lines")
 
 
 def _reading_lines(body: bytes, complete: bool) -> Piecewise[Events]:
@@ -209,6 +217,8 @@ def _reading_lines(body: bytes, complete: bool) -> Piecewise[Events]:
 
 
 def _add_event(lines: list[bytes], end: int, data: list[bytes], ends: list[int]) -> None:
+    if len(lines) > MOST_EVENT_LINES:
+        raise Excessive(f"an event has more than {MOST_EVENT_LINES:,} lines")
     payload = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
     if len(lines) > len(payload) and any(map(_ERROR_LINE.match, lines)):
         payload += [line[6:].removeprefix(b" ") for line in lines if line.startswith(b"error:")]

@@ -129,6 +129,23 @@ def test_reading_anything_else_pauses(api: str) -> None:
     assert too_long(api, no_events()) == {}
 
 
+def test_events_of_many_bytes_are_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of them are as much work as thousands of small ones."""
+    monkeypatch.setattr(piecewise, "BYTES_AT_ONCE", 1000)
+    event = b'data: {"choices":[],"x":[%b[]]}\n\n' % (b"[]," * 500)
+    for reads in ([HEAD + chunk(event) * UNITS + LAST], in_one_chunk(HEAD, event * UNITS)):
+        reading = reading_answer(Record(session=0, scheduled_at=0), exchange_of(reads, "ok"), api_of("chat"), 0)
+        assert sum(1 for _ in reading) >= UNITS - 1
+
+
+def test_a_document_that_is_too_dense_makes_the_answer_too_large() -> None:
+    dense = b'{"choices":[%b{}]}' % (b"{ }," * sse.MOST_CONTAINERS)
+    for reads in (in_one_chunk(HEAD, b"data: %b\n\n" % dense), in_one_chunk(TEXT_HEAD, dense)):
+        record = Record(session=0, scheduled_at=0)
+        answers.read_answer(record, exchange_of(reads, "ok"), api_of("chat"), 0)
+        assert (record.outcome, record.error) == ("oversized", "a document has more than 262,144 lists and objects")
+
+
 def test_a_run_of_events_that_fit_is_read_with_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiled reader goes through them in one call, so that calls do not tell."""
     monkeypatch.setattr(piecewise, "AT_ONCE", AT_ONCE)

@@ -11,13 +11,13 @@ from inferometer.errors import TargetError
 from inferometer.wire import skeleton
 from inferometer.wire.api import APIS, api_of, error_text, read_events, read_whole, reading_events
 from inferometer.wire.compiled import compiled
-from inferometer.wire.http1 import body_of, parse_head
+from inferometer.wire.http1 import Excessive, body_of, parse_head
 from inferometer.wire.origin import origin_of, tls_context, trusted_origin
 from inferometer.wire.piecewise import whole
 from inferometer.wire.server import head
 from inferometer.wire.skeleton import learn
 from inferometer.wire.sockets import ANCILLARY_SIZE, ask_for_stamps, kernel_stamps, stamp_ns
-from inferometer.wire.sse import MOST_CONTAINERS
+from inferometer.wire.sse import MOST_CONTAINERS, MOST_VALUES
 
 
 def answer(fields="", version="1.1", status="200 OK"):
@@ -291,9 +291,16 @@ def test_a_long_answer_is_read_in_turns(api: str) -> None:
 
 
 @pytest.mark.parametrize("api", ["chat", "template"])
-def test_a_dense_document_is_refused_instead_of_parsed_for_seconds(api: str) -> None:
-    answer = read_whole(api_of(api), b'{"choices":[' + b"{}," * MOST_CONTAINERS + b"{}]}")
-    assert "more than 1,048,576 lists and objects" in answer.error
+@pytest.mark.parametrize(
+    ("dense", "what"),
+    [
+        (b"{ }," * MOST_CONTAINERS + b"{}", "262,144 lists and objects"),
+        (b"1," * MOST_VALUES + b"1", "2,097,152 values"),
+    ],
+)
+def test_a_dense_document_is_refused_instead_of_parsed_for_seconds(api: str, dense: bytes, what: str) -> None:
+    with pytest.raises(Excessive, match=what):
+        read_whole(api_of(api), b'{"choices":[%b]}' % dense)
 
 
 def test_the_search_for_a_text_ends() -> None:
