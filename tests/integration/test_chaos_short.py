@@ -18,7 +18,7 @@ from chaos.servers import attempt
 from chaos.trial import Tally, Trial, table
 
 SEED = 15
-MOST = {"servers": 4, "kills": 1, "stores": 2, "answers": 2, "inputs": 2}
+MOST = {"servers": 3, "kills": 1, "stores": 1, "answers": 1, "inputs": 1}  # `make chaos` tries more
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from inferometer.store.store import open_store
+from lengths import LONG
 
-PROCESSES, FILES = 10, 14
+PROCESSES, FILES = (10, 14) if LONG else (4, 10)
 IMPORT = """
 import sys
 from inferometer.cli import execute
@@ -71,13 +72,13 @@ def check_once_each(said: list[dict[str, list[dict[str, object]]]], kept: list[s
     assert all(len(file["runs"]) + len(file["before"]) == 1 for file in files)  # type: ignore[arg-type]
 
 
-def test_ten_processes_keep_every_file_once(results: Path, tmp_path: Path) -> None:
+def test_many_processes_keep_every_file_once(results: Path, tmp_path: Path) -> None:
     environment = os.environ | {"INFEROMETER_STORE": str(tmp_path / "store")}
     said = import_at_once(results, [environment] * PROCESSES)
     check_once_each(said, [entry.id for entry in open_store(tmp_path / "store").runs()])
 
 
-def test_ten_machines_that_share_an_index_keep_every_file_once(results: Path, tmp_path: Path, database: str) -> None:
+def test_many_machines_that_share_an_index_keep_every_file_once(results: Path, tmp_path: Path, database: str) -> None:
     """Each with a disk of its own, so that only PostgreSQL can know."""
     environments = [
         os.environ | {"INFEROMETER_STORE": database, "INFEROMETER_RECORDS": str(tmp_path / f"disk-{number}")}
