@@ -193,7 +193,7 @@ def _of_outcomes(
             yield from _of_check(outcome.run, outcome.check)
     for experiment in experiments:
         rows = rows_of(experiment, store)
-        finding = of_experiment(experiment.name, rows, experiment.id)
+        finding = of_experiment(experiment.name, rows, experiment.id, _first_and_last(rows, store))
         if finding.what:
             worth = any(row.run is None for row in rows)  # a limit that was missed is said with its run
         else:
@@ -213,8 +213,16 @@ def notify_experiment(
 ) -> None:
     """Of cases that failed or missed a limit, and when none does any more."""
     from inferometer.show.notify.findings import of_experiment
+    from inferometer.store.store import open_store
 
-    notify_findings([of_experiment(name, rows, id_)], store, channels, quiet=quiet)
+    finding = of_experiment(name, rows, id_, _first_and_last(rows, open_store(store)))
+    notify_findings([finding], store, channels, quiet=quiet)
+
+
+def _first_and_last(rows: "Sequence[CaseRow]", store: "Store") -> "list[Run]":
+    """Two runs tell what an experiment measured, and what of it did not stay the same."""
+    runs = [row.run for row in rows if row.run is not None]
+    return [store.load(run) for run in dict.fromkeys([*runs[:1], *runs[-1:]])]
 
 
 def notify_findings(

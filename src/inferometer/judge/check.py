@@ -14,7 +14,7 @@ from inferometer.judge.effect import Change, Sides, changes
 from inferometer.judge.evidence import from_intervals
 from inferometer.judge.identity import axes_text, identity
 from inferometer.judge.spread import Spread, weak_text
-from inferometer.judge.wording import is_text, quiet_sentence, sentences, warnings
+from inferometer.judge.wording import CAUSE, cause_once, is_text, quiet_sentence, sentences, warnings
 from inferometer.measure.quantiles import Floats
 from inferometer.measure.values import Quantity, common_basis, quantities
 from inferometer.record.run import Run
@@ -308,9 +308,9 @@ def check_against(comparison: Comparison, run: Run, against: str, magnitude: flo
         p_value=comparison.alpha,
         axes=identity(run).axes,
     )
-    came_with = f"; changed at the same time: {comparison.axes}" if comparison.axes else ""
+    came_with = f"{CAUSE}{comparison.axes}" if comparison.axes else ""
     worse = [f"{is_text(measure.change)} than in {against}{came_with}." for measure in result.with_status("worse")]
-    return replace(result, sentences=tuple(worse or [quiet_sentence(result, against)]))
+    return replace(result, sentences=tuple(cause_once(worse) or [quiet_sentence(result, against)]))
 
 
 def confirm(first: CheckResult, second: CheckResult) -> CheckResult:

@@ -54,7 +54,7 @@ def warnings(run: Run, past: Sequence[Run], checked: Sequence[Checked], fewest: 
 
 
 def sentences(result: CheckResult, run: Run, past: Sequence[Run]) -> list[str]:
-    texts = _cause_once([_worse_text(measure, run, past) for measure in result.with_status("worse")])
+    texts = cause_once([_worse_text(measure, run, past) for measure in result.with_status("worse")])
     texts += [
         f"{is_text(measure.change)} than its baseline of {_runs(measure)}." for measure in result.with_status("better")
     ]
@@ -62,7 +62,7 @@ def sentences(result: CheckResult, run: Run, past: Sequence[Run]) -> list[str]:
     return texts or [quiet_sentence(result, "its baseline")]
 
 
-def _cause_once(texts: Sequence[str]) -> list[str]:
+def cause_once(texts: Sequence[str]) -> list[str]:
     """What changed at the same time, in the first sentence that has it only."""
     seen: set[str] = set()
     shorter = []

@@ -62,9 +62,9 @@ def about_of(run: Run) -> About:
 PAGES_URL = "INFEROMETER_PAGES_URL"  # of the dashboard or the site that messages lead to
 
 
-def page_link(run_id: str | None, environment: Mapping[str, str]) -> str | None:
-    """The page of a run, where somebody said under which address pages are."""
+def page_link(id_: str | None, environment: Mapping[str, str], page: str = "run") -> str | None:
+    """The page of a run or an experiment, where somebody said under which address pages are."""
     base = environment.get(PAGES_URL, "").strip()
-    if not run_id or not base.startswith(("http://", "https://")):
+    if not id_ or not base.startswith(("http://", "https://")):
         return None
-    return f"{base.rstrip('/')}/run.html?id={quote(run_id)}"
+    return f"{base.rstrip('/')}/{page}.html?id={quote(id_)}"

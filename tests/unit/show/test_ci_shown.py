@@ -23,9 +23,10 @@ from inferometer.show.ci import github, gitlab
 from inferometer.show.ci.junit import junit
 from inferometer.show.ci.markdown import fitting, plain, summary
 from inferometer.show.ci.outcome import Problem, Report, outcome
-from inferometer.show.notify.findings import of_run
+from inferometer.show.notify import slack, teams
+from inferometer.show.notify.findings import of_check, of_run
 from inferometer.show.report.content import run_report
-from lined_runs import line_of, lined_run
+from lined_runs import environment_of, line_of, lined_run
 
 HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b[31m #1 www.x.org \ud800\u202e"
 
@@ -49,6 +50,26 @@ def test_a_worse_run_is_said_to_be_worse(worse):
     assert "TPOT mean is 20" in text and "### Against history" in text
     assert "🔴 worse" in text
     assert (report.exit_code, report.status, report.worse) == (1, "worse", True)
+
+
+def test_a_summary_has_a_line_per_finding_the_cause_once_and_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFEROMETER_PAGES_URL", "https://perf.example.org/")
+    history = line_of([20.0, 20.1, 19.9, 20.05, 19.95, 20.1, 20.0, 19.9])
+    runs = {
+        name: lined_run(9, after, environment_of(commit="b" * 40)) for name, after in (("chat", 24.0), ("code", 25.0))
+    }
+    checks = {name: check(history, run).document() for name, run in runs.items()}
+    report = Report(tuple(outcome(run, checks[name], label=name) for name, run in runs.items()))
+    head, _, _ = summary(report).partition("\n\n|")
+    lines = [line for line in head.splitlines() if line.startswith("- ")]
+    assert [line.count("worse") for line in lines] == [1, 1, 1, 1] and head.count("changed at the same time") == 1
+    assert "m · vLLM 0.24.0 · x · 256 in, 64 out · 8 in flight" in head  # hardware and workload
+    assert all("](https://perf.example.org/run.html?id=" in line for line in lines)
+    told = of_check(runs["chat"], checks["chat"])
+    assert told is not None and len(told.event.sentences) == 2
+    assert sum("changed at the same time" in text for text in told.event.sentences) == 1
+    assert {"hardware", "workload"} <= set(told.event.facts)
+    assert "|page>" in json.dumps(slack.message(told.event)) and '"page"' in json.dumps(teams.message(told.event))
 
 
 def test_exit_codes_follow_the_worst() -> None:
@@ -225,5 +246,5 @@ def test_what_failed_stands_first() -> None:
         assert "of requests failed" in first and "429 Too Many Requests" in first
         judged = run_report(each.run).verdict
         assert "of requests failed" in next(filter(None, (*judged.reasons, judged.text)))
-    told = of_run(judging.run, [(each.what, each.text) for each in judging.errors])
+    told = of_run(judging.run, [(each.what, each.text) for each in judging.problems if each.level == "error"])
     assert told.event.sentences[0].startswith("20% of requests failed")

@@ -9,7 +9,7 @@ from typing import Any
 from inferometer.record.sanitize import cut, one_line
 from inferometer.record.summary import Summary
 from inferometer.show.about import about_of, page_link
-from inferometer.show.ci.outcome import Outcome, Report, headline_keys
+from inferometer.show.ci.outcome import Outcome, Report, ReportLine, headline_keys
 from inferometer.show.notify.findings import run_facts
 from inferometer.vocabulary import change_text, value_text
 
@@ -23,6 +23,7 @@ MOST_TEXT = 2000  # characters of a problem
 MOST_CELL = 300
 _MET = {True: "✅", False: "❌"}  # None: it cannot be told
 _TABLED = 200  # runs in one table
+_MOST_LINES = 50
 
 
 def summary(report: Report, room: int = MOST_BYTES) -> str:
@@ -51,23 +52,32 @@ def _head(report: Report) -> str:
     lines = [f"## {MARKS[report.status]} {plain(cut(report.title, MOST_CELL))}: {report.status}\n"]
     if len(report.outcomes) == 1:
         lines.append(_about(report.outcomes[0]) + "\n")
-    findings = _findings(report)
-    for (level, text), outcomes in list(findings.items())[:50]:
-        whose = f"**{', '.join(map(_name, outcomes[:6]))}**{_more(outcomes)}: " if len(report.outcomes) > 1 else ""
-        lines.append(f"- {'❌' if level == 'error' else '⚠️'} {whose}{plain(cut(text, MOST_TEXT))}")
-    if len(findings) > 50:
-        lines.append(f"- … and {len(findings) - 50} more")
-    if not report.problems:
-        lines += [f"- {plain(cut(text, MOST_TEXT))}" for outcome in report.outcomes[:20] for text in _quiet(outcome)]
+    elif report.about:
+        lines.append(plain(cut(report.about, MOST_CELL)) + "\n")
+    lines += [_line(line, report) for line in report.lines[:_MOST_LINES]]
+    if len(report.lines) > _MOST_LINES:
+        lines.append(f"- … and {len(report.lines) - _MOST_LINES} more")
+    for outcome in report.outcomes[:20]:
+        whose = f"**{_linked(outcome)}**: " if len(report.outcomes) > 1 else ""
+        lines += [f"- {whose}{plain(cut(text, MOST_TEXT))}" for text in outcome.notes]
     return "\n".join(lines) + "\n\n"
 
 
-def _findings(report: Report) -> dict[tuple[str, str], list[Outcome]]:
-    """Each finding once, with all the runs that it is about."""
-    findings: dict[tuple[str, str], list[Outcome]] = {}
-    for outcome, problem in report.problems:
-        findings.setdefault((problem.level, problem.text), []).append(outcome)
-    return findings
+def _line(line: ReportLine, report: Report) -> str:
+    mark = "❌" if line.level == "error" else "⚠️"
+    return f"- {mark} {_whose(line, report)}{plain(cut(line.text, MOST_TEXT))}"
+
+
+def _whose(line: ReportLine, report: Report) -> str:
+    """The runs of a line by name, each with a link to its page; nothing where there is only one run."""
+    if len(report.outcomes) == 1:
+        return ""
+    return f"**{', '.join(map(_linked, line.outcomes[:6]))}**{_more(line.outcomes)}: "
+
+
+def _linked(outcome: Outcome) -> str:
+    link = page_link(outcome.run.id, os.environ)
+    return f"[{_name(outcome)}]({link})" if link else _name(outcome)
 
 
 def _more(outcomes: Sequence[Outcome]) -> str:
@@ -79,11 +89,7 @@ def _about(outcome: Outcome) -> str:
     about = about_of(outcome.run)
     text = plain(cut(" · ".join(filter(None, (about.stack, about.traffic))) or outcome.label, MOST_CELL))
     link = page_link(outcome.run.id, os.environ)
-    return f"{text} · [run page]({link})" if link else text
-
-
-def _quiet(outcome: Outcome) -> Iterable[str]:
-    return map(str, outcome.check.get("sentences", ())) if outcome.check else ()
+    return f"{text} · [page]({link})" if link else text
 
 
 def _runs(report: Report) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from inferometer.errors import INVALID, UNREACHABLE
 from inferometer.judge.ending import exit_code, never_reached
+from inferometer.judge.wording import cause_once
 from inferometer.measure.values import Quantity, quantities
 from inferometer.measure.verdict import LEADING
 from inferometer.record.encoding import document_of
@@ -14,6 +15,7 @@ from inferometer.record.run import STATES, Run
 from inferometer.record.sanitize import harmless
 from inferometer.record.schema import schema_of
 from inferometer.record.summary import Summary
+from inferometer.show.about import about_of
 from inferometer.show.notify.findings import other_failures
 
 Level = Literal["error", "warning"]
@@ -51,8 +53,18 @@ class Outcome:
         return quantities(self.run.summary)
 
     @property
-    def errors(self) -> list[Problem]:
-        return [problem for problem in self.problems if problem.level == "error"]
+    def notes(self) -> list[str]:
+        """What a check says beside what is wrong."""
+        return _sentences(self.check)[1] if self.check else []
+
+
+@dataclass(frozen=True)
+class ReportLine:
+    """A problem in a line, and all the runs that have it."""
+
+    level: Level
+    text: str
+    outcomes: tuple[Outcome, ...]
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,23 @@ class Report:
     @property
     def problems(self) -> list[tuple[Outcome, Problem]]:
         return [(outcome, problem) for outcome in self.outcomes for problem in outcome.problems]
+
+    @property
+    def about(self) -> str:
+        """What all runs share of model, engine, hardware, workload and load."""
+        abouts = [about_of(outcome.run) for outcome in self.outcomes if outcome.is_kept]
+        facets = [(about.model, about.engine, about.hardware, about.workload, about.load) for about in abouts]
+        shared = [texts[0] for texts in zip(*facets, strict=True) if len(set(texts)) == 1]
+        return " · ".join(filter(None, shared))
+
+    @property
+    def lines(self) -> list[ReportLine]:
+        """Each once, and what changed at the same time in the first line that has it."""
+        texts = cause_once([problem.text for _, problem in self.problems])
+        runs: dict[tuple[Level, str], list[Outcome]] = {}
+        for (outcome, problem), text in zip(self.problems, texts, strict=True):
+            runs.setdefault((problem.level, text), []).append(outcome)
+        return [ReportLine(level, text, tuple(outcomes)) for (level, text), outcomes in runs.items()]
 
     @property
     def exit_code(self) -> int:
@@ -169,13 +198,25 @@ def _of_limits(run: Run) -> Iterator[Problem]:
 def _of_check(check: Mapping[str, Any] | None, strict: bool) -> Iterator[Problem]:
     if check is None:
         return
-    status, text = check.get("status"), " ".join(map(str, check.get("sentences", ())))
+    status, (findings, _) = check.get("status"), _sentences(check)
     if status == "worse":
-        yield Problem("error", 1, "worse", "worse", text)
+        yield from (Problem("error", 1, "worse", "worse", text) for text in findings)
     elif status == "unclear":
         level: Level = "error" if strict else "warning"
-        why = text or "Unclear whether it is worse."
+        why = " ".join(findings) or "Unclear whether it is worse."
         yield Problem(level, 1 if strict else 0, "unclear", "unclear", why)
+
+
+def _sentences(check: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """What is wrong, a sentence for each measure that is worse, and what else there is to say."""
+    texts, status = list(map(str, check.get("sentences", ()))), check.get("status")
+    if status == "unclear":
+        return texts, []
+    if status != "worse":
+        return [], texts
+    worse = [item for item in check.get("measures", ()) if item["status"] == "worse" and item["class"] == "alert"]
+    count = len(worse) or len(texts)
+    return texts[:count] or ["It is worse."], texts[count:]
 
 
 def _document(outcome: Outcome) -> dict[str, Any]:

@@ -18,6 +18,8 @@ STYLES = {"fine": "bold green", "unclear": "yellow", "doubtful": "yellow"}
 def print_report(report: Report, to: Console) -> None:
     runs = f"{len(report.outcomes)} run{'' if len(report.outcomes) == 1 else 's'}"
     emit(Text.assemble((report.status.upper(), STYLES.get(report.status, "bold red")), f"  {runs}"), to)
+    if report.about:
+        emit(Text(harmless(report.about)), to)
     to.print()
     if findings := _findings_table(report):
         emit(findings, to)
@@ -37,16 +39,17 @@ def _alike(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
 
 
 def _findings_table(report: Report) -> Table | None:
-    """What is wrong; where nothing is, what the check says of it."""
+    """What is wrong, then what else the checks say."""
     table = facts_table(label=1, gap=1)
-    for outcome, problem in report.problems:
-        mark = Text("✗", "bold red") if problem.level == "error" else Text("•", "yellow")
-        whose = f"{outcome.label}: " if len(report.outcomes) > 1 else ""
-        table.add_row(mark, harmless(f"{whose}{problem.text}"))
+    for line in report.lines:
+        mark = Text("✗", "bold red") if line.level == "error" else Text("•", "yellow")
+        whose = f"{', '.join(outcome.label for outcome in line.outcomes)}: " if len(report.outcomes) > 1 else ""
+        table.add_row(mark, harmless(f"{whose}{line.text}"))
     for outcome in report.outcomes:
-        if outcome.check and outcome.check.get("status") in ("same", "better"):
-            for sentence in outcome.check.get("sentences", ()):
-                table.add_row(Text("✓", "green"), str(sentence))
+        whose = f"{outcome.label}: " if len(report.outcomes) > 1 else ""
+        mark = Text("✓", "green") if outcome.check and outcome.check.get("status") in ("same", "better") else Text("•")
+        for text in outcome.notes:
+            table.add_row(mark, harmless(f"{whose}{text}"))
     return table if table.row_count else None
 
 

@@ -22,7 +22,7 @@ class Event:
     run: str | None = None
     link: str | None = None  # to the CI job
     at: str = ""
-    page: str | None = None  # of the run
+    page: str | None = None  # of the run or the experiment
 
     @property
     def heading(self) -> str:

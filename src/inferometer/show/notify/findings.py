@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -58,12 +59,20 @@ def of_check(run: Run, check: Mapping[str, Any]) -> Finding | None:
     return Finding(what, event)
 
 
-def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str) -> Finding:
-    """Whether all cases of an experiment went as they should."""
+def of_experiment(name: str | None, rows: Sequence[CaseRow], id_: str, runs: Sequence[Run] = ()) -> Finding:
+    """Whether all cases of an experiment went as they should. What some of its `runs` share is what was measured."""
     called = name or "an experiment"
     wrong = [(row.name, f"{row.name}: {row.error or 'failed'}") for row in rows if row.state == "failed"]
     wrong += [(f"limits of {row.name}", f"{row.name}: a limit failed") for row in rows if row.limits_missed]
-    return _failure(f"experiment:{_short_hash({'name': called})}", called, wrong, {"experiment": id_}, None)
+    known = [run_facts(run) for run in runs]
+    shared = {
+        label: value for label, value in (known or [{}])[0].items() if all(facts.get(label) == value for facts in known)
+    }
+    finding = _failure(
+        f"experiment:{_short_hash({'name': called})}", called, wrong, {**shared, "experiment": id_}, None
+    )
+    page = page_link(id_, os.environ, "experiment")
+    return replace(finding, event=replace(finding.event, page=page))
 
 
 def of_job(name: str, fine: bool, text: str | None = None) -> Finding:

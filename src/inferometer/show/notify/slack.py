@@ -44,7 +44,7 @@ def _body(event: Event) -> list[Block]:
 
 def _end(event: Event) -> list[Block]:
     parts = [f"run `{escaped(event.run, 200)}`"] if event.run else []
-    parts += [f"<{_address(event.page)}|run page>"] if event.page and len(event.page) < MOST_LINK else []
+    parts += [f"<{_address(event.page)}|page>"] if event.page and len(event.page) < MOST_LINK else []
     parts += [f"<{_address(event.link)}|CI job>"] if event.link and len(event.link) < MOST_LINK else []
     return [{"type": "context", "elements": [_mrkdwn(" · ".join(parts))]}] if parts else []
 

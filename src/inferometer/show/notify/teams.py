@@ -28,13 +28,18 @@ def message(event: Event) -> dict[str, Any]:
 
 
 def _message(event: Event, line: int) -> dict[str, Any]:
-    link = event.link if event.link and len(event.link) < MOST_LINK else None
+    links = {"page": event.page, "CI job": event.link}
+    actions = [
+        {"type": "Action.OpenUrl", "title": title, "url": url}
+        for title, url in links.items()
+        if url and len(url) < MOST_LINK
+    ]
     card = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
         "body": [_heading(event), *_lines(event, line)],
-        **({"actions": [{"type": "Action.OpenUrl", "title": "CI job", "url": link}]} if link else {}),
+        **({"actions": actions} if actions else {}),
     }
     kind = "application/vnd.microsoft.card.adaptive"
     return {"type": "message", "attachments": [{"contentType": kind, "contentUrl": None, "content": card}]}
