@@ -193,6 +193,7 @@ class Llama:
         self.cos, self.sin = turns.cos()[:, None].to(self.dtype), turns.sin()[:, None].to(self.dtype)
         self.attend = self._attention()
         self.graphs: dict[int, tuple[Any, Any, Any]] = {}
+        self.cumulative = torch.arange(GRAPHS[-1] + 1, dtype=torch.int32, device=self.device)  # graphs go on reading it
         if self.device == "cuda" and self.attend == self._flash:
             self._capture()
 
@@ -336,7 +337,7 @@ class Llama:
         for size in reversed(GRAPHS):
             static = torch.zeros(2, size, dtype=torch.int64, device="cuda")
             static[0] = self.shape.slots
-            cumulative = torch.arange(size + 1, dtype=torch.int32, device="cuda")
+            cumulative = self.cumulative[: size + 1]
 
             def step(static: Any = static, cumulative: Any = cumulative) -> Any:
                 slots, positions = static
