@@ -19,7 +19,7 @@ SLOW = ["--set", "server.args.step_time.base=20ms", "--server", "simulator", "--
 
 def test_a_search_keeps_its_steps_as_runs_and_itself_as_an_experiment(tmp_path: Path) -> None:
     words = ["search", *SLOW, "--limit", "e2e p50 < 400ms", "--over", "concurrency", "--concurrency", "2"]
-    more = ["--set", "server.args.max_sequences=4", "--step", "1s", "--steps", "8", "--store", str(tmp_path), "--json"]
+    more = ["--set", "server.args.max_sequences=4", "--step", "1s", "--steps", "5", "--store", str(tmp_path), "--json"]
     done = CliRunner().invoke(group, [*words, *more, "--quiet"], standalone_mode=False)
     assert done.exception is None, done.output
     found = json.loads(done.stdout)
@@ -37,7 +37,7 @@ def test_a_search_keeps_its_steps_as_runs_and_itself_as_an_experiment(tmp_path: 
 
 def test_a_search_begins_with_a_probe_and_ends_within_its_budget(tmp_path: Path) -> None:
     words = ["search", *SLOW, "--limit", "e2e p50 < 400ms", "--set", "server.args.max_sequences=4"]
-    more = ["--budget", "20s", "--store", str(tmp_path), "--json", "--quiet"]
+    more = ["--budget", "20s", "--steps", "3", "--set", "observe=off", "--store", str(tmp_path), "--json", "--quiet"]
     done = CliRunner().invoke(group, [*words, *more], standalone_mode=False)
     assert done.exception is None, done.output
     found = json.loads(done.stdout)

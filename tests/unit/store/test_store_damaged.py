@@ -18,8 +18,9 @@ from inferometer.cli.errors import UNEXPECTED, WRONG_USE
 from inferometer.store.damage import Damaged
 from inferometer.store.folder import load_run, read_run
 from inferometer.store.store import _opened, open_store
+from lengths import LONG
 
-FUZZED = int(os.environ.get("INFEROMETER_DAMAGES", "200"))
+FUZZED = int(os.environ.get("INFEROMETER_DAMAGES", "400" if LONG else "100"))
 
 
 @pytest.fixture(scope="module")
