@@ -136,3 +136,20 @@ def test_requests_cancelled_after_tokens_are_seen_to_leave_by_the_server(url: st
         if None not in endings:
             break
     assert endings == ["left"] * 6
+
+
+def test_structured_answers_are_checked_one_by_one(tmp_path: Path) -> None:
+    """A class for each form: JSON by a schema with half of the answers spoiled, and one that asks for nothing."""
+    schema = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}}}
+    wanted = [{"json_schema": schema}, {"regex": "[a-f]{3}-[0-9]+"}, {"choice": ["yes", "not at all"]}, None]
+    traffic = [
+        {"name": str(number), "workload": {"output_tokens": 200}, "stop": 10} | {"sampling": {"structured": form}}
+        for number, form in enumerate(wanted)
+    ]
+    with running(Plan(server={"args": {"speed": 20, "structure_errors": 0.5}}).server, tmp_path) as server:
+        records, _ = records_of(server.url, tmp_path, {"traffic": traffic, "save": {"answers": True}})
+    assert {each.outcome for each in records} == {"ok"} and len(records) == 40
+    for each in records:
+        expected = None if each.traffic == "3" else "invalid" if each.answer.endswith(" ~") else "valid"
+        assert each.structure == expected, each.answer
+    assert {each.structure for each in records} == {"valid", "invalid", None}

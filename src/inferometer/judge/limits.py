@@ -45,6 +45,7 @@ def scalar_value(name: str, summary: Section) -> float | None:
         "goodput_share": good.share if good else None,
         "failure_rate": summary.failures.failure_rate,
         "stall_share": stalls.share if stalls else None,
+        "structure_valid": summary.structure.share if summary.structure else None,
     }
     return places[name] if name in places else summary.rates[name].value
 

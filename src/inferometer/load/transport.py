@@ -11,6 +11,7 @@ import orjson
 
 from inferometer.load.answer import TokenCount, kernel_stamped, last_stamp, new_record, reading_answer
 from inferometer.load.clock import Done, Ended, Ticket
+from inferometer.load.structure import form_check
 from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan, Target, Traffic
 from inferometer.plan.secrets import key_of, redacted, redacted_fields, redacted_url, resolve_headers
@@ -60,6 +61,7 @@ class HttpTransport:
         self._api = api_of(target.api)
         self._session_header = target.session_header
         self._encoders = {traffic.name: Encoder(plan, traffic, model) for traffic in plan.classes}
+        self._checks = {traffic.name: form_check(traffic.sampling.structure) for traffic in plan.classes}
         self._keep_prompts, self._keep_answers = plan.save.prompts, plan.save.answers
         self._replicas = {url: redacted_url(url) for url in target.url}
         self._routed: dict[str, str] = {}  # replicas behind a router, as it names them
@@ -109,8 +111,11 @@ class HttpTransport:
             else:
                 self._read_later(exchange, request, ticket, done)
 
-        recognise = not (self._keep_answers or ticket.live)
+        recognise = not self._wants_text(ticket)
         return client.fetch(data, on_end, recognise=recognise, on_read=self._counter(ticket)).end
+
+    def _wants_text(self, ticket: Ticket) -> bool:
+        return self._keep_answers or ticket.live or self._checks.get(ticket.traffic) is not None
 
     def _counter(self, ticket: Ticket) -> Callable[[Exchange], None] | None:
         """What ends a request when so many tokens have come as the plan lets it have."""
@@ -234,8 +239,11 @@ class HttpTransport:
         record.replica = self._replica(exchange)
         record.requested_input = request.input_tokens if self._api.prompt_once else None
         record.requested_output = request.output_tokens if self._api.generates else None
-        keep_text = self._keep_answers or ticket.live
+        keep_text = self._wants_text(ticket)
         text = yield from reading_answer(record, exchange, self._api, self._clocks.offset_ns, keep_text)
+        has_form = self._checks.get(ticket.traffic)
+        if has_form is not None and record.outcome == "ok":
+            record.structure = "valid" if has_form(text) else "invalid"
         if exchange.learned is not None:
             exchange.client.learn_shape(exchange)
         self._clean(record)
@@ -343,14 +351,15 @@ def manner_of(target: Target, traffic: Traffic, with_length: bool) -> Manner:
     """How a class asks, in the words of the wire."""
     sampling = traffic.sampling
     names = ("min_tokens", "temperature", "top_p", "stop")
+    structured = {} if sampling.structured is None else sampling.structured.fields(target.api)
     given = {name: value for name in names if (value := getattr(sampling, name)) is not None}
     return Manner(
         stream=target.stream,
         continuous_usage=target.continuous_usage,
         with_length=with_length,
-        ignore_eos=sampling.ignore_eos,
+        ignore_eos=False if sampling.ignore_eos is None and sampling.structure is not None else sampling.ignore_eos,
         sampling=given,
-        extra=sampling.extra,
+        extra=structured | sampling.extra,
     )
 
 

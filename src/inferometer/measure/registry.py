@@ -120,7 +120,7 @@ _ALERTING = {
     *("ttft", "ttft_scheduled", "ttfo", "ttfo_scheduled", "tpot", "itl", "icl", "ntpot", "e2e", "e2e_scheduled"),
     *("done", "done_scheduled", "stall", "user_speed", "session_time", "session_last_answer"),
     *("request_rate", "input_rate", "output_rate", "total_rate"),
-    *("goodput", "goodput_share", "failure_rate", "stall_share"),
+    *("goodput", "goodput_share", "failure_rate", "stall_share", "structure_valid"),
 }
 
 # Of whom a measure has values: answered requests; all that were sent; gaps between reads; sessions; the whole run.
@@ -363,4 +363,9 @@ _scalar(
     "stall_share",
     "answers with stall > limit / answers with a gap [share]",
     "Share of answers with a gap over the limit on icl or stall (without one: over 1 s).",
+)
+_scalar(
+    "structure_valid",
+    "valid / (valid + invalid) [share]",
+    "Share of complete answers that have the requested structure: JSON by a schema, a regular expression, a choice.",
 )

@@ -50,6 +50,7 @@ from inferometer.record.summary import (
     Slice,
     Slices,
     StageSummary,
+    StructureSummary,
     Summary,
     WindowSummary,
 )
@@ -297,6 +298,7 @@ def _section(answers: Answers, scope: Scope) -> Section:
         goodput=goodput(answers, chosen, window, span, basis, limits, scope.loop != "closed"),
         attainment=attainments(answers, chosen, limits, scope.loop != "closed", scope.confidence),
         stalls=stalls(answers, chosen, limits),
+        structure=_structure(answers, chosen),
         outcomes=outcomes(answers, np.ones(len(answers), np.bool_)),
         failures=_failures(answers, chosen),
         cancelled_as_planned=_as_planned(answers),
@@ -347,6 +349,14 @@ def _failures(answers: Answers, chosen: Mask) -> Failures:
         censored=int((answers.censored & chosen).sum()),
         by_outcome={outcome: n / decided for outcome, n in by_outcome.items()},
     )
+
+
+def _structure(answers: Answers, chosen: Mask) -> StructureSummary | None:
+    """Of the complete answers that were checked; None where none was."""
+    checked = answers.records.structure
+    valid, invalid = (int((checked.mask(name) & answers.ok & chosen).sum()) for name in ("valid", "invalid"))
+    checked_ones = valid + invalid
+    return StructureSummary(valid=valid, invalid=invalid, share=valid / checked_ones) if checked_ones else None
 
 
 def _as_planned(answers: Answers) -> int | None:

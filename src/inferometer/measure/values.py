@@ -112,6 +112,8 @@ def _of_whole(summary: Summary, basis: Basis | None) -> Iterator[Quantity]:
     yield from _scalar("failure_rate", summary.failures.failure_rate)
     if summary.stalls is not None:
         yield from _scalar("stall_share", summary.stalls.share)
+    if summary.structure is not None:
+        yield from _scalar("structure_valid", summary.structure.share)
 
 
 def _scalar(

@@ -23,6 +23,7 @@ from inferometer.plan.limit import Limit
 from inferometer.plan.load import Load, Stage, Stop, Warmup
 from inferometer.plan.place import KubernetesSettings, PlaceName, RaySettings, Workers
 from inferometer.plan.server import Server
+from inferometer.plan.structured import Structured
 from inferometer.plan.target import Api, Bounds, Observe, Target, Timeouts, Tls
 from inferometer.plan.workloads import Lengths, Synthetic, TraceFile, Workload, WorkloadSection
 from inferometer.wire.api import api_of
@@ -81,7 +82,13 @@ class Sampling(Section):
     temperature: Number | None = Field(None, ge=0, le=1000, description="sampling temperature; 0 means greedy")
     top_p: Number | None = Field(None, gt=0, le=1, description="nucleus sampling: cumulative probability")
     stop: Annotated[list[str], one_or_several(str)] | None = Field(None, description="stop sequences")
+    structured: Structured | None = Field(None, description="structured output: the form that answers must have")
     extra: dict[str, Any] = Field({}, description="other fields of the request body", repr=False)
+
+    @property
+    def structure(self) -> Structured | None:
+        """What answers are checked for, also where `extra` asks for it in a server's own words."""
+        return self.structured or Structured.among(self.extra)
 
     def disagreements(self) -> Iterator[Mistake]:
         if not _is_finite(self.extra):
@@ -281,6 +288,9 @@ def _of_sharing(part: Traffic | Plan, plan: Plan) -> Iterator[Mistake]:
     ):
         text = "needs answers that stream tokens as server-sent events: use after"
         yield Mistake(("load", "cancel", "after_tokens"), text, ("load", "target"))
+    if part.sampling.structured is not None and plan.target.api not in ("chat", "completions", "responses"):
+        text = f"needs api chat, completions or responses, got {plan.target.api}"
+        yield Mistake(("sampling", "structured"), text, ("sampling", "target"))
     if getattr(part.workload, "prompt_as", "text") == "token_ids" and not api_of(plan.target.api).takes_ids:
         text = f"must be text: api {plan.target.api} takes no token ids"
         yield Mistake(("workload", "prompt_as"), text, ("workload", "target"))

@@ -145,6 +145,7 @@ class Records:
     request_id: Texts
     prompt: Texts
     answer: Texts
+    structure: Categorical
 
     read_offsets: Ints  # n + 1 of them: the reads of record i are read_offsets[i] up to read_offsets[i + 1]
     read_at: Ints

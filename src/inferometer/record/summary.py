@@ -306,6 +306,14 @@ class Stalls(Part, frozen=True, kw_only=True):
     share: float | None
 
 
+class StructureSummary(Part, frozen=True, kw_only=True):
+    """Answers of the window that were checked for the form that the plan asks for."""
+
+    valid: int  # answers that have the form
+    invalid: int  # complete answers that do not
+    share: float  # valid / (valid + invalid)
+
+
 class Failures(Part, frozen=True, kw_only=True):
     """Among the requests of the window; censored ones are neither failed nor answered."""
 
@@ -767,6 +775,7 @@ class Section(Part, frozen=True, kw_only=True):
     goodput: Goodput | None = None
     attainment: list[Attainment] = []
     stalls: Stalls | None = None
+    structure: StructureSummary | None = None  # of structured output
     outcomes: dict[str, int] = {}
     failures: Failures = Failures()
     cancelled_as_planned: int | None = None  # of those cancelled, by load.cancel

@@ -141,6 +141,10 @@ def _failures(summary: Summary, messages: bool) -> Iterator[tuple[str, str | Tex
     for outcome in sorted(outcome for outcome in CENSORED if others.get(outcome)):
         share = percent_text(others[outcome] / total)
         yield outcome, Text(f"{others[outcome]:,} of {total:,} requests ({share}): {OUTCOMES[outcome]}", style="yellow")
+    if (structure := summary.structure) is not None:
+        checked = structure.valid + structure.invalid
+        text = f"{structure.valid:,} of {checked:,} answers valid ({percent_text(structure.share)})"
+        yield "structure", Text(text, style="yellow" if structure.invalid else "")
     for error in summary.errors[:MOST_ERRORS] if messages else ():
         yield "", f"{error.count:,} × {_cut(error.message, LONGEST_ERROR)}"
 

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
-from inferometer.simulator.bodies import Answering, TokenFrames, chunk, chunks
+from inferometer.simulator.bodies import Answering, EventFrames, Frames, TokenFrames, chunk, chunks
 from inferometer.simulator.engine import Batch, Sequence
 from inferometer.simulator.faults import Faults
 from inferometer.simulator.requests import Question
@@ -107,7 +107,8 @@ class Part:
         self.sequence = sequence
         self.reason = reason
         self.given = 0
-        self._frames = answer.answering.frames(index)
+        free = answer.question.generations[index].structured is None
+        self._frames: Frames = answer.answering.frames(index) if free else EventFrames(answer.answering, index)
         self._last = len(sequence.answer)
         self._noted = answer.truth.written_at.append
         self._raw = answer.reply.raw

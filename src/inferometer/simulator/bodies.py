@@ -167,6 +167,17 @@ class TokenFrames:
         return b"%x\r\n%b%b%b%b\r\n" % (size, self._head, word, middle, self._tail)
 
 
+class EventFrames:
+    """Chunks made event by event: for APIs in which more than the text changes, and for
+    words that JSON escapes."""
+
+    def __init__(self, answering: Answering, index: int) -> None:
+        self._answering, self._index = answering, index
+
+    def frame(self, word: bytes, made: int) -> bytes:
+        return chunk(self._answering.token_event(self._index, f" {word.decode()}", made, None))
+
+
 def error(status: int, message: str, kind: str, param: str | None = None) -> bytes:
     return dumps({"error": {"message": message, "type": kind, "param": param, "code": status}})
 

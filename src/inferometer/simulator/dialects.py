@@ -6,7 +6,7 @@ Each answer is one object that knows how far it has come; the engine behind it i
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferometer.simulator.bodies import Answering, Frames, chunk, dumps
+from inferometer.simulator.bodies import Answering, EventFrames, Frames, dumps
 from inferometer.simulator.tokens import fingerprint
 
 DIMENSIONS = 64
@@ -15,16 +15,6 @@ DIMENSIONS = 64
 def named_event(value: dict[str, Any]) -> bytes:
     """A server-sent event that is named as its data is typed."""
     return b"event: %b\ndata: %b\n\n" % (value["type"].encode(), dumps(value))
-
-
-class EventFrames:
-    """Chunks made event by event: for APIs in which more than the text changes."""
-
-    def __init__(self, answering: Answering, index: int) -> None:
-        self._answering, self._index = answering, index
-
-    def frame(self, word: bytes, made: int) -> bytes:
-        return chunk(self._answering.token_event(self._index, f" {word.decode()}", made, None))
 
 
 @dataclass(slots=True)

@@ -1,13 +1,16 @@
 """Reads the bodies that clients send, refuses them as vLLM would, and makes the sequence that the engine is given; the
 same for the server and for virtual time."""
 
+import random
 from dataclasses import dataclass
 from typing import Any, cast
 
 import orjson
 
+from inferometer.plan.structured import Structured
 from inferometer.simulator.engine import Sequence
 from inferometer.simulator.settings import SimulatorSettings
+from inferometer.simulator.structures import SPOILED, structured_words
 from inferometer.simulator.tokens import Tokens, answer_words, fingerprint, natural_length, tokens_of
 
 # -- requests --------------------------------------------------------------------------------------------------------
@@ -21,6 +24,7 @@ class Generation:
     max_tokens: int | None = None  # None: as many as fit
     min_tokens: int = 0
     ignore_eos: bool = False
+    structured: Structured | None = None
 
 
 def too_long(generation: Generation, settings: SimulatorSettings) -> str | None:
@@ -44,16 +48,30 @@ def too_long(generation: Generation, settings: SimulatorSettings) -> str | None:
 def sequence_for(generation: Generation, settings: SimulatorSettings) -> tuple[Sequence, str]:
     """The sequence, with all it will say, and the finish reason it will end with."""
     print_ = fingerprint(generation.tokens, settings.seed)
+    words = None if generation.structured is None else _structured_answer(generation.structured, print_, settings)
     room = settings.max_model_len - len(generation.tokens)
     most = room if generation.max_tokens is None else min(generation.max_tokens, room)
     natural = (
-        most
+        len(words)
+        if words is not None
+        else most
         if generation.ignore_eos
         else max(natural_length(print_, settings.mean_output_tokens), generation.min_tokens)
     )
     length = max(1, min(natural, most))
     reason = "stop" if natural < most else "length"
-    return Sequence(generation.tokens or ("<|start|>",), answer_words(print_, length)), reason
+    answer = answer_words(print_, length) if words is None else words[:length]
+    return Sequence(generation.tokens or ("<|start|>",), answer), reason
+
+
+def _structured_answer(wanted: Structured, print_: int, settings: SimulatorSettings) -> tuple[str, ...] | None:
+    """All of it ends by itself, whatever else is asked for; a share is spoiled, chosen by the prompt."""
+    try:
+        words = structured_words(wanted, print_)
+    except (ValueError, LookupError, TypeError) as problem:
+        raise bad(f"structured output: {problem}", "response_format") from None
+    spoiled = words is not None and random.Random(print_ + 1).random() < settings.structure_errors
+    return (*words, SPOILED) if words is not None and spoiled else words
 
 
 # -- questions -------------------------------------------------------------------------------------------------------
@@ -134,6 +152,7 @@ def generation_for(prompt: Any, fields: dict[str, Any], chat: bool, settings: Si
         max_tokens=most if most is not None or chat else _DEFAULT_MAX_TOKENS,
         min_tokens=_whole(fields, "min_tokens") or 0,
         ignore_eos=bool(fields.get("ignore_eos")),
+        structured=Structured.among(fields),
     )
     if not generation.tokens:
         raise bad("The prompt must not be empty.", "messages" if chat else "prompt")
@@ -195,6 +214,7 @@ def read_responses(body: bytes, settings: SimulatorSettings) -> Question:
         raise bad("input must be a text or a list of items", "input")
     prompt = [{"role": "user", "content": given}] if isinstance(given, str) else given
     options = {"max_tokens": fields.get("max_output_tokens"), "ignore_eos": fields.get("ignore_eos")}
+    options["text"] = fields.get("text")
     question = _question([prompt], options, settings, stream=bool(fields.get("stream")))
     if (fields.get("reasoning") or {}).get("effort"):
         question.reasoning = max(1, (fields.get("max_output_tokens") or 64) // 2)

@@ -164,6 +164,7 @@ class SimulatorSettings(Section):
     seed: int = Field(0, ge=0)
     prompt_tokens_details: bool = Field(True, description="report cached prompt tokens in the usage")
     truth_events: Count = Field(20_000_000, ge=0, description="maximum writes in the truth log; the oldest are dropped")
+    structure_errors: float = Field(0.0, ge=0, le=1, description="share of structured answers that are spoiled")
     faults: FaultShares = FaultShares()
 
     @model_validator(mode="before")

@@ -31,7 +31,7 @@ LARGEST = 1e18  # of anything measured: seconds, bytes, tokens, per second
 Number = Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 BOUNDED = (  # parts of a summary whose numbers are compared, drawn and kept in the index
     *("confidence", "measures", "rates", "values", "concurrency", "goodput", "failures", "stalls", "outcomes"),
-    *("attainment", "limits", "errors"),
+    *("structure", "attainment", "limits", "errors"),
 )
 Text = str | None
 Settings = dict[str, Any]  # of a plan or an experiment, as its user wrote them; and documents before they are decoded

@@ -132,6 +132,7 @@ _SCALARS: tuple[tuple[str, str, str, Direction | None], ...] = (
     ("goodput_share", "Goodput share", "share", "higher"),
     ("failure_rate", "Failure rate", "share", "lower"),
     ("stall_share", "Requests that stalled", "share", "lower"),
+    ("structure_valid", "Valid structured answers", "share", "higher"),
 )
 
 
