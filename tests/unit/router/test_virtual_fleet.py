@@ -12,6 +12,8 @@ from inferometer.measure.telemetry import ROUTER
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.router.virtual import FleetRehearsal, rehearse_fleet
+from inferometer.show.charts.routing import tree_against_cache
+from inferometer.show.charts.subject import ChartedRun
 
 ENGINE = {"blocks": 2000, "max_model_len": 2000, "max_sequences": 16, "max_batched_tokens": 512}
 
@@ -75,6 +77,29 @@ def test_regret_is_counted_against_the_best_cache_at_that_instant() -> None:
         assert 0 <= choice.cached_tokens <= choice.best_cached_tokens <= 460
     precise = rehearsed("block_prefix", settings={"precise": True, "queue_weight": 0, "kv_weight": 0})
     assert precise.journal.totals().regret_tokens == 0  # it looks into the caches and at nothing else
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "levels"),
+    [
+        (
+            "prefix_aware",
+            {"defaults": "original", "eviction_threshold_chars": 6000, "eviction_target_chars": 4000},
+            ["evicts above 1,500", "evicts down to 1,000"],
+        ),
+        ("prefix_aware", {"eviction_threshold_chars": 6000}, []),  # by Ray's own defaults nothing is evicted
+        ("cache_aware", {"max_tree_size": 8000}, ["evicts above 2,000"]),
+        ("cache_aware", {}, []),  # 2**26 characters: a line there would hide the trees
+    ],
+)
+def test_the_chart_of_the_tree_has_lines_where_it_is_evicted(
+    policy: str, settings: dict[str, Any], levels: list[str]
+) -> None:
+    drawn = tree_against_cache(ChartedRun(simulate(plan_of(policy, settings=settings))))
+    upper = drawn["vconcat"][0]
+    marks = [layer for layer in upper["layer"] if layer["mark"]["type"] == "text" and "name" in str(layer["encoding"])]
+    assert [layer["data"]["values"][0]["name"] for layer in marks] == levels
+    assert ("far above this chart" in str(upper["title"])) == (policy == "cache_aware" and not levels)
 
 
 def test_samples_tell_queues_caches_trees_and_decisions() -> None:

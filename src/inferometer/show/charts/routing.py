@@ -2,10 +2,12 @@
 what it decided, and what deciding cost. The charts of Ray's prefix-aware benchmark."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from inferometer.errors import InferometerError
 from inferometer.measure.routing import (
     ByReplica,
     Decisions,
@@ -16,6 +18,10 @@ from inferometer.measure.routing import (
 )
 from inferometer.measure.server import all_series, is_server
 from inferometer.record.columns import Floats, Ints
+from inferometer.record.run import Run
+from inferometer.router.policies.cache_aware import CacheAwareSettings
+from inferometer.router.policies.prefix_aware import PrefixAwareSettings
+from inferometer.router.policy import checked_settings
 from inferometer.show.charts.chart import (
     Cannot,
     Spec,
@@ -33,10 +39,12 @@ from inferometer.show.charts.chart import (
 from inferometer.show.charts.distributions import thinned
 from inferometer.show.charts.subject import ChartedRun
 from inferometer.show.charts.timelines import window_marks
+from inferometer.vocabulary import number_text
 
 POINTS = 1500  # of all series of a chart together
 WINDOW_S = 5.0  # over which times of the servers are averaged
 CHARS_PER_TOKEN = 4  # by which the benchmark of Ray turns characters of the tree into tokens
+FAR = 3  # times the largest tree: a line there would leave the trees at the bottom
 MEAN = "all replicas"
 TIME = "time since the start (s)"
 
@@ -109,20 +117,52 @@ def regret_over_time(subject: ChartedRun) -> Spec:
 
 
 def tree_against_cache(subject: ChartedRun) -> Spec:
-    """The router's memory as tokens beside the caches that it stands for, and how full these are."""
+    """The router's memory as tokens beside the caches that it stands for, and how full these are; with lines where the
+    router begins to evict and where it stops."""
     tree = router_series(subject.samples, "tree_chars")
     filled = server_series(subject.samples, "kv_filled") or server_series(subject.samples, "kv_usage")
     if not tree or not filled:
         raise Cannot("it needs a policy that remembers prompts, and the use of the caches")
     tokens = {f"tree, {name}": (at, chars / CHARS_PER_TOKEN) for name, (at, chars) in tree.items()}
     shares = {f"cache, {name}": (at, 100 * share) for name, (at, share) in filled.items()}
-    upper = _lines(subject, titled("Tree of the router"), tokens, f"tokens ({CHARS_PER_TOKEN} characters each)")
+    bounds = [(name, chars / CHARS_PER_TOKEN) for name, chars in _eviction(subject.run)]
+    largest = max(float(values.max()) for _, values in tokens.values())
+    drawn = [(name, value) for name, value in bounds if value <= FAR * largest]
+    beyond = [
+        f"{name} {number_text(value)} tokens, far above this chart" for name, value in bounds if value > FAR * largest
+    ]
+    upper = _lines(
+        subject,
+        titled("Tree of the router", "; ".join(beyond)),
+        tokens,
+        f"tokens ({CHARS_PER_TOKEN} characters each)",
+        drawn,
+    )
     lower = _lines(subject, titled("KV cache filled"), shares, "share (%)")
     return {
         "title": titled("Tree of the router against the caches", "what the router remembers, and what the caches hold"),
         "vconcat": [{**part, "height": 150} for part in (upper, lower)],
         "resolve": {"scale": {"color": "independent"}},
     }
+
+
+def _eviction(run: Run) -> list[tuple[str, int]]:
+    """Characters of a replica above which the policy of the plan evicts, and down to how many."""
+    server = _section(run.plan, "server")
+    router = _section(server, "router")
+    policy = str(router.get("policy") or "prefix_aware") if server.get("type") != "ray-serve" else "prefix_aware"
+    try:
+        settings = checked_settings(policy, _section(router, "settings"))
+    except InferometerError:  # a policy of one's own, which may not be here
+        return []
+    if isinstance(settings, PrefixAwareSettings) and settings.evicts:
+        return [("evicts above", settings.eviction_threshold_chars), ("evicts down to", settings.eviction_target_chars)]
+    return [("evicts above", settings.max_tree_size)] if isinstance(settings, CacheAwareSettings) else []
+
+
+def _section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = settings.get(name)
+    return section if isinstance(section, Mapping) else {}
 
 
 def server_times(subject: ChartedRun) -> Spec:
@@ -259,7 +299,10 @@ def _decisions(subject: ChartedRun) -> Decisions:
     return decisions
 
 
-def _lines(subject: ChartedRun, title: Any, series: ByReplica, axis: str) -> Spec:
+def _lines(
+    subject: ChartedRun, title: Any, series: ByReplica, axis: str, bounds: Sequence[tuple[str, float]] = ()
+) -> Spec:
+    """A line per series; `bounds` are level lines with their names."""
     most = max(POINTS // (2 * max(len(series), 1)), 20)
     rows = []
     for name, (at, values) in series.items():
@@ -278,4 +321,20 @@ def _lines(subject: ChartedRun, title: Any, series: ByReplica, axis: str) -> Spe
             "tooltip": tooltip(tip("at", "time (s)"), tip("series", "series", "nominal"), tip("value", axis)),
         },
     }
-    return view(title, rows, [line, *window_marks(subject)])
+    return view(title, rows, [line, *_levels(bounds), *window_marks(subject)])
+
+
+def _levels(bounds: Sequence[tuple[str, float]]) -> list[Spec]:
+    """The lower one has its name below its line, so that two names never cover each other."""
+    levels: list[Spec] = []
+    for name, value in bounds:
+        is_lowest = len(bounds) > 1 and value == min(level for _, level in bounds)
+        data = {"values": [{"value": value, "name": f"{name} {number_text(value)}"}]}
+        place = {"y": {"field": "value", "type": "quantitative"}}
+        side = {"baseline": "top", "dy": 3} if is_lowest else {"baseline": "bottom", "dy": -3}
+        text = {"type": "text", "align": "right", "fontSize": 11, "x": "width", "dx": -2, **side}
+        levels += [
+            {"data": data, "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1}, "encoding": place},
+            {"data": data, "mark": text, "encoding": {**place, "text": {"field": "name"}}},
+        ]
+    return levels
