@@ -18,7 +18,7 @@ from inferometer.measure.hardware import gpu_summary
 from inferometer.measure.server import server_summary
 from inferometer.observe import prometheus
 from inferometer.observe.observer import MetricsPlace, ObserverJob, observing
-from inferometer.observe.prometheus import Endpoint, Unreadable
+from inferometer.observe.prometheus import Endpoint, Unreadable, await_counted
 from inferometer.record.encoding import document_of
 from inferometer.record.log import read_log
 from inferometer.record.sample import Samples
@@ -415,3 +415,20 @@ def test_only_those_of_dcgm_that_the_plan_asks_for(tmp_path: Path, monkeypatch, 
     with endpoint(lambda handler, number: say(handler, EXPORTED.replace("HOST", "n1"))) as url:
         log = observe(tmp_path, url, gpu=gpu, gpus=gpus, gpu_wanted=True)
     assert {each.source for each in log.samples if "@" in each.source} == left
+
+
+@pytest.mark.parametrize("behind", [3, 10**9])
+def test_an_export_that_is_behind_is_waited_for(behind: int) -> None:
+    """Nothing at first, then the request without its tokens, then both; or never."""
+    pages = ["", 'ray_vllm_request_success_total{finished_reason="length"} 1\n']
+    pages.append(pages[1] + "ray_vllm_generation_tokens_total 1\n")
+    asked: list[int] = []
+
+    def answer(handler, number):
+        asked.append(number)
+        say(handler, pages[min(number, 1) if number < behind else 2])
+
+    with endpoint(answer) as url:
+        counted = await_counted(Endpoint(origin_of(url), "/metrics", {}, 5.0), 20.0 if behind == 3 else 0.3)
+    assert counted == (behind == 3)
+    assert not counted or asked == [0, 1, 2, 3]

@@ -6,6 +6,7 @@ import math
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -387,3 +388,21 @@ def _error_text(error: Exception) -> str:
         return "refused the connection"
     text = str(getattr(error, "strerror", None) or error) or type(error).__name__
     return " ".join(text.split())[:200].lower()
+
+
+COUNTED_BY = ("requests_ok", "generation_tokens")
+LOOK_S = 0.1
+
+
+def await_counted(endpoint: Endpoint, within_s: float) -> bool:
+    """Wait until a request that was answered is among those that a server reports as finished. An export that is behind
+    would count it later, among the requests of a run."""
+    end_at = time.monotonic() + within_s
+    while True:
+        with suppress(Unreadable):
+            counted = {sample.name for sample in read_exposition(endpoint.text()).samples("", 0) if sample.value > 0}
+            if counted >= {*COUNTED_BY}:
+                return True
+        if time.monotonic() > end_at:
+            return False
+        time.sleep(LOOK_S)

@@ -21,7 +21,7 @@ from inferometer.measure.telemetry import DCGM
 from inferometer.observe.gpu import AmdSmiSampler, NvidiaSmiSampler, NvmlSampler
 from inferometer.observe.host import HostSampler
 from inferometer.observe.observer import MetricsPlace, ObserverJob, lower_priority
-from inferometer.observe.prometheus import ON_RAY, Endpoint, Reading, Unreadable, read_exposition
+from inferometer.observe.prometheus import COUNTED_BY, ON_RAY, Endpoint, Reading, Unreadable, read_exposition
 from inferometer.plan.redactor import Redactor
 from inferometer.record.log import LogWriter, Note
 from inferometer.record.sample import Sample
@@ -34,7 +34,6 @@ TIMEOUT_SHARE = 0.8  # of the interval: a slow endpoint is given up before it is
 LONGEST_TIMEOUT_S = 5.0
 MOST_PROBLEMS = 5  # different ones that are kept in words
 SAME_CLOCK_NS = 50_000_000  # a router's clock that differs by less is ours: it was only slow to answer
-SETTLED_BY = ("requests_ok", "generation_tokens")
 
 
 class Reader(Protocol):
@@ -292,7 +291,7 @@ class Watcher:
 
 
 def _counted(samples: list[Sample]) -> list[tuple[str, float]] | None:
-    settled = [(sample.name, sample.value) for sample in samples if sample.name in SETTLED_BY]
+    settled = [(sample.name, sample.value) for sample in samples if sample.name in COUNTED_BY]
     busy = [(sample.name, sample.value) for sample in samples if sample.name in ("running", "queued")]
     return [*settled, *busy] if samples else None
 

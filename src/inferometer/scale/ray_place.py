@@ -169,7 +169,11 @@ class _Crew(RemoteCrew[_Worker]):
         lost = [worker for worker in self._workers if worker.why == ACTOR_LOST]
         if not lost:  # a head that is gone would be waited for in vain
             return
-        alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"] and _listens(node)}
+        alive = {
+            node["NodeID"]
+            for node in self._ray.nodes()
+            if node["Alive"] and _listens(node["NodeManagerAddress"], node["NodeManagerPort"])
+        }
         for worker in lost:
             if self._nodes.get(worker.shard) not in {None, "", *alive}:
                 worker.why = "its node was lost"
@@ -180,9 +184,9 @@ class _Crew(RemoteCrew[_Worker]):
                 self._ray.kill(worker.actor, no_restart=True)
 
 
-def _listens(node: dict[str, Any]) -> bool:
+def _listens(host: str, port: int) -> bool:
     """Whether the raylet of a node is still there."""
-    with suppress(OSError), socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), RAYLET_S):
+    with suppress(OSError), socket.create_connection((host, port), RAYLET_S):
         return True
     return False
 

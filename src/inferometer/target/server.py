@@ -11,16 +11,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import orjson
 from msgspec import structs
 
 from inferometer.errors import TargetError
+from inferometer.observe.prometheus import Endpoint, await_counted
 from inferometer.plan.known_secrets import hiding, redactor_of
 from inferometer.plan.model import Server, Target
 from inferometer.plan.redactor import Redactor
@@ -43,6 +45,7 @@ from inferometer.target.orphans import Registration, end_orphans, registered
 from inferometer.target.probe import NotReadyError, await_ready, matching, meaning
 from inferometer.target.process import Process, not_started, tail
 from inferometer.vocabulary import duration_text
+from inferometer.wire.origin import origin_of
 
 # -- prepare ---------------------------------------------------------------------------------------------------------
 
@@ -116,6 +119,7 @@ def _failure(step: Prepare, log: Path, what: str) -> TargetError:
 # -- server ----------------------------------------------------------------------------------------------------------
 
 LOG = "server.log"
+COUNTED_S = 15.0  # for an export that is behind to report the first query
 FIRST_PATH, FIRST_PROMPT = "/v1/completions", "Hello"
 Notify = Callable[[str], None]
 
@@ -215,6 +219,10 @@ class StartedServer:
         if reply.status != 200:
             text = asker.hide(reply.body.decode("utf-8", "replace"))[:300]
             raise self.failure(f"answered the first query with status {reply.status}: {text}")
+        for url in self.launch.metrics:
+            origin, parts = origin_of(url), urlsplit(url)
+            with closing(Endpoint(origin, parts.path or "/", {}, COUNTED_S)) as endpoint:
+                await_counted(endpoint, COUNTED_S)
 
     def ended(self) -> str | None:
         """How it ended, None while it runs; of a server elsewhere that is not known."""

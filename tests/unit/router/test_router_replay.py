@@ -1,16 +1,20 @@
 """Decisions of Ray's own router, recorded on a real Ray Serve application, repeated by our implementation; and the feed
 by which routers tell theirs."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import msgspec
+import pytest
 
 from inferometer.measure.routing import decisions_of
 from inferometer.record.sample import Sample, Samples
 from inferometer.router.feed import Choice, Feed
-from inferometer.router.policy import Eviction, PolicyState, policy_named
+from inferometer.router.policy import Eviction, Policy, PolicyState, policy_named
 from inferometer.router.replay import Chosen, Event, ReplicasChanged, Sent, read_events, replay, write_events
 
 RECORDED = Path(__file__).parents[2] / "data" / "ray-prefix-aware.jsonl"
-SETTINGS = {  # with which it was recorded, by tests/on_ray/test_ray_serve.py
+SETTINGS: dict[str, str | int] = {  # with which it was recorded, by tests/on_ray/test_ray_serve.py
     "defaults": "original",
     "imbalanced_threshold": 2,
     "eviction_threshold_chars": 2000,
@@ -33,6 +37,27 @@ def test_a_policy_with_another_rule_is_told_from_it() -> None:
     done = replay(events, policy_named("prefix_aware", SETTINGS | {"match_rate_threshold": 0.9}))
     assert done.share_alike is not None and done.share_alike < 0.95
     assert done.kinds["prefix_match", "smallest_tree"]
+
+
+def with_a_timer(events: list[Event], policy: Policy, offset_s: float) -> Iterator[Event]:
+    """The events without Ray's evictions; the policy evicts by its own interval, which begins at this offset."""
+    every_s = float(SETTINGS["eviction_interval_s"])
+    due = events[0].at_s + offset_s
+    policy.evict(due)
+    for event in events:
+        while event.at_s >= due + every_s:
+            due += every_s
+            policy.evict(due)
+        yield msgspec.structs.replace(event, tree_chars=None) if isinstance(event, Chosen) else event
+
+
+@pytest.mark.parametrize(("offset_s", "alike"), [(0.25, 110), (-1.0, 108), (0.0, 108), (0.5, 109), (1.5, 108)])
+def test_the_instant_of_an_eviction_alone_makes_differences(offset_s: float, alike: int) -> None:
+    """Which is why the replay evicts when Ray did: one tree still holds a prompt that the other one has dropped."""
+    events, policy = read_events(RECORDED.read_bytes().splitlines()), policy_named("prefix_aware", SETTINGS)
+    done = replay(with_a_timer(events, policy, offset_s), policy)
+    assert (done.decisions - done.random, done.alike) == (110, alike)
+    assert all((chosen.kind, kind) == ("prefix_match", "prefix_match") for chosen, kind, _ in done.differences)
 
 
 def test_a_replay_follows_what_was_sent_and_not_what_it_would_have_chosen() -> None:
