@@ -127,16 +127,16 @@ def tree_against_cache(subject: ChartedRun) -> Spec:
     shares = {f"cache, {name}": (at, 100 * share) for name, (at, share) in filled.items()}
     bounds = [(name, chars / CHARS_PER_TOKEN) for name, chars in _eviction(subject.run)]
     largest = max(float(values.max()) for _, values in tokens.values())
-    drawn = [(name, value) for name, value in bounds if value <= FAR * largest]
-    beyond = [
-        f"{name} {number_text(value)} tokens, far above this chart" for name, value in bounds if value > FAR * largest
-    ]
+    is_far = any(value > FAR * largest for _, value in bounds)
+    texts = ", ".join(f"{name} {number_text(value)} tokens" for name, value in bounds)
+    subtitle = f"{texts}: far above this chart" if is_far else f"dashed: {texts}" if bounds else ""
+    levels = [] if is_far else [value for _, value in bounds]
     upper = _lines(
         subject,
-        titled("Tree of the router", "; ".join(beyond)),
+        titled("Tree of the router", subtitle),
         tokens,
         f"tokens ({CHARS_PER_TOKEN} characters each)",
-        drawn,
+        levels,
     )
     lower = _lines(subject, titled("KV cache filled"), shares, "share (%)")
     return {
@@ -156,7 +156,7 @@ def _eviction(run: Run) -> list[tuple[str, int]]:
     except InferometerError:  # a policy of one's own, which may not be here
         return []
     if isinstance(settings, PrefixAwareSettings) and settings.evicts:
-        return [("evicts above", settings.eviction_threshold_chars), ("evicts down to", settings.eviction_target_chars)]
+        return [("evicts above", settings.eviction_threshold_chars), ("down to", settings.eviction_target_chars)]
     return [("evicts above", settings.max_tree_size)] if isinstance(settings, CacheAwareSettings) else []
 
 
@@ -299,10 +299,8 @@ def _decisions(subject: ChartedRun) -> Decisions:
     return decisions
 
 
-def _lines(
-    subject: ChartedRun, title: Any, series: ByReplica, axis: str, bounds: Sequence[tuple[str, float]] = ()
-) -> Spec:
-    """A line per series; `bounds` are level lines with their names."""
+def _lines(subject: ChartedRun, title: Any, series: ByReplica, axis: str, levels: Sequence[float] = ()) -> Spec:
+    """A line per series, and dashed ones across at `levels`."""
     most = max(POINTS // (2 * max(len(series), 1)), 20)
     rows = []
     for name, (at, values) in series.items():
@@ -321,20 +319,9 @@ def _lines(
             "tooltip": tooltip(tip("at", "time (s)"), tip("series", "series", "nominal"), tip("value", axis)),
         },
     }
-    return view(title, rows, [line, *_levels(bounds), *window_marks(subject)])
-
-
-def _levels(bounds: Sequence[tuple[str, float]]) -> list[Spec]:
-    """The lower one has its name below its line, so that two names never cover each other."""
-    levels: list[Spec] = []
-    for name, value in bounds:
-        is_lowest = len(bounds) > 1 and value == min(level for _, level in bounds)
-        data = {"values": [{"value": value, "name": f"{name} {number_text(value)}"}]}
-        place = {"y": {"field": "value", "type": "quantitative"}}
-        side = {"baseline": "top", "dy": 3} if is_lowest else {"baseline": "bottom", "dy": -3}
-        text = {"type": "text", "align": "right", "fontSize": 11, "x": "width", "dx": -2, **side}
-        levels += [
-            {"data": data, "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1}, "encoding": place},
-            {"data": data, "mark": text, "encoding": {**place, "text": {"field": "name"}}},
-        ]
-    return levels
+    across: Spec = {
+        "data": {"values": [{"value": level} for level in levels]},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "strokeWidth": 1},
+        "encoding": {"y": {"field": "value", "type": "quantitative"}},
+    }
+    return view(title, rows, [line, *([across] if levels else []), *window_marks(subject)])
