@@ -4,7 +4,10 @@ The bounds are generous for a busy CI machine, yet a stamp taken after parsing, 
 slack that is too small fails: the sends of a read's tokens must lie inside the uncertainty that it states.
 """
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,11 +30,35 @@ SATURATED = Point(streams=400, interval_s=0.002, tokens=100, rounds=1)  # 200,00
 Burst = tuple[Records, Comparison]
 
 
-def measured(point: Point, folder: Path) -> tuple[Records, Truth, Comparison]:
+@dataclass(frozen=True)
+class Measured:
+    records: Records
+    truth: Truth
+    compared: Comparison
+    waited_ns: int  # by client and metronome together, for a core that others had
+
+    def host_ns(self, point: Point) -> float:
+        """What the host may add to a median. A wait delays at most one read of every stream, so the delays of all reads
+        sum up to `streams * waited_ns`, and no median is above twice the mean."""
+        return 2 * point.streams * self.waited_ns / len(self.records.read_at)
+
+
+def waited_ns(pids: Iterable[int]) -> int:
+    """Of processes that could have run, and of this machine as a whole where it is a guest; only Linux tells."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    queued = sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) for pid in pids)
+    stolen = int(Path("/proc/stat").read_text().split()[8])
+    return queued + round(stolen * 1e9 / os.sysconf("SC_CLK_TCK"))
+
+
+def measured(point: Point, folder: Path) -> Measured:
     with running_metronome(FIRST_S, point.interval_s) as metronome:
+        before = waited_ns((os.getpid(), *metronome.pids))
         _, records = drive(point, metronome, folder / "run.log")
+        waited = waited_ns((os.getpid(), *metronome.pids)) - before
         truth = metronome.truth()
-    return records, truth, compare(records, truth)
+    return Measured(records, truth, compare(records, truth), waited)
 
 
 @pytest.fixture(params=["kernel", "read"])
@@ -47,7 +74,8 @@ def stamps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.mark.parametrize("point", [LIGHT, SATURATED], ids=["light", "saturated"])
 def test_client_instants_are_true(point: Point, stamps: str, tmp_path: Path) -> None:
-    records, truth, compared = measured(point, tmp_path)
+    found = measured(point, tmp_path)
+    records, truth, compared = found.records, found.truth, found.compared
 
     assert records.outcome.counts() == {"ok": point.streams * point.rounds}
     assert compared.unmatched == 0
@@ -60,16 +88,19 @@ def test_client_instants_are_true(point: Point, stamps: str, tmp_path: Path) -> 
     least = 0.999 if point is LIGHT else 0.98
     assert inside.mean() >= least, f"worst: sent {compared.oldest[worst]} ns before, slack {compared.slack[worst]} ns"
     if stamps == "kernel" or point is LIGHT:
-        assert np.median(np.abs(compared.read_error)) < (100_000 if stamps == "kernel" else 2_000_000)
+        ours_ns = 100_000 if stamps == "kernel" else 2_000_000
+        assert np.median(np.abs(compared.read_error)) < ours_ns + found.host_ns(point)
 
 
 def test_requests_are_stamped_before_the_server_has_them(tmp_path: Path) -> None:
-    records, truth, compared = measured(LIGHT, tmp_path)
+    found = measured(LIGHT, tmp_path)
+    records, truth, compared = found.records, found.truth, found.compared
     received = dict(zip(truth.ids, truth.received_at.tolist(), strict=True))
     way = np.array([received[answer_id] for answer_id in records.request_id]) - records.sent_at
     assert way.min() >= 0
-    assert np.median(way) < 5_000_000
-    assert np.median(compared.request_ttft - compared.request_true_ttft) < 5_000_000
+    # of 16 requests, which all may have waited: the mean of the waits says nothing about their median
+    assert np.median(way) < 5_000_000 + found.waited_ns
+    assert np.median(compared.request_ttft - compared.request_true_ttft) < 5_000_000 + found.waited_ns
 
 
 def test_two_metronomes_that_share_a_port_are_one(tmp_path: Path) -> None:
@@ -88,7 +119,7 @@ def test_two_metronomes_that_share_a_port_are_one(tmp_path: Path) -> None:
 def test_light_load_has_a_read_per_token(tmp_path: Path) -> None:
     """Merged reads would hide the pace; at 800 events/s there is no reason for any but the odd one, and
     for those of a moment in which the host took the processor."""
-    records, _, _ = measured(LIGHT, tmp_path)
+    records = measured(LIGHT, tmp_path).records
     assert (records.read_tokens == 1).mean() > 0.75
 
 
