@@ -3,6 +3,7 @@
 pyarrow is imported on use: it takes 0.2 s, which `inferometer --help` does not have.
 """
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,11 +26,12 @@ from inferometer.record.columns import (
     default_column,
     known,
     offsets_of,
+    read_cuts,
 )
 from inferometer.record.files import replacing, translated_errors
 from inferometer.record.sample import Samples
 from inferometer.record.schema import check_schema, schema_of
-from inferometer.record.streamed import HELD_READS, Piece, StreamedRecords
+from inferometer.record.streamed import HELD_READS, Piece, Pieces, StreamedRecords
 
 Table = Any  # pyarrow.Table
 Array = Any  # pyarrow.Array
@@ -47,7 +49,21 @@ _SAMPLES: Kinds = {
 
 
 def write_parquet(records: Records, path: Path) -> None:
-    write_batches([records], path)
+    """Those of which the reads are not in memory, some at a time."""
+    cuts = read_cuts(records.read_offsets)
+    write_batches([records] if records.held else (records.take(np.arange(*cut)) for cut in cuts), path)
+
+
+def set_aside(batches: Iterable[Records]) -> Records:
+    """Records of which the reads are in a temporary file, which goes with them."""
+    folder = tempfile.TemporaryDirectory(prefix="inferometer-")
+    path = Path(folder.name) / "records.parquet"
+
+    def pieces(columns: Sequence[str], wanted: Mask | None) -> Iterator[Piece]:
+        return read_pieces(Path(folder.name) / path.name, columns, wanted)
+
+    write_batches(batches, path)
+    return _streamed(path, pieces)
 
 
 def write_batches(batches: Iterable[Records], path: Path) -> None:
@@ -59,7 +75,9 @@ def read_parquet(path: Path) -> Records:
     """All records of the file, in order of (scheduled_at, session, turn); of a large file the reads stay in it."""
     with _open(path) as file:
         large = sum(_stored_reads(file, i) for i in range(file.num_row_groups)) > HELD_READS
-    return _streamed(path) if large else Records.concat(read_batches(path))
+    if large:
+        return _streamed(path, lambda columns, wanted: read_pieces(path, columns, wanted))
+    return Records.concat(read_batches(path))
 
 
 def read_pieces(path: Path, columns: Sequence[str], wanted: Mask | None = None) -> Iterator[Piece]:
@@ -91,7 +109,7 @@ def _stored_reads(file: Any, group: int) -> int:
     return next((int(column.num_values) for column in columns if column.path_in_schema.startswith("read_at")), 0)
 
 
-def _streamed(path: Path) -> Records:
+def _streamed(path: Path, pieces: Pieces) -> Records:
     counts = np.concatenate([piece.counts for piece in read_pieces(path, ("read_tokens",))])
     no_reads: dict[str, Any] = dict.fromkeys(READS, np.empty(0, np.int64))
     parts, row = [], 0
@@ -99,7 +117,7 @@ def _streamed(path: Path) -> Records:
         offsets = offsets_of(counts[row : row + len(table)])
         parts.append(Records(**_scalars(table), read_offsets=offsets, **no_reads))
         row += len(table)
-    return StreamedRecords.joined(parts, lambda columns, wanted: read_pieces(path, columns, wanted))
+    return StreamedRecords.joined(parts, pieces)
 
 
 def read_batches(path: Path) -> Iterator[Records]:

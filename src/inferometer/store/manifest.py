@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from mmap import mmap
 from pathlib import Path
 from typing import Any, Self
 
@@ -104,7 +105,7 @@ def manifest_of(folder: Path) -> Files:
         return {name: _facts(folder / name) for name in names if name not in (MANIFEST, MARKS)}
 
 
-def facts_of(content: bytes) -> FileFacts:
+def facts_of(content: bytes | memoryview | mmap) -> FileFacts:
     return FileFacts(len(content), hashlib.sha256(content).hexdigest())
 
 

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from inferometer.store.shapes import checked, decoded_environment, decoded_summa
 from inferometer.store.store import Place, open_store
 
 DRAFT = ".draft-"
+Content = bytes | memoryview | mmap  # a large file is not copied into memory to be kept
 
 
 def keep(
@@ -51,7 +53,7 @@ def keep(
     source: str | None = None,
     records: Records | None = None,
     samples: Samples | None = None,
-    files: Mapping[str, bytes] | None = None,
+    files: Mapping[str, Content] | None = None,
 ) -> Run:
     """Write the folder of a run whose numbers are known already, and enter it in the index. `files` are kept beside
     it as they are: a log, the result of another tool. The folder is seen whole or not at all."""
@@ -116,7 +118,7 @@ def _draft(home: Path) -> Iterator[Path]:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(draft: Path, contents: Mapping[str, bytes], *, to_disk: bool) -> None:
+def _write(draft: Path, contents: Mapping[str, Content], *, to_disk: bool) -> None:
     """Everything, and the manifest. What was imported is not waited for: after a power cut it can be imported again,
     and the manifest tells whether it has to be."""
     facts = manifest_of(draft) | {name: facts_of(content) for name, content in contents.items() if name != MARKS}

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.console import Console
 from inferometer.cli.group import group
 from inferometer.errors import DataError
 from inferometer.exchange.importing.explain import explain_result
-from inferometer.exchange.importing.importer import import_file
+from inferometer.exchange.importing.importer import import_file, read_result
 from inferometer.show.summary import verdict_table
 
 VLLM: dict[str, Any] = {
@@ -230,13 +231,97 @@ def test_results_of_a_folder_are_told_apart_in_the_list(tmp_path: Path) -> None:
     assert "tp1/r.json" in listed and "tp2/r.json" in listed
 
 
-def test_a_large_file_is_refused_by_its_outline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferometer.exchange.importing.recognise.LARGE", 1000)
-    monkeypatch.setattr("inferometer.exchange.importing.recognise._SMALL", 500)
-    other = {"rows": [{"a": number} for number in range(1000)]}
-    with pytest.raises(DataError, match="with the keys rows, which is not a supported result"):
-        import_file(written(tmp_path, "other.json", other), tmp_path / "store")
-    long = {**DETAILED, "generated_texts": ["x" * 300] * 4}
-    assert import_file(written(tmp_path, "long.json", long), tmp_path / "store").results == 1
-    report = {**GUIDE, "benchmarks": [{**GUIDE["benchmarks"][0], "more": "x" * 5000}]}  # type: ignore[index]
-    assert import_file(written(tmp_path, "guide.json", report), tmp_path / "store").results == 1
+def lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small files are read as large ones are."""
+    monkeypatch.setattr("inferometer.exchange.importing.recognise.LARGE", 300)
+    monkeypatch.setattr("inferometer.documents.large_json.PARSED", 60)
+    monkeypatch.setattr("inferometer.exchange.importing.requests.HELD_READS", 3)
+
+
+TWO_BENCHMARKS = {**GUIDE, "benchmarks": GUIDE["benchmarks"] * 2}  # type: ignore[operator]
+MANY = {
+    **DETAILED,
+    "label": "µ 🚀",
+    "generated_texts": ["x" * 300] * 4,
+    "start_times": [5.0, 5.1, 5.2, 5.3],
+    "std_ttft_ms": float("nan"),
+}
+
+
+@pytest.mark.parametrize("result", [DETAILED, MANY, GUIDE, TWO_BENCHMARKS, [VLLM, DETAILED]])
+def test_large_files_have_the_numbers_of_small_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: Any
+) -> None:
+    path = written(tmp_path, "r.json", result)
+    small = import_file(path, tmp_path / "small").runs
+    lowered(monkeypatch)
+    large = import_file(path, tmp_path / "large").runs
+    assert [run.summary for run in large] == [run.summary for run in small]
+    assert [run.plan for run in large] == [run.plan for run in small]
+    for one, other in zip(small, large, strict=True):
+        if one.records is not None and other.records is not None:
+            assert one.records.read_at.tolist() == other.records.read_at.tolist()
+        files = [run.folder / "source.json" for run in (one, other) if run.folder]
+        assert len({json.dumps(json.loads(file.read_text())) for file in files}) == 1
+    packed = tmp_path / "packed.json.gz"
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    assert [run.summary for run in import_file(packed, tmp_path / "packed").runs] == [run.summary for run in small]
+
+
+def test_large_lines_are_read_and_broken_ones_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [json.dumps(MANY), '{"cut": ', json.dumps(VLLM), "", '{"completed": 1, "completed": 2}', "[1]"]
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(lines))
+    small = import_file(path, tmp_path / "small")
+    lowered(monkeypatch)
+    large = import_file(path, tmp_path / "large")
+    assert [run.summary for run in large.runs] == [run.summary for run in small.runs] and len(large.runs) == 2
+    assert [text.partition(":")[0] for text in large.broken] == [text.partition(":")[0] for text in small.broken]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("other.json", json.dumps({"rows": [{"a": 1}] * 1000}), "with the keys rows, which is not a supported result"),
+        ("twice.json", json.dumps(MANY)[:-1] + ', "completed": 9}', "completed is given twice"),
+        ("cut.json", json.dumps(MANY)[:-9], "is not JSON"),
+        ("server.log", "INFO a line\n" * 100, "is too large"),
+        ("deep.json", '{"a": ' + "[" * 5000 + "]" * 5000 + "}", "nested|recursion"),
+    ],
+)
+def test_large_files_that_are_no_results_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, why: str
+) -> None:
+    lowered(monkeypatch)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=why):
+        import_file(tmp_path / name, tmp_path / "store")
+
+
+def test_a_large_result_takes_memory_in_proportion_to_less_than_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 MB that is below 500 MB with all that is loaded (bench/imports.py); as objects it would be five times its
+    size."""
+    n, tokens = 1000, 200
+    gaps = [0.0123456789012345] * (tokens - 1)
+    arrays = {"ttfts": [0.1] * n, "itls": [gaps] * n, "input_lens": [10] * n, "output_lens": [tokens] * n}
+    starts = [float(at) for at in range(n)]
+    result = {
+        **VLLM,
+        "completed": n,
+        "num_prompts": n,
+        **arrays,
+        "generated_texts": ["x" * 900] * n,
+        "start_times": starts,
+    }
+    path = written(tmp_path, "r.json", result)
+    monkeypatch.setattr("inferometer.exchange.importing.recognise.LARGE", 2**20)
+    monkeypatch.setattr("inferometer.exchange.importing.requests.HELD_READS", 20_000)
+    monkeypatch.setattr("inferometer.record.columns.BATCH_READS", 20_000)
+    tracemalloc.start()
+    parsed = read_result(path, "vllm-bench-serve")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert parsed.runs[0].records is not None and len(parsed.runs[0].records.read_at) == n * tokens
+    assert peak < 1.5 * path.stat().st_size

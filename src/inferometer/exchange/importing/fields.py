@@ -4,11 +4,12 @@ have them."""
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from inferometer.documents.large_json import LargeObject
 from inferometer.errors import DataError
 from inferometer.exchange.importing.requests import ImportedRequest
 from inferometer.exchange.importing.source import ImportedRun, ParsedFile, Row, Source
@@ -169,9 +170,9 @@ def _text(value: Json) -> str | None:
 EPOCH_S = 1e9  # instants above it are seconds since 1970, below it of a clock of their own
 
 
-def run_per_row(source: Source, make: Callable[[Row], ImportedRun], rows: Iterable[Row] | None = None) -> ParsedFile:
+def run_per_row(source: Source, make: Callable[[Row], ImportedRun], rows: Sequence[Row] | None = None) -> ParsedFile:
     """A run of every row. A single row is the whole file; of several each keeps its own."""
-    every = list(source.rows() if rows is None else rows)
+    every = source.rows() if rows is None else rows
     runs, broken = [], []
     for row in every:
         try:
@@ -203,5 +204,7 @@ def started_at(first_s: float) -> datetime | None:
 
 
 def part_of(run: ImportedRun, row: Row) -> ImportedRun:
+    if isinstance(row.fields, LargeObject):
+        return replace(run, part=run.part or row.where, original=row.fields.text)
     original = json.dumps(row.fields, indent=1, default=str).encode()
     return replace(run, part=run.part or row.where, original=original)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from inferometer.errors import DataError, StoreError
-from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise
+from inferometer.exchange.importing.recognise import check_format, format_named, read_source, recognise, released
 from inferometer.exchange.importing.source import BrokenResult, Format, ImportedRun, ParsedFile, SiblingError, Source
 from inferometer.exchange.importing.units import contradictions
 from inferometer.measure.doubts.rule import TOLERATED
@@ -42,7 +43,7 @@ from inferometer.record.summary import (
 )
 from inferometer.record.verdict import Reason, Status, Verdict, judged
 from inferometer.store.manifest import MARKS, Marks, checked_label, marks_bytes
-from inferometer.store.save import Unkeepable, keep
+from inferometer.store.save import Content, Unkeepable, keep
 from inferometer.store.shapes import LARGEST, large_number
 from inferometer.store.store import Place, Store, open_store
 from inferometer.vocabulary import MEASURES, duration_text, percent_text
@@ -52,8 +53,10 @@ from inferometer.vocabulary import MEASURES, duration_text, percent_text
 FOLDER = "imports"
 
 
-def checksum(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def checksum(content: bytes | mmap) -> str:
+    digest = hashlib.sha256(content).hexdigest()
+    released(content)
+    return digest
 
 
 def runs_of(store: Store, digest: str) -> list[str]:
@@ -91,12 +94,12 @@ def _exists(store: Store, id_: str) -> bool:
     return False
 
 
-def remember(store: Store, digest: str, runs: list[str], original: tuple[str, bytes] | None) -> None:
+def remember(store: Store, digest: str, runs: list[str], original: tuple[str, bytes | mmap] | None) -> None:
     """Note what a file became; `original` is kept where no single run holds it."""
     folder = store.home / FOLDER / digest
     with translated_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    files = {"runs.json": orjson.dumps({"runs": [*runs_of(store, digest), *runs]})}
+    files: dict[str, bytes | mmap] = {"runs.json": orjson.dumps({"runs": [*runs_of(store, digest), *runs]})}
     for name, content in (files | dict([original] if original else [])).items():
         with translated_errors(
             folder / name
@@ -362,9 +365,10 @@ def _new_runs(
     return Imported(path, name, kept, broken=broken, notes=notes, results=len(kept))
 
 
-def _read(chosen: Format, source: Any, path: Path) -> ParsedFile:
+def _read(chosen: Format, source: Source, path: Path) -> ParsedFile:
     try:
         parsed = chosen.read(source)
+        released(source.content)
     except SiblingError:
         raise
     except DataError as error:
@@ -429,7 +433,7 @@ def _values_of(source: Source) -> Any:
 
 def _keep(run: ImportedRun, origin: _Origin, store: Store, summary: Summary, **more: Any) -> Run:
     whole = {_source_name(origin.path): origin.source.content}
-    files = whole if run.original is None else {"source.json": run.original}
+    files: dict[str, Content] = {**whole} if run.original is None else {"source.json": run.original}
     return keep(
         store,
         kind=run.kind,

@@ -2,7 +2,8 @@
 
 import csv
 import io
-import json
+import mmap
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from inferometer.documents.files import binary_kind, file_bytes, text_in, unpacked
+from inferometer.documents.files import GZIP, binary_kind, file_bytes, text_in, unpacked
 from inferometer.documents.json_text import RefusedError, json_value
+from inferometer.documents.large_json import LARGE, large_lines, large_value
 from inferometer.documents.yaml_text import yaml_value
 from inferometer.errors import DataError
 from inferometer.exchange.importing.source import Format, Row, SiblingError, Source
@@ -162,13 +164,12 @@ _FOREIGN = (
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 MOST_BYTES = 2 * 2**30  # of one result; what is larger is not a result but a log
-LARGE = 64 * 2**20  # above it a file is recognised by its outline before it is read
-_SMALL = 2**20
+_MOST_OTHER = f"JSON is read up to {MOST_BYTES / 2**30:.0f} GiB, tables, YAML and text up to {LARGE / 2**20:.0f} MiB"
 
 
 def read_source(path: Path) -> Source:
     try:
-        content = unpacked(file_bytes(path, MOST_BYTES), MOST_BYTES)
+        content = _content(path)
     except RefusedError as error:
         raise DataError(f"{path}: {error.sentence}") from None
     except IsADirectoryError:
@@ -177,6 +178,27 @@ def read_source(path: Path) -> Source:
         raise DataError(f"{path}: {(error.strerror or str(error)).lower()}") from error
     name = path.name.removesuffix(".gz")
     return parse(name, content, str(path), _sibling_reader(path))
+
+
+def _content(path: Path) -> bytes | mmap.mmap:
+    """A large file is not copied into memory; nor does it stay there when it was unpacked."""
+    if LARGE < path.stat().st_size <= MOST_BYTES and path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(GZIP)) != GZIP:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    content = unpacked(file_bytes(path, MOST_BYTES), MOST_BYTES)
+    if len(content) <= LARGE:
+        return content
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def released(content: bytes | mmap.mmap) -> None:
+    """The pages of a large file, which are read again if they are needed again."""
+    if isinstance(content, mmap.mmap):
+        content.madvise(mmap.MADV_DONTNEED)
 
 
 def _sibling_reader(path: Path) -> Callable[[str], bytes | None]:
@@ -192,12 +214,16 @@ def _sibling_reader(path: Path) -> Callable[[str], bytes | None]:
 
 
 def parse(
-    name: str, content: bytes, where: str | None = None, sibling: Callable[[str], bytes | None] = lambda _name: None
+    name: str,
+    content: bytes | mmap.mmap,
+    where: str | None = None,
+    sibling: Callable[[str], bytes | None] = lambda _name: None,
 ) -> Source:
     """What a file's bytes say."""
     where = where or name
-    if len(content) > LARGE and (outline := _outline(content)) is not None:
-        recognise(Source(name, b"", "json", outline))  # refused by its outline: all of it may not fit into memory
+    if len(content) > LARGE and (source := _large(name, content, where, sibling)) is not None:
+        return source
+    content = bytes(content)
     text = _text(content, where)
     if text.lstrip().startswith(("{", "[")):
         return _json(name, content, text, where, sibling)
@@ -211,39 +237,25 @@ def parse(
     return Source(name, content, "text", text, sibling=sibling)
 
 
-def _outline(content: bytes) -> Any:
-    """A large JSON object with its long lists cut to their first entry; None where it is something else."""
-    if not content[:64].lstrip().startswith(b"{"):
+def _large(name: str, content: bytes | mmap.mmap, where: str, sibling: Callable[[str], bytes | None]) -> Source | None:
+    """A large file of JSON or JSON lines, of which the long lists stay text. Other large files are refused; None where
+    it has to be turned into another text first."""
+    head = bytes(content[:64])
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return None
+    if not head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"[")):
+        if (kind := binary_kind(head)) is not None:
+            raise DataError(f"{where}: is not text but {kind}", "results of other tools are JSON, YAML, CSV or text")
+        raise DataError(f"{where}: is too large: {len(content) / 2**20:.0f} MiB", _MOST_OTHER)
     try:
-        return _cut(msgspec.Raw(content))
-    except msgspec.DecodeError:
-        return None
-
-
-def _cut(raw: msgspec.Raw) -> Any:
-    view = memoryview(raw)
-    if len(view) <= _SMALL:
-        return msgspec.json.decode(raw)
-    match bytes(view[:64]).lstrip()[:1]:
-        case b"{":
-            return {name: _cut(part) for name, part in msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).items()}
-        case b"[":
-            head = bytes(view[: 2 * _SMALL])
-            return [_first_entry(head)]
-        case _:
-            return ""  # a text that nobody recognises a format by
-
-
-def _first_entry(head: bytes) -> Any:
-    """The first entry of a list of which the beginning is given, where it is an object."""
-    begin = head.find(b"{")
-    if begin < 0 or head[1:begin].strip():
-        return None
-    try:
-        return json.JSONDecoder().raw_decode(head[begin:].decode("utf-8", "ignore"))[0]
-    except ValueError:
-        raise msgspec.DecodeError("a large entry: its outline tells nothing") from None
+        return Source(name, content, "json", large_value(content), sibling=sibling)
+    except msgspec.DecodeError as error:
+        lines = large_lines(content, Row)
+        if lines is None:
+            raise DataError(f"{where}: is not JSON: {error}") from None
+    except RefusedError as error:
+        raise DataError(f"{where}: is not JSON: {error.sentence}") from None
+    return Source(name, content, "jsonl", lines[0], tuple(lines[1]), sibling)
 
 
 def _text(content: bytes, where: str) -> str:

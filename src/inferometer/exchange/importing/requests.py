@@ -3,14 +3,17 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferometer.errors import DataError
-from inferometer.record.columns import Records
+from inferometer.record.columns import Records, offsets_of, read_cuts
+from inferometer.record.parquet import set_aside
 from inferometer.record.record import Outcome, Record
+from inferometer.record.streamed import HELD_READS
 from inferometer.vocabulary import NANOSECONDS
 
 # Other tools do not keep when a request was due, and do not tell their own delays apart from the server's.
@@ -26,7 +29,7 @@ class ImportedRequest:
     """One request in seconds on any clock. `reads` are the instants at which something arrived."""
 
     sent_s: float
-    reads_s: Sequence[float] = ()
+    reads_s: Sequence[float] | NDArray[np.float64] = ()
     ended_s: float | None = None
     scheduled_s: float | None = None
     input_tokens: int | None = None
@@ -43,21 +46,31 @@ class ImportedRequest:
 
 
 def records_of(requests: Iterable[ImportedRequest]) -> Records:
-    """In the order told, on a clock that begins with the first of them."""
+    """In the order told, on a clock that begins with the first of them. The reads of many do not stay in memory."""
     all_requests = list(requests)
     origin = min((_due(request) for request in all_requests), default=0.0)
     _check_span(all_requests, origin)
-    return Records.of([_record(number, request, origin) for number, request in enumerate(all_requests)])
+    records = (_record(number, request, origin) for number, request in enumerate(all_requests))
+    counts = np.fromiter((len(request.reads_s) for request in all_requests), np.int64, len(all_requests))
+    if counts.sum() <= HELD_READS:
+        return Records.of([*records])
+    cuts = read_cuts(offsets_of(counts))
+    return set_aside(Records.of([*islice(records, end - start)]) for start, end in cuts)
 
 
 def _check_span(requests: Sequence[ImportedRequest], origin: float) -> None:
     """Rates and slices are counted over all the time between the first and the last instant."""
-    last = max(
-        (max((request.sent_s, request.ended_s or origin, *request.reads_s)) for request in requests), default=origin
-    )
+    last = max((_last(request, origin) for request in requests), default=origin)
     if not last - origin <= MOST_SPAN_S:
         text = f"its requests lie {(last - origin) / 86400:,.0f} days apart, at most {MOST_SPAN_S / 86400:.0f} are read"
         raise DataError(text, "is one of the times wrong, or in another unit?")
+
+
+def _last(request: ImportedRequest, origin: float) -> float:
+    reads = np.asarray(request.reads_s, np.float64)
+    if not np.isfinite(reads).all():
+        raise DataError("the instant of a read is not a number")
+    return max(request.sent_s, request.ended_s or origin, float(reads.max(initial=origin)))
 
 
 def _due(request: ImportedRequest) -> float:
@@ -66,11 +79,10 @@ def _due(request: ImportedRequest) -> float:
 
 def _record(number: int, request: ImportedRequest, origin: float) -> Record:
     sent_at = _at(request.sent_s, origin)
-    ended_s = (
-        request.ended_s if request.ended_s is not None else (request.reads_s[-1] if len(request.reads_s) else None)
-    )
+    last_s = float(request.reads_s[-1]) if len(request.reads_s) else None
+    ended_s = last_s if request.ended_s is None else request.ended_s
     tokens = _tokens(request)
-    reads = np.array([_at(read_s, origin) for read_s in request.reads_s], "<i8")
+    reads = np.rint((np.asarray(request.reads_s, np.float64) - origin) * NANOSECONDS).astype("<i8")
     due_at = sent_at if request.scheduled_s is None else _at(request.scheduled_s, origin)
     return Record(
         session=number if request.session is None else request.session,

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from mmap import mmap
 from typing import Any, Literal, NamedTuple
 
+from inferometer.documents.large_json import Entries
 from inferometer.errors import DataError
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
@@ -36,7 +38,7 @@ class Source:
     """A file: its bytes, what they say, and the files beside it that a tool wrote with it."""
 
     name: str
-    content: bytes
+    content: bytes | mmap  # of a large file its pages, which are read when they are needed
     form: Form
     value: Any  # JSON and YAML: what was parsed; JSONL and CSV: a list of `Row`; text: str
     broken: tuple[str, ...] = ()  # rows that could not be read, named
@@ -49,7 +51,10 @@ class Source:
     def rows(self) -> list[Row]:
         """Every object in the file: one, those of a list, or one a line."""
         if self.form in ("jsonl", "csv"):
-            return list(self.value)
+            rows: list[Row] = self.value
+            return rows
+        if isinstance(self.value, Entries):
+            return self.value.as_rows(Row)
         if isinstance(self.value, list):
             return [Row(f"entry {at}", entry) for at, entry in enumerate(self.value) if isinstance(entry, dict)]
         return [Row("", self.value)] if isinstance(self.value, dict) else []
@@ -83,7 +88,7 @@ class ImportedRun:
     doubts: tuple[tuple[str, str], ...] = ()  # (code, text): why its numbers may not mean what they say
     notes: tuple[str, ...] = ()  # how something was read
     part: str = ""  # which part of a file with several runs
-    original: bytes | None = None  # that part as it stands in the file; None: the whole file is this run
+    original: bytes | memoryview | None = None  # that part as it stands in the file; None: the whole file is this run
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ def request(
         return ImportedRequest(sent_s, input_tokens=inputs, output_tokens=0, status=200)
     if error or not ttft:
         return ImportedRequest(sent_s, error=error or "no answer", status=status_in(error))
-    reads = list(itertools.accumulate(gaps or [], initial=sent_s + ttft))
+    reads = np.cumsum([sent_s + ttft, *(gaps or [])], dtype=np.float64)
     return ImportedRequest(sent_s, reads, input_tokens=inputs, output_tokens=outputs or None, status=200)
 
 
