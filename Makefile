@@ -40,7 +40,7 @@ test-routers: .venv/test
 
 test-harnesses: .venv/test
 	sh deploy/install-harnesses.sh $(BIN)/python .venv-harnesses
-	INFEROMETER_HARNESSES="$$PWD/.venv-harnesses" $(BIN)/python -m pytest -s tests/harnesses $(ARGS)
+	INFEROMETER_HARNESSES="$$PWD/.venv-harnesses" $(BIN)/python -m pytest -s tests/harnesses tests/on_kubernetes/test_harness_in_pod.py $(ARGS)
 
 test-kubernetes: .venv/test
 	bash deploy/install-kubernetes.sh $(KUBERNETES)

@@ -108,6 +108,17 @@ def test_it_measures_the_simulator(name: str, url: str, tmp_path: Path) -> None:
     assert _mean(run, "ttft") > 0.98 * truth.ttft, "no client sees a token before it was written"
 
 
+def test_nop_measures_how_the_server_starts(tmp_path: Path) -> None:
+    words = ["run", "--harness", "nop", "--server", "simulator", "--store", str(tmp_path / "store"), "--json"]
+    subprocess.run([sys.executable, "-m", "inferometer", *words], check=True, capture_output=True, timeout=120)
+    run = open_store(tmp_path / "store").load("latest")
+    assert (run.kind, run.state) == ("startup", "complete")
+    assert run.environment.server is not None and run.environment.server.ready_s is not None
+    assert 0 < run.environment.server.ready_s < 120
+    assert run.records is None or len(run.records) == 0
+    print(f"\nnop: the simulator was ready after {run.environment.server.ready_s:.2f} s")
+
+
 def _row(run: Run, truth: Truth) -> list[str]:
     cells = [str(run.summary.outcomes.get("ok")), f"{_server_count(run) or 0:.0f}"]
     for name in ("ttft", "tpot", "e2e"):

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,48 @@ def test_the_server_restarts_while_pods_measure(stack: Stack, cluster: TestedClu
     thread.join(60)
     assert [run.state for run in launched.runs] == ["complete"]
     stack.until_only(CLAIM)
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Of an S3 server on loopback."""
+    import boto3
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+    boto3.client("s3").create_bucket(Bucket="results")
+    yield "results"
+    server.stop()
+
+
+@thorough
+def test_the_output_goes_to_an_object_store(stack: Stack, bucket: str) -> None:
+    import boto3
+
+    notes: list[str] = []
+    launched = stack.run(id="uploaded", output=f"s3://{bucket}/bench", notes=notes, **of_class(stack))
+    assert [run.state for run in launched.runs] == ["complete"]
+    listed = boto3.client("s3").list_objects_v2(Bucket=bucket, Prefix="bench/uploaded/")["Contents"]
+    here = {str(path.relative_to(launched.output)): path.stat().st_size for path in launched.output.rglob("*.*")}
+    there = {one["Key"].removeprefix("bench/uploaded/"): one["Size"] for one in listed}
+    assert there == {name: size for name, size in here.items() if (launched.output / name).is_file()}
+    assert any(name.endswith("records.parquet") for name in there)
+    assert f"{len(there)} files are at s3://{bucket}/bench/uploaded" in notes
+    with pytest.raises(StoreError, match="s3://no-such-bucket"):
+        stack.run(id="nowhere", output="s3://no-such-bucket", **of_class(stack))
+    stack.until_only(CLAIM)
+
+
+def test_an_output_of_an_unknown_kind_is_refused_before_anything_is_made(stack: Stack) -> None:
+    before = stack.ours()
+    with pytest.raises(PlanError, match=r"--output must be a folder, s3://\.\.\. or gs://\.\.\., got ftp://host/x"):
+        stack.run(id="unknown", output="ftp://host/x", **of_class(stack))
+    assert stack.ours() == before
 
 
 def command(stack: Stack, *words: str) -> subprocess.Popen[str]:

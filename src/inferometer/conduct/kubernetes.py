@@ -24,7 +24,7 @@ from inferometer.conduct.treatments import (
     treatments_of,
 )
 from inferometer.conduct.worker import STORE, Work, plan_key, read_work, results_folder
-from inferometer.errors import InferometerError, LostError, StoreError
+from inferometer.errors import InferometerError, LostError, PlanError, StoreError
 from inferometer.exchange.exporting.registry import write
 from inferometer.record.files import translated_errors, write_text
 from inferometer.record.run import Run
@@ -35,7 +35,7 @@ from inferometer.scale.kubernetes.settings import RunSettings
 from inferometer.scale.kubernetes.stack_watch import StackWatch, processed
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
 from inferometer.store.folder import load_run
-from inferometer.store.objects import is_object_store, upload_files
+from inferometer.store.objects import Objects, is_object_store, upload_files
 from inferometer.store.shapes import ExperimentCase
 from inferometer.store.store import Place as StorePlace
 from inferometer.store.store import Store, open_store
@@ -92,6 +92,7 @@ class _Session:
 
     def run(self) -> Launched:
         treatments = treatments_of(self.request, self.cluster, self._notify)
+        _check_output(self.settings.output)
         self._make_claim()
         folder = new_experiment(self.store.home, "sweep", f"k8s {self.settings.id}", self._definition(treatments))
         for treatment in treatments:
@@ -326,6 +327,15 @@ class _Session:
             with translated_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / "treatment_comparison.csv", csv_text(rows))
+
+
+def _check_output(place: str | None) -> None:
+    """To be known before hours of load: an address of a kind that we know, and a bucket that we may write to."""
+    if not place or "://" not in place:
+        return
+    if not is_object_store(place):
+        raise PlanError(f"--output must be a folder, s3://... or gs://..., got {place}")
+    Objects(place).check_writable()
 
 
 def _output_folder(settings: RunSettings, store: Store) -> Path:
