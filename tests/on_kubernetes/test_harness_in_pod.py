@@ -1,4 +1,4 @@
-"""Another tool sends the load from a launcher pod. Only with INFEROMETER_HARNESSES, the folder of installed tools, which
+"""Another tool sends the load from a launcher pod. Only with INFEROMETER_HARNESSES, the folder of installed tools that
 the pods of a node of local processes find as well: `make test-harnesses`."""
 
 import os
