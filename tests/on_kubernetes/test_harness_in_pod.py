@@ -3,6 +3,7 @@ the pods of a node of local processes find as well: `make test-harnesses`."""
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stacks import NAME, stack_in
@@ -27,7 +28,7 @@ def test_a_harness_in_a_launcher_pod(name: str, cluster: TestedCluster, namespac
     if program_of(harness_named(name)) is None:
         pytest.skip(f"{name} is not installed in {FOLDER}")
     stack = stack_in(cluster, namespace, tmp_path)
-    given = {"harness": name, "generator": "harness", "passed": "INFEROMETER_HARNESSES"}
+    given: dict[str, Any] = {"harness": name, "generator": "harness", "passed": "INFEROMETER_HARNESSES"}
     launched = stack.run(PLAN, id="other", storage_class=f"of-{namespace}", memory="8Gi", **given)
     assert [run.state for run in launched.runs] == ["complete"], [row.error for row in launched.rows]
     run = launched.runs[0]
