@@ -1,12 +1,15 @@
 """What the router costs beside those of others, in one run: CPU time per streamed event, and what it adds to the TTFT.
 
-python bench/router.py [--rate 200] [--duration 15] [--turns 3] [--program vllm-router=PATH ...] [--json]
+python bench/router.py [--rate 200] [--duration 15] [--turns 9] [--program vllm-router=PATH ...] [--json]
 python bench/router.py --tree   # only the prefix tree: matches per second
 
-Routers that are not installed are left out. Two metronomes answer; every router gets the same load in turns.
+Routers that are not installed are left out. Two metronomes answer; every router gets the same load, with the same seed,
+in turns whose order rotates. Against nginx, each turn is a pair; the intervals hold the median of the pairs with 95%
+confidence, whatever their law (order statistics; at least six turns).
 """
 
 import json
+import math
 import os
 import random
 import shutil
@@ -44,7 +47,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--rate", type=float, default=200.0)
     options.add_argument("--duration", type=float, default=15.0, help="seconds of every run")
-    options.add_argument("--turns", type=int, default=3)
+    options.add_argument("--turns", type=int, default=9, help="runs of every router")
     options.add_argument("--program", action="append", default=[], metavar="ROUTER=PATH")
     options.add_argument("--tree", action="store_true", help="only the prefix tree")
     chosen = options.parse_args()
@@ -106,14 +109,14 @@ def rows(
     urls: list[str], routers: dict[str, tuple[str, int]], folder: Path, rate: float, duration: float, turns: int
 ) -> list[dict[str, Any]]:
     """Medians over the turns; against nginx, medians of the turns' own ratios and differences, so that what else the
-    machine does hits both alike."""
+    machine does hits both alike, and rotating turns so that nobody always follows the same one."""
     measured: dict[str, list[dict[str, float]]] = {"direct": [], **{name: [] for name in routers}}
     for url, _pid in routers.values():
         measure(url, None, folder, rate, 2.0)  # connections, caches and code are warm
-    for _ in range(turns):
-        measured["direct"].append(measure(urls[0], None, folder, rate, duration))
-        for name, (url, pid) in routers.items():
-            measured[name].append(measure(url, pid, folder, rate, duration))
+    order = [("direct", (urls[0], None)), *routers.items()]
+    for turn in range(turns):
+        for name, (url, pid) in order[turn % len(order) :] + order[: turn % len(order)]:
+            measured[name].append(measure(url, pid, folder, rate, duration, seed=turn))
     baseline = measured.get("nginx")
     return [row(name, turns_of, baseline) for name, turns_of in measured.items()]
 
@@ -122,30 +125,42 @@ def row(name: str, turns: list[dict[str, float]], nginx: list[dict[str, float]] 
     def median(key: str) -> float:
         return statistics.median(turn[key] for turn in turns)
 
-    against = list(zip(turns, nginx or [], strict=False))
+    pairs = list(zip(turns, nginx or [], strict=False))
     is_router = "cpu" in turns[0]
+    ratios = [own["cpu"] / other["cpu"] for own, other in pairs] if is_router else []
+    later = [own["p99"] - other["p99"] for own, other in pairs]
     return {
         "router": name,
         "events": int(median("events")),
         "cpu s/M": median("cpu") if is_router else None,
-        "x nginx": statistics.median(own["cpu"] / other["cpu"] for own, other in against)
-        if is_router and against
-        else None,
+        "x nginx": statistics.median(ratios) if ratios else None,
+        "x nginx 95%": span(ratios),
         "ttft p50": median("p50"),
         "ttft p99": median("p99"),
-        "p99 - nginx": statistics.median(own["p99"] - other["p99"] for own, other in against) if against else None,
+        "p99 - nginx": statistics.median(later) if later else None,
+        "p99 - nginx 95%": span(later),
         "rss MB": median("rss") if is_router else None,
         "failed": int(sum(turn["failed"] for turn in turns)),
     }
 
 
-def measure(url: str, pid: int | None, folder: Path, rate: float, duration: float) -> dict[str, float]:
+def span(values: list[float]) -> str | None:
+    """Order statistics between which the median lies with at least 95% confidence; None where there are too few."""
+    n, ordered = len(values), sorted(values)
+    below, tail = -1, 0.0
+    while n and tail + math.comb(n, below + 1) / 2**n <= 0.025:
+        below += 1
+        tail += math.comb(n, below) / 2**n
+    return None if below < 0 else f"{ordered[below]:.2f} to {ordered[n - 1 - below]:.2f}"
+
+
+def measure(url: str, pid: int | None, folder: Path, rate: float, duration: float, seed: int = 0) -> dict[str, float]:
     """One run: CPU seconds of the router per million events, and the TTFT in ms."""
     before = cpu_s(pid) if pid else 0.0
     finished = counted(
         inferometer(
             *("run", "--url", url, "--store", str(folder / "store"), "--quiet", "--json"),
-            *("--rate", f"{rate:g}", "--duration", f"{duration:g}s", "--set", "observe=off"),
+            *("--rate", f"{rate:g}", "--duration", f"{duration:g}s", "--seed", str(seed), "--set", "observe=off"),
             *("--set", f"workload.input_tokens={TOKENS_IN}", "--set", f"workload.output_tokens={TOKENS_OUT}"),
         ),
         fine=(0, 1, NOT_VALID),
