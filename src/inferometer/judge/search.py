@@ -327,7 +327,9 @@ def _result_between(low: float, high: float, steps: Sequence[Step], bounds: Boun
             "unresolved", low, high, f"the highest load within the limits may be {between}, but {why}", likely
         )
     if not _is_close(low, high, bounds):
-        why = f"the search ended with a range {between}, {percent_text(high / low - 1)} wide{_ended(steps, bounds)}"
+        is_ = "may be" if undecided(steps) else "is"
+        width = f"a range {percent_text(high / low - 1)} wide"
+        why = f"the highest load within the limits {is_} {between}, {width}{_ended(steps, bounds)}"
         return SearchResult("unresolved", low, high, why, likely)
     if unsure := undecided(steps):
         why = (
@@ -345,7 +347,7 @@ def _ended(steps: Sequence[Step], bounds: Bounds) -> str:
 
 def _unsure_text(loads: Sequence[float]) -> str:
     at = " and ".join(number_text(load) for load in loads)
-    return f"at {at} it is not clear whether the limits are kept: longer steps would show it"
+    return f"at {at} it is unclear whether the limits are met: longer steps would decide it"
 
 
 def _used_up(steps: Sequence[Step], bounds: Bounds) -> str:

@@ -44,9 +44,10 @@ def warnings(run: Run, past: Sequence[Run], checked: Sequence[Checked], fewest: 
             f"{earlier} of the same workload, stack and hardware: {fewest} are needed to estimate run-to-run variation"
         )
         texts.append(text if not past else f"{text}; a typical run-to-run variation is assumed until then")
-    if run.status == "doubtful":
-        reasons = [reason.sentence for reason in run.doubts]
-        texts.append(f"the run is doubtful as a measurement: {' '.join(reasons)}")
+    if run.status == "doubtful" and run.doubts:
+        first, *others = [reason.sentence for reason in run.doubts]
+        more = f" {len(others)} more with inferometer show {run.id}" if others else ""
+        texts.append(f"the run is doubtful as a measurement: {first}{more}")
     drifting = [measure.change.title for measure in checked if measure.alert and measure.drifts]
     if drifting:
         texts.append(f"gradual drift from run to run: {', '.join(drifting)}")

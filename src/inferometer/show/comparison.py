@@ -205,7 +205,8 @@ def _steps(check: CheckResult) -> Table:
 def _check_facts(check: CheckResult) -> Table:
     table = facts_table(label=7)
     table.add_row("run", check.run)
-    table.add_row("against", _against(check))
+    if check.against != "history" or check.history:
+        table.add_row("against", _against(check))
     left_out = {id_ for measure in check.measures if measure.alert for id_ in measure.left_out}
     if left_out:
         runs = "1 run" if len(left_out) == 1 else f"{len(left_out)} runs"

@@ -254,7 +254,7 @@ _COMPARED = {"ttft.mean": "TTFT mean", "tpot.mean": "TPOT mean", "e2e.mean": "E2
 
 # -- search ----------------------------------------------------------------------------------------------------------
 
-UNITS = {"rate": "/s", "concurrency": " at once"}
+UNITS = {"rate": "req/s", "concurrency": "in flight"}
 STYLES = {"meets": "green", "misses": "red", "unclear": "yellow"}
 CURVE: dict[str, tuple[Callable[[float | None], str], tuple[str, ...]]] = {  # heading, and the first that is known
     "tokens/s": (number_text, ("output_rate",)),
@@ -266,18 +266,19 @@ CURVE: dict[str, tuple[Callable[[float | None], str], tuple[str, ...]]] = {  # h
 
 
 def step_text(step: Step, axis: str) -> str:
-    """`8/s meets: 99.6% (99.1..99.9%) of 99% asked by ttft p99 < 500ms`."""
+    """`8 req/s meets: ttft p99 < 500ms met by 99.6% (99.1..99.9%), 99% needed`."""
     worst = min(step.attained, key=_margin, default=None)
     why = "" if worst is None else f": {attained_text(worst)}"
     cut = f" (ended after {duration_text(step.length_s)})" if step.ended else ""
-    return f"{number_text(step.load)}{UNITS[axis]} {step.status}{why}{cut}"
+    return f"{number_text(step.load)} {UNITS[axis]} {step.status}{why}{cut}"
 
 
 def attained_text(attained: Attained) -> str:
     if attained.share is None or attained.low is None or attained.high is None or attained.required is None:
         return f"{attained.limit} is {'met' if attained.met else 'missed' if attained.met is False else 'undecided'}"
     interval = interval_text((attained.low, attained.high), "share")
-    return f"{percent_text(attained.share)} ({interval}) keep {attained.limit}, {percent_text(attained.required)} must"
+    needed = percent_text(attained.required)
+    return f"{attained.limit} met by {percent_text(attained.share)} ({interval}), {needed} needed"
 
 
 def _margin(limit: Attained) -> tuple[int, float]:
@@ -289,15 +290,16 @@ def _margin(limit: Attained) -> tuple[int, float]:
 
 
 def probe_text(probe: Probe, axis: str) -> str:
-    """`16 at once: 28.4/s, 563 ms a request; starting at 28/s`."""
+    """`16 in flight: 28.4 req/s, 563 ms per request; starting at 28 req/s`."""
     served = [level for level in probe.levels if level.served_per_s is not None]
     if not served:
         return "no request was answered in time; starting with little load"
     best = served[-1]
-    seen = f"{best.concurrency} at once: {number_text(best.served_per_s)}/s, {duration_text(best.stay_s)} a request"
+    rate, stay = number_text(best.served_per_s), duration_text(best.stay_s)
+    seen = f"{best.concurrency} in flight: {rate} req/s, {stay} per request"
     if probe.start is None:
         return f"{seen}, {percent_text(best.failed)} failed; starting at the plan's own load"
-    return f"{seen}; starting at {number_text(probe.start)}{UNITS[axis]}"
+    return f"{seen}; starting at {number_text(probe.start)} {UNITS[axis]}"
 
 
 def print_probe(probe: Probe, axis: str) -> None:
@@ -308,7 +310,7 @@ def print_probe(probe: Probe, axis: str) -> None:
 
 def print_progress(step: Step, axis: str) -> None:
     """On stderr, so that the answer can be piped."""
-    sys.stderr.write(f"tried: {step_text(step, axis)}\n")
+    sys.stderr.write(f"{step_text(step, axis)}\n")
     sys.stderr.flush()
 
 
@@ -326,7 +328,7 @@ def print_searched(result: SearchResult, steps: Sequence[Step], axis: str, exper
 def _headline(result: SearchResult, axis: str) -> Text:
     style = "green" if result.outcome == "found" else "yellow" if result.low is not None else "red"
     outcome = result.outcome.upper()
-    value = "" if result.low is None else f"  {number_text(result.low)}{UNITS[axis]}"
+    value = "" if result.low is None else f"  {number_text(result.low)} {UNITS[axis]}"
     return Text.assemble((f"{outcome}{value}", f"bold {style}"), f"  {result.text}")
 
 

@@ -16,13 +16,12 @@ from inferometer.show.charts.chart import Cannot
 from inferometer.show.charts.experiments import Case, joined_cases, readable
 from inferometer.show.charts.trade_offs import front, speed_rows
 from inferometer.show.comparison_view import comparison_rows
-from inferometer.show.experiment import attained_text
+from inferometer.show.experiment import UNITS, attained_text
 from inferometer.store.entry import flat
 from inferometer.store.experiments import KeptExperiment
 from inferometer.vocabulary import change_interval_text, change_text, number_text, value_text
 
 Tone = Literal["", "good", "doubt", "bad"]
-UNITS = {"rate": "req/s", "concurrency": "in flight"}
 KINDS = {"ab": "A/B test", "search": "search", "sweep": "sweep"}
 MOST_UNCLEAR = 3  # names in the sentence; the table has all
 _TONES: dict[str, Tone] = {"better": "good", "worse": "bad", "unclear": "doubt", "changed": "doubt"}

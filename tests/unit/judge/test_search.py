@@ -135,7 +135,7 @@ def test_a_guess_is_no_answer() -> None:
         return Step(wanted.load, (Attained("l", share, low, high, 0.99, met),), 1.0)
 
     steps, found = find(few, replace(RATES, steps=30))
-    assert found.outcome == "unresolved" and "not clear whether the limits are kept" in found.text
+    assert found.outcome == "unresolved" and "unclear whether the limits are met" in found.text
     assert found.low is not None and found.low <= 5.0 < (found.high or 0.0)
     assert [step.load for step in steps].count(found.low) == 3  # tried again for longer before that is said
 
