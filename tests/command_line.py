@@ -21,7 +21,8 @@ def command(
 ) -> "subprocess.CompletedProcess[str]":
     """`inferometer WORDS` in that folder, with that store and those variables of the environment."""
     arguments = [str(word) for word in words]
-    out, err = io.StringIO(), io.StringIO()
+    raw = io.BytesIO()  # exports write bytes
+    out, err = io.TextIOWrapper(raw, encoding="utf-8", newline="", write_through=True), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("OPENAI_API_KEY", raising=False)
         for name, value in {"NO_COLOR": "1", "COLUMNS": "200", **environ}.items():
@@ -33,4 +34,4 @@ def command(
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = execute(arguments)
     assert "Traceback" not in err.getvalue(), err.getvalue()
-    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(arguments, code, raw.getvalue().decode(), err.getvalue())
