@@ -50,6 +50,7 @@ def test_the_online_job_of_a_ci() -> None:
         "target": {"url": "http://127.0.0.1:8000", "model": "meta-llama/Llama-3.1-8B-Instruct"},
         "workload": {"input_tokens": 300, "output_tokens": 100},
         "load": {"type": "poisson", "rate": 12.5},
+        "sampling": {"extra": {"repetition_penalty": 1.0}},
         "stop": {"requests": 2250},
         "outputs": [{"format": "vllm", "path": "in_300_out_100.json"}],
     }
@@ -164,7 +165,9 @@ def test_the_rest_of_vllms_flags() -> None:
     assert plan["sampling"] == {"temperature": 0, "top_p": 0.9, "extra": extra}
     assert (plan["limits"], plan["warmup"], plan["seed"]) == (["ttft < 500ms", "e2e < 9000ms"], 3, 5)
     sharegpt = read("vllm bench serve --dataset-name sharegpt --dataset-path a").plan
-    assert sharegpt["sampling"] == {"ignore_eos": False}
+    assert sharegpt["sampling"] == {"ignore_eos": False, "extra": {"repetition_penalty": 1.0}}  # vLLM sends it
+    script = read("python benchmarks/benchmark_serving.py --dataset-name sharegpt --dataset-path a").plan
+    assert script["sampling"] == {"ignore_eos": False, "temperature": 0, "extra": {"repetition_penalty": 1.0}}
 
 
 def test_every_mistake_of_a_command_line_at_once() -> None:

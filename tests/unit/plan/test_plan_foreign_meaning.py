@@ -191,6 +191,28 @@ def test_lengths_by_a_tokenizer_that_is_not_here_are_said_to_be_estimated() -> N
     )
 
 
+def test_workers_of_inference_perf_limit_the_requests_in_flight() -> None:
+    stages = {"stages": [{"rate": 6, "duration": 5}]}
+    both = perf({**stages, "num_workers": 2, "worker_max_concurrency": 10}, type="mock")
+    assert both.plan["load"] == {"type": "constant", "rate": 6, "max_concurrency": 20}
+    assert perf({**stages, "num_workers": 2}, type="mock").plan["load"]["max_concurrency"] == 200
+    per_cpu = perf({**stages, "worker_max_concurrency": 10}, type="mock")
+    assert "max_concurrency" not in per_cpu.plan["load"]
+    assert any("not applied: it is per worker" in note for note in per_cpu.notes)
+    two = perf({"stages": stages["stages"] * 2, "num_workers": 1}, type="mock")
+    assert two.plan["load"]["max_concurrency"] == two.experiment["set"]["load.max_concurrency"] == 100
+    closed = {"type": "concurrent", "stages": [{"concurrency_level": 4, "num_requests": 9}], "num_workers": 1}
+    assert "max_concurrency" not in perf(closed, type="mock").plan["load"]
+
+
+def test_a_guidellm_command_without_an_end_says_so() -> None:
+    line = "guidellm run --backend kind=openai_http,target=http://h:1 --data kind=synthetic_text,prompt_tokens=9"
+    endless = read(f"{line} --profile kind=constant,rate=5")
+    assert any(note.startswith("without max_duration or max_requests") for note in endless.notes)
+    ended = read(f"{line} --profile kind=constant,rate=5 --constraint kind=max_requests,count=5")
+    assert not any(note.startswith("without max_duration") for note in ended.notes)
+
+
 def test_settings_that_nobody_reads_are_said() -> None:
     said = {
         "data": {"type": "random", "input_distribution": {"mena": 5, "min": 1}, "colour": "red"},

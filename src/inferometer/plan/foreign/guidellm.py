@@ -144,6 +144,8 @@ def foreign_of(spec: Settings) -> Foreign:
     }
     for name in ("metrics", "label", "labels"):
         spec.no_effect(name, "the records of all requests are stored")
+    if not any((ends.seconds, ends.requests, profile.measured)):
+        account.general.append(NO_END)
     account.settle()
     stop = {**ends.stop, **(profile.measured or {})}
     loads = {**profile.load, "stop": stop} if profile.load and "stages" not in profile.load["load"] else profile.load
@@ -255,6 +257,12 @@ def _outputs(spec: Settings) -> list[dict[str, str]]:
 
 
 # -- when ----------------------------------------------------------------------------------------------------------
+
+
+NO_END = (
+    "without max_duration or max_requests guidellm goes on until its data ends, with synthetic data for ever; "
+    "here stop determines the end"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,6 @@ _NO_EFFECT = {
     "metrics": "server metrics are read from the servers, not through Prometheus",
 }
 _LOAD_NO_EFFECT = {
-    "num_workers": "use --workers if one process is not enough",
-    "worker_max_concurrency": "connections are opened on demand",
     "worker_max_tcp_connections": "connections are opened on demand",
 }
 _GOODPUT = {"ttft": "ttft", "tpot": "tpot", "itl": "itl", "ntpot": "ntpot", "request_latency": "e2e"}
@@ -53,7 +51,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
     }
     if data.seed is not None:
         settings.section("load").no_effect("base_seed", "the seed of the data is used")
-    load, varied = _load_and_stop(settings, data)
+    load, varied = _with_cap(settings.section("load"), *_load_and_stop(settings, data))
     _accounted(settings)
     account.settle()
     notes = account.general
@@ -185,6 +183,29 @@ def _load_and_stop(settings: Settings, data: inference_perf_data.Data) -> tuple[
         "type", "has no counterpart; there are constant, poisson, concurrent, trace_replay, trace_session_replay"
     )
     return {}, {}
+
+
+_PER_WORKER = 100  # requests in flight, by default
+
+
+def _with_cap(load: Settings, made: dict[str, Any], varied: Varied) -> tuple[dict[str, Any], Varied]:
+    """Each worker has so many requests in flight at most; the others wait, as arrivals do with `max_concurrency`."""
+    workers, each = load.count("num_workers"), load.count("worker_max_concurrency", _PER_WORKER)
+    if load.text("type", "constant") not in ("constant", "poisson", "trace_replay") or "levels" in varied:
+        for name in ("num_workers", "worker_max_concurrency"):
+            load.no_effect(name, "the load determines how many requests are in flight")
+        return made, varied
+    if not workers or not each:
+        load.no_effect("num_workers", "use --workers if one process is not enough")
+        if "worker_max_concurrency" in load:
+            text = "not applied: it is per worker, of which inference-perf starts one per CPU; use load.max_concurrency"
+            load.note("worker_max_concurrency", text)
+        return made, varied
+    if made:
+        made = {**made, "load": {**made["load"], "max_concurrency": workers * each}}
+    if varied:
+        varied = {**varied, "set": {**varied.get("set", {}), "load.max_concurrency": workers * each}}
+    return made, varied
 
 
 def _rates(load: Settings, stages: list[Settings], kind: str) -> dict[str, Any]:

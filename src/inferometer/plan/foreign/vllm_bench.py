@@ -94,6 +94,15 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     return from_given(parse(TOOL, argv, FLAGS, ALIASES))
 
 
+def from_script(argv: Sequence[str]) -> Foreign:
+    """The same for `benchmark_serving.py`, which asks for greedy decoding where the command leaves it to the server."""
+    given = parse(TOOL, argv, FLAGS, ALIASES)
+    if "temperature" not in given:
+        given.values["temperature"] = "0"
+        given.account.general.append("temperature is 0, the default of the script")
+    return from_given(given)
+
+
 def from_values(values: dict[str, Any], account: Account, prefix: str) -> Foreign:
     """The same flags by name, as suites and profiles have them."""
     named = {ALIASES.get(name, name): value for name, value in values.items()}
@@ -227,6 +236,8 @@ def _sampling(given: Given, data: vllm_datasets.Data) -> dict[str, Any]:
     ignore = given.on("ignore-eos")
     if data.made_up:
         given.no_effect("ignore-eos", "made-up prompts always ask for answers of full length, as in vLLM")
+    if data.api == "completions":  # vLLM always sends it: a model's generation_config.json may have another
+        extra.setdefault("repetition_penalty", 1.0)
     truncated = {"truncate_prompt_tokens": -1} if data.api in _TRUNCATED else {}
     return {
         "ignore_eos": None if data.made_up or ignore or truncated else False,

@@ -331,7 +331,7 @@ def _timed_trace(given: Given, data: Data) -> Data:
         "unit": _unit(given),
         "prompt_as": "token_ids",
     }
-    return _with(data, workload, made_up=True)
+    return _with(data, workload)
 
 
 def _unit(given: Given) -> str:
