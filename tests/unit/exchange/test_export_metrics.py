@@ -1,16 +1,23 @@
 """Results as metrics: OpenMetrics, OpenTelemetry, the records of a dashboard."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from exported_runs import only, sampled, value
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from inferometer.exchange.exporting.facts import started
 from inferometer.exchange.exporting.openmetrics import text
 from inferometer.exchange.exporting.registry import write
+from inferometer.measure.values import quantities
 from inferometer.record.run import Run
+from inferometer.store.entry import flat
 
 
 def test_openmetrics_is_read_by_its_own_parser(run: Run, throughput: Run) -> None:
@@ -91,3 +98,72 @@ def test_weights_and_biases_gets_config_and_summary(run: Run) -> None:
     document = orjson.loads(only("wandb", run))
     assert document["init"]["name"] == run.id and document["init"]["config"]["inferometer.verdict"] == run.status
     assert document["summary"]["ttft/p99"] == value(run, "ttft.p99")
+
+
+READ_MLFLOW = """
+import json, sys
+from mlflow import MlflowClient
+client = MlflowClient(sys.argv[1])
+(run,) = [run for e in client.search_experiments() for run in client.search_runs([e.experiment_id])]
+data = run.data
+print(json.dumps([data.metrics, data.params, data.tags, run.info.run_name, run.info.status, run.info.start_time]))
+"""
+READ_WANDB = """
+import json, sys, wandb
+exported = json.load(open(sys.argv[1]))
+with wandb.init(mode="offline", dir=sys.argv[2], **exported["init"]) as run:
+    run.summary.update(exported["summary"])
+from pathlib import Path
+from wandb.proto import wandb_internal_pb2
+(file,) = Path(sys.argv[2]).rglob("*.wandb")
+content, at, parts = file.read_bytes(), 7, []  # LevelDB's log behind a header of seven bytes
+summary, config, name = {}, {}, None
+while at < len(content):
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+        continue
+    size, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+    parts.append(content[at + 7 : at + 7 + size])
+    at += 7 + size
+    if kind not in (1, 4):  # whole, or the last part
+        continue
+    record = wandb_internal_pb2.Record()
+    record.ParseFromString(b"".join(parts))
+    parts = []
+    for item in record.summary.update:
+        summary["/".join(item.nested_key) or item.key] = json.loads(item.value_json)
+    if record.HasField("run"):
+        name = record.run.display_name
+        config = {item.key: json.loads(item.value_json) for item in record.run.config.update}
+print(json.dumps([summary, config, name]))
+"""
+
+
+def read_by(client: str, script: str, *words: str, **environ: str) -> Any:
+    """What the client itself reads: of this Python, or of the one that INFEROMETER_CLIENTS names."""
+    python = os.environ.get("INFEROMETER_CLIENTS", sys.executable)
+    if subprocess.run([python, "-c", f"import {client}"], capture_output=True).returncode:
+        pytest.skip(f"{client} is not installed: INFEROMETER_CLIENTS=/path/to/python names one that has it")
+    out = subprocess.run([python, "-c", script, *words], capture_output=True, check=True, env=os.environ | environ)
+    return orjson.loads(out.stdout.splitlines()[-1])
+
+
+def test_mlflows_own_client_reads_every_number(run: Run, tmp_path: Path) -> None:
+    write("mlflow", [run], tmp_path / "mlruns")
+    metrics, params, tags, name, status, start = read_by(
+        "mlflow", READ_MLFLOW, str(tmp_path / "mlruns"), MLFLOW_ALLOW_FILE_STORE="true"
+    )
+    numbers = quantities(run.summary).values()
+    assert sorted(metrics.values()) == sorted(quantity.value for quantity in numbers) and len(metrics) > 10
+    assert len(params) == len(flat(run.plan)) and tags["inferometer.run"] == name == run.id
+    assert status == "FINISHED" and start == round(started(run).timestamp() * 1000)
+
+
+def test_weights_and_biases_own_client_takes_every_number(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(only("wandb", run))
+    summary, config, name = read_by(
+        "wandb", READ_WANDB, str(tmp_path / "run.json"), str(tmp_path), WANDB_SILENT="true", HOME=str(tmp_path)
+    )
+    exported = orjson.loads(only("wandb", run))
+    assert {key: summary[key] for key in exported["summary"]} == exported["summary"] and len(summary) > 10
+    assert {key: config[key] for key in exported["init"]["config"]} == exported["init"]["config"] and name == run.id
