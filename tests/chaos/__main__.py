@@ -11,10 +11,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from .catalogue import ATTACKS
 from .commands import Ground
 from .runner import KINDS, run_kind
 from .trial import Tally, Trial, table
 
+AT_ONCE = max(3, min(len(os.sched_getaffinity(0)), 12))  # attacks: many only wait for a time limit
 SECONDS = 520.0  # attacks under way when it is over are awaited; all in all less than ten minutes
 INTERRUPTED = 130
 
@@ -51,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--only", action="append", metavar="KIND[:TEXT]", help=f"one of {', '.join(KINDS)}; only attacks named so"
     )
-    parser.add_argument("--at-once", type=int, default=2, metavar="N", help="attacks (default: %(default)s)")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="attacks (default: %(default)s)")
     parser.add_argument("--most", type=int, metavar="N", help="attacks of a kind")
     parser.add_argument("--keep", action="store_true", help="leave stores and logs in the scratch folder")
     commands = parser.add_subparsers(dest="command", metavar="")
@@ -104,7 +106,15 @@ def _report(tallies: list[Tally], tally: Tally, trial: Trial) -> None:
 
 def _print_result(tallies: list[Tally], took_s: float, seed: int) -> None:
     broken = [f"- {tally.kind}: {trial.name}: {trial.faults[0]}" for tally in tallies for trial in tally.broken]
-    print("\n".join([*broken, "", table(tallies), "", f"{time.strftime('%Y-%m-%d')}, {took_s:.0f} s, seed {seed}"]))
+    end = f"{time.strftime('%Y-%m-%d')}, {took_s:.0f} s, seed {seed}, {len(os.sched_getaffinity(0))} cores"
+    print("\n".join([*broken, "", table(tallies), "", *_coverage(tallies), end]))
+
+
+def _coverage(tallies: list[Tally]) -> list[str]:
+    """How many of the hostile servers were tried."""
+    known = {attack.name for attack in ATTACKS}
+    tried = {trial.name.rpartition(" (")[0] for tally in tallies for trial in tally.trials} & known
+    return [f"{len(tried)} of the {len(known)} hostile servers were tried"] if tried else []
 
 
 if __name__ == "__main__":

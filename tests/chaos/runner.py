@@ -9,11 +9,11 @@ from .commands import Ground
 from .trial import Attempt, Attempts, Tally, Trial
 
 KINDS = {
-    "servers": ("hostile servers", "servers:attempts", 0.40),
-    "kills": ("kills against the server's truth", "kills:attempts", 0.20),
-    "stores": ("damaged stores", "stores:attempts", 0.09),
-    "answers": ("mutated answers", "mutated:answers", 0.07),
-    "inputs": ("mutated inputs", "mutated:inputs", 0.24),
+    "servers": ("hostile servers", "servers:attempts", 0.55),
+    "kills": ("kills against the server's truth", "kills:attempts", 0.16),
+    "stores": ("damaged stores", "stores:attempts", 0.07),
+    "answers": ("mutated answers", "mutated:answers", 0.06),
+    "inputs": ("mutated inputs", "mutated:inputs", 0.16),
 }  # by name: title, where its attempts are made, share of the time
 Report = Callable[[Tally, Trial], None]
 

@@ -162,6 +162,8 @@ def _judge_time(trial: Trial, records: Records, slowdown: float) -> None:
     """What is promised is a second of our own work: other processes that had the cores meanwhile are not ours."""
     measurable = known(records.sent_at) & known(records.ended_at)
     spans_s = (records.ended_at - records.sent_at)[measurable] / 1e9
+    if len(spans_s) and spans_s.max() > REQUEST_S:
+        trial.overrun_s = float(spans_s.max()) - REQUEST_S
     if len(spans_s) and spans_s.max() > REQUEST_S + LATE_S * slowdown:
         trial.hung += 1
         busy = f", {slowdown:.1f} times slower than alone" if slowdown >= 1.1 else ""

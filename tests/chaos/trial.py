@@ -23,6 +23,7 @@ class Trial:
     lost: int = 0  # requests, records or runs that should be there
     left_running: int = 0
     peak_rss_mb: float = 0.0
+    overrun_s: float | None = None  # of a time limit, at most; None where none was reached
 
     def judge(self, ended: Ended, allowed: Iterable[int]) -> None:
         """What holds for every command: its exit code, its time, its memory, nothing left running, a quiet terminal."""
@@ -80,11 +81,22 @@ class Tally:
     def row(self) -> list[str]:
         worst = max((trial.peak_rss_mb for trial in self.trials), default=0.0)
         counts = [self.sum(name) for name in ("tried", "exit_70", "hung", "lost", "left_running")]
-        other = len(self.broken)
-        return [self.kind, *(f"{count:,}" for count in counts), f"{worst:,.0f} MB", f"{other:,}"]
+        overruns = [trial.overrun_s for trial in self.trials if trial.overrun_s is not None]
+        overrun = f"{max(overruns):.2f} s" if overruns else "–"
+        return [self.kind, *(f"{count:,}" for count in counts), f"{worst:,.0f} MB", overrun, f"{len(self.broken):,}"]
 
 
-HEADINGS = ["attack", "tried", "exit 70", "hung", "lost", "left running", "worst RSS", "broken promises"]
+HEADINGS = [
+    "attack",
+    "tried",
+    "exit 70",
+    "hung",
+    "lost",
+    "left running",
+    "worst RSS",
+    "worst overrun",
+    "broken promises",
+]
 
 
 def table(tallies: list[Tally]) -> str:

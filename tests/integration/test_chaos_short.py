@@ -43,7 +43,9 @@ def test_the_judge_sees_an_outcome_that_should_not_be_and_nothing_else(ground: G
 
 def test_the_table_counts_what_was_tried_and_lost() -> None:
     tally = Tally("kills", [Trial("one", peak_rss_mb=90), Trial("two", ["gone"], tried=5, lost=3, peak_rss_mb=120)])
-    assert table([tally]).splitlines()[-1] == "| kills | 6 | 0 | 0 | 3 | 0 | 120 MB | 1 |"
+    assert table([tally]).splitlines()[-1] == "| kills | 6 | 0 | 0 | 3 | 0 | 120 MB | – | 1 |"
+    tally.trials += [Trial("three", overrun_s=0.04), Trial("four", overrun_s=0.31)]
+    assert "| 120 MB | 0.31 s | 1 |" in table([tally])
 
 
 def test_an_unknown_kind_is_wrong_use() -> None:
