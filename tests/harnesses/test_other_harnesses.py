@@ -24,6 +24,7 @@ FOLDER = Path(os.environ.get("INFEROMETER_HARNESSES") or ".")
 REQUESTS = int(os.environ.get("HARNESS_REQUESTS") or 60)
 TIME_LIMIT_S = 1500
 HARNESSES = ("inferometer", "guidellm", "aiperf", "inference-perf", "vllm-benchmark", "sglang", "genai-bench")
+OVERSHOOTING = ("genai-bench",)  # looks now and then whether it has had enough
 ROWS: dict[str, list[str]] = {}
 
 
@@ -98,11 +99,12 @@ def test_it_measures_the_simulator(name: str, url: str, tmp_path: Path) -> None:
     run = open_store(tmp_path / "store").load("latest")
     assert run.state == "complete", [reason.text for reason in run.doubts]
     requests = [request for request in _truth(url, before) if request["ending"] == "ok"]
-    extra = len(requests) - REQUESTS  # what a tool sends before it measures
+    answered = run.summary.outcomes["ok"]
+    extra = len(requests) - answered  # what a tool sends before it measures
     truth = _means(sorted(requests, key=lambda request: request["received_at"])[max(extra, 0) :])
     ROWS[name] = _row(run, truth)
     print(f"\n{harness_of(run)}: {' | '.join(ROWS[name])}")
-    assert run.summary.outcomes["ok"] == REQUESTS
+    assert answered == REQUESTS or (name in OVERSHOOTING and answered > REQUESTS)
     counted = _server_count(run)
     assert counted is None or counted >= REQUESTS
     assert _mean(run, "ttft") > 0.98 * truth.ttft, "no client sees a token before it was written"

@@ -24,6 +24,10 @@ def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
         notes["stop.duration"] = f"whole minutes only: {minutes}"
     if stop.duration is None:
         notes["stop.duration"] = f"at most {minutes} minutes"
+    if stop.requests is not None:
+        notes["stop.requests"] = (
+            "at least so many: it looks now and then whether they are answered, and sends meanwhile"
+        )
     if plan.warmup.requests or plan.warmup.duration:
         notes["warmup"] = "there is none: all requests are measured"
     extra = {"ignore_eos": sampling.ignore_eos, "temperature": sampling.temperature, "top_p": sampling.top_p}
@@ -72,4 +76,5 @@ HARNESS = Harness(
     program="genai-bench",
     requirements=("genai-bench==0.0.5",),
     keyed=lambda key: ["--api-key", key],
+    key_needed=True,
 )

@@ -65,6 +65,7 @@ class Harness:
     image: str | None = None  # in which a pod runs it
     key_env: str | None = None  # the variable that it reads the API's key from
     keyed: Callable[[str], list[str]] | None = None  # arguments with the key, where it reads no variable
+    key_needed: bool = False  # it does not start without one, also where the server asks for none
 
 
 # -- what a plan says ------------------------------------------------------------------------------------------------
