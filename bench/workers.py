@@ -51,12 +51,13 @@ def main() -> None:
     made.add_argument("--repeats", type=int, default=3, help="runs of each; medians are printed")
     made.add_argument("--metronomes", type=int, help="processes of the metronome; default: as the machine has room")
     made.add_argument("--pinned", choices=("no", "yes", "both"), default="both", help="workers on cores of their own")
-    made.add_argument("--ramp", action="store_true", help="halve the interval until reads are 1 ms late: the ceiling")
+    made.add_argument("--ramp", action="store_true", help="shorten the interval until reads are 1 ms late: the ceiling")
     options = made.parse_args()
     pins = {"no": [False], "yes": [True], "both": [False, True]}[options.pinned]
     load = Load(options.streams, options.interval, options.seconds)
     if options.ramp:
-        print_rows([ceiling(load, workers, pins[-1], options.metronomes) for workers in options.workers], options.json)
+        cases = [(workers, pinned) for workers in options.workers for pinned in pins]
+        print_rows([ceiling(load, *case, options.metronomes) for case in cases], options.json)
         return
     rows: dict[tuple[int, bool], list[dict[str, Any]]] = {}
     for _ in range(options.repeats):  # in turns, so that a busy spell of the machine hits all alike

@@ -27,6 +27,7 @@ from inferometer.router.replay import read_events, replay
 from inferometer.store.store import open_store
 from inferometer.target.process import MARK, belonging, living
 from inferometer.target.ray_serve.__main__ import FOLDER
+from inferometer.target.ray_serve.settings import settings_of, vllm_config
 from inferometer.target.server import running
 
 QUICK = {"frontend": 0, "step_time": {"base": 0.002, "prefill_token": 0, "decode_sequence": 0}}
@@ -189,6 +190,28 @@ def _command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_the_configuration_of_vllm_is_accepted_by_rays_own_classes() -> None:
+    """All but the engine, for which vLLM and a GPU are needed: the fields, the deployment, and the router it names."""
+    from ray.llm._internal.serve.core.configs.llm_config import LLMConfig
+    from ray.serve.config import RequestRouterConfig
+    from ray.serve.schema import DeploymentSchema
+
+    model = "Qwen/Qwen2.5-1.5B-Instruct"
+    of = {"type": "vllm", "model": model, "args": {"max-model-len": 8192}}
+    server = app("prefix_aware", 4, SETTINGS, accelerator_type="L4") | {"of": of}
+    plan = plan_from({"server": server})
+    assert plan.server is not None
+    config = LLMConfig(**vllm_config(settings_of(plan.server, model)))
+    assert (config.model_id, config.accelerator_type) == (model, "L4")
+    assert config.engine_kwargs == {"max_model_len": 8192}
+    deployment = DeploymentSchema(name="engine", **config.deployment_config)
+    assert deployment.num_replicas == 4
+    router = RequestRouterConfig(**config.deployment_config["request_router_config"])
+    assert router.get_request_router_class().__name__ == "PrefixCacheAffinityRouter"
+    assert router.request_router_kwargs["eviction_threshold_chars"] == 2000
+    assert set(config.deployment_config) <= set(DeploymentSchema.model_fields), "it ignores what it does not know"
 
 
 def test_a_port_that_is_taken_is_told(home: Path) -> None:
