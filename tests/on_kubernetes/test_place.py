@@ -8,25 +8,21 @@ from typing import Any
 import pytest
 
 import inferometer
-from inferometer.errors import InferometerError, LostError
+from inferometer.errors import InferometerError, LostError, PlanError
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.reading import plan_from
 from inferometer.record.hosts import ClockReading
 from inferometer.record.run import Run
 from inferometer.scale.clocks import ClockLog
-from inferometer.scale.kubernetes.client import ClusterError
+from inferometer.scale.kubernetes.client import ClusterError, open_cluster
+from inferometer.scale.kubernetes.manifests import Place, claim
+from inferometer.scale.kubernetes.rights import LAUNCHING
 from inferometer.target.server import running
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 from kubernetes_stand_in.node import has_namespaces
 
 SHIFT_S = 5000  # by which the clocks of a node run ahead
-RULES = [
-    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list", "create", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "create", "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get", "create"]},
-]
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +58,47 @@ def test_the_shards_of_a_run_as_pods(cluster: TestedCluster, namespace: str, url
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
 
+def test_records_come_back_from_a_claim(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
+    volume = cluster.add_volume("1Gi", f"of-{namespace}")
+    with open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace) as admin:
+        admin.apply(claim(Place(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
+    before = cluster.listing(namespace)
+    run = inferometer.run(plan(cluster, namespace, url, claim="records"), store=store)
+    assert run.state == "complete"
+    assert run.records is not None and len(run.records) == 40
+    assert set(run.records.shard.tolist()) == {0, 1}
+    assert [*volume.iterdir()] == []
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+    with pytest.raises(PlanError, match=f"namespace {namespace} has no persistent volume claim nowhere") as error:
+        inferometer.run(plan(cluster, namespace, url, claim="nowhere"), store=store)
+    assert "get pvc" in (error.value.hint or "")
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+@thorough
+def test_what_a_lost_pod_wrote_to_a_claim_is_kept(
+    cluster: TestedCluster, namespace: str, url: str, store: Path
+) -> None:
+    volume = cluster.add_volume("1Gi", f"of-{namespace}")
+    with open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace) as admin:
+        admin.apply(claim(Place(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
+    run = _run_and(cluster, namespace, url, store, lambda name: _evicting(cluster)(name, namespace), claim="records")
+    assert run.state == "failed"
+    assert run.records is not None and set(run.records.shard.tolist()) == {0, 1}
+    assert [*volume.iterdir()] == []
+
+
 @thorough
 def test_the_rights_that_are_needed(cluster: TestedCluster, namespace: str, url: str, store: Path) -> None:
-    wanted = plan(cluster, namespace, url, user="alice")
+    """Those that `k8s rights` prints for the namespace of the pods, also where the records are on a claim."""
+    cluster.add_volume("1Gi", f"of-{namespace}")
+    with open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace) as admin:
+        admin.apply(claim(Place(namespace, "records"), "records", "1Gi", f"of-{namespace}"))
+    wanted = plan(cluster, namespace, url, user="alice", claim="records")
     with pytest.raises(ClusterError, match="forbidden") as error:
         inferometer.run(wanted, store=store)
     assert "rights" in (error.value.hint or "")
-    cluster.grant("alice", namespace, RULES)
+    cluster.grant("alice", namespace, [rule.to_dict() for rule in LAUNCHING])
     run = cluster.until(lambda: _tried(wanted, store))
     assert run.state == "complete"
 

@@ -214,6 +214,10 @@ class Plan(Section):
         if self.place != "kubernetes" and self.kubernetes != KubernetesSettings():
             text = "needs place: kubernetes (--on kubernetes)"
             yield Mistake(("kubernetes",), text, ("place", "kubernetes"))
+        stops = [self.stop, *(traffic.stop for traffic in self.traffic)]
+        if self.kubernetes.claim and any(stop.precision or stop.lost for stop in stops):
+            text = "excludes an end by precision or by a lost limit: these need the records during the load"
+            yield Mistake(("kubernetes", "claim"), text, ("kubernetes", "stop"))
         paths = Counter(output.path for output in self.outputs)
         for at, output in enumerate(self.outputs):
             if paths[output.path] > 1:

@@ -78,6 +78,12 @@ class KubernetesSettings(Section):
     pull_secrets: list[Line] = Field([], description="secrets to pull the image with")
     node_selector: dict[str, str] = Field({}, description="labels that the nodes must have")
     tolerations: list[Line] = Field([], description="keys of taints of nodes that the pods tolerate")
+    claim: Line | None = Field(
+        None,
+        description="persistent volume claim that the pods write their records to, which are fetched from there after "
+        "the load; default: in pieces through the API server, during the load",
+    )
+    fs_group: int | None = Field(None, ge=0, description="group that owns the files of the claim")
     timeout: Duration = Field(300.0, gt=0, description="maximum time until the pods run")
     deadline: Duration = Field(
         86_400.0, gt=0, description="after this time the cluster ends and removes what a killed client left"

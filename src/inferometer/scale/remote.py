@@ -51,7 +51,9 @@ class RemoteWorker(Worker):
         super().__init__(shard)
         self.job = job
         self.identity: Identity | None = None  # once it came
-        self.whole = False  # all of its log is here
+        self.whole = False  # all of its log is here, or where it can be fetched
+        self.size = 0  # of its log, once it has ended
+        self.carries_log = True  # its parcels have the log
         self._received = 0
 
     @property
@@ -70,7 +72,8 @@ class RemoteWorker(Worker):
                 log.write(parcel.log)
             self._received += len(parcel.log)
         if parcel.ended is not None:
-            self.whole = self._received == parcel.size
+            self.size = parcel.size
+            self.whole = not self.carries_log or self._received == parcel.size
 
     @abstractmethod
     def reached(self, goals: bytes) -> None:
@@ -103,6 +106,9 @@ class RemoteCrew(Crew[OneWorker]):
     def _open_streams(self) -> None:
         """Have the workers run their shards."""
 
+    def _fetch_logs(self) -> None:
+        """The logs that did not come with the parcels."""
+
     @abstractmethod
     def _forget(self, workers: list[OneWorker]) -> None:
         """The driver has the whole logs of these."""
@@ -122,6 +128,7 @@ class RemoteCrew(Crew[OneWorker]):
             with self._clocks_read_during():
                 super()._measure()
             self._read_clocks()
+        self._fetch_logs()
         self._forget([worker for worker in self._workers if worker.whole])
 
     def _check_versions(self) -> None:

@@ -94,20 +94,22 @@ class RemoteShard:
         """The driver has the whole log."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def parcels(self, pause_s: float) -> Iterator[bytes]:
-        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on. A node has a folder of
-        the shard only from here on: what ends before leaves nothing behind."""
+    def parcels(self, pause_s: float, *, with_log: bool = True) -> Iterator[bytes]:
+        """All that there is to know, in pieces; at most one in `pause_s` while the load goes on. Without the log, where
+        the driver has another way to it, the last one has its size. A node has a folder of the shard only from here on:
+        what ends before leaves nothing behind."""
         self._folder.mkdir(parents=True, exist_ok=True)
         end_with(os.getppid())
         worker = self._worker = WorkerProcess(self._function, self._job, self._environ)
         log = _GrowingFile(self._log)
         try:
             for frames in _in_pauses(worker, pause_s):
-                yield _packed(Parcel(frames, log.more()))
+                yield _packed(Parcel(frames, log.more() if with_log else b""))
             worker.end()
-            while piece := log.more():
+            while with_log and (piece := log.more()):
                 yield _packed(Parcel(log=piece))
-            yield _packed(Parcel(ended=worker.why(), size=log.size))
+            size = log.size if with_log or not self._log.exists() else self._log.stat().st_size
+            yield _packed(Parcel(ended=worker.why(), size=size))
         finally:
             worker.end()
             log.close()

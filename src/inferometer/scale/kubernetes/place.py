@@ -7,12 +7,14 @@ driver was killed. The driver reaches the pods through the API server's proxy, s
 import os
 import queue
 import secrets
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,14 +36,19 @@ from inferometer.scale.kubernetes.shard_server import (
 )
 from inferometer.scale.place import Job, Report, ShardsEnd
 from inferometer.scale.remote import PAUSE_S, RemoteCrew, RemoteWorker, needed_variables, shard_jobs
-from inferometer.scale.remote_shard import Parcel
+from inferometer.scale.remote_shard import NODE_FOLDER_ENV, Parcel
 from inferometer.vocabulary import duration_text
+
+if TYPE_CHECKING:
+    from inferometer.scale.kubernetes.manifests import PodSettings
 
 LOOK_S = 0.3  # between two looks at the pods
 MOST_LISTENERS = 32  # threads that fetch parcels: an API server is shared
 ALONE_S = 5.0  # for a pod that is still there to answer again, where the API server does
 KEPT_S = 300  # the Job after its end
 GRACE_S = 2  # for a pod to end; the driver has what it wants by then
+RECORDS = "/records"  # where a claim for records is mounted
+SIGN_OF_LIFE_S = 30.0  # from the driver to pods that wait for it
 
 
 def run_shards(
@@ -64,8 +71,11 @@ def default_image() -> str:
 class _Worker(RemoteWorker):
     """One shard, as a pod that answers through the API server."""
 
-    def __init__(self, cluster: Cluster, shard: int, job: ShardJob, pod: str, token: str) -> None:
+    def __init__(
+        self, cluster: Cluster, shard: int, job: ShardJob, pod: str, token: str, carries_log: bool = True
+    ) -> None:
         super().__init__(shard, job)
+        self.carries_log = carries_log
         self._cluster, self.pod, self._token = cluster, pod, token
         self.next = 0
 
@@ -82,8 +92,8 @@ class _Worker(RemoteWorker):
     def reached(self, goals: bytes) -> None:
         self._tell("goals", goals)
 
-    def forget(self) -> None:
-        self._tell("forget", retry_s=0.0)
+    def forget(self, whole_run: bool = False) -> None:
+        self._tell(f"forget?all={int(whole_run)}", retry_s=0.0)
 
     def now(self) -> int:
         return int(self.ask("now", retry_s=0.0))
@@ -114,8 +124,10 @@ class _Crew(RemoteCrew[_Worker]):
         self._over = threading.Event()
         self._silent_since: dict[int, float] = {}
         self._image = settings.image or default_image()
+        self._fetched = False  # the records, from a claim
 
     def _begin(self) -> None:
+        self._check_claim()
         self._create()
         self._await_all()
 
@@ -139,9 +151,17 @@ class _Crew(RemoteCrew[_Worker]):
         for shard, job in enumerate(self._jobs):
             name = manifests.object_name(self.name, str(shard))
             self._cluster.apply(Pod(metadata=place.metadata(name), spec=manifests.pod_spec(place, pod)))
-            self._workers.append(_Worker(self._cluster, shard, job, name, token))
+            self._workers.append(_Worker(self._cluster, shard, job, name, token, not self._settings.claim))
 
-    def _pod_settings(self) -> Any:
+    def _check_claim(self) -> None:
+        from lightkube.resources.core_v1 import PersistentVolumeClaim
+
+        claim, namespace = self._settings.claim, self._place.namespace
+        if claim is not None and self._cluster.read(PersistentVolumeClaim, claim, namespace) is None:
+            text = f"kubernetes.claim: namespace {namespace} has no persistent volume claim {claim}"
+            raise errors.PlanError(text, self._cluster.kubectl("get pvc", namespace))
+
+    def _pod_settings(self) -> "PodSettings":
         from lightkube.models.core_v1 import Toleration
 
         from inferometer.scale.kubernetes.manifests import PodSettings
@@ -159,7 +179,14 @@ class _Crew(RemoteCrew[_Worker]):
             node_selector=settings.node_selector,
             tolerations=[Toleration(operator="Exists", key=key or None) for key in settings.tolerations],
             grace_s=GRACE_S,
+            environment={NODE_FOLDER_ENV: self._folder_of_records} if settings.claim else {},
+            claims={RECORDS: settings.claim} if settings.claim else {},
+            group=settings.fs_group,
         )
+
+    @property
+    def _folder_of_records(self) -> str:
+        return f"{RECORDS}/{self.name}"
 
     def _remove(self) -> None:
         """All of it goes with the Job. Where the server is away, the cluster does it when the deadline has passed."""
@@ -249,7 +276,7 @@ class _Crew(RemoteCrew[_Worker]):
         workers = [worker for worker in self._workers if worker.lives]
         for worker in workers:
             with suppress(errors.InferometerError):
-                worker.ask(f"open?pause={PAUSE_S}", b"")
+                worker.ask(f"open?pause={PAUSE_S}&log={int(worker.carries_log)}", b"")
         count = min(len(workers), MOST_LISTENERS)
         for number in range(count):
             arguments = (workers[number::count],)
@@ -302,9 +329,55 @@ class _Crew(RemoteCrew[_Worker]):
         silent_for = time.monotonic() - self._silent_since.setdefault(worker.shard, time.monotonic())
         return f"its pod does not answer: {error.message}" if silent_for > SILENCE_S / 2 else None
 
+    # -- after the load, where the records are on a claim -------------------------------------------------------------
+
+    def _fetch_logs(self) -> None:
+        """Also of pods that were lost: what they wrote is there."""
+        if self._settings.claim is None:
+            return
+        from inferometer.scale.kubernetes.collecting import collect
+
+        draft = self._folder / ".records"
+        fetched = threading.Event()
+        alive = threading.Thread(target=self._keep_alive, args=(fetched,), daemon=True, name="signs of life")
+        alive.start()
+        try:
+            pod = self._pod_settings()
+            start_s = self._settings.timeout
+            collect(self._cluster, self._place, pod, self._folder_of_records, draft, start_s, lambda _text: None)
+            for worker in self._workers:
+                self._adopt(worker, draft)
+            self._fetched = True
+        except errors.InferometerError as error:
+            place = f"{self.name} of the claim {self._settings.claim}"
+            for worker in self._workers:
+                worker.report = None
+                worker.why = f"its records are in the folder {place} and could not be fetched: {error.message}"
+        finally:
+            fetched.set()
+            alive.join()
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _keep_alive(self, fetched: threading.Event) -> None:
+        while not fetched.wait(SIGN_OF_LIFE_S):
+            for worker in self._workers:
+                if worker.lives:
+                    with suppress(errors.InferometerError):
+                        worker.now()
+
+    def _adopt(self, worker: _Worker, draft: Path) -> None:
+        place = Path(worker.job.log)
+        log = draft / self.name / f"{self._run}-{worker.shard}" / place.name
+        size = log.stat().st_size if log.exists() else 0
+        if size:
+            log.replace(place)
+        if size < worker.size:
+            worker.report = None
+            worker.why = f"its records came back with {size:,} of {worker.size:,} bytes"
+
     def _forget(self, workers: list[_Worker]) -> None:
         for worker in workers:
-            worker.forget()
+            worker.forget(whole_run=bool(self._settings.claim) and self._fetched and worker is workers[-1])
 
     def _poll(self) -> None:
         with suppress(queue.Empty):

@@ -7,6 +7,7 @@ Every request carries the token of the run. A pod that nobody asks for anything 
 import hmac
 import http.server
 import os
+import shutil
 import signal
 import threading
 import time
@@ -16,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from inferometer.errors import PlanError
-from inferometer.scale.remote_shard import RemoteShard
+from inferometer.scale.remote_shard import RemoteShard, node_folder
 
 PORT = 8900
 ADDRESS_ENV = "INFEROMETER_POD_ADDRESS"
@@ -81,14 +82,14 @@ class ShardServer(http.server.ThreadingHTTPServer):
                 raise PlanError(f"this pod has shard {self._assignment.shard} of {self._assignment.run} already")
             return self.shard.identity()
 
-    def open(self, pause_s: float) -> None:
+    def open(self, pause_s: float, with_log: bool) -> None:
         with self._changed:
             if not self._opened:
                 self._opened = True
-                threading.Thread(target=self._stream, args=(pause_s,), name="parcels", daemon=True).start()
+                threading.Thread(target=self._stream, args=(pause_s, with_log), name="parcels", daemon=True).start()
 
-    def _stream(self, pause_s: float) -> None:
-        for parcel in self.shard.parcels(pause_s):
+    def _stream(self, pause_s: float, with_log: bool) -> None:
+        for parcel in self.shard.parcels(pause_s, with_log=with_log):
             with self._changed:
                 self._changed.wait_for(lambda: len(self._kept) < UNOPENED)
                 self._kept.append(parcel)
@@ -103,9 +104,12 @@ class ShardServer(http.server.ThreadingHTTPServer):
             sent = self._kept[:MOST_PARCELS]
             return Parcels(self._first + len(sent), sent)
 
-    def end(self) -> None:
+    def end(self, whole_run: bool) -> None:
+        """The driver has our log; or all logs of the run, also those of pods that were lost, on a volume of all."""
         if self._shard is not None:
             self._shard.forget()
+        if whole_run:
+            shutil.rmtree(node_folder(), ignore_errors=True)
         self.over.set()
 
 
@@ -141,7 +145,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
             case "/assign":
                 return server.assign(msgspec.msgpack.decode(body, type=Assignment))
             case "/open":
-                server.open(float(values["pause"]))
+                server.open(float(values["pause"]), values.get("log", "1") == "1")
             case "/start":
                 server.shard.start(int(values["at"]))
             case "/signal":
@@ -149,7 +153,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
             case "/goals":
                 server.shard.reached(body)
             case "/forget":
-                server.end()
+                server.end(values.get("all") == "1")
             case _:
                 raise PlanError(f"no path {path}")
         return b""
