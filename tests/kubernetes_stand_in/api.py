@@ -300,14 +300,25 @@ class _Request(http.server.BaseHTTPRequestHandler):
         self._relay("127.0.0.1", port, f"/containerLogs/{at.namespace}/{at.name}/{container}?{query}", "GET")
 
     def _proxy(self, at: _Path) -> None:
-        """Plain HTTP to a port of a pod."""
+        """Plain HTTP to a port of a pod, or of the first that is ready of a service."""
         at.name, _, port = at.name.partition(":")
-        pod = self._found(at)
-        address = pod["status"].get("podIP")
+        found = self._found(at)
+        if at.plural == "services":
+            address, number = self._behind(at, found, int(port or 80))
+        else:
+            address, number = found["status"].get("podIP"), int(port or 80)
         if not address:
-            raise ApiFailure(503, "ServiceUnavailable", f'pod "{at.name}" has no address')
+            raise ApiFailure(503, "ServiceUnavailable", f'no endpoints available for "{at.name}"')
         query = urlsplit(self.path).query
-        self._relay(address, int(port or 80), f"/{at.rest}" + (f"?{query}" if query else ""), self.command)
+        self._relay(address, number, f"/{at.rest}" + (f"?{query}" if query else ""), self.command)
+
+    def _behind(self, at: _Path, service: Json, port: int) -> tuple[str, int]:
+        endpoints = self.api.objects.find("endpoints", at.namespace, at.name) or {}
+        known = [one["port"] for one in service["spec"]["ports"]]
+        for subset in endpoints.get("subsets") or []:
+            if port in known and subset.get("addresses"):
+                return str(subset["addresses"][0]["ip"]), int(subset["ports"][known.index(port)]["port"])
+        return "", port
 
     def _relay(self, host: str, port: int, path: str, method: str) -> None:
         connection = http.client.HTTPConnection(host, port, timeout=None if "follow" in path else 60)

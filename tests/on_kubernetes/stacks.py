@@ -89,3 +89,13 @@ def calibrated(volume: Path, store: str = ".inferometer") -> Path:
 
 def _is_ready(pod: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
+
+
+def created(cluster: TestedCluster, path: str, thing: dict[str, Any]) -> bool:
+    """Not before the namespace's service account has its token."""
+    try:
+        return bool(cluster.create(path, thing))
+    except AssertionError as error:
+        if "token" not in str(error):
+            raise
+        return False

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from stacks import created
 
 from inferometer.errors import TargetError
 from inferometer.scale.kubernetes.client import Cluster, open_cluster
@@ -61,7 +62,7 @@ def admin(cluster: TestedCluster, namespace: str, gateways: None) -> Cluster:
         container = {"name": "c", "image": "local", "command": ["sleep", "60"], "ports": ports}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
-        cluster.until(partial(_created, cluster, f"/api/v1/namespaces/{namespace}/pods", pod | {"spec": spec}))
+        cluster.until(partial(created, cluster, f"/api/v1/namespaces/{namespace}/pods", pod | {"spec": spec}))
     default = [{"port": 9000, "name": "other"}, {"port": 80, "targetPort": "http", "name": "default"}]
     services = [("epp", {"app": "epp"}, [{"port": 9002}]), ("models", {"role": "decode"}, default)]
     for name, selector, listed in services:
@@ -82,16 +83,6 @@ def admin(cluster: TestedCluster, namespace: str, gateways: None) -> Cluster:
         cluster.create(f"/apis/{version}/namespaces/{namespace}/{plural}", thing | {"spec": things[plural]})
     cluster.until(lambda: all(_ready(pod) for pod in cluster.pods(namespace)) and len(cluster.pods(namespace)) == 2)
     return open_cluster(str(cluster.kubeconfig("admin", namespace)), namespace=namespace)
-
-
-def _created(cluster: TestedCluster, path: str, thing: dict[str, Any]) -> bool:
-    """Not before the namespace's service account has its token."""
-    try:
-        return bool(cluster.create(path, thing))
-    except AssertionError as error:
-        if "token" not in str(error):
-            raise
-        return False
 
 
 def _ready(pod: dict[str, Any]) -> bool:

@@ -8,14 +8,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from stacks import LONG_PLAN, MODEL, NAME, PORT, Stack, calibrated, stack_in
+from stacks import LONG_PLAN, MODEL, NAME, PLAN, PORT, Stack, calibrated, created, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
+from inferometer.conduct.treatments import Request
 from inferometer.errors import InferometerError, PlanError, StoreError, TargetError
 from inferometer.scale.kubernetes.cleaning import clean_namespace
 from inferometer.scale.kubernetes.client import ClusterError
@@ -62,6 +64,8 @@ def test_two_launcher_pods_measure_and_their_runs_come_back(stack: Stack) -> Non
     assert [(one["name"], one["ready"]) for one in replicas] == [(NAME, 1)]
     assert json.loads((processed / "pod_startup_times.json").read_text())[0]["ready_s"] >= 0
     assert "standalone-8b-base" in next(launched.output.rglob("treatment_comparison.csv")).read_text()
+    log = (launched.output / "logs" / "inference-perf_two_standalone-8b-base.log").read_text()
+    assert "[1] " in log and "[2] " in log and "TTFT" in log
     stack.until_only(CLAIM)
 
     again = stack.run(pods=2, id="two", notes=notes)
@@ -79,8 +83,9 @@ def test_results_of_another_plan_are_not_taken_for_ours(stack: Stack) -> None:
     (stack.volume / "inference-perf_taken_standalone-8b-base").mkdir(exist_ok=True)
     other = {"key": "of another plan", "state": "complete", "run": "x"}
     (stack.volume / "inference-perf_taken_standalone-8b-base" / "worker.json").write_text(json.dumps(other))
-    with pytest.raises(StoreError, match="has the results of another plan"):
+    with pytest.raises(StoreError, match="has the results of another plan") as error:
         stack.run(id="taken", **of_class(stack))
+    assert "describe pvc workload-pvc" in str(error.value.hint)
     stack.until_only(CLAIM)
 
 
@@ -97,13 +102,59 @@ def test_treatments_are_done_one_after_the_other(stack: Stack) -> None:
     stack.until_only(CLAIM)
 
 
-@thorough
-def test_a_model_that_is_not_served_is_said_and_nothing_stays(stack: Stack) -> None:
-    launched = stack.run(id="wrong", models="no/such-7b", **of_class(stack))
+def test_a_model_that_is_not_served_is_said_before_any_pod_comes(stack: Stack) -> None:
+    launched = stack.run(id="wrong", models="no/such-7b,other", **of_class(stack))
     assert launched.runs == []
-    assert launched.rows[0].state == "failed"
-    assert "does not serve the model 'no/such-7b'" in str(launched.rows[0].error)
+    assert [row.state for row in launched.rows] == ["failed", "failed"]
+    error = str(launched.rows[0].error)
+    assert f"does not serve the model 'no/such-7b'; it serves {MODEL}" in error
+    path = f"/api/v1/namespaces/{stack.namespace}/services/{NAME}:{PORT}/proxy/v1/models"
+    assert error.endswith(f"get --raw {path}") and "kubectl" in error
+    assert [*stack.volume.glob("*_wrong_*")] == []
     stack.until_only(CLAIM)
+
+
+@thorough
+def test_several_models_and_methods_and_the_pods_ask_for_the_model_too(stack: Stack, cluster: TestedCluster) -> None:
+    pod = next(one["metadata"]["name"] for one in cluster.pods(stack.namespace) if NAME in one["metadata"]["name"])
+    url = f"http://{NAME}.{stack.namespace}.svc:{PORT}"
+    plan = PLAN.replace("30", "5")
+    launched = stack.run(plan, id="models", models=f"{MODEL},no/such-7b", url=url, **of_class(stack))
+    assert [row.state for row in launched.rows] == ["complete", "failed"]
+    assert [row.parameters for row in launched.rows] == [{"model": MODEL}, {"model": "no/such-7b"}]
+    assert "does not serve the model 'no/such-7b'" in str(launched.rows[1].error)
+    launched = stack.run(plan, id="methods", methods=f"standalone,{pod}", **of_class(stack))
+    assert [row.state for row in launched.rows] == ["complete", "complete"]
+    assert [row.parameters["method"] for row in launched.rows] == ["standalone", pod]
+    stack.until_only(CLAIM)
+
+
+@thorough
+def test_a_load_that_takes_too_long_is_ended_and_kept(stack: Stack) -> None:
+    launched = stack.run(LONG_PLAN, id="long", wait_s=5, **of_class(stack))
+    assert [row.state for row in launched.rows] == ["interrupted"]
+    assert launched.runs[0].summary.outcomes["ok"] > 0
+    stack.until_only(CLAIM)
+
+
+def test_nop_reads_how_the_pods_of_a_stack_started(cluster: TestedCluster, namespace: str, tmp_path: Path) -> None:
+    log = Path(__file__).parents[1] / "data" / "vllm-0.32-cpu-startup.log"
+    container: dict[str, Any] = {"name": "vllm", "image": "local", "command": ["sh", "-c", f"cat {log}; sleep 600"]}
+    container |= {"ports": [{"containerPort": 8000}]}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "standalone-vllm"}, "spec": spec}
+    cluster.until(partial(created, cluster, f"/api/v1/namespaces/{namespace}/pods", pod))
+    cluster.until(lambda: [one for one in cluster.pods(namespace) if one["status"].get("phase") == "Running"])
+    stack = Stack(cluster, namespace, tmp_path, tmp_path)
+    with stack.open() as admin:
+        cluster.until(lambda: len([*admin.log("standalone-vllm")]) == len(log.read_text().splitlines()))
+        request = Request(stack.settings(harness="nop", id="start"))
+        launched = run_on_cluster(admin, request, store=tmp_path / "store")
+    run = launched.runs[0]
+    assert (run.kind, run.state) == ("startup", "complete")
+    assert run.summary.startup is not None and run.summary.startup.phases
+    assert json.loads(next(launched.output.rglob("pod_startup_times.json")).read_text())[0]["name"] == "standalone-vllm"
+    assert stack.ours() == {"pods/standalone-vllm"}
 
 
 def test_an_image_that_cannot_be_pulled(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,6 +370,7 @@ def test_endpoints_are_listed(
     service = next(one for one in found if one["kind"] == "service")
     assert (service["name"], service["ready"]) == (NAME, 1)
     assert service["url"] == f"http://{NAME}.{stack.namespace}.svc:{PORT}"
+    assert service["models"] == [MODEL]
 
 
 @thorough

@@ -1,5 +1,6 @@
 """`inferometer k8s`: measure in a Kubernetes cluster, and look after what we make there."""
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,14 +12,17 @@ from inferometer.errors import MissingExtra
 
 if TYPE_CHECKING:
     from inferometer.conduct.kubernetes import Launched
+    from inferometer.conduct.treatments import Request
     from inferometer.scale.kubernetes.client import Cluster
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_SHORT = re.compile(r"-[A-Za-z]=")
 RUN_EXAMPLES = """\b
 Examples:
   inferometer k8s run -p bench -t standalone -l inference-perf -w sanity_random -o min=20,total_count=200
   inferometer k8s run plan.yaml -p bench -t my-service --image registry.example/inferometer:1
+  inferometer k8s run plan.yaml -p bench -t my-service -l guidellm
   inferometer k8s run plan.yaml --endpoint-url http://llm.prod.svc:8000 -p bench -j 2
   inferometer k8s run -c scenario.sh -e experiment.yaml --dry-run
 """
@@ -69,10 +73,18 @@ _OPTIONS = (
         type=click.Choice(["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]),
         help="Its access mode. [default: ReadWriteMany]",
     ),
-    click.option("-e", "--experiment", metavar="FILE", help="Experiment: its treatments, one after the other."),
+    click.option(
+        "-e",
+        "--experiment",
+        "--experiments",
+        "experiment",
+        metavar="FILE",
+        help="Experiment: its treatments, one after the other.",
+    ),
     click.option(
         "-s",
         "--wait",
+        "--wait-timeout",
         "wait_s",
         type=int,
         metavar="SECONDS",
@@ -143,15 +155,38 @@ _OPTIONS = (
 )
 
 
-def _run_options(command: Command) -> Command:
+def run_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-@k8s.command(epilog=RUN_EXAMPLES)
+class LikeRunSh(click.Command):
+    """Takes a short option and its value also as run.sh does: `-p=bench`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        words = [part for word in args for part in (word.split("=", 1) if _SHORT.match(word) else [word])]
+        return super().parse_args(ctx, words)
+
+
+def request_of(
+    scenario: str | None, typed: dict[str, Any], plan_args: tuple[str, ...], sets: tuple[str, ...], model_given: bool
+) -> "Request":
+    """A harness that is named with a plan of ours sends it, as with `run --harness`; with a profile of llm-d its name
+    says first of all whose profile that is."""
+    import os
+
+    from inferometer.conduct.treatments import Request
+    from inferometer.scale.kubernetes.settings import settings_from
+
+    if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):
+        typed = {**typed, "generator": "harness"}
+    return Request(settings_from(os.environ, scenario, typed), plan_args, sets, model_given=model_given)
+
+
+@k8s.command(cls=LikeRunSh, epilog=RUN_EXAMPLES)
 @plan_argument
-@_run_options
+@run_options
 @change_option
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change a setting of the plan. Repeatable.")
 @click.option("--list-endpoints", is_flag=True, help="List the endpoints of the namespace, and do nothing else.")
@@ -178,19 +213,14 @@ def run(
     variables have the meaning and the defaults that they have there; a scenario file goes before them, and options
     before both.
     """
-    import os
-
-    from inferometer.conduct.treatments import Request
-    from inferometer.scale.kubernetes.settings import settings_from
-
     typed = {**given, "overrides": list(changes) or None}
-    settings = settings_from(os.environ, scenario, typed)
+    request = request_of(scenario, typed, plan_args, sets, given.get("models") is not None)
+    settings = request.settings
     note = _quiet if quiet else _note
     for text in settings.notes:
         note(text)
     if list_endpoints:
         return _list_endpoints(opened_cluster(kubeconfig, context), settings.namespace, as_json)
-    request = Request(settings, plan_args, sets, model_given=given.get("models") is not None)
     if settings.dry_run:
         return _print_manifests(request, kubeconfig, context, note)
     return measure_request(request, kubeconfig, context, note, as_json=as_json, quiet=quiet, store=store)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from inferometer.cli.errors import echo, print_message
-from inferometer.cli.k8s import _OPTIONS, cluster_options, k8s, measure_request, opened_cluster
+from inferometer.cli.k8s import (
+    LikeRunSh,
+    cluster_options,
+    k8s,
+    measure_request,
+    opened_cluster,
+    request_of,
+    run_options,
+)
 from inferometer.cli.options import change_option, json_option, plan_argument, store_option
 from inferometer.errors import MissingExtra, PlanError
 
@@ -165,15 +173,9 @@ def down(name: str, namespace: str | None, data: bool, kubeconfig: str | None, c
     return 0
 
 
-def _run_options(command: Command) -> Command:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-@k8s.command(epilog=E2E_EXAMPLES)
+@k8s.command(cls=LikeRunSh, epilog=E2E_EXAMPLES)
 @plan_argument
-@_run_options
+@run_options
 @change_option
 @click.option("--set", "sets", multiple=True, metavar="PATH=VALUE", help="Change a setting of the plan. Repeatable.")
 @_stack_options
@@ -198,8 +200,7 @@ def e2e(
     """Stand up a server, measure it as k8s run does, and take it down, whatever happens in between."""
     import os
 
-    from inferometer.conduct.treatments import Request
-    from inferometer.scale.kubernetes.settings import settings_from
+    from inferometer.scale.kubernetes.settings import NOP, settings_from
 
     of_stack = {name: given.pop(name) for name in _STACK_NAMES}
     typed = {**given, "overrides": list(changes) or None}
@@ -207,10 +208,8 @@ def e2e(
     model = settings.models[0] if given.get("models") or of_stack["server"] == "vllm" else simulated_model()
     typed["models"] = model
     stack = _settings(stack_name, settings.namespace, model, settings.image, of_stack)
-    typed |= {"url": stack.url}
-    request = Request(
-        settings_from(os.environ, scenario, typed), plan_args, sets, model_given=given.get("models") is not None
-    )
+    typed |= {"methods": stack.name} if settings.harness == NOP else {"url": stack.url}
+    request = request_of(scenario, typed, plan_args, sets, given.get("models") is not None)
     note = (lambda _text: None) if quiet else _note
     from inferometer.scale.kubernetes.stack import stand_up, take_down
 

@@ -146,6 +146,7 @@ def store_of(chosen: "str | Path | None") -> "Store":
 
 change_option = click.option(
     "-o",
+    "--overrides",
     "changes",
     multiple=True,
     metavar="KEY=VALUE",

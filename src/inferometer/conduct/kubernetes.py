@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from lightkube.resources.core_v1 import PersistentVolumeClaim
 
+from inferometer.conduct.startup import startup_from_log
 from inferometer.conduct.treatments import (
     PROFILES,
     Request,
@@ -30,8 +31,9 @@ from inferometer.record.files import translated_errors, write_text
 from inferometer.record.run import Run
 from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.collecting import collect
+from inferometer.scale.kubernetes.endpoints import models_at, models_path
 from inferometer.scale.kubernetes.launcher import Launcher
-from inferometer.scale.kubernetes.settings import RunSettings
+from inferometer.scale.kubernetes.settings import NOP, RunSettings
 from inferometer.scale.kubernetes.stack_watch import StackWatch, processed
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
 from inferometer.store.folder import load_run
@@ -89,14 +91,19 @@ class _Session:
         self.runs: list[Run] = []
         self.left: list[str] = []
         self._claim_is_new = False
+        self._served: dict[str, list[str]] = {}  # models, by the endpoint's address
 
     def run(self) -> Launched:
         treatments = treatments_of(self.request, self.cluster, self._notify)
         _check_output(self.settings.output)
-        self._make_claim()
+        if self.settings.harness != NOP:
+            self._make_claim()
         folder = new_experiment(self.store.home, "sweep", f"k8s {self.settings.id}", self._definition(treatments))
         for treatment in treatments:
-            self._do(treatment, folder)
+            if self.settings.harness == NOP:
+                self._read_starts(treatment, folder)
+            else:
+                self._do(treatment, folder)
         if not self.left:
             folder.finish({"cases": {"complete": len(self.runs)}})
         kept = folder.load()
@@ -133,7 +140,10 @@ class _Session:
         works = self._collected(treatment)
         if works and all(work.state == "complete" for work in works):
             self._notify(f"{treatment.title}: the results are here already, it is not done again")
-            self._keep(treatment, works, folder, time.monotonic() - began, "")
+            self._keep(treatment, works, folder, began, "")
+            return
+        if not self.settings.skip and (refusal := self._not_served(treatment)):
+            self._keep(treatment, works, folder, began, refusal)
             return
         launch = f"{self.settings.id}-{secrets.token_hex(3)}"
         launcher = launcher_of(self.cluster, self.settings, treatment, launch)
@@ -158,9 +168,47 @@ class _Session:
                 f"{self.settings.claim}: no results {treatment.suffix(self.settings)}",
                 "name the experiment: LLMDBENCH_RUN_EXPERIMENT_ID, and the same method, model, harness and treatments",
             )
-        self._keep(treatment, works, folder, time.monotonic() - began, trouble)
+        self._keep(treatment, works, folder, began, trouble)
         if interrupted is not None:
             raise interrupted
+
+    def _not_served(self, treatment: Treatment) -> str:
+        """Why the endpoint cannot be measured, if that can be known from here; the pods ask it again."""
+        endpoint, model = treatment.endpoint, treatment.plan.target.model
+        if endpoint.url not in self._served:
+            self._served[endpoint.url] = models_at(self.cluster, endpoint)
+        served = self._served[endpoint.url]
+        if not served or model is None or model in served:
+            return ""
+        shown = self.cluster.kubectl(f"get --raw {models_path(endpoint)}")
+        return f"{endpoint.url} does not serve the model {model!r}; it serves {', '.join(served)}: {shown}"
+
+    def _read_starts(self, treatment: Treatment, folder: ExperimentFolder) -> None:
+        """llm-d's harness nop: what the logs of the stack's pods tell of their start, a run for each."""
+        endpoint = treatment.endpoint
+        if not endpoint.pods:
+            text = "-l nop reads the logs of the stack's pods, and of an address none are known"
+            raise PlanError(text, "name the stack: -p NAMESPACE -t METHOD")
+        with self._stack_watched(treatment):
+            logs = {pod: self._log_of(pod, treatment) for pod in endpoint.pods}
+        results = self.output / "results" / treatment.suffix(self.settings)
+        for number, (pod, log) in enumerate(logs.items(), 1):
+            began = time.monotonic()
+            try:
+                made, error = startup_from_log(log, store=self.store, notes=self._notify), None
+                self._write_reports(made, results)
+            except InferometerError as problem:
+                shown = self.cluster.kubectl(f"logs {pod}", endpoint.namespace)
+                made, error = None, f"{problem.message}: {shown}"
+            self._add_case(folder, treatment, f"{treatment.title} {pod}", number, made, error, began)
+
+    def _log_of(self, pod: str, treatment: Treatment) -> Path:
+        file = self.output / "logs" / f"{treatment.suffix(self.settings)}_{pod}.log"
+        with translated_errors(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("w") as log:
+                log.writelines(f"{line}\n" for line in self.cluster.log(pod, treatment.endpoint.namespace))
+        return file
 
     def _launch(self, treatment: Treatment, launcher: Launcher) -> str:
         """Why a pod did not end well, or nothing. Whatever happens, the Job is removed."""
@@ -250,7 +298,8 @@ class _Session:
         for folder in self._folders(treatment):
             work = read_work(folder)
             if work is not None and work.key != key:
-                hint = "use another id: LLMDBENCH_RUN_EXPERIMENT_ID"
+                claim = self.cluster.kubectl(f"describe pvc {self.settings.claim}", self.settings.harness_namespace)
+                hint = f"use another id: --id, LLMDBENCH_RUN_EXPERIMENT_ID; who else uses the claim: {claim}"
                 raise StoreError(f"{folder}: has the results of another plan", hint)
             works += [work] if work is not None else []
         return works
@@ -260,7 +309,7 @@ class _Session:
         return [results_folder(base, index, self.settings.pods) for index in range(self.settings.pods)]
 
     def _keep(
-        self, treatment: Treatment, works: Sequence[Work], folder: ExperimentFolder, wall_s: float, trouble: str
+        self, treatment: Treatment, works: Sequence[Work], folder: ExperimentFolder, began: float, trouble: str
     ) -> None:
         """Each pod's run into the store, as a case of the experiment; a pod without one is a failed case."""
         for index, results in enumerate(self._folders(treatment)):
@@ -268,22 +317,34 @@ class _Session:
             made = self._imported(results)
             name = treatment.title if self.settings.pods == 1 else f"{treatment.title} #{index + 1}"
             error = None if made else (work.error if work and work.error else trouble or "the pod left no run")
-            case = ExperimentCase(
-                name=name,
-                label=treatment.title,
-                repeat=index + 1,
-                parameters=dict(treatment.parameters),
-                key=name,
-                run=made.id if made else None,
-                state=made.state if made else "failed",
-                error=error,
-                wall_s=wall_s,
-            )
-            folder.add(case)
-            if made is not None:
-                self.store.set_case(made.id, folder.id, name)
-                self.runs.append(made)
-            self._on_case(case_row(case, made))
+            self._add_case(folder, treatment, name, index + 1, made, error, began)
+
+    def _add_case(
+        self,
+        folder: ExperimentFolder,
+        treatment: Treatment,
+        name: str,
+        repeat: int,
+        made: Run | None,
+        error: str | None,
+        began: float,
+    ) -> None:
+        case = ExperimentCase(
+            name=name,
+            label=treatment.title,
+            repeat=repeat,
+            parameters=dict(treatment.parameters),
+            key=name,
+            run=made.id if made else None,
+            state=made.state if made else "failed",
+            error=error,
+            wall_s=time.monotonic() - began,
+        )
+        folder.add(case)
+        if made is not None:
+            self.store.set_case(made.id, folder.id, name)
+            self.runs.append(made)
+        self._on_case(case_row(case, made))
 
     def _imported(self, results: Path) -> Run | None:
         """The newest run that a pod has kept, in the store; reports of it beside its results."""

@@ -11,7 +11,9 @@ from typing import Any
 import msgspec
 from lightkube.resources.core_v1 import PersistentVolumeClaim
 
+from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError
+from inferometer.exchange.harness.registry import OURS, checked_name
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd
@@ -27,7 +29,7 @@ from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, End
 from inferometer.scale.kubernetes.launcher import Launcher, Objects
 from inferometer.scale.kubernetes.manifests import JobSettings, Manifest, Place, PodSettings, label_value, object_name
 from inferometer.scale.kubernetes.rights import WATCHING
-from inferometer.scale.kubernetes.settings import RunSettings
+from inferometer.scale.kubernetes.settings import LLMD_TOKEN, NOP, RunSettings
 from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
@@ -43,6 +45,11 @@ class Request:
     plan_args: tuple[str, ...] = ()
     sets: tuple[str, ...] = ()
     model_given: bool = False
+
+    @property
+    def sender(self) -> str:
+        """Who sends the load: `inferometer`, or the harness itself."""
+        return self.settings.harness if self.settings.generator == "harness" else "inferometer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,7 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
     """Every method with every model and every treatment. Without a cluster the endpoint is only a name."""
     found: list[Treatment] = []
     settings = request.settings
+    checked_name(settings.harness)
     for method in settings.methods:
         for model in settings.models:
             endpoint = _endpoint(settings, cluster, method, model)
@@ -82,6 +90,8 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
             for name, plan, parameters in cases:
                 many = {"model": model} if len(settings.models) > 1 else {}
                 many |= {"method": method} if len(settings.methods) > 1 else {}
+                if request.sender not in OURS:
+                    rendered_for(plan, request.sender)  # a plan that the tool cannot do is told first
                 found.append(
                     Treatment(
                         name=name if len(cases) > 1 else "",
@@ -115,6 +125,8 @@ def _cases(request: Request, model: str, url: str, notes: Notes) -> list[tuple[s
         "LLMDBENCH_HARNESS_EXPERIMENT_PROFILE": settings.profile,
     }
     environ.pop("LLMDBENCH_HARNESS_EXPERIMENT_PROFILE_OVERRIDES", None)  # they are in the settings
+    if settings.harness == NOP:
+        return [("", plan_from({}, aim, NOP), {})]
     if settings.experiment:
         opened = open_experiment(settings.experiment, aim, environ=environ, changes=settings.overrides)
         _tell(opened.notes, notes)
@@ -178,10 +190,13 @@ def launcher_of(cluster: Cluster | None, settings: RunSettings, treatment: Treat
     secret = object_name("inferometer-token", launch)
     pod = pod_settings(settings, treatment, launch, profiles, settings.service_account or account)
     pod = msgspec.structs.replace(pod, secret_environment={name: (secret, name) for name in held})
+    both = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
     if settings.token:
         pod = msgspec.structs.replace(
-            pod, secret_environment={**pod.secret_environment, "HUGGING_FACE_HUB_TOKEN": (secret, "HF_TOKEN")}
+            pod, secret_environment={**pod.secret_environment, **dict.fromkeys(both, (secret, "HF_TOKEN"))}
         )
+    elif "HF_TOKEN" not in held:
+        pod = msgspec.structs.replace(pod, optional_secrets=dict.fromkeys(both, LLMD_TOKEN))
     objects = Objects(
         config_maps={profiles: {"plan.yaml": text}},
         secrets={secret: held} if held else {},
@@ -271,6 +286,9 @@ def claim_of(settings: RunSettings) -> PersistentVolumeClaim:
 def all_manifests(cluster: Cluster | None, request: Request, notes: Notes) -> list[Manifest]:
     """What would be created, in order; asked of the server, as it would make it, where there is one."""
     settings = request.settings
+    if settings.harness == NOP:  # only reads
+        treatments_of(request, cluster, notes)
+        return []
     things: list[Manifest] = []
     claim = claim_of(settings)
     if cluster is None:

@@ -75,6 +75,14 @@ def test_the_token_is_in_the_secret_and_nowhere_else() -> None:
     assert holding == ["Secret"]
 
 
+def test_without_a_token_the_secret_of_llmd_is_used_if_there_is_one() -> None:
+    job = next(document for document in all_of() if document["kind"] == "Job")
+    variables = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    held = {one["name"]: one["valueFrom"]["secretKeyRef"] for one in variables if "secretKeyRef" in str(one)}
+    wanted = {"name": "llm-d-hf-token", "key": "HF_TOKEN", "optional": True}
+    assert held == {"HF_TOKEN": wanted, "HUGGING_FACE_HUB_TOKEN": wanted}
+
+
 def test_names_stay_names() -> None:
     long = manifests.object_name("llmdbench-" + "x" * 80, "1700000000-ab12")
     assert len(long) <= 63 and long.endswith("-1700000000-ab12")

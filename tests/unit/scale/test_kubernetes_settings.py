@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.cli import execute
+from inferometer.cli.k8s import request_of, run
+from inferometer.conduct.treatments import Request, all_manifests
 from inferometer.errors import PlanError
 from inferometer.scale.kubernetes.scenario import scenario_in
 from inferometer.scale.kubernetes.settings import settings_from
@@ -84,3 +87,49 @@ def test_what_cannot_be_is_said(given: dict[str, object], text: str) -> None:
 def test_a_scenario_that_is_not_there() -> None:
     with pytest.raises(PlanError, match="no such scenario file"):
         settings_from({}, "no-such-scenario")
+
+
+def test_a_harness_named_with_a_plan_sends_it() -> None:
+    senders = {
+        (harness, plan): request_of(None, {"harness": harness}, plan, (), False).sender
+        for harness in (None, "inferometer", "guidellm")
+        for plan in ((), ("plan.yaml",))
+    }
+    assert {key for key, sender in senders.items() if sender == "guidellm"} == {("guidellm", ("plan.yaml",))}
+    assert set(senders.values()) == {"inferometer", "guidellm"}
+    named = request_of(None, {"harness": "guidellm", "generator": "inferometer"}, ("plan.yaml",), (), False)
+    assert named.sender == "inferometer"
+
+
+@pytest.mark.parametrize("name", ["inferencemax", "lm-eval", "eval-containers", "priority-mix", "no-such"])
+def test_harnesses_that_are_none_here_are_refused_by_name(name: str) -> None:
+    with pytest.raises(PlanError, match=f"--harness {name}: "):
+        all_manifests(None, Request(settings_from({}, None, {"harness": name, "url": "http://llm:8000"})), print)
+
+
+def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_path: Path) -> None:
+    (tmp_path / "plan.yaml").write_text("workload: {turns: 3}\nstop: {requests: 5}\n")
+    typed = {"harness": "vllm-benchmark", "url": "http://llm:8000", "models": "m"}
+    request = request_of(None, typed, (str(tmp_path / "plan.yaml"),), (), True)
+    with pytest.raises(PlanError, match="vllm-benchmark cannot express"):
+        all_manifests(None, request, lambda _note: None)
+
+
+def test_every_option_of_run_sh_is_taken_in_all_its_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    """`-x v`, `-x=v`, `--long v` and `--long=v`; what each means is a variable's value, too."""
+    values = {
+        "-c/--scenario": "s.sh", "-m/--models": "m", "-p/--namespace": "a,b", "-t/--methods": "t", "-l/--harness": "h",
+        "-w/--workload": "w", "-k/--pvc": "k", "-e/--experiment": "e", "-e/--experiments": "e", "-o/--overrides": "x=1",
+        "-s/--wait": "7", "-r/--output": "r", "-U/--endpoint-url": "u", "-j/--parallelism": "2", "-g/--envvars": "G",
+        "-q/--serviceaccount": "q", "-s/--wait-timeout": "7",
+    }  # fmt: skip
+    for names, value in values.items():
+        short, long = names.split("/")
+        forms = [[short, value], [f"{short}={value}"], [long, value], [f"{long}={value}"]]
+        parsed = [run.make_context("run", list(words)).params for words in forms]
+        assert all(one == parsed[0] for one in parsed), names
+        assert value in map(str, parsed[0].values()) or (value,) in parsed[0].values(), names
+    for short, long in (("-n", "--dry-run"), ("-z", "--skip"), ("-v", "--verbose"), ("-d", "--debug")):
+        assert run.make_context("run", [short]).params == run.make_context("run", [long]).params, long
+    assert execute(["k8s", "run", "-h"]) == 0
+    assert "run.sh" in capsys.readouterr().out

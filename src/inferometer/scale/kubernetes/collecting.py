@@ -59,6 +59,7 @@ def _piece(
         config_maps={},
         environment={name: value for name, value in pod.environment.items() if not name.startswith("LLMDBENCH_")},
         secret_environment={},
+        optional_secrets={},
         service_account=None,
         node_selector={},  # where the launchers had to be does not matter: the volume decides
     )

@@ -263,14 +263,21 @@ def model_id_of(model: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", model).strip("-").lower()
 
 
-def models_at(cluster: Cluster, endpoint: Endpoint) -> list[str]:
-    """What it serves, asked through the API server; nothing where that may not be or does not answer."""
+def models_path(endpoint: Endpoint) -> str | None:
+    """Where the API server passes the question for the models on; nowhere for gateways and addresses."""
     kind = {"service": "services", "pod": "pods"}.get(endpoint.kind)
     if kind is None:
-        return []
+        return None
     port = re.search(r":(\d+)$", endpoint.url)
     name = f"{endpoint.name}:{port[1] if port else 80}"
-    path = f"/api/v1/namespaces/{endpoint.namespace}/{kind}/{name}/proxy/v1/models"
+    return f"/api/v1/namespaces/{endpoint.namespace}/{kind}/{name}/proxy/v1/models"
+
+
+def models_at(cluster: Cluster, endpoint: Endpoint) -> list[str]:
+    """What it serves, asked through the API server; nothing where that may not be or does not answer."""
+    path = models_path(endpoint)
+    if path is None:
+        return []
     try:
         document = msgspec.json.decode(cluster.answer(path, endpoint.namespace, retry_s=0))
         return [str(card["id"]) for card in document["data"]]

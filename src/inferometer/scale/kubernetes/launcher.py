@@ -93,6 +93,8 @@ class Launcher:
         self._labels = dict(labels or {})
         self.pods = [LauncherPod(number) for number in range(settings.pods)]
         self._jobs: list[Job] = []
+        self._followers: dict[str, threading.Thread] = {}  # of logs, by the pod's uid
+        self._over = threading.Event()  # nothing is followed any more
         self.denied = ""  # why the pods did not get the rights that they were to have
 
     @property
@@ -178,13 +180,18 @@ class Launcher:
             time.sleep(POLL_S)
         for pod in working:  # its node is gone: nobody else will
             self.cluster.delete(Pod, _name(pod), self.place.namespace, grace_s=0)
+        self._over.set()
+        for thread in self._followers.values():
+            thread.join(timeout=5.0)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, start_s: float, end_s: float, notify: Notify, line: Line) -> None:
-        """Until all pods have ended; `line` gets what they print. Raises where a pod cannot run, or the time is up."""
+        """Until all pods have ended, which must run within `start_s` and then end within `end_s`; `line` gets what they
+        print. Raises where a pod cannot run, or the time is up."""
         started_at = time.monotonic()
-        followers: dict[str, threading.Thread] = {}
+        all_run_at_s: float | None = None
+        followers = self._followers
         trouble: dict[str, float] = {}
         while True:
             self._look()
@@ -198,7 +205,9 @@ class Launcher:
             pending = [pod for pod in self.pods if pod.state == "pending"]
             if pending:
                 self._check_pending(pending, passed_s, start_s, trouble, notify)
-            if passed_s > start_s + end_s or (not pending and passed_s > end_s + start_s):
+            elif all_run_at_s is None:
+                all_run_at_s = passed_s
+            if all_run_at_s is not None and passed_s > all_run_at_s + end_s:
                 raise self._too_long(end_s)
             time.sleep(POLL_S)
         for thread in followers.values():
@@ -339,7 +348,7 @@ class Launcher:
     def _follow(self, pod: LauncherPod, line: Line) -> None:
         """Every line once. A connection that ends before the pod does is made again, and what was seen is skipped."""
         seen = 0
-        while True:
+        while not self._over.is_set():
             ended = pod.state in ("complete", "failed", "lost")
             try:
                 for number, text in enumerate(self.cluster.log(pod.name, self.place.namespace, follow=not ended)):
@@ -351,7 +360,7 @@ class Launcher:
                     return
             if ended:
                 return
-            time.sleep(POLL_S)
+            self._over.wait(POLL_S)
 
 
 def _name(thing: Any) -> str:

@@ -82,6 +82,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory: str | None = None
     environment: Mapping[str, str] = {}
     secret_environment: Mapping[str, tuple[str, str]] = {}  # variable: (secret, key)
+    optional_secrets: Mapping[str, tuple[str, str]] = {}  # the same, of secrets that there may be
     pod_fields: Mapping[str, str] = {}  # variable: field of the pod
     claims: Mapping[str, str] = {}  # mount path: persistent volume claim
     config_maps: Mapping[str, str] = {}  # mount path: config map
@@ -248,8 +249,12 @@ def _container(name: str, pod: PodSettings, mounts: list[VolumeMount]) -> Contai
 def _environment(pod: PodSettings) -> list[EnvVar]:
     plain = [EnvVar(name=name, value=value) for name, value in sorted(pod.environment.items())]
     secrets = [
-        EnvVar(name=name, valueFrom=EnvVarSource(secretKeyRef=SecretKeySelector(name=held_by, key=key)))
-        for name, (held_by, key) in sorted(pod.secret_environment.items())
+        EnvVar(
+            name=name,
+            valueFrom=EnvVarSource(secretKeyRef=SecretKeySelector(name=held_by, key=key, optional=optional or None)),
+        )
+        for held, optional in ((pod.secret_environment, False), (pod.optional_secrets, True))
+        for name, (held_by, key) in sorted(held.items())
     ]
     fields = [
         EnvVar(name=name, valueFrom=EnvVarSource(fieldRef=ObjectFieldSelector(fieldPath=path)))

@@ -21,7 +21,8 @@ LAUNCHING = (
 )
 READING = (
     rule("", "services pods", "get list"),
-    rule("", "services/proxy pods/proxy", "get"),  # for the models in --list-endpoints
+    rule("", "services/proxy pods/proxy", "get"),  # for the models that are served
+    rule("", "pods/log", "get"),  # of how they started, with -l nop
     rule("apps", "deployments statefulsets", "list"),
     rule("gateway.networking.k8s.io", "gateways httproutes", "list"),
     rule("inference.networking.k8s.io inference.networking.x-k8s.io", "inferencepools", "list"),

@@ -15,6 +15,8 @@ from inferometer.scale.kubernetes.scenario import read_scenario
 
 PREFIX = "LLMDBENCH_"
 NEVER_ENDS = 0  # a wait of that many seconds: start and go
+NOP = "nop"  # the harness that sends nothing: how the stack's pods started
+LLMD_TOKEN = ("llm-d-hf-token", "HF_TOKEN")  # llm-d's secret with the Hugging Face token, and its key
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ VARIABLES = (
 _WITHOUT_EFFECT = {  # of run.sh, with the reason
     "HARNESS_EXECUTABLE": "launcher pods run `inferometer worker`",
     "HARNESS_CONDA_ENV_NAME": "nothing is analysed in a conda environment",
-    "HARNESS_CONTAINER_IMAGE": "it is fmperf's image",
+    "HARNESS_CONTAINER_IMAGE": "it is fmperf's image, which is not run",
     "HARNESS_PROFILE_HARNESS_LIST": "inferometer profiles lists the profiles",
     "RUN_EXPERIMENT_ANALYZE_LOCALLY": "the analysis is always made here",
 }
