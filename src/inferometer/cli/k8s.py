@@ -162,7 +162,10 @@ def run_options(command: Command) -> Command:
 
 
 class LikeRunSh(click.Command):
-    """Takes a short option and its value also as run.sh does: `-p=bench`."""
+    """Takes a short option and its value also as run.sh does: `-p=bench`; `-h` is help."""
+
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        return ["-h", "--help"]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = [part for word in args for part in (word.split("=", 1) if _SHORT.match(word) else [word])]
