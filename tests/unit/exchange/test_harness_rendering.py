@@ -46,7 +46,7 @@ EXPRESSED = {  # by which harnesses; everything else must be refused
     "closed": OTHERS,
     "poisson": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
     "constant": ["inference-perf", "guidellm", "vllm-benchmark", "aiperf"],
-    "capped": ["guidellm", "vllm-benchmark", "sglang", "aiperf"],
+    "capped": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
     "gamma": ["vllm-benchmark", "aiperf"],
     "warm-up": OTHERS,
     "uniform": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "genai-bench"],
@@ -86,7 +86,13 @@ def test_a_setting_that_would_be_lost_is_named_with_what_would_be_sent() -> None
 
 def test_what_is_only_done_differently_is_noted_by_its_setting() -> None:
     _, _, notes = _rendered("vllm-benchmark", PLANS["constant"])
-    assert notes == ["stop: vllm-benchmark ends by requests: 60 s at 10 per second are 600"]
+    assert notes == [
+        "stop: vllm-benchmark ends by requests: 60 s at 10 per second are 600",
+        "sampling.extra.repetition_penalty: the tool always sends 1: no penalty, whatever the model's own default is",
+    ]
+    _, rendered, notes = _rendered("inference-perf", PLANS["constant"])
+    assert "load.max_concurrency: it always has a cap: 2,500 requests in flight" in notes
+    assert "worker_max_concurrency: 2500" in rendered.files["inference-perf.yaml"]
     _, _, notes = _rendered("inference-perf", PLANS["warm-up"])
     assert "warmup: there is none: all requests are measured" in notes
 

@@ -154,7 +154,10 @@ _OURS = (
     *("target.preconnect", "target.exclusive", "target.continuous_usage", "stop.drain", "stop.minutes"),
     *("workload.nonce_tokens", "workload.tokenizer", "workload.vocabulary", "load.tokens_per_s"),
 )
-_NOTED = {"seed": "the tool draws its own prompts and arrivals"}
+_NOTED = {
+    "seed": "the tool draws its own prompts and arrivals",
+    "sampling.extra.repetition_penalty": "the tool always sends 1: no penalty, whatever the model's own default is",
+}
 
 
 def read_command(rendered: Rendered) -> Foreign:

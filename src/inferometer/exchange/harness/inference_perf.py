@@ -28,6 +28,7 @@ NAME = "inference-perf"
 CONFIG = "inference-perf.yaml"
 _APIS = {"completions": "completion", "chat": "chat"}
 _MOST = 1_000_000  # tokens that no bound cuts
+_IN_FLIGHT = 2500  # as many as inference-perf opens connections; without a number it holds arrivals back at 100
 
 
 def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
@@ -77,7 +78,11 @@ def _load(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
     if not float(lasts).is_integer():
         lasts, whole = max(1, round(lasts)), lasts
         notes["stop"] = f"whole seconds only: {lasts} s instead of {whole:g}"
-    return {"type": load.type, "stages": [{"rate": tidy(load.rate or 0.0), "duration": int(lasts)}]}, notes
+    if load.max_concurrency is None:
+        notes["load.max_concurrency"] = f"it always has a cap: {_IN_FLIGHT:,} requests in flight"
+    cap = load.max_concurrency or _IN_FLIGHT
+    stage = {"rate": tidy(load.rate or 0.0), "duration": int(lasts)}
+    return {"type": load.type, "stages": [stage], "worker_max_concurrency": cap}, notes
 
 
 def _data(workload: Synthetic, plan: Plan) -> dict[str, Any]:
