@@ -48,7 +48,9 @@ def test_the_latest_run_without_a_word(store: Path, tmp_path: Path, monkeypatch:
 def test_two_runs_and_an_experiment(store: Path, tmp_path: Path) -> None:
     called(store, "report", "latest~1", "latest", "-o", str(tmp_path / "two.html"))
     two = (tmp_path / "two.html").read_text()
-    assert "Changes with confidence intervals" in two or "Not decided: the sides cannot be compared" in two  # busy cores
+    assert (
+        "Changes with confidence intervals" in two or "Not decided: the sides cannot be compared" in two
+    )  # busy cores
     experiment = next((store / "experiments").iterdir()).name
     called(store, "report", experiment, "-o", str(tmp_path / "experiment.html"))
     assert "E2E p50 by rate" in (tmp_path / "experiment.html").read_text()
