@@ -40,15 +40,15 @@ def print_run(
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     """The run by another tool's definitions, ours beside them."""
-    from inferometer.show.imported import print_rosetta, rosetta
+    from inferometer.show.imported import print_rosetta, rosetta, rosetta_document
 
-    document = rosetta(run, tool)
+    translation = rosetta(run, tool)
     if as_json:
-        print_json(document)
+        print_json(rosetta_document(run, translation))
         return
     from inferometer.show.console import console
 
-    print_rosetta(document, console())
+    print_rosetta(translation, console())
 
 
 def _slowest(run: Run, most: int) -> dict[str, Any]:
