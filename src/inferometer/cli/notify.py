@@ -196,7 +196,7 @@ def _of_outcomes(
         rows = rows_of(experiment, store)
         finding = of_experiment(experiment.name, rows, experiment.id, _first_and_last(rows, store))
         if finding.what:
-            worth = any(row.run is None for row in rows)  # a limit that was missed is said with its run
+            worth = any(row.run is None for row in rows)  # a limit that was missed is reported with its run
         else:
             worth = experiment.result is not None  # of one that was interrupted nobody knows whether all is well
         if worth:

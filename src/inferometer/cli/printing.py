@@ -59,8 +59,8 @@ def _slowest(run: Run, most: int) -> dict[str, Any]:
 
 
 def exit_code(run: Run, *, shown: bool) -> int:
-    """What the run means for a script, said on stderr; briefly where the summary has been shown. What was lost on the
-    way is always named."""
+    """What the run means for a script, printed on stderr; briefly where the summary has been shown. What was lost is
+    always named."""
     code = ending.exit_code(run)
     if run.state == "interrupted":
         print_message("warning", "interrupted; the measurements so far are stored")

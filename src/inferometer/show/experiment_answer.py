@@ -147,8 +147,8 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
     )
     differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else the title says it
     # the sentence has what forbids it
-    told = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
-    notes = [*differ, *told]
+    objections = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
+    notes = [*differ, *objections]
     tone = "bad" if comparison.refused else _TONES.get(status, "")
     return ExperimentAnswer(status, tone, ab_sentence(comparison), [table], notes)
 
