@@ -179,7 +179,8 @@ def _kin(one: str, other: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Phase:
     """`reported_by`: the marks that state the seconds; of several in a process the `last` counts, or their `sum`.
-    `spans`: pairs of marks, the first that is there counts; `across` processes where it begins in one and ends in another."""
+    `spans`: pairs of marks, the first that is there counts; `across` processes where it begins in one and ends in
+    another."""
 
     name: str
     title: str
