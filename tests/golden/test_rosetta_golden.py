@@ -36,7 +36,7 @@ def run_of(said, name="result.json") -> Run:
     return Run(
         id="imported",
         started_at="2026-11-15T01:16:37+00:00",
-        plan=found.plan,
+        plan=dict(found.plan),
         environment=found.environment,
         summary=summary,
         verdict=verdict_of(found, summary, "vllm bench serve"),
