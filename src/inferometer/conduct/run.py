@@ -117,7 +117,8 @@ def measured_again(kept: Run) -> Run:
     again = verdict(summary, facts, plan)
     doubts = [doubt for doubt in kept.doubts if doubt.code in ("server_lost", "worker_lost")]  # which no log knows of
     doubts += again.doubts
-    return replace(kept, summary=summary, verdict=structs.replace(again, doubts=doubts, status=worst(doubts)))
+    judged = structs.replace(again, doubts=doubts, status=worst(doubts))
+    return replace(kept, summary=summary, verdict=judged, by_older_rules=False)
 
 
 def _measure(
