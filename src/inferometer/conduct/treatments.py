@@ -13,7 +13,8 @@ from lightkube.resources.core_v1 import PersistentVolumeClaim
 
 from inferometer.conduct.harness import rendered_for
 from inferometer.errors import PlanError
-from inferometer.exchange.harness.registry import OURS, checked_name
+from inferometer.exchange.harness.environments import check_startable
+from inferometer.exchange.harness.registry import OURS, checked_name, harness_named
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd
@@ -82,6 +83,8 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
     found: list[Treatment] = []
     settings = request.settings
     checked_name(settings.harness)
+    if request.sender not in OURS:
+        check_startable(harness_named(request.sender))
     for method in settings.methods[:1] if settings.url else settings.methods:
         stacks = stack_names("endpoint" if settings.url else method, settings.models)
         for model in settings.models:

@@ -7,7 +7,7 @@ import pytest
 from inferometer.cli import execute
 from inferometer.cli.k8s import request_of, run
 from inferometer.conduct.treatments import Request, all_manifests, stack_names
-from inferometer.errors import PlanError
+from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.scenario import scenario_in
 from inferometer.scale.kubernetes.settings import settings_from
 
@@ -113,6 +113,10 @@ def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_pa
     request = request_of(None, typed, (str(tmp_path / "plan.yaml"),), (), True)
     with pytest.raises(PlanError, match="vllm-benchmark cannot express"):
         all_manifests(None, request, lambda _note: None)
+    request = request_of(None, typed | {"harness": "fmperf"}, (str(tmp_path / "plan.yaml"),), (), True)
+    with pytest.raises(TargetError, match="runs by its image only") as error:
+        all_manifests(None, request, lambda _note: None)
+    assert "k8s run -l fmperf -w NAME" in str(error.value.hint)
 
 
 def test_every_option_of_run_sh_is_taken_in_all_its_forms(capsys: pytest.CaptureFixture[str]) -> None:
