@@ -12,7 +12,7 @@ import msgspec
 from lightkube.resources.core_v1 import PersistentVolumeClaim
 
 from inferometer.conduct.harness import rendered_for
-from inferometer.errors import PlanError
+from inferometer.errors import PlanError, TargetError
 from inferometer.exchange.harness.environments import check_startable
 from inferometer.exchange.harness.registry import OURS, checked_name, harness_named
 from inferometer.plan.cases import cases_of
@@ -34,6 +34,7 @@ from inferometer.scale.kubernetes.settings import NOP, RunSettings
 from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
+MOCK = "http://mock:1234"  # llm-d's, where a dry run knows no endpoint
 LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
 Notes = Callable[[str], None]
 
@@ -88,7 +89,7 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
     for method in settings.methods[:1] if settings.url else settings.methods:
         stacks = stack_names("endpoint" if settings.url else method, settings.models)
         for model in settings.models:
-            endpoint = _endpoint(settings, cluster, method, model)
+            endpoint = _endpoint(settings, cluster, method, model, notes)
             named = model if request.model_given or method in (STANDALONE, MODELSERVICE) else None
             cases = _cases(request, model, endpoint.url, notes)
             for name, plan, parameters in cases:
@@ -110,12 +111,19 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
     return found
 
 
-def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str) -> Endpoint:
+def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str, notes: Notes) -> Endpoint:
     if settings.url:
         return Endpoint(kind="url", name="", namespace=settings.namespace, url=settings.url)
+    mock = Endpoint(kind="mock", name="mock", namespace=settings.namespace, url=MOCK)
     if cluster is None:
-        return Endpoint(kind="mock", name="mock", namespace=settings.namespace, url="http://mock:1234")
-    return endpoint_of(cluster, settings.namespace, method, model_id_of(model), settings.release)
+        return mock
+    try:
+        return endpoint_of(cluster, settings.namespace, method, model_id_of(model), settings.release)
+    except TargetError as error:
+        if not settings.dry_run:
+            raise
+        notes(f"{error.message}; the manifests have {MOCK} in its place")
+        return mock
 
 
 def _cases(request: Request, model: str, url: str, notes: Notes) -> list[tuple[str, Plan, Mapping[str, Any]]]:

@@ -138,9 +138,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl to make a certificate")
     folder = tmp_path_factory.mktemp("pair")
-    words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=jane".split()
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "crt.pem"]
-    subprocess.run(["openssl", *words, *names], cwd=folder, check=True, capture_output=True)
+    kind = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    names = ["-subj", "/CN=jane", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "crt.pem"]
+    subprocess.run([*kind, *names], cwd=folder, check=True, capture_output=True)
     return folder / "crt.pem", folder / "key.pem"
 
 

@@ -215,7 +215,8 @@ def _picker_metrics(cluster: Cluster, namespace: str, names: Sequence[str], pods
 
 def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "", release: str = "") -> Endpoint:
     """`standalone`: the service with that in its name. `modelservice`: the inference gateway, that of the release where
-    there are several, with the model's id as its path where a route has it. Anything else: a service, else a gateway, else a pod whose name has it."""
+    there are several, with the model's id as its path where a route has it. Anything else: a service, else a gateway,
+    else a pod whose name has it."""
     known = endpoints_in(cluster, namespace)
     by_kind = {kind: [entry for entry in known if entry.kind == kind] for kind in ("service", "gateway", "pod")}
     if method == STANDALONE:
