@@ -99,6 +99,9 @@ def test_a_server_that_does_not_answer_is_said_with_a_command(tmp_path: Path) ->
 def test_the_command_line_says_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["k8s", "run", "--list-endpoints", "--kubeconfig", str(tmp_path / "none")]) == 2
     assert "there is no file" in capsys.readouterr().err
+    store = ["--store", str(tmp_path / "store")]
+    assert execute(["run", "--url", "http://127.0.0.1:1", "--on", "kubernetes", "--requests", "1", *store]) == 3
+    assert "the driver asks the target, too" in capsys.readouterr().err
 
 
 # -- over TLS, with what a server really sees ------------------------------------------------------------------------

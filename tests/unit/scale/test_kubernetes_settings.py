@@ -105,6 +105,8 @@ def test_a_harness_named_with_a_plan_sends_it() -> None:
 def test_harnesses_that_are_none_here_are_refused_by_name(name: str) -> None:
     with pytest.raises(PlanError, match=f"--harness {name}: "):
         all_manifests(None, Request(settings_from({}, None, {"harness": name, "url": "http://llm:8000"})), print)
+    with pytest.raises(PlanError, match=f"--harness {name}: "):  # before a cluster is asked
+        request_of(None, {"harness": name}, (), (), False)
 
 
 def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_path: Path) -> None:
