@@ -71,7 +71,7 @@ def test_a_template_is_changed_in_its_own_words(tmp_path: Path) -> None:
     assert [plan.workload.output_tokens.mean_value for plan in plans] == [7, 7]
     assert plans[0].workload.prefix.suffix_tokens.mean_value == 100
     assert "data.shared_prefix.num_groups: 8 -> 4" in overridden.notes
-    with pytest.raises(PlanError, match="-o nowhere: .* has no such setting"):
+    with pytest.raises(PlanError, match=r"-o nowhere: .* has no such setting"):
         open_experiment(file, environ={}, changes=["nowhere=4"])
 
 
