@@ -61,6 +61,8 @@ def _connect(ray: Any, address: str, workers: int, environment: dict[str, list[s
     try:
         ray.init(address=address, runtime_env=environment or None, namespace="inferometer", **quiet, **own)
     except Exception as error:  # what Ray raises has many types
+        with suppress(Exception):
+            ray.shutdown()  # where it fails late it takes itself for connected, and the next run would too
         raise connection_error(address, error) from error
 
 
