@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -136,7 +135,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bare") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python*/site-packages")
-    (site / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    (site / "others.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")) + "\n")
     imports = "import ray, msgspec; import inferometer"
     missing = subprocess.run([folder / "bin/python", "-c", imports], capture_output=True)
     assert b"No module named 'inferometer'" in missing.stderr, missing.stderr
@@ -176,17 +175,19 @@ class bare_cluster:  # noqa: N801 - a context manager
         import ray
 
         ray.shutdown()
-        quiet = ["--block", "--disable-usage-stats", "--include-dashboard", "false"]
-        command = [*self._command, *quiet]
-        environ = {**os.environ, "RAY_AUTH_MODE": self._auth, "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environ
-        )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if "--address=" in line:
-                return line.partition("--address='")[2].partition("'")[0]
+        for _ in range(3):  # Ray gives a raylet 30 s to start, which a busy machine may not make at the first try
+            self._process = self._started()
+            assert self._process.stdout is not None
+            for line in self._process.stdout:
+                if "--address=" in line:
+                    return line.partition("--address='")[2].partition("'")[0]
+            Nodes("", None).end(self._process)
         raise AssertionError("no address")
+
+    def _started(self) -> "subprocess.Popen[str]":
+        command = [*self._command, "--block", "--disable-usage-stats", "--include-dashboard", "false"]
+        environ = {**os.environ, "RAY_AUTH_MODE": self._auth, "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environ)
 
     def __exit__(self, *_: object) -> None:
         import ray
