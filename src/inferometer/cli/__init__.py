@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def execute(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and give its exit code; what went wrong is said on stderr."""
+    """Run one command line and give its exit code; what went wrong is printed on stderr."""
     if "inferometer.store.folder" in sys.modules:  # by a command before this one
         sys.modules["inferometer.store.folder"].FOLDERS_READ.clear()
     try:

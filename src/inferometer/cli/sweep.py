@@ -320,7 +320,7 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
 
 
 def _exit_code(swept: "Swept", store: "Store") -> int:
-    """What the experiment means for a script, said on stderr."""
+    """What the experiment means for a script, printed on stderr."""
     resume = f"inferometer sweep --resume {swept.kept.id}"
     if swept.left:
         of = len(swept.rows) + swept.left - swept.interrupted

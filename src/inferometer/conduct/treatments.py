@@ -81,7 +81,7 @@ class Treatment:
 
 def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> list[Treatment]:
     """Every method with every model and every treatment. Without a cluster the endpoint is only a name."""
-    found: list[Treatment] = []
+    treatments: list[Treatment] = []
     settings = request.settings
     checked_name(settings.harness)
     if request.sender not in OURS:
@@ -97,7 +97,7 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
                 many |= {"method": method} if len(settings.methods) > 1 else {}
                 if request.sender not in OURS:
                     rendered_for(plan, request.sender)  # a plan that the tool cannot do is told first
-                found.append(
+                treatments.append(
                     Treatment(
                         name=name if len(cases) > 1 else "",
                         plan=_aimed(plan, endpoint, named),
@@ -108,7 +108,7 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
                         stack=stacks[model],
                     )
                 )
-    return found
+    return treatments
 
 
 def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str, notes: Notes) -> Endpoint:

@@ -269,7 +269,7 @@ def mapping_in(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def file_text(path: Path) -> str:
-    """The text of a plan's file; what keeps it from being read is said."""
+    """The text of a plan's file; what keeps it from being read is an error."""
     try:
         return text_in(unpacked(file_bytes(path)))
     except FileNotFoundError:

@@ -147,8 +147,8 @@ def policy_class(name: str) -> type[Policy]:
         raise PlanError(
             f"policy must be one of {', '.join(POLICIES)}, got {name}", f"did you mean {close[0]}?" if close else None
         )
-    found: type[Policy] = attribute_at(POLICIES[name])
-    return found
+    policy: type[Policy] = attribute_at(POLICIES[name])
+    return policy
 
 
 def checked_settings(name: str, settings: Mapping[str, Any]) -> msgspec.Struct:

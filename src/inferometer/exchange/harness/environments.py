@@ -106,9 +106,9 @@ def _python(harness: Harness) -> str:
     if sys.version_info[:2] >= harness.python:
         return sys.executable
     for name in _PYTHONS:
-        found = shutil.which(name)
-        if found and _version(found) >= harness.python:
-            return found
+        program = shutil.which(name)
+        if program and _version(program) >= harness.python:
+            return program
     wanted = ".".join(map(str, harness.python))
     text = f"{harness.name}: needs Python {wanted} or newer, and none is on PATH"
     raise TargetError(text, f"inferometer harnesses install {harness.name} --python PATH")

@@ -220,20 +220,20 @@ def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "
     known = endpoints_in(cluster, namespace)
     by_kind = {kind: [entry for entry in known if entry.kind == kind] for kind in ("service", "gateway", "pod")}
     if method == STANDALONE:
-        found = _named(by_kind["service"], STANDALONE) or _named(by_kind["pod"], STANDALONE)
+        endpoints = _named(by_kind["service"], STANDALONE) or _named(by_kind["pod"], STANDALONE)
     elif method == MODELSERVICE:
         gateways = by_kind["gateway"]
         named = _named(gateways, f"infra-{release}-inference-gateway") or _named(gateways, "inference-gateway")
-        found = named or gateways[:1]
-        found = [_with_path(cluster, found[0], model_id)] if found else _named(by_kind["service"], "inference-gateway")
+        endpoints = [_with_path(cluster, gateway, model_id) for gateway in (named or gateways)[:1]]
+        endpoints = endpoints or _named(by_kind["service"], "inference-gateway")
     else:
         kinds = (by_kind["service"], by_kind["gateway"], by_kind["pod"])
-        found = next((matches for kind in kinds if (matches := _named(kind, method))), [])
-    if not found:
+        endpoints = next((matches for kind in kinds if (matches := _named(kind, method))), [])
+    if not endpoints:
         names = ", ".join(f"{entry.kind} {entry.name}" for entry in known[:6]) or "nothing"
         hint = f"{cluster.kubectl('get services,gateways,pods', namespace)}; or give its address: --endpoint-url URL"
         raise TargetError(f"namespace {namespace}: no endpoint for method {method}; there is {names}", hint)
-    endpoint = found[0]
+    endpoint = endpoints[0]
     if endpoint.ready == 0:
         text = f"namespace {namespace}: {endpoint.kind} {endpoint.name} has no pod that is ready"
         raise TargetError(text, cluster.kubectl("get pods -o wide", namespace))

@@ -138,8 +138,8 @@ def page_of(
     """Without `experiments`, cases of sweeps, steps of searches and blocks of A/B tests are counted and left out; a
     condition on `experiment` or `case` asks for them."""
     conditions = visitor_conditions(where)
-    asked = [name for name in columns_of(columns) if name not in IN_WORDS]
-    every = searched(store.runs(where=conditions, sort=_sort(sort), columns=asked), search)
+    requested = [name for name in columns_of(columns) if name not in IN_WORDS]
+    every = searched(store.runs(where=conditions, sort=_sort(sort), columns=requested), search)
     wants_cases = experiments or any(given.name in ("experiment", "case", "id") for given in conditions)
     entries = every if wants_cases else [entry for entry in every if entry.experiment is None]
     shown = entries[offset : offset + min(limit, MOST)]

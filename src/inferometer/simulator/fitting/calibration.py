@@ -232,9 +232,9 @@ def _least_squares(
     slopes = np.zeros((len(error), len(begin)))
     for _ in range(ITERATIONS):
         for number in range(len(begin)):
-            beside = at.copy()
-            beside[number] += STEP
-            slopes[:, number] = (misfit(beside) - error) / STEP
+            neighbour = at.copy()
+            neighbour[number] += STEP
+            slopes[:, number] = (misfit(neighbour) - error) / STEP
             done += 1
             if on_progress is not None:
                 on_progress(done, total)

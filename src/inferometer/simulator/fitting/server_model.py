@@ -200,8 +200,8 @@ _IN_LOG = {
 
 def limits_in_log(text: str) -> dict[str, int]:
     """The engine's limits as vLLM writes them when it starts; what it does not say is left out."""
-    found = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
-    return {name: int(match[1].replace(",", "")) for name, match in found.items() if match}
+    matches = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
+    return {name: int(match[1].replace(",", "")) for name, match in matches.items() if match}
 
 
 def limited_settings(limits: Mapping[str, int]) -> SimulatorSettings:
