@@ -205,7 +205,7 @@ def _renamed(arguments: Sequence[str], options: Mapping[str, click.Parameter]) -
     for argument in arguments:
         flag = argument.partition("=")[0]
         name, ours = flag.replace("_", "-"), _ours(flag.replace("_", "-"))
-        if ours in options and name not in options and name != "--endpoint":
+        if ours is not None and ours in options and name not in options and name != "--endpoint":
             yield f"{ours}{_shown(_value_of(flag, arguments), options[ours])}"
 
 

@@ -309,7 +309,7 @@ def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
 
 def _is_older(file: Path, kind: str) -> bool:
     """Written by a version with an older schema."""
-    return orjson.loads(file_bytes(file)).get("schema") != schema_of(kind)
+    return bool(orjson.loads(file_bytes(file)).get("schema") != schema_of(kind))
 
 
 def _id_of(path: Path) -> str:

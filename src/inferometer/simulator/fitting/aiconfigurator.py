@@ -2,6 +2,7 @@
 for one operating point: lengths of prompt and answer, and how many requests are in flight. It has no arrivals and no
 queue. Its command is run where it is installed; we depend on nothing of it."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -89,12 +90,10 @@ def estimates(run: Observed, ask: Callable[[int, int, int, int], Estimates]) -> 
 
 def asking(deployment: Deployment, executable: str) -> Callable[[int, int, int, int], Estimates]:
     """Asks the command; equal questions once."""
-    answered: dict[tuple[int, int, int, int], Estimates] = {}
 
-    def ask(*question: int) -> Estimates:
-        if question not in answered:
-            answered[question] = _asked(deployment, executable, *question)  # type: ignore[call-arg]
-        return answered[question]
+    @functools.cache
+    def ask(prompt: int, answer: int, cached: int, batch: int) -> Estimates:
+        return _asked(deployment, executable, prompt, answer, cached, batch)
 
     return ask
 
