@@ -59,7 +59,7 @@ Examples:
     help="Compare each run with: history, baseline[:NAME], a run, or none.",
 )
 @click.option("--title", default="Inferometer", show_default=True, help="Title of the summary.")
-@click.option("--strict", is_flag=True, help="Also exit with 1 if a result is unclear.")
+@click.option("--strict", is_flag=True, help="Exit with 4 if a result is unclear.")
 @click.option(
     "--summary",
     type=click.Path(path_type=Path, dir_okay=False),

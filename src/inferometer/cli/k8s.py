@@ -182,11 +182,14 @@ def request_of(
     import os
 
     from inferometer.conduct.treatments import Request
+    from inferometer.exchange.harness.registry import checked_name
     from inferometer.scale.kubernetes.settings import settings_from
 
     if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):
         typed = {**typed, "generator": "harness"}
-    return Request(settings_from(os.environ, scenario, typed), plan_args, sets, model_given=model_given)
+    settings = settings_from(os.environ, scenario, typed)
+    checked_name(settings.harness)  # before a cluster is asked
+    return Request(settings, plan_args, sets, model_given=model_given)
 
 
 @k8s.command(cls=LikeRunSh, epilog=RUN_EXAMPLES)

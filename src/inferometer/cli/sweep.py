@@ -133,6 +133,8 @@ def sweep(
     swept = _conducted(prepared, kept, kept_in, force, retry_failed, quiet=quiet, fresh=fresh)
     _write_csv(swept, csv_file)
     _printed(prepared, swept, kept_in, as_json)
+    if model_file is not None:
+        print_message("note", f"predicted by {model_file}: nothing was measured")
     if channels and not swept.interrupted:
         notify_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
     return _exit_code(swept, kept_in)

@@ -146,6 +146,7 @@ class Reading:
 
     where: str
     environ: Mapping[str, str]
+    overrides: list[tuple[str, Any]] = field(default_factory=list)  # of every treatment, after its own settings
     notes: dict[str, None] = field(default_factory=dict)
     mistakes: dict[str, None] = field(default_factory=dict)
 
@@ -167,10 +168,14 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def from_mapping(
-    mapping: Mapping[str, Any], where: str, environ: Mapping[str, str] = os.environ, run_only: bool = False
+    mapping: Mapping[str, Any],
+    where: str,
+    environ: Mapping[str, str] = os.environ,
+    run_only: bool = False,
+    changes: Sequence[str] = (),
 ) -> Foreign:
-    """Every treatment of the setup half with every one of the run half."""
-    reading = Reading(where, {**environ, **_variables(mapping)})
+    """Every treatment of the setup half with every one of the run half; `changes` (`-o`) are made in all of them."""
+    reading = Reading(where, {**environ, **_variables(mapping)}, templates.changes_in(changes))
     about = mapping.get("experiment") or {}
     _of_runtime(mapping, reading)
     setups = _setups(mapping, reading, run_only or bool(environ.get(_URL)))
@@ -335,10 +340,12 @@ def _plans(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: 
         raise PlanError(f"{reading.where}: {text}")
     place = _profile(str(name), harness, reading.where, reading.environ)
     if place is None:
-        return [("", _of_ours(str(name), harness, changes, reading))]
+        return [("", _of_ours(str(name), harness, changes + reading.overrides, reading))]
     mapping, left_out = _profile_settings(place, reading.environ)
     reading.notes |= dict.fromkeys(left_out)
     mapping, _ = templates.made(mapping, changes, str(place), _may_have(mapping), f"{reading.where}: {row.name}: ")
+    mapping, differences = templates.made(mapping, reading.overrides, str(place), _may_have(mapping))
+    reading.notes |= dict.fromkeys(differences)
     foreign = llmd.from_mapping(mapping, str(place), reading.environ)
     reading.notes |= dict.fromkeys(foreign.notes)
     if not foreign.is_experiment:

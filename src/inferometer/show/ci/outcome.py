@@ -107,7 +107,13 @@ class Report:
         whats = {problem.what for _, problem in self.problems}
         if self.exit_code == 0:
             return next((status for status in ("unclear", "doubtful") if status in whats), "fine")
-        return "worse" if self.exit_code == 1 and "worse" in whats else "invalid" if self.exit_code == 4 else "failed"
+        if self.exit_code == INVALID:
+            return (
+                "unclear"
+                if all(problem.what == "unclear" for _, problem in self.problems if problem.code)
+                else "invalid"
+            )
+        return "worse" if self.exit_code == 1 and "worse" in whats else "failed"
 
     @property
     def worse(self) -> bool:
@@ -205,7 +211,7 @@ def _of_check(check: CheckResult | None, strict: bool) -> Iterator[Problem]:
     elif check.status == "unclear":
         level: Level = "error" if strict else "warning"
         why = " ".join(findings) or "Unclear whether it is worse."
-        yield Problem(level, 1 if strict else 0, "unclear", "unclear", why)
+        yield Problem(level, INVALID if strict else 0, "unclear", "unclear", why)
 
 
 def _sentences(check: CheckResult) -> tuple[list[str], list[str]]:

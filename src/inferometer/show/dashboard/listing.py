@@ -120,7 +120,8 @@ _OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "
 def what_text(entry: Entry) -> str:
     """The plan's name, else model and engine: what a person calls it."""
     engine = engine_words(entry.engine, entry.engine_version)
-    return entry.name or " · ".join(filter(None, (short_model(entry.model), engine))) or entry.target or ""
+    name = f"predicted: {entry.name}" if entry.name and entry.is_predicted else entry.name
+    return name or " · ".join(filter(None, (short_model(entry.model), engine))) or entry.target or ""
 
 
 def page_of(
