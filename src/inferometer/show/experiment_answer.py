@@ -228,7 +228,7 @@ def _of_search(kept: KeptExperiment) -> ExperimentAnswer:
     if kept.result is None:
         return ExperimentAnswer("running", "", "not over yet")
     steps = steps_from(kept.result)
-    outcome, low = str(kept.result.get("outcome")), kept.result.get("low")
+    outcome = str(kept.result.get("outcome"))
     tone: Tone = "good" if outcome == "found" else "bad" if outcome == "none meets" else "doubt"
     table = _steps_table(steps, str(kept.result.get("axis", "rate")))
     return ExperimentAnswer(outcome, tone, search_sentence(kept.result), [table], [str(kept.result.get("text", ""))])
