@@ -75,12 +75,19 @@ def experiment_row(kept: KeptExperiment, answer: ExperimentAnswer | None = None)
         name=kept.name,
         title=title_of(kept),
         started=kept.started_at,
-        cases=len(kept.latest),
+        cases=_count(kept),
         failed=sum(1 for case in kept.latest if not case.run),
         over=kept.result is not None,
         answer=answer.headline,
         tone=answer.tone,
     )
+
+
+def _count(kept: KeptExperiment) -> int:
+    """Of a search its steps, a load that was tried again included; its probe is none."""
+    if kept.kind == "search" and kept.result is not None:
+        return len(kept.result.get("steps") or ())
+    return len(kept.latest)
 
 
 def title_of(kept: KeptExperiment) -> str:
@@ -231,7 +238,8 @@ def _of_search(kept: KeptExperiment) -> ExperimentAnswer:
     outcome = str(kept.result.get("outcome"))
     tone: Tone = "good" if outcome == "found" else "bad" if outcome == "none meets" else "doubt"
     table = _steps_table(steps, str(kept.result.get("axis", "rate")))
-    return ExperimentAnswer(outcome, tone, search_sentence(kept.result), [table], [str(kept.result.get("text", ""))])
+    more = [] if outcome == "found" else [str(kept.result.get("text", ""))]  # what kept it from an answer
+    return ExperimentAnswer(outcome, tone, search_sentence(kept.result), [table], more)
 
 
 def search_sentence(result: Mapping[str, Any]) -> str:
@@ -307,8 +315,8 @@ def _of_sweep(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
     tables = [
         AnswerTable(title, head, rows, right, runs)
         for title, (head, rows, right, runs) in (
-            ("Best case for each measure", _best_rows(joined, names, by_case)),
             ("Best case within each limit", _limit_rows(joined, names, by_case)),
+            ("Best case for each measure", _best_rows(joined, names, by_case)),
             ("Pareto front: no other case has more throughput and a faster user", _front_rows(joined, names)),
         )
         if rows
