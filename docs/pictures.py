@@ -48,7 +48,12 @@ def fill_store(home: Path, data: Path) -> None:
     experiment.write_text(SWEEP)
     _command(home, "sweep", "-q", str(experiment))
     limits = ("--limit", "ttft p90 < 500ms", "--limit", "tpot p90 < 40ms")
-    slow = ("--server", "simulator", "--set", "server.args.speed=0.25")  # some requests per second: no matter of this machine
+    slow = (
+        "--server",
+        "simulator",
+        "--set",
+        "server.args.speed=0.25",
+    )  # some requests per second: no matter of this machine
     _command(home, "search", "-q", *limits, *slow, "--budget", "150s", "--input-tokens", "512", "--output-tokens", "64")
     sides = ("--a", "server:{type: simulator, args: {speed: 2}}", "--b", "server:{type: simulator, args: {speed: 2.4}}")
     load = ("--rate", "10", "--input-tokens", "256", "--output-tokens", "64")

@@ -2,7 +2,7 @@
 is there, with its first chart where it has charts. The runs are those of the simulator in virtual time, kept again and
 again with numbers that vary by a few percent: 60 lines of history, one sweep of 24 cases.
 
-python bench/pages.py [--runs 2000 10000] [--json]
+python bench/dashboard.py [--runs 2000 10000] [--json]
 """
 
 import os
