@@ -96,7 +96,7 @@ def _workload(given: Given, scenario: str) -> dict[str, Any]:
     if match := _UNIFORM.fullmatch(scenario):
         return {
             "input_tokens": f"{match[1]}-{match[2]}",
-            "output_tokens": f"{match[3]}-{match[4]}",
+            "output_tokens": f"{max(1, int(match[3]))}-{match[4]}",
             "tokenizer": tokenizer,
         }
     given.wrong("traffic-scenario", "must be D(in,out), N(mean,std)/(mean,std) or U(least,most)/(least,most)")
