@@ -22,8 +22,15 @@ _COLUMNS = {
 }
 _MEDIA = ("synthetic_image", "synthetic_video")
 _PRESETS = {
-    **{"240p": (426, 240), "360p": (640, 360), "480p": (854, 480), "540p": (960, 540), "720p": (1280, 720)},
-    **{"1080p": (1920, 1080), "1440p": (2560, 1440), "2160p": (3840, 2160), "4k": (3840, 2160)},
+    "240p": (426, 240),
+    "360p": (640, 360),
+    "480p": (854, 480),
+    "540p": (960, 540),
+    "720p": (1280, 720),
+    "1080p": (1920, 1080),
+    "1440p": (2560, 1440),
+    "2160p": (3840, 2160),
+    "4k": (3840, 2160),
 }
 _CONTENT = {"gradient": "gradient", "noise": "noise", "solid": "blank"}
 _FILES = ("json_file", "jsonl_file", "csv_file", "parquet_file", "text_file", "arrow_file")
@@ -264,7 +271,7 @@ def _pixels(own: Settings) -> tuple[int, int]:
     name, shape = own.text("resolution"), own.text("aspect_ratio")
     ratio = None
     if shape is not None:
-        across, sign, down = shape.replace("/", ":").partition(":")
+        across, _, down = shape.replace("/", ":").partition(":")
         try:
             ratio = float(across) / float(down)
         except (ValueError, ZeroDivisionError):

@@ -362,8 +362,7 @@ def may_have(path: Sequence[str | int]) -> Collection[str]:
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """`inference-perf --config_file X`, where every other flag is a setting by its dotted path. Without a file the flags
-    are all there is."""
+    """`inference-perf --config_file X`, where every other flag is a setting by its dotted path; a file is not needed."""
     others = [arg.lstrip("-").partition("=")[0].replace("_", "-") for arg in argv if arg.startswith("--")]
     if {"analyze", "help", "h"} & {*others, *(arg.lstrip("-") for arg in argv)}:
         raise NoPlanError(f"{TOOL}: sends no load: it shows {'reports' if 'analyze' in others else 'its help'}")
