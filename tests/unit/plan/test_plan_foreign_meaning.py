@@ -205,6 +205,17 @@ def test_flags_of_another_dataset_have_no_effect_in_sglang() -> None:
     assert any("not used by the dataset sharegpt" in note for note in found.notes)
 
 
+def test_rates_of_genai_bench() -> None:
+    line = "genai-bench benchmark --api-base http://h --api-model-name m --traffic-scenario 'U(1,512)/(0,512)'"
+    found = read(f"{line} --execution-engine async --qps-level 0.5 --qps-level 2 --distribution constant")
+    cases = found.experiment["cases"]
+    assert [case["name"] for case in cases] == ["U(1,512)/(0,512) qps=0.5", "U(1,512)/(0,512) qps=2"]
+    assert cases[0]["plan"]["load"] == {"type": "constant", "rate": 0.5}
+    assert cases[0]["plan"]["workload"]["output_tokens"] == "1-512"  # of 0 tokens there is no answer
+    with pytest.raises(PlanError, match="qps-level needs --execution-engine async"):
+        read(f"{line} --qps-level 2")
+
+
 def test_llmdbenchmark_run_as_it_is_today(tmp_path: Path) -> None:
     (tmp_path / "p.yaml.in").write_text(
         "load:\n  type: constant\n  stages:\n  - rate: 1\n    duration: 5\ndata:\n  type: random\n"

@@ -34,7 +34,8 @@ BURST_S = 5  # in which a sweep sends all requests of its first stage
 
 def is_it(mapping: Mapping[str, Any]) -> bool:
     """Whether a file's content is an inference-perf configuration: no plan of ours has these sections."""
-    return bool({"data", "api", "load", "tokenizer"} & set(mapping)) and set(mapping) <= set(SECTIONS)
+    theirs = {"data", "api", "tokenizer", "report", "storage"} & set(mapping)
+    return bool(theirs) and bool({"data", "load", "api"} & set(mapping)) and set(mapping) <= set(SECTIONS)
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
@@ -362,7 +363,7 @@ def may_have(path: Sequence[str | int]) -> Collection[str]:
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """`inference-perf --config_file X`, where every other flag is a setting by its dotted path; a file is not needed."""
+    """`inference-perf --config_file X`, where every other flag is a setting by its path; a file is not needed."""
     others = [arg.lstrip("-").partition("=")[0].replace("_", "-") for arg in argv if arg.startswith("--")]
     if {"analyze", "help", "h"} & {*others, *(arg.lstrip("-") for arg in argv)}:
         raise NoPlanError(f"{TOOL}: sends no load: it shows {'reports' if 'analyze' in others else 'its help'}")
