@@ -188,6 +188,17 @@ def test_genai_bench_in_milliseconds_with_its_metadata() -> None:
     assert run.plan["workload"]["input_tokens"] == {"mean": 480, "std": 240}
 
 
+def test_levels_of_genai_bench_are_rates_where_the_experiment_has_no_such_concurrency() -> None:
+    metrics = GENAI_BENCH["aggregated_metrics"] | {"num_concurrency": 5.0, "arrival_requests_per_second": 4.9}
+    about = {"num_concurrency": [1, 2, 4]}
+    run = only("g.json", {"aggregated_metrics": metrics}, experiment_metadata__json=about)
+    assert run.plan["load"] == {"type": "poisson", "rate": 5} and "rate of an open loop" in run.notes[0]
+    closed = only("g.json", {"aggregated_metrics": metrics}, experiment_metadata__json={"num_concurrency": [5]})
+    assert closed.plan["load"] == {"type": "concurrency", "concurrency": 5} and not closed.notes
+    unknown = only("g.json", {"aggregated_metrics": metrics})
+    assert unknown.plan["load"]["type"] == "concurrency" and "may be a rate" in unknown.notes[0]
+
+
 def test_fmperf_has_seconds_and_no_gaps() -> None:
     _, found = found_in("qps_output_2.5.csv", FMPERF)
     (run,) = found.runs

@@ -15,6 +15,7 @@ from inferometer.cli.group import group
 from inferometer.errors import DataError
 from inferometer.exchange.importing.explain import explain_result
 from inferometer.exchange.importing.importer import import_file, read_result
+from inferometer.show.imported import rosetta
 from inferometer.show.summary import verdict_table
 
 VLLM: dict[str, Any] = {
@@ -59,6 +60,10 @@ def test_requests_without_instants_are_read_and_arrivals_are_unknown(tmp_path: P
     assert run.summary.rates["request_rate"].value == 1.5  # the file's own
     assert run.summary.concurrency is None or run.summary.concurrency.mean is None
     assert any("not in the file" in note for note in run.summary.notes)
+    window = run.summary.window  # the requests are held one after the other: that is not how long the run was
+    assert (window.length_s, window.requests, window.steady, window.backlog) == (2.0, 4, None, None)
+    figures = {figure.name: figure.theirs for figure in rosetta(run, "vllm").values}
+    assert figures["busiest second"] is None and figures["most requests at once"] is None
 
 
 def test_failures_engine_and_numbers_of_a_sweep(tmp_path: Path) -> None:

@@ -83,7 +83,16 @@ def test_an_audit_tells_plans_from_other_files(tmp_path: Path) -> None:
         "guidellm run --<option> kind=<TYPE>,key=value,...",
         "vllm bench sweep plot results",
         "vllm bench serve --magic 5",
+        "vllm bench serve --model m --num-prompts 6  # a comment",
+        "vllm bench serve --model m --num-prompts 7 2>&1 | tee out.log",
+        "vllm bench serve --model m --num-prompts $HOW_MANY > out.log",
+        "vllm bench {latency, serve, throughput}",
+        "inference-perf --analyze reports",
+        "vllm bench serve --model m \\",
     ]
+    (tmp_path / "chart.yaml").write_text("apiVersion: v1\nload: {{ .Values.load }}\n")
+    (tmp_path / "MANIFEST.in").write_text("include *\n")
+    (tmp_path / "torn.yml").write_text("load: {type: constant\ndata: 3\n")
     (tmp_path / "README.md").write_text("```\n" + "\n".join(commands) + "\n```\n")
     statuses = {finding.name.rpartition(": ")[2]: finding.status for finding in audit(tmp_path)}
     assert statuses == {
@@ -91,6 +100,14 @@ def test_an_audit_tells_plans_from_other_files(tmp_path: Path) -> None:
         commands[1]: "no plan",
         commands[2]: "no plan",
         commands[3]: "refused",
+        commands[4]: "understood",
+        commands[5]: "understood",
+        commands[6]: "no plan",
+        commands[7]: "no plan",
+        commands[8]: "no plan",
+        "vllm bench serve --model m": "understood",
+        "chart.yaml": "no plan",
+        "torn.yml": "refused",
         "compose.yml": "no plan",
         "config.yml": "understood",
         "refused.yml": "refused",

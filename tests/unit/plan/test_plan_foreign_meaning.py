@@ -144,8 +144,94 @@ def test_requests_that_aiperf_cancels() -> None:
     found = read(f"{line} --request-cancellation-delay 0.5")
     assert found.plan["load"]["cancel"] == {"share": 0.2, "after": 0.5}
     assert plan_from(found.plan).load.cancel is not None
-    with pytest.raises(PlanError, match="request-cancellation-delay must be above 0"):
-        read(line)
+    at_once = read(line)
+    assert at_once.plan["load"]["cancel"]["after"] == "1ms" and any("at once" in note for note in at_once.notes)
+
+
+def test_a_trace_of_aiperf_is_replayed_although_nobody_asks_for_it() -> None:
+    line = "aiperf profile -m m --input-file t.jsonl --custom-dataset-type mooncake_trace"
+    found = read(f"{line} --concurrency 8 --fixed-schedule-start-offset 2000 --fixed-schedule-end-offset 4000")
+    assert found.plan["load"] == {"type": "replay", "max_concurrency": 8} and "stop" not in found.plan
+    assert found.plan["workload"]["window"] == {"start": "2000ms", "end": "4000ms"}
+    plain = read(f"{line} --no-fixed-schedule --concurrency 8")
+    assert plain.plan["load"] == {"type": "concurrency", "concurrency": 8}
+    assert plain.plan["stop"] == {"requests": 10}  # aiperf's default, whatever the concurrency
+    with pytest.raises(PlanError, match="request-rate contradicts the times of the trace"):
+        read(f"{line} --request-rate 3")
+
+
+def test_goodput_of_aiperf_is_one_text_or_words() -> None:
+    line = "aiperf profile -m m --request-count 8 --isl 10 --osl 10 --goodput"
+    limits = ["ttft < 100ms", "tpot < 3.4ms"]
+    assert read(f"{line} 'time_to_first_token:100 inter_token_latency:3.4'").plan["limits"] == limits
+    assert read(f"{line} time_to_first_token:100 inter_token_latency:3.4").plan["limits"] == limits
+
+
+def test_pictures_and_videos_of_guidellm_beside_its_text() -> None:
+    line = (
+        "guidellm run --backend kind=openai_http,target=http://h --profile kind=synchronous --data kind=synthetic_text"
+    )
+    found = read(
+        f"{line},prompt_tokens=20 --data kind=synthetic_image,resolution=480p,aspect_ratio=4:3,output_tokens=9"
+    )
+    workload = found.plan["workload"]
+    assert (workload["input_tokens"], workload["output_tokens"]) == (20, 9)
+    assert (workload["images"]["width"], workload["images"]["height"]) == (640, 480)
+    video = read(f"{line},prompt_tokens=20 --data kind=synthetic_video,width=854,height=481,frames=6").plan["workload"]
+    assert video["videos"]["height"] == 480 and video["videos"]["frames_per_second"] == 1  # even, and its default
+    with pytest.raises(PlanError, match="output_tokens is in two sources"):
+        read(f"{line},prompt_tokens=2,output_tokens=2 --data kind=synthetic_image,resolution=480p,output_tokens=9")
+    with pytest.raises(PlanError, match="must be one source, with images and videos"):
+        read(f"{line},prompt_tokens=2 --data kind=synthetic_text,prompt_tokens=3")
+
+
+def test_a_warmup_share_of_no_end_measures_everything() -> None:
+    line = "guidellm run --backend kind=openai_http,target=http://h --data kind=synthetic_text,prompt_tokens=2"
+    found = read(f"{line} --profile kind=concurrent,streams=16,warmup=0.1")
+    assert "warmup" not in found.plan and any("measures everything" in note for note in found.notes)
+
+
+def test_inference_perf_by_flags_alone() -> None:
+    stages = '\'[{"rate": 10, "duration": 60}]\''
+    line = f"inference-perf --server.base_url http://h --data.type random --load.type constant --load.stages {stages}"
+    assert read(f"{line} --api.streaming true").plan["load"]["rate"] == 10
+    with pytest.raises(PlanError, match=r"data\.speling is not understood"):
+        read(f"{line} --data.speling 3")
+
+
+def test_flags_of_another_dataset_have_no_effect_in_sglang() -> None:
+    found = read("python -m sglang.bench_serving --backend sglang-oai-chat --random-input-len 512 --num-prompts 5")
+    assert found.plan["workload"]["type"] == "sharegpt"
+    assert any("not used by the dataset sharegpt" in note for note in found.notes)
+
+
+def test_rates_of_genai_bench() -> None:
+    line = "genai-bench benchmark --api-base http://h --api-model-name m --traffic-scenario 'U(1,512)/(0,512)'"
+    found = read(f"{line} --execution-engine async --qps-level 0.5 --qps-level 2 --distribution constant")
+    cases = found.experiment["cases"]
+    assert [case["name"] for case in cases] == ["U(1,512)/(0,512) qps=0.5", "U(1,512)/(0,512) qps=2"]
+    assert cases[0]["plan"]["load"] == {"type": "constant", "rate": 0.5}
+    assert cases[0]["plan"]["workload"]["output_tokens"] == "1-512"  # of 0 tokens there is no answer
+    with pytest.raises(PlanError, match="qps-level needs --execution-engine async"):
+        read(f"{line} --qps-level 2")
+
+
+def test_llmdbenchmark_run_as_it_is_today(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml.in").write_text(
+        "load:\n  type: constant\n  stages:\n  - rate: 1\n    duration: 5\ndata:\n  type: random\n"
+    )
+    more = "--endpoint-url http://h -p ns --monitoring --analyze"
+    found = read(f"llmdbenchmark --spec x.j2 run --model a/m {more} -l inference-perf -w {tmp_path}/p.yaml.in")
+    assert found.plan["load"]["rate"] == 1
+    (tmp_path / "e.yaml").write_text(
+        "treatments:\n- name: a\n  load.stages.0.rate: 3\n- name: b\n  load.stages.0.rate: 4\n"
+    )
+    swept = read(f"llmdbenchmark run -l inference-perf -w {tmp_path}/p.yaml.in -U http://h -m a/m -e {tmp_path}/e.yaml")
+    assert [case["name"] for case in swept.experiment["cases"]] == ["a", "b"]
+    with pytest.raises(PlanError, match="--config has no counterpart"):
+        read("llmdbenchmark run -c run.yaml")
+    with pytest.raises(PlanError, match="--parallelism has no counterpart"):
+        read(f"llmdbenchmark run -l inference-perf -w {tmp_path}/p.yaml.in -U http://h -j 2")
 
 
 def test_several_prefix_buckets_are_a_mistake() -> None:

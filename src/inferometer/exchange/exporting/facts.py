@@ -128,7 +128,8 @@ def seen_by_others(run: Run, records: Records) -> Seen:
     warm = plan is not None and (plan.warmup.requests or plan.warmup.duration)
     begin_at = warmup_end(records, plan, Facts()) if plan is not None and warm else None
     known_s = None if warm or run.source is None else duration_of(run)
-    return Seen.of(records, api_of(run), begin_at, known_s, _mean_gap_s(plan))
+    on_one_clock = run.source is None or run.summary.window.start_s is not None
+    return Seen.of(records, api_of(run), begin_at, known_s, _mean_gap_s(plan), on_one_clock=on_one_clock)
 
 
 def _mean_gap_s(plan: Plan | None) -> float:

@@ -13,7 +13,7 @@ from inferometer.documents.json_text import json_value
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, statistics, whole
-from inferometer.plan.draft import WorkloadDraft
+from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.record.environment import Environment, ToolVersion
 from inferometer.record.summary import MeasureSummary, Rate
 
@@ -59,6 +59,7 @@ def _read(source: Source) -> ParsedFile:
         failed=whole(metrics.get("num_error_requests")),
         duration_s=number(metrics.get("run_duration")) or None,
         definitions=DEFINITIONS,
+        notes=_notes(metrics, about),
     )
     return ParsedFile([run])
 
@@ -98,9 +99,35 @@ def _plan(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> ImportedPlan:
         url=(about.get("auth_config") or {}).get("api_base") or about.get("api_base"),
         api="chat" if about.get("task") in ("text-to-text", "image-text-to-text") else None,
         workload=_workload(str(metrics.get("scenario") or "")),
-        load=fields.closed(metrics.get("num_concurrency")),
+        load=_load(metrics, about),
         requests=whole(about.get("max_requests_per_run")),
     )
+
+
+def _load(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> LoadDraft | None:
+    level = metrics.get("num_concurrency")
+    return fields.load(level, None, None) if _is_rate(metrics, about) else fields.closed(level)
+
+
+def _is_rate(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> bool:
+    """Whether `num_concurrency` is the rate of an open loop (`--qps-level`), which the file does not tell: it is none
+    of the concurrencies of the experiment, or not whole. Only runs with arrivals counted may be open loops."""
+    level, listed = number(metrics.get("num_concurrency")), about.get("num_concurrency")
+    if level is None or metrics.get("arrival_requests_per_second") is None:
+        return False
+    return not level.is_integer() or (isinstance(listed, list) and level not in listed)
+
+
+def _notes(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> tuple[str, ...]:
+    notes = []
+    if _is_rate(metrics, about):
+        notes.append("num_concurrency is read as the rate of an open loop: the experiment has no such concurrency")
+    elif metrics.get("arrival_requests_per_second") is not None and not isinstance(about.get("num_concurrency"), list):
+        notes.append("num_concurrency may be a rate (--qps-level): experiment_metadata.json, which tells, is not here")
+    batch = whole(metrics.get("batch_size"))
+    if batch is not None and batch > 1:
+        notes.append(f"a request holds {batch} texts")
+    return tuple(notes)
 
 
 def _workload(scenario: str) -> WorkloadDraft | None:

@@ -182,7 +182,7 @@ def _of_records(run: ImportedRun) -> Summary:
     assert run.records is not None
     summary = summarize(run.records, _plan(run) if run.arrivals_known else _ONE_BY_ONE, Facts())
     if not run.arrivals_known:
-        summary = replace(summary, rates={}, concurrency=Concurrency(unit=MEASURES["concurrency"].unit), slices=None)
+        summary = _without_times(summary, run)
     kept = {name: measure for name, measure in summary.measures.items() if name not in run.underivable}
     return replace(
         summary,
@@ -202,6 +202,21 @@ def _of_records(run: ImportedRun) -> Summary:
         reported=Reported(measures=run.measures, rates=run.rates),
         definitions=run.definitions,
         notes=list(run.notes),
+    )
+
+
+def _without_times(summary: Summary, run: ImportedRun) -> Summary:
+    """Records that follow each other, because nobody knows when they were sent, have times of their own but no common
+    clock: nothing that depends on one is kept."""
+    return replace(
+        summary,
+        loop=_loop(run.plan),
+        window=WindowSummary(
+            length_s=run.duration_s, run_s=run.duration_s, rule=RULE, requests=summary.window.requests
+        ),
+        rates={},
+        concurrency=Concurrency(unit=MEASURES["concurrency"].unit),
+        slices=None,
     )
 
 

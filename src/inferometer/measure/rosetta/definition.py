@@ -28,6 +28,7 @@ class Seen:
     api: str  # as in a plan: "completions", "chat", ...
     duration_s: float  # from the first scheduled request to the last end, draining included
     gap_s: float = 0.0  # the mean gap of an open loop, where the duration begins with the first request
+    on_one_clock: bool = True  # else nobody knows when a request was sent, and none can be said to overlap another
 
     @classmethod
     def of(
@@ -37,6 +38,8 @@ class Seen:
         begin_at: int | None = None,
         duration_s: float | None = None,
         gap_s: float = 0.0,
+        *,
+        on_one_clock: bool = True,
     ) -> Self:
         """`begin_at` is the end of the warm-up, `duration_s` the length of the run where it is known better."""
         if begin_at is not None:
@@ -44,8 +47,8 @@ class Seen:
         every = Answers.of(records)
         good = Answers.of(every.records.take(every.ok & known(every.records.sent_at)))
         if duration_s is not None:
-            return cls(every, good, api, duration_s)
-        return cls(every, good, api, _length_s(every), gap_s)
+            return cls(every, good, api, duration_s, on_one_clock=on_one_clock)
+        return cls(every, good, api, _length_s(every), gap_s, on_one_clock)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

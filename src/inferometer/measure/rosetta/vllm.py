@@ -43,6 +43,8 @@ def _itl(seen: Seen) -> Series | Tally:
 
 
 def _most_at_once(seen: Seen) -> float | None:
+    if not seen.on_one_clock:
+        return None
     end_at = posted_at(seen.good) + np.nan_to_num(e2el(seen) * 1e9).astype(np.int64)
     return most_in_a_second(seen.good, end_at)
 
@@ -117,7 +119,7 @@ TOOL = Tool(
             *("busiest second", "max_output_tokens_per_s", None),
             "most messages in one of the seconds counted from the first request",
             "messages, not tokens, in fixed seconds; Inferometer uses a sliding second",
-            lambda seen: busiest_second(seen.good),
+            lambda seen: busiest_second(seen.good) if seen.on_one_clock else None,
             "tokens/s",
         ),
         Figure(

@@ -35,8 +35,9 @@ FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("audio-length-mean", "audio-batch-size", "output-artifact-dir", "profile-export-file"), _ONE),
     **dict.fromkeys(("conversation-turn-mean", "conversation-turn-stddev", "conversation-turn-delay-mean"), _ONE),
     **dict.fromkeys(("conversation-turn-delay-stddev", "conversation-num", "request-cancellation-rate"), _ONE),
-    **dict.fromkeys(("request-cancellation-delay", "fixed-schedule-auto-offset"), _ONE),
-    **dict.fromkeys(("streaming", "fixed-schedule"), Flag("maybe")),
+    **dict.fromkeys(("request-cancellation-delay", "sequence-distribution"), _ONE),
+    **dict.fromkeys(("fixed-schedule-start-offset", "fixed-schedule-end-offset"), _ONE),
+    **dict.fromkeys(("streaming", "fixed-schedule", "fixed-schedule-auto-offset", "no-fixed-schedule"), Flag("maybe")),
     **dict.fromkeys(("extra-inputs", "header", "goodput"), _MANY),
     "use-server-token-count": Flag("maybe", "the server's counts are always used"),
     "tokenizer-trust-remote-code": Flag("maybe", "code from models is never executed"),
@@ -54,6 +55,9 @@ FLAGS: dict[str, Flag] = {
     "connection-reuse-strategy": Flag("one", "connections are kept"),
 }
 _ALIASES = {
+    "seq-dist": "sequence-distribution",
+    "isl-osl-pairs": "sequence-distribution",
+    "num-warmup-requests": "warmup-request-count",
     "-m": "model",
     "model-names": "model",
     "-u": "url",
@@ -73,6 +77,8 @@ _ALIASES = {
     "warmup-num-requests": "warmup-request-count",
     "artifact-dir": "output-artifact-dir",
 }
+_REQUESTS = 10  # where nothing ends a run
+_AT_ONCE = "1ms"
 _FILES = {"single_turn": "table", "mooncake_trace": "mooncake"}
 _GOODPUT = {"time_to_first_token": "ttft", "inter_token_latency": "tpot", "request_latency": "e2e"}
 
@@ -91,7 +97,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
             continue
         known = _ALIASES.get(name, name)
         if known not in FLAGS:
-            account.mistakes.append(f"aiperf: {name} is not one of its flags")
+            account.mistakes.append(f"aiperf: {name} is not a known flag")
             continue
         taken = True if value == "none" else value
         values[known] = str(taken).split() if FLAGS[known].takes == "many" and taken is not True else taken
@@ -145,6 +151,8 @@ def _target(given: Given) -> TargetDraft:
 def _workload(given: Given) -> WorkloadDraft:
     if (path := given.text("input-file")) is not None:
         return _file(given, path)
+    if "sequence-distribution" in given:
+        given.wrong("sequence-distribution", "has no counterpart: add a traffic class for each pair of lengths")
     if (name := given.text("public-dataset")) is not None:
         if name != "sharegpt":
             given.wrong("public-dataset", "has no counterpart but sharegpt")
@@ -209,7 +217,7 @@ def _file(given: Given, path: str) -> WorkloadDraft:
     if kind == "mooncake_trace":
         for name in ("isl", "osl"):
             given.no_effect(name, "the trace has its own lengths")
-        return {"type": "mooncake", "path": path, "sort": True}
+        return {"type": "mooncake", "path": path, "sort": True, "window": _part(given)}
     return {
         "type": "table",
         "path": path,
@@ -219,6 +227,17 @@ def _file(given: Given, path: str) -> WorkloadDraft:
     }
 
 
+def _part(given: Given) -> dict[str, str | None] | None:
+    """Milliseconds of the trace's own clock, where ours begins with its first row."""
+    start, end = given.number("fixed-schedule-start-offset"), given.number("fixed-schedule-end-offset")
+    if start is None and end is None:
+        return None
+    for name in ("fixed-schedule-start-offset", "fixed-schedule-end-offset"):
+        if name in given:
+            given.note(name, "counted from the first row of the trace, in aiperf from 0 of its times")
+    return {"start": f"{tidy(start)}ms" if start else None, "end": f"{tidy(end)}ms" if end else None}
+
+
 def _when(given: Given, requests: int | None) -> WhenDraft:
     at_once, rate = given.count("concurrency"), given.number("request-rate")
     pattern = given.text("arrival-pattern") or given.text("request-rate-mode") or "poisson"
@@ -226,14 +245,14 @@ def _when(given: Given, requests: int | None) -> WhenDraft:
     seconds, grace = given.number("benchmark-duration"), given.number("benchmark-grace-period")
     sessions = given.count("conversation-num")
     cancel = _cancelled(given)
-    given.no_effect("fixed-schedule-auto-offset", "the first row of a trace is time 0")
     stop: StopDraft = {"duration": seconds, "requests": requests, "drain": grace, "sessions": sessions}
-    if given.on("fixed-schedule"):
-        return {"load": {"type": "replay", **cancel}, "stop": stop}
+    if _replays(given):
+        return {"load": {"type": "replay", "max_concurrency": at_once, **cancel}, "stop": stop}
     if rate is None and at_once is None:
         at_once = 1
     if requests is None and seconds is None and sessions is None:
-        stop["requests"] = 10 * (at_once or 1)
+        stop["requests"] = _REQUESTS
+        given.account.general.append(f"{_REQUESTS} requests, the default of aiperf, where nothing ends the run")
     cv = {"poisson": 1.0, "constant": 0.0}.get(pattern, 1.0)
     if pattern == "gamma":
         cv = 1 / math.sqrt(smooth or 1.0)
@@ -242,15 +261,33 @@ def _when(given: Given, requests: int | None) -> WhenDraft:
     return {"load": {**load_of(rate, at_once, 1, cv), **cancel}, "stop": stop}
 
 
+def _replays(given: Given) -> bool:
+    """A trace with times is replayed, also where nobody asks for it."""
+    trace = given.text("custom-dataset-type") == "mooncake_trace" and "input-file" in given
+    asked = given.on("fixed-schedule")
+    if given.on("no-fixed-schedule") or not (asked or trace):
+        for name in ("fixed-schedule-auto-offset", "fixed-schedule-start-offset", "fixed-schedule-end-offset"):
+            if name in given and not given.was_read(name):
+                given.wrong(name, "needs --fixed-schedule")
+        return False
+    if "request-rate" in given:
+        given.wrong("request-rate", "contradicts the times of the trace, also in aiperf: add --no-fixed-schedule")
+    if trace:
+        given.no_effect("fixed-schedule", "a trace with times is replayed anyway")
+    if not asked:
+        given.note("custom-dataset-type", "a trace with times is replayed; --no-fixed-schedule leaves the times out")
+    given.no_effect("fixed-schedule-auto-offset", "the first row of a trace is time 0")
+    return True
+
+
 def _cancelled(given: Given) -> LoadDraft:
     """Per cent of the requests, and seconds after they were sent, 0 by default."""
     percent, after_s = given.number("request-cancellation-rate"), given.number("request-cancellation-delay")
     if not percent:
         return {}
     if not after_s:
-        given.wrong("request-cancellation-delay", "must be above 0: a request is not cancelled before it was sent")
-        return {}
-    return {"cancel": {"share": percent / 100, "after": after_s}}
+        given.account.general.append(f"cancelled {_AT_ONCE} after sending, in aiperf at once")
+    return {"cancel": {"share": percent / 100, "after": after_s or _AT_ONCE}}
 
 
 def _sampling(given: Given) -> SamplingDraft:
@@ -272,6 +309,8 @@ def _sampling(given: Given) -> SamplingDraft:
 
 def _limits(given: Given) -> list[str]:
     limits = []
+    if "goodput" in given:  # one quoted text, or words
+        given.values["goodput"] = " ".join(given.several("goodput")).split()
     for name, value in given.pairs("goodput", ":").items():
         if name not in _GOODPUT:
             given.wrong("goodput", f"must be about {', '.join(_GOODPUT)}")

@@ -98,7 +98,7 @@ def _unknown(arg: str, name: str, flags: Mapping[str, Flag]) -> str:
     if not arg.startswith("-"):
         return f"expected a flag, got {arg}"
     close = difflib.get_close_matches(name, flags, n=1)
-    return f"{arg} is not one of its flags" + (f"; did you mean --{close[0]}?" if close else "")
+    return f"{arg} is not a known flag" + (f"; did you mean --{close[0]}?" if close else "")
 
 
 def _next_flag(argv: Sequence[str], at: int) -> int:

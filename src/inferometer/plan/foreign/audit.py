@@ -16,10 +16,11 @@ from inferometer.plan.foreign import recognise, templates
 from inferometer.plan.foreign.common import Foreign, NeedsFileError, NoPlanError
 from inferometer.plan.foreign.explain import Explained, explain_command, explain_file
 from inferometer.plan.reading import file_text, plan_from
+from inferometer.plan.text import parse_json, parse_yaml
 
 Status = Literal["understood", "refused", "wrong", "no plan"]
 STATUSES: tuple[Status, ...] = ("understood", "refused", "wrong", "no plan")
-_PLANS = (".yaml", ".yml", ".json", ".in")
+_PLANS = (".yaml", ".yml", ".json", ".yaml.in", ".yml.in", ".json.in")
 _TEXTS = (".txt", ".md", ".sh", ".rst")
 _LARGEST = 4 * 1024**2  # bytes: no plan is larger
 _MOST_CASES = 100_000
@@ -30,6 +31,20 @@ _TOOLS = (
 _MODULES = re.compile(
     r"^python3? (-m )?\S*(sglang\.bench_serving|benchmark_serving|benchmark_latency|benchmark_throughput)"
 )
+_OF_PLANS = re.compile(  # keys at the top of a file, or of a suite in JSON
+    r"^(load|api|data|server|target|profile|benchmarks|executable|dataset-name|treatments|trafficClasses)\s*:"
+    r'|"(test_name|qps_list|benchmarks|profile|data)"\s*:',
+    re.MULTILINE,
+)
+_PATTERNS = (
+    r"[\s,]\.\.\.(\s|$)|\.\.\.\]",
+    r"(^|\s)--?<|=<[A-Z_]+>",
+    r"\s\w+(\|\w+){2,}(\s|$)",
+    r"\s\{\w+(, ?\w+)+\}",
+    r"^\S+ \S+ \w+:$",
+)
+_PATTERN = re.compile("|".join(_PATTERNS))
+_VARIABLE = re.compile(r"\$[A-Za-z_({0-9][\w}]*")
 _PLACEHOLDER = re.compile(r"<[^<>]*>")
 _STAND_IN = {"LLMDBENCH_DEPLOY_CURRENT_MODEL": "model", "LLMDBENCH_DEPLOY_CURRENT_MAX_MODEL_LEN": "32768"}
 
@@ -52,7 +67,7 @@ def audit(folder: Path) -> Iterator[Finding]:
             continue
         if path.suffix in _TEXTS:
             yield from _commands(path, name)
-        elif path.suffix in _PLANS:
+        elif name.endswith(_PLANS):
             yield _file(path, name)
 
 
@@ -64,10 +79,24 @@ def _file(path: Path, name: str) -> Finding:
     except (NoPlanError, NeedsFileError) as error:
         return Finding(name, "no plan", _line(error))
     except PlanError as error:
-        return Finding(name, "refused", _line(error).removeprefix(f"{path}: "))
+        cause = _line(error).removeprefix(f"{path}: ")
+        return Finding(name, "no plan" if _is_something_else(path) else "refused", cause)
     if explained is None:
         return Finding(name, "no plan", "is no other tool's plan")
     return _judged(explained, name)
+
+
+def _is_something_else(path: Path) -> bool:
+    """Whether a file cannot be parsed and has nothing of a plan: a chart's template, several documents in one file."""
+    where = str(path)
+    try:
+        text = file_text(path)
+        if recognise.is_template(where) or templates.has_variables(text):
+            return False
+        (parse_json if where.endswith(".json") else parse_yaml)(text, where)
+    except PlanError:
+        return "apiVersion:" in text or not _OF_PLANS.search(text)
+    return False
 
 
 def _environ(text: str) -> Mapping[str, str]:
@@ -94,15 +123,17 @@ def _joined(text: str) -> Iterator[str]:
         if line.rstrip().endswith("\\"):
             whole += line.rstrip()[:-1] + " "
             continue
+        if whole and line.lstrip().startswith("```"):  # the last line of an example goes on nowhere
+            line = ""
         yield whole + line
         whole = ""
 
 
 def _command(line: str, name: str) -> Finding:
-    if re.search(r"[\s,]\.\.\.(\s|$)", line) or re.search(r"(^|\s)--?<|=<[A-Z_]+>|\s\w+(\|\w+){2,}(\s|$)", line):
+    if _PATTERN.search(line):
         return Finding(name, "no plan", "a pattern, not a command")
     try:
-        argv = shlex.split(_PLACEHOLDER.sub(lambda match: match[0].strip("<>").replace(" ", "_"), line))
+        argv = _words(_PLACEHOLDER.sub(lambda match: match[0].strip("<>").replace(" ", "_"), line))
     except ValueError:
         return Finding(name, "no plan", "goes on in lines that are not here")
     try:
@@ -110,7 +141,26 @@ def _command(line: str, name: str) -> Finding:
     except (NoPlanError, NeedsFileError) as error:
         return Finding(name, "no plan", _line(error))
     except PlanError as error:
+        if variables := _VARIABLE.findall(" ".join(error.mistakes)):
+            return Finding(
+                name, "no plan", f"its values are variables of a shell: {', '.join(dict.fromkeys(variables))}"
+            )
         return Finding(name, "refused", _line(error))
+
+
+def _words(line: str) -> list[str]:
+    """The words of the command, up to a comment, a pipe, a redirection or another command."""
+    words = shlex.shlex(line, posix=True, punctuation_chars=";<>|&")
+    words.whitespace_split, words.commenters = True, ""
+    argv: list[str] = []
+    for word in words:
+        if word.startswith("#"):
+            break
+        if word and not word.strip(";<>|&"):
+            number = argv[-1] if argv and f"{argv[-1]}{word}" in line else ""
+            return argv[:-1] if number.isdigit() and word.startswith(">") else argv
+        argv.append(word)
+    return argv
 
 
 def _judged(explained: Explained, name: str) -> Finding:

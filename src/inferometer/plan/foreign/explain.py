@@ -18,6 +18,7 @@ from inferometer.plan.text import parse_json, parse_yaml
 
 Read = Callable[[], Foreign]
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_ONE_OF = re.compile(r"(?<=[a-z])\.\d+(?=\.)")
 _MOST_PLACES = 4
 _ALIKE = 4
 REQUIRED = "required"  # where without a key, and with any other value tried, the source is refused
@@ -74,6 +75,7 @@ def _named(name: str, values: Mapping[str, str]) -> set[str]:
     """The keys of a part without which nothing can be read, so that nothing can be compared: those of its name. A suite
     or a template may have it below another key."""
     same = {source for source in values if source == name}
+    same = same or {source for source in values if source == _ONE_OF.sub("", name, count=1)}  # of a flag given once
     return same or {source for source in values if source.endswith(f".{name}") or name.endswith(f".{source}")}
 
 
@@ -283,7 +285,7 @@ def _inner(argv: list[str], begin: int, end: int) -> Iterator[Variant]:
                     return
                 without = ",".join(parts[:number] + parts[number + 1 :])
                 changed = ",".join([*parts[:number], f"{key}={_other_text(value)}", *parts[number + 1 :]])
-                name = f"{_flag(argv[begin])}.{key}"
+                name = f"{_place(argv, begin, at)}.{key}"
                 yield Variant(name, _command(_put(argv, at, without)), _command(_put(argv, at, changed)))
         elif text.startswith("{"):
             try:
@@ -295,8 +297,15 @@ def _inner(argv: list[str], begin: int, end: int) -> Iterator[Variant]:
                     continue
                 new = another(_at(value, path))
                 other = None if new is None else _command(_put(argv, at, json.dumps(_with(value, path, new))))
-                name = ".".join(map(str, (_flag(argv[begin]), *path)))
+                name = ".".join(map(str, (_place(argv, begin, at), *path)))
                 yield Variant(name, _command(_put(argv, at, json.dumps(_without(value, path)))), other)
+
+
+def _place(argv: list[str], begin: int, at: int) -> str:
+    """`--data.1` is the second value of a flag, also where it is given several times."""
+    flag = _flag(argv[begin])
+    earlier = sum(end - start - 1 for start, end in _groups(argv) if start < begin and _flag(argv[start]) == flag)
+    return f"{flag}.{earlier + at - begin - 1}"
 
 
 def _put(argv: list[str], at: int, text: str) -> list[str]:

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from inferometer.plan.draft import CaseDraft, PlanDraft, StopDraft, TargetDraft, WorkloadDraft
+from inferometer.plan.draft import CaseDraft, LoadDraft, PlanDraft, StopDraft, TargetDraft, WorkloadDraft
 from inferometer.plan.foreign.arguments import Flag, Given, parse
-from inferometer.plan.foreign.common import Foreign, without_missing
-from inferometer.plan.foreign.shapes import bell, load_of, with_parameters
+from inferometer.plan.foreign.common import Foreign, NoPlanError, without_missing
+from inferometer.plan.foreign.shapes import bell, load_of, tidy, with_parameters
 
 TOOL = "genai-bench benchmark"
 _ONE, _MANY = Flag(), Flag("many")
@@ -20,6 +20,11 @@ FLAGS: dict[str, Flag] = {
         name: Flag("one", _ABOUT) for name in ("server-engine", "server-gpu-type", "server-version", "server-gpu-count")
     },
     **{name: Flag("one", "runs are stored") for name in ("experiment-folder-name", "experiment-base-dir", "log-dir")},
+    **dict.fromkeys(("execution-engine", "distribution", "warmup-ratio", "cooldown-ratio"), _ONE),
+    "qps-level": _MANY,
+    "disable-streaming": Flag("none"),
+    "help": Flag("none"),
+    "track-network-timing": Flag("none", "connection times are always measured"),
     "num-workers": Flag("one", "use --workers if one process is not enough"),
     "spawn-rate": Flag("one", "slots are opened at once"),
     "master-port": Flag("one", "there is no master"),
@@ -43,6 +48,8 @@ _FIXED, _NORMAL, _UNIFORM = (
 def from_argv(argv: Sequence[str]) -> Foreign:
     """Every scenario at every concurrency, as long as its run lasts."""
     given = parse(TOOL, argv, FLAGS)
+    if given.on("help"):
+        raise NoPlanError(f"{TOOL}: shows its help")
     task = given.text("task") or "text-to-text"
     if task not in _APIS:
         given.wrong("task", f"has no counterpart; there are {', '.join(_APIS)}")
@@ -55,6 +62,10 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     levels = [int(level) for level in given.several("num-concurrency")] or _LEVELS
     if (given.text("iteration-type") or "num_concurrency") != "num_concurrency" or given.several("batch-size"):
         given.wrong("batch-size", "has no counterpart: a request holds one text")
+    for name in ("warmup-ratio", "cooldown-ratio"):
+        if given.number(name):
+            given.wrong(name, "has no counterpart: use warmup, as a time or a number of requests")
+    loads = _loads(given, levels)
     minutes, most = given.number("max-time-per-run", 15.0), given.count("max-requests-per-run")
     common: PlanDraft = {
         "target": _target(given, task),
@@ -63,15 +74,29 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     stop: StopDraft = {"duration": f"{minutes:g}min", "requests": most}
     cases: list[CaseDraft] = [
         {
-            "name": f"{scenario} concurrency={level}",
-            "plan": without_missing(
-                {**common, "workload": _workload(given, scenario), "load": load_of(None, level, 1), "stop": stop}
-            ),
+            "name": f"{scenario} {name}",
+            "plan": without_missing({**common, "workload": _workload(given, scenario), "load": load, "stop": stop}),
         }
         for scenario in scenarios
-        for level in levels
+        for name, load in loads
     ]
     return Foreign.of(given.account, {}, {"cases": with_parameters(cases)})
+
+
+def _loads(given: Given, levels: list[int]) -> list[tuple[str, LoadDraft]]:
+    """Closed loops; with the asynchronous engine rates, where they are given."""
+    given.no_effect("execution-engine", "the load generator is Inferometer's")
+    rates = [float(rate) for rate in given.several("qps-level")]
+    process = {"exponential": 1.0, "constant": 0.0}.get(given.text("distribution") or "exponential")
+    if not rates:
+        given.no_effect("distribution", "there is no --qps-level")
+        return [(f"concurrency={level}", load_of(None, level, 1)) for level in levels]
+    if (given.text("execution-engine") or "locust") != "async":
+        given.wrong("qps-level", "needs --execution-engine async")
+    if process is None:
+        given.wrong("distribution", "has no counterpart but exponential and constant")
+    given.no_effect("num-concurrency", "--qps-level decides")
+    return [(f"qps={tidy(rate)}", load_of(rate, None, 1, process or 0.0)) for rate in rates]
 
 
 def _target(given: Given, task: str) -> TargetDraft:
@@ -80,6 +105,7 @@ def _target(given: Given, task: str) -> TargetDraft:
         "url": given.text("api-base"),
         "model": given.text("api-model-name"),
         "api": _APIS.get(task, "chat"),
+        "stream": False if given.on("disable-streaming") else None,
         "headers": {"Authorization": f"Bearer {key}"} if key else {},
     }
 
@@ -99,7 +125,7 @@ def _workload(given: Given, scenario: str) -> WorkloadDraft:
     if match := _UNIFORM.fullmatch(scenario):
         return {
             "input_tokens": f"{match[1]}-{match[2]}",
-            "output_tokens": f"{match[3]}-{match[4]}",
+            "output_tokens": f"{max(1, int(match[3]))}-{match[4]}",
             "tokenizer": tokenizer,
         }
     given.wrong("traffic-scenario", "must be D(in,out), N(mean,std)/(mean,std) or U(least,most)/(least,most)")

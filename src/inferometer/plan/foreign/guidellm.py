@@ -446,7 +446,10 @@ def _warmup(profile: Settings, ends: Ends) -> tuple[WarmupDraft | None, StopDraf
         return None, None
     name, whole = ("duration", ends.seconds) if ends.seconds is not None else ("requests", ends.requests)
     if whole is None:
-        profile.wrong("warmup", "needs max_duration or max_requests: it is a share of these")
+        if warm < 1:
+            profile.no_effect("warmup", "a share of an end that is not there: guidellm measures everything")
+            return None, None
+        profile.wrong("warmup", "needs max_duration or max_requests here, to know whether it is seconds or requests")
         return None, None
     part = warm if warm >= 1 else warm * whole
     if not math.isfinite(part) or not math.isfinite(whole):

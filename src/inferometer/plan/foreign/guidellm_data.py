@@ -21,6 +21,19 @@ _COLUMNS = {
     "tools_column": "tools",
     "output_tokens_count_column": "output_tokens",
 }
+_MEDIA = ("synthetic_image", "synthetic_video")
+_PRESETS = {
+    "240p": (426, 240),
+    "360p": (640, 360),
+    "480p": (854, 480),
+    "540p": (960, 540),
+    "720p": (1280, 720),
+    "1080p": (1920, 1080),
+    "1440p": (2560, 1440),
+    "2160p": (3840, 2160),
+    "4k": (3840, 2160),
+}
+_CONTENT = {"gradient": "gradient", "noise": "noise", "solid": "blank"}
 _FILES = ("json_file", "jsonl_file", "csv_file", "parquet_file", "text_file", "arrow_file")
 
 
@@ -59,15 +72,25 @@ def source_of(text: str) -> dict[str, Any]:
 def workload_of(spec: Settings, api: str) -> Data:
     """The workload of `data`, with what mapper, loader, preprocessors and finalizer make of it."""
     sources = spec.sections("data")
-    if len(sources) != 1:
-        spec.wrong("data", "must be one source: several are joined to one request or one conversation there")
+    media = [source for source in sources if source.values.get("kind") in _MEDIA]
+    others = [source for source in sources if source.values.get("kind") not in _MEDIA]
+    if len(others) > 1 or not sources:
+        spec.wrong("data", "must be one source, with images and videos: several texts are joined there")
         return Data(api=api)
-    (source,) = sources
+    workload: WorkloadDraft = _with_media({}, media) if media else {}
+    if not others:
+        spec.wrong("data", "must have a source of text beside images and videos")
+        return Data(workload, api)
+    (source,) = others
     kind = source.text("kind") or "synthetic_text"
     if kind not in _KINDS:
         source.wrong("kind", f"has no counterpart; there are {', '.join(_KINDS)}")
         return Data(api=api)
-    workload = _KINDS[kind](source)
+    if media and kind != "synthetic_text":
+        source.wrong("kind", "must be synthetic_text with made-up images and videos")
+    if "output_tokens" in source and "output_tokens" in workload:
+        source.wrong("output_tokens", "is in two sources")
+    workload = {**_KINDS[kind](source), **workload}
     _columns(spec, workload)
     _rows(spec, workload)
     timed = workload.get("type") in ("trace", "mooncake")
@@ -215,6 +238,58 @@ def _file(own: Settings) -> WorkloadDraft:
     if path is None:
         own.wrong("path", "is missing")
     return {"type": "prompts" if own.text("kind") == "text_file" else "table", "path": path}
+
+
+def _with_media(workload: WorkloadDraft, sources: list[Settings]) -> WorkloadDraft:
+    """Images and videos that every request has beside its text. Their answer length is that of the request."""
+    for own in sources:
+        if (outputs := _lengths(own, "output_tokens")) is not None:
+            workload["output_tokens"] = outputs
+        own.no_effect("seed", "the seed of the plan decides")
+        for name, why in (("jpeg_quality", "images have one quality"), ("video_bitrate", "videos are Motion JPEG")):
+            if name in own:
+                own.note(name, f"{why}: the size in bytes differs, the pixels do not")
+        width, height = _pixels(own)
+        content = own.text("content", "gradient")
+        if content not in _CONTENT:
+            own.wrong("content", f"has no counterpart; there are {', '.join(_CONTENT)}")
+        one = {"width": width, "height": height, "content": _CONTENT.get(str(content))}
+        if own.text("kind") == "synthetic_image":
+            count = own.count("images_per_request", 1)
+            workload["images"] = {**one, "count": count, "format": own.text("format", "jpeg")}
+        else:
+            own.no_effect("format", "videos are MP4 files")
+            frames, rate = own.count("frames"), own.number("fps", 1.0) or 1.0
+            if frames is None:
+                own.wrong("frames", "is missing")
+            workload["videos"] = {**one, "frames": frames, "frames_per_second": tidy(rate)}
+    return workload
+
+
+def _pixels(own: Settings) -> tuple[int, int]:
+    """Width and height, or what the names of a resolution and a shape leave to be found."""
+    width, height = own.count("width"), own.count("height")
+    name, shape = own.text("resolution"), own.text("aspect_ratio")
+    ratio = None
+    if shape is not None:
+        across, _, down = shape.replace("/", ":").partition(":")
+        try:
+            ratio = float(across) / float(down)
+        except (ValueError, ZeroDivisionError):
+            own.wrong("aspect_ratio", "must be W:H")
+    if name is not None and name.lower() not in _PRESETS:
+        own.wrong("resolution", f"must be one of {', '.join(_PRESETS)}")
+    elif name is not None:
+        most, lines = _PRESETS[name.lower()]
+        height = height or lines
+        width = width or (round(height * ratio) if ratio else most)
+    elif ratio and height and not width:
+        width = round(height * ratio)
+    elif ratio and width and not height:
+        height = round(width / ratio)
+    if not width or not height:
+        own.wrong("width", "and height are missing")
+    return max(2, (width or 2) // 2 * 2), max(2, (height or 2) // 2 * 2)  # even, as there
 
 
 def _hub(own: Settings) -> WorkloadDraft:

@@ -20,7 +20,7 @@ from inferometer.plan.draft import (
 from inferometer.plan.foreign import inference_perf_data
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.arguments import Flag, parse
-from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.common import Foreign, NeedsFileError, NoPlanError, without_missing
 from inferometer.plan.foreign.inference_perf_data import seconds
 from inferometer.plan.foreign.shapes import ESTIMATED, experiment, of_sessions, tidy
 from inferometer.plan.foreign.templates import changed
@@ -44,7 +44,8 @@ BURST_S = 5  # in which a sweep sends all requests of its first stage
 
 def is_it(mapping: Mapping[str, Any]) -> bool:
     """Whether a file's content is an inference-perf configuration: no plan of ours has these sections."""
-    return bool({"data", "api", "tokenizer", "report", "storage"} & set(mapping)) and set(mapping) <= set(SECTIONS)
+    theirs = {"data", "api", "tokenizer", "report", "storage"} & set(mapping)
+    return bool(theirs) and bool({"data", "load", "api"} & set(mapping)) and set(mapping) <= set(SECTIONS)
 
 
 def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
@@ -376,19 +377,37 @@ def may_have(path: Sequence[str | int]) -> Collection[str]:
 
 
 def from_argv(argv: Sequence[str]) -> Foreign:
-    """`inference-perf --config_file X`, where every other flag is a setting by its dotted path."""
+    """`inference-perf --config_file X`, where every other flag is a setting by its path; a file is not needed."""
     others = [arg.lstrip("-").partition("=")[0].replace("_", "-") for arg in argv if arg.startswith("--")]
+    if {"analyze", "help", "h"} & {*others, *(arg.lstrip("-") for arg in argv)}:
+        raise NoPlanError(f"{TOOL}: sends no load: it shows {'reports' if 'analyze' in others else 'its help'}")
     flags = {name: Flag() for name in others} | {"config-file": Flag()}
     given = parse(TOOL, argv, flags, {"-c": "config-file", "config": "config-file"})
     name = given.text("config-file")
+    changes = [f"{key.replace('-', '_')}={value}" for key, value in given.values.items() if key != "config-file"]
     if name is None:
-        raise PlanError(f"{TOOL}: --config_file is missing")
+        if not changes:
+            raise PlanError(f"{TOOL}: --config_file is missing")
+        return from_mapping(_mapping_of(given.values))
     path = Path(name)
     if not path.is_file():
-        raise PlanError(f"{TOOL}: --config_file {name}: file not found")
+        raise NeedsFileError(f"{TOOL}: --config_file {name}: file not found")
     mapping, twice = parse_yaml(file_text(path), name)
     if twice:
         raise PlanError(twice)
-    changes = [f"{key.replace('-', '_')}={value}" for key, value in given.values.items() if key != "config-file"]
     mapping, notes = changed(mapping, changes, name, may_have)
     return from_mapping(mapping).noted(notes)
+
+
+def _mapping_of(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """`--load.type constant --load.stages '[...]'` as the file that they stand for."""
+    whole: dict[str, Any] = {}
+    for key, value in flags.items():
+        *above, last = key.replace("-", "_").split(".")
+        section = whole
+        for step in above:
+            section = section.setdefault(step, {})
+            if not isinstance(section, dict):
+                raise PlanError(f"{TOOL}: --{key} is below a setting that has a value already")
+        section[last] = parse_yaml(value, f"--{key}")[0] if isinstance(value, str) else value
+    return whole

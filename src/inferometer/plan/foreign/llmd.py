@@ -12,16 +12,28 @@ from inferometer.plan.foreign.account import Account
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, NoPlanError
 from inferometer.plan.reading import file_text
+from inferometer.plan.text import parse_yaml
 
 TOOL = "run.sh"
 _CLUSTER = "belongs to a cluster, not to a plan"
 FLAGS: dict[str, Flag] = {
     **dict.fromkeys(("harness", "workload", "models"), Flag()),
     "overrides": Flag("many"),
-    **{name: Flag("one", _CLUSTER) for name in ("scenario", "namespace", "methods", "pvc", "wait")},
-    **{name: Flag("none", _CLUSTER) for name in ("skip", "verbose", "debug")},
+    **{name: Flag("one", _CLUSTER) for name in ("scenario", "namespace", "methods", "pvc", "wait", "kubeconfig")},
+    **{name: Flag("one", _CLUSTER) for name in ("gateway-class", "stack", "serviceaccount", "envvarspod")},
+    **{name: Flag("one", _CLUSTER) for name in ("data-access-timeout", "data-access-lookup-attempts")},
+    **{name: Flag("one", _CLUSTER) for name in ("data-access-lookup-delay", "pvc-bind-timeout", "step")},
+    **{name: Flag("none", _CLUSTER) for name in ("skip", "verbose", "debug", "fast-collect")},
     "dry-run": Flag("none", "inferometer run --dry-run shows what would be sent"),
-    **dict.fromkeys(("experiment", "endpoint-url"), Flag()),
+    "monitoring": Flag("none", "metrics of the server are always sampled"),
+    "analyze": Flag("none", "every run has a summary; inferometer report makes a page"),
+    "treatment-stop-on-error": Flag("none", "inferometer sweep --budget failures=1 stops at the first failure"),
+    "treatment-max-attempts": Flag("one", "repeat failed cases with --resume --retry-failed"),
+    "validate-failures": Flag("none", "failed requests are counted in every run; use limits to allow a number"),
+    "output": Flag("one", "runs are stored (--store)"),
+    "wait-timeout": Flag("one", _CLUSTER),
+    **dict.fromkeys(("experiments", "endpoint-url", "parallelism", "dataset", "config"), Flag()),
+    **dict.fromkeys(("list-endpoints", "generate-config"), Flag("none")),
     "help": Flag("none"),
 }
 _SHORT = {
@@ -33,7 +45,14 @@ _SHORT = {
     "-p": "namespace",
     "-t": "methods",
     "-k": "pvc",
-    "-e": "experiment",
+    "-e": "experiments",
+    "experiment": "experiments",
+    "model": "models",
+    "-r": "output",
+    "-j": "parallelism",
+    "-q": "serviceaccount",
+    "-g": "envvarspod",
+    "-x": "dataset",
     "-z": "skip",
     "-v": "verbose",
     "-s": "wait",
@@ -42,6 +61,14 @@ _SHORT = {
     "-h": "help",
     "-U": "endpoint-url",
 }
+_BEFORE = {  # of llmdbenchmark, before `run`
+    **{name: Flag("one", _CLUSTER) for name in ("specification-file", "workspace", "base-dir", "cluster-config")},
+    **{name: Flag("one", "is only a description") for name in ("run-description", "run-keywords")},
+    "non-admin": Flag("none", _CLUSTER),
+    "set": Flag(),
+}
+_LATER = {"spec": "specification-file", "ws": "workspace", "bd": "base-dir", "cc": "cluster-config"}
+_LATER |= {"-c": "config", "-s": "step", "-k": "kubeconfig", "-i": "non-admin", "wait": "wait-timeout"}
 _PREFIX = "LLMDBENCH_HARNESS_"
 _URL = f"{_PREFIX}STACK_ENDPOINT_URL"
 
@@ -119,15 +146,31 @@ def _vllm(mapping: Mapping[str, Any]) -> Foreign:
     return foreign
 
 
+def from_benchmark_argv(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
+    """The plan of `llmdbenchmark run`, with what stands before `run` too."""
+    return _of_flags(parse("llmdbenchmark run", argv, FLAGS | _BEFORE, _SHORT | _LATER), environ)
+
+
 def from_argv(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Foreign:
-    """The plan of `run.sh` or `llmdbenchmark run`: the profile named by -w, or by the variables for the flags."""
-    given = parse(TOOL, argv, FLAGS, _SHORT)
-    if "experiment" in given:
-        given.wrong("experiment", "is not a plan: run it with inferometer sweep FILE")
+    """The plan of `run.sh`: the profile named by -w, or by the variables for the flags."""
+    return _of_flags(parse(TOOL, argv, FLAGS, _SHORT), environ)
+
+
+def _of_flags(given: Given, environ: Mapping[str, str]) -> Foreign:
+    for name in ("list-endpoints", "generate-config"):
+        if given.on(name):
+            raise NoPlanError(f"{given.tool}: --{name} sends no load")
+    if (given.count("parallelism", 1) or 1) != 1:
+        given.wrong("parallelism", "has no counterpart: every pod sends the whole load; multiply the load instead")
+    for name in ("dataset", "config", "set"):
+        if name in given:
+            given.wrong(name, "has no counterpart")
     if given.on("help"):
         given.no_effect("help", "inferometer run --help")
     model, url = given.text("models"), given.text("endpoint-url")
     models = templates.models_in(model or environ.get("LLMDBENCH_DEPLOY_MODEL_LIST", ""))
+    if (file := given.text("experiments")) is not None:
+        return _treatments(given, file, models, environ)
     place, changes = _profile(given, environ), given.several("overrides")
     given.settle()
     known = {**environ, **({_URL: url} if url else {})}
@@ -136,6 +179,30 @@ def from_argv(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> F
     if models:
         known["LLMDBENCH_DEPLOY_CURRENT_MODEL"] = models[0]
     foreign = _one(place, changes, known)
+    foreign.entries = [*given.account.entries(), *foreign.entries]
+    return foreign.noted(given.account.notes)
+
+
+def _treatments(given: Given, file: str, models: Sequence[str], environ: Mapping[str, str]) -> Foreign:
+    """The treatments of a file, over the profile that the flags name."""
+    from inferometer.plan.foreign import llmd_experiment
+
+    names = {
+        f"{_PREFIX}EXPERIMENT_PROFILE": given.text("workload"),
+        f"{_PREFIX}NAME": given.text("harness"),
+        _URL: given.text("endpoint-url"),
+        "LLMDBENCH_DEPLOY_CURRENT_MODEL": models[0] if models else None,
+    }
+    if given.several("overrides"):
+        given.wrong("overrides", "have no counterpart beside treatments: add them to the treatments")
+    if not Path(file).is_file():
+        given.account.mistakes.append(f"{given.tool}: --experiments {file}: file not found")
+    given.settle()
+    value, twice = parse_yaml(file_text(Path(file)), file)
+    if twice or not isinstance(value, dict):
+        raise PlanError(twice or [f"{file}: must be settings by name"])
+    known = {**environ, **{name: own for name, own in names.items() if own}}
+    foreign = llmd_experiment.from_mapping(value, file, known, run_only=_URL in known)
     foreign.entries = [*given.account.entries(), *foreign.entries]
     return foreign.noted(given.account.notes)
 

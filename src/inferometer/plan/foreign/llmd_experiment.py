@@ -13,7 +13,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, TargetDraft
 from inferometer.plan.foreign import inference_perf, llmd, templates
 from inferometer.plan.foreign.account import Account, Settings
-from inferometer.plan.foreign.common import Foreign, without_missing
+from inferometer.plan.foreign.common import Foreign, NeedsFileError, without_missing
 from inferometer.plan.foreign.shapes import expanded, with_parameters
 from inferometer.plan.profiles import find_profile, folders, our_folder
 from inferometer.plan.reading import file_text, read_mapping
@@ -109,6 +109,7 @@ TOOL = "llm-d-benchmark"
 NOTHING = "NA"  # a factor that a treatment leaves as it is
 _URL = "LLMDBENCH_HARNESS_STACK_ENDPOINT_URL"
 _PREFIX = "LLMDBENCH_HARNESS_"
+_NAMED = f"{_PREFIX}EXPERIMENT_PROFILE"
 _RUNTIME = {  # beside the halves
     "reset_caches": "the prefix cache of a started server is reset before each case",
     "treatment_max_attempts": "repeat failed cases with --resume --retry-failed",
@@ -181,6 +182,9 @@ def from_mapping(
     setups = _setups(mapping, reading, run_only or bool(environ.get(_URL)))
     runs = _treatments(mapping.get("run") or mapping, "run" if "run" in mapping else "", reading) or [Treatment("", {})]
     reading.settle()
+    if not (about.get("profile") or reading.environ.get(_NAMED) or any(row.profile for row in runs)):
+        text = f"no profile is named: experiment.profile, or the variable {_NAMED}"
+        raise NeedsFileError(f"{where}: {text}", f"llmdbenchmark run -l HARNESS -w PROFILE -e {where}")
     constants = _constants((mapping.get("run") or {}).get("constants"))
     cases = list(_cases(setups, runs, constants, about, reading))
     reading.settle()
@@ -333,11 +337,10 @@ def _merged(plan: PlanDraft, server: Mapping[str, Any]) -> PlanDraft:
 def _plans(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: Reading) -> list[tuple[str, PlanDraft]]:
     """The profile, with what the treatment sets in its own words; a run for each of its stages where they are such."""
     changes = [(key, value) for key, value in {**constants, **row.sets}.items()]
-    name = row.profile or about.get("profile") or reading.environ.get(f"{_PREFIX}EXPERIMENT_PROFILE")
+    name = row.profile or about.get("profile") or reading.environ.get(_NAMED)
     harness = str(about.get("harness") or reading.environ.get(f"{_PREFIX}NAME") or "inference-perf")
     if not name:
-        text = "no profile is named: experiment.profile, or the variable LLMDBENCH_HARNESS_EXPERIMENT_PROFILE"
-        raise PlanError(f"{reading.where}: {text}")
+        raise PlanError(f"{reading.where}: {row.name}: no profile is named")
     place = _profile(str(name), harness, reading.where, reading.environ)
     if place is None:
         return [("", _of_ours(str(name), harness, changes + reading.overrides, reading))]

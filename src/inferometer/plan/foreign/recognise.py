@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {  # the words that name a tool, once pyt
     "bench_serving": ("inferometer.plan.foreign.sglang:from_argv", "sglang's benchmark"),
     "run_benchmarks": ("inferometer.plan.foreign.nm_vllm:from_argv", "nm-vllm's driver"),
     "inferx_benchmark_framework": ("inferometer.plan.foreign.inferx:from_argv", "InferX's framework"),
-    "llmdbenchmark run": ("inferometer.plan.foreign.llmd:from_argv", "llm-d-benchmark"),
+    "llmdbenchmark run": ("inferometer.plan.foreign.llmd:from_benchmark_argv", "llm-d-benchmark"),
     "run": ("inferometer.plan.foreign.llmd:from_argv", "llm-d-benchmark's run.sh"),
 }
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
@@ -49,7 +49,7 @@ _LAUNCHERS = re.compile(r"(python[0-9.]*|uv|uvx|bash|sh|time|env|sudo|pipx)")
 
 def from_command(argv: Sequence[str]) -> Foreign:
     """The plan that another tool's command line means."""
-    bare = _without_launcher(list(argv))
+    bare = _with_verb(_without_launcher(list(argv)))
     for name, (place, _) in COMMANDS.items():
         steps = name.split()
         if [_stem(arg) for arg in bare[: len(steps)]] == steps:
@@ -97,6 +97,14 @@ def _without_launcher(argv: list[str]) -> list[str]:
             break
         argv = argv[1:]
     return argv
+
+
+def _with_verb(bare: list[str]) -> list[str]:
+    """`llmdbenchmark --spec X run -w Y` with what stands before `run` behind it."""
+    if bare and _stem(bare[0]) == "llmdbenchmark" and "run" in bare:
+        at = bare.index("run")
+        return [bare[0], "run", *bare[1:at], *bare[at + 1 :]]
+    return bare
 
 
 def _stem(arg: str) -> str:

@@ -52,6 +52,10 @@ FLAGS: dict[str, Flag] = {
     "profile-by-stage": Flag("none", _PROFILING),
     "profile-prefix": Flag("one", _PROFILING),
 }
+_OF_DATASETS = (
+    *("random-input-len", "random-output-len", "random-range-ratio", "random-image-count", "image-", "gsp-"),
+    *("mooncake-", "sharegpt-", "speed-bench-", "agentic-max-turns"),
+)
 _ALIASES = {"num-prompt": "num-prompts", "random-input": "random-input-len", "random-output": "random-output-len"}
 _MOONCAKE = "https://raw.githubusercontent.com/kvcache-ai/Mooncake/main/"
 _TRACES = {
@@ -70,6 +74,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
         given.wrong("dataset-name", f"has no counterpart; there are {', '.join(_DATASETS)}")
         given.settle()
     workload = _DATASETS[name](given)
+    _of_other_datasets(given, name)
     requests = _requests(given, name, workload)
     tokenizer = given.text("tokenizer")
     if tokenizer is None:
@@ -92,6 +97,15 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     if given.text("prompt-suffix"):
         given.wrong("prompt-suffix", "has no counterpart")
     return Foreign.of(given.account, without_missing(plan))
+
+
+def _of_other_datasets(given: Given, name: str) -> None:
+    """Flags that sglang reads only with another dataset."""
+    if name in ("random", "image") and "dataset-path" in given:
+        given.note("dataset-path", "prompts are made up; sglang fills the lengths with text of this file")
+    for flag in given:
+        if flag.startswith(_OF_DATASETS) and not given.was_read(flag):
+            given.no_effect(flag, f"is not used by the dataset {name}")
 
 
 def _requests(given: Given, name: str, workload: WorkloadDraft) -> int:

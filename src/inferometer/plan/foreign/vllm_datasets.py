@@ -100,8 +100,8 @@ def workload_of(given: Given, api: str) -> Data:
     workload = data.workload
     if given.several("lora-modules"):
         workload["models"] = dict.fromkeys(given.several("lora-modules"), 1)
-        if given.text("lora-assignment", "random") != "random":
-            given.note("lora-assignment", "adapters are drawn at random, with equal shares")
+        kind, same = given.text("lora-assignment", "random"), "adapters are drawn at random, with equal shares"
+        (given.no_effect if kind == "random" else given.note)("lora-assignment", same)
     elif "lora-assignment" in given:
         given.no_effect("lora-assignment", "there are no --lora-modules")
     for flag in given:

@@ -46,6 +46,8 @@ class ChartedRun:
     @cached_property
     def start_at(self) -> int:
         """When the load began. A summary tells how long the run was; its end is the last instant there is."""
+        if self.run.source is not None and self.run.summary.window.start_s is None:
+            raise Cannot("when the requests were sent is not known")
         records, run_s = self.answers.records, self.run.summary.window.run_s
         first_at = int(records.scheduled_at.min())
         return first_at if run_s is None else min(first_at, self.end_at - round(run_s * NANOSECONDS))
@@ -59,7 +61,7 @@ class ChartedRun:
         """What was measured; without a word on it, everything."""
         window = self.run.summary.window
         if window.start_s is None or window.end_s is None:
-            return Window(self.start_at, self.end_at, "the whole run")
+            return Window(int(self.answers.records.scheduled_at.min()), self.end_at, "the whole run")
         start, end = (self.start_at + round(at_s * NANOSECONDS) for at_s in (window.start_s, window.end_s))
         return Window(start - _ROUNDING, end + _ROUNDING, window.rule)
 
