@@ -29,6 +29,11 @@ COVERED = """(() => {
   return covered;
 })()"""
 MOST_OF_A_LINK = 300
+SQUEEZED = """[...document.querySelectorAll('main a, main td, main th, main p, main li')]
+  .filter(e => e.offsetParent !== null && e.textContent.trim().length > 5)
+  .map(e => [e, e.getBoundingClientRect()])
+  .filter(([e, box]) => box.width > 0 && box.width < 24 && box.height > 60)
+  .map(([e]) => e.outerHTML.slice(0, 120))"""
 
 
 def check_accessible(tab: Tab) -> None:
@@ -54,6 +59,13 @@ def check_drawn(tab: Tab, least: int = 1) -> None:
     tab.wait(f"{DRAWN} >= {least}")
     covered = tab.run(COVERED)
     assert covered == [], covered
+
+
+def check_fits(tab: Tab, width: int) -> None:
+    """Nothing sticks out of the page, and no text stands in a column of single letters."""
+    assert tab.run("document.documentElement.scrollWidth") <= width
+    squeezed = tab.run(SQUEEZED)
+    assert squeezed == [], squeezed
 
 
 def check_links(tab: Tab) -> None:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import pytest
 from chrome import Tab, until
-from pages import DRAWN, ROWS, check_accessible, check_drawn, check_links, check_stays_home
 
 from dashboards import dashboard
 from inferometer.conduct.compare import compare_runs
@@ -21,6 +20,7 @@ from inferometer.show.experiment_answer import ab_sentence, comparison_from, sea
 from inferometer.store.experiments import KeptExperiment, experiments_of
 from inferometer.store.store import Store, open_store
 from inferometer.vocabulary import change_text, value_text
+from pages import DRAWN, ROWS, check_accessible, check_drawn, check_fits, check_links, check_stays_home
 from shown_stores import NASTY
 from written_numbers import IN_PAGES, UNITS, values, written
 
@@ -44,9 +44,12 @@ def test_the_overview_says_what_got_worse_first(tab: Tab, address: str) -> None:
     assert "worse since" in first and "TTFT" in first, "the step of version 0.25"
     heading = tab.run("document.querySelector('table.overview tr.group').innerText")
     assert "m · vLLM" in heading and "EPYC" in heading
+    sections = tab.run("[...document.querySelectorAll('main h2')].map(e => e.innerText)")
+    assert sections == ["Histories", "Last experiments", "One run so far"], "what changed before what was run once"
     assert "300 in, 100 out" in text and "8 in flight" in text
     assert tab.run("document.querySelectorAll('svg.spark').length") >= 2
     assert "A/B test: speed 4 and 5" in text and "B is better" in text and "holds 30 req/s" in text
+    assert "highest output token throughput: 780 tokens/s at 1 in flight, 300 in (8 cases, 1 without a run)" in text
     assert "NaN" not in text and "undefined" not in text
     check_stays_home(tab, address)
 
@@ -85,6 +88,11 @@ def test_a_wrong_condition_is_told_beside_its_field_and_the_table_stays(tab: Tab
     tab.wait("document.querySelector('#mistake [role=alert]')")
     assert "ttft" in tab.text() and tab.run(ROWS) == before
     tab.errors = [text for text in tab.errors if "400" not in text]  # the browser itself logs the status
+
+
+def test_a_page_past_the_end_is_the_last_one(tab: Tab, address: str) -> None:
+    tab.open(f"{address}runs.html?offset=5000")
+    tab.wait(f"{ROWS} && location.search.includes('offset=50')")
 
 
 def test_names_that_are_html_are_text(tab: Tab, address: str) -> None:
@@ -270,7 +278,7 @@ def test_a_sweep_names_its_best_cases(tab: Tab, address: str, store: Store) -> N
     tab.wait("document.querySelectorAll('table.cases tbody tr').length === 9")
     check_drawn(tab, 2)
     text = tab.text()
-    assert "Best case for each measure" in text and "Pareto front" in text and "concurrency 1, input tokens 300" in text
+    assert "Best case for each measure" in text and "Pareto front" in text and "1 in flight, 300 in" in text
     check_accessible(tab)
     check_stays_home(tab, address)
 
@@ -299,13 +307,21 @@ def test_any_runs_are_explored_in_one_chart_and_three_tables(tab: Tab, address: 
 # -- looks, ends and beginnings --------------------------------------------------------------------------------------
 
 
-def test_dark_and_light_and_a_phone(tab: Tab, address: str) -> None:
+def test_dark_and_light_and_a_phone(tab: Tab, address: str, store: Store) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     tab.size(390, dark=True)
-    for page in ("", "runs.html", "explore.html", "experiments.html"):
+    experiments = [f"experiment.html?id={kept_of(store, kind).id}" for kind in ("search", "sweep", "ab")]
+    for page in ("", "runs.html", "explore.html", "experiments.html", *experiments):
         tab.open(address + page)
         tab.wait("document.querySelector('main table, main ul.list')")
-        assert tab.run("document.documentElement.scrollWidth") <= 390, f"nothing sticks out of {page}"
+        check_fits(tab, 390)
+    tab.open(address)
+    tab.wait("document.querySelector('table.overview')")
+    labels = (
+        "[...document.querySelectorAll('table.overview tbody tr:not(.group)')][0].querySelectorAll('td[data-name]')"
+    )
+    named = tab.run(f"[...{labels}].map(e => e.dataset.name)")
+    assert {"TTFT p50", "TTFT p99", "Output tok/s"} <= set(named), "a number without its heading has its name"
     dark = tab.run(ground)
     tab.click("[data-toggle-theme]")
     assert tab.run(ground) != dark

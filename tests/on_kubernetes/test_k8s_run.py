@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lightkube.resources.core_v1 import Pod
 from stacks import LONG_PLAN, MODEL, NAME, PLAN, PORT, Stack, calibrated, created, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
@@ -386,9 +387,12 @@ def test_endpoints_are_listed(
 def test_debug_says_how_to_enter_the_pod(stack: Stack, cluster: TestedCluster) -> None:
     notes: list[str] = []
     launched = stack.run(id="debug", debug="1", notes=notes, **of_class(stack))
-    assert launched.left and any("exec -it" in note for note in notes)
+    entering = next(note for note in notes if "exec -it" in note)
+    selected = entering.partition(" -l ")[2].partition(" ")[0].split("=")
+    assert launched.left and "get pod -l inferometer/run=debug-" in entering
     cluster.until(lambda: [pod for pod in cluster.pods(stack.namespace) if "launcher" in pod["metadata"]["name"]])
     with stack.open() as admin:
+        assert [pod.metadata.name for pod in admin.all(Pod, stack.namespace, dict([selected])) if pod.metadata]
         clean_namespace(admin, stack.namespace, "debug", running=True)
     stack.until_only(CLAIM)
 

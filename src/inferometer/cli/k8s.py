@@ -152,6 +152,10 @@ _OPTIONS = (
         "-d", "--debug", is_flag=True, default=None, help="Start pods that wait, and print how to enter them."
     ),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print the log of the pods."),
+    *(
+        click.option(name, is_flag=True, expose_value=False, hidden=True, help="Always done, as llm-d's option asks.")
+        for name in ("--analyze", "--monitoring")
+    ),
 )
 
 

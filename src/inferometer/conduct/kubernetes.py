@@ -33,6 +33,7 @@ from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.collecting import collect
 from inferometer.scale.kubernetes.endpoints import models_at, models_path
 from inferometer.scale.kubernetes.launcher import Launcher
+from inferometer.scale.kubernetes.manifests import RUN, label_value
 from inferometer.scale.kubernetes.settings import NOP, RunSettings
 from inferometer.scale.kubernetes.stack_watch import StackWatch, observability, processed
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
@@ -243,17 +244,17 @@ class _Session:
     def _leave(self, treatment: Treatment, launcher: Launcher) -> None:
         """Not waited for: how to go on by hand."""
         settings, namespace = self.settings, self.settings.harness_namespace
-        job = launcher.name
-        self.left.append(job)
+        pods = f"-l {RUN}={label_value(launcher.place.run)}"
+        self.left.append(launcher.name)
         if settings.debug:
-            pod = f"$({self.cluster.kubectl(f'get pod -l job-name={job} -o name', namespace)} | head -1)"
+            pod = f"$({self.cluster.kubectl(f'get pod {pods} -o name', namespace)} | head -1)"
             self._notify(f"enter the pod: {self.cluster.kubectl(f'exec -it {pod} -- bash', namespace)}")
             self._notify(f"there: inferometer worker --plan {PROFILES}/{settings.harness}/plan.yaml --results DIR")
             self._notify(f"end it: inferometer k8s clean --id {launcher.place.run} -p {namespace} --running")
             return
         if launcher.denied:
             self._notify(f"the pods do not watch the stack: {launcher.denied}; inferometer k8s rights --unattended")
-        self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f job/{job}', namespace)}")
+        self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f {pods}', namespace)}")
         again = f"LLMDBENCH_RUN_EXPERIMENT_ID={settings.id} inferometer k8s run --skip ..."
         self._notify(f"collect the results when it has ended, with the same options: {again}")
 

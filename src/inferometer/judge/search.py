@@ -302,7 +302,9 @@ def _result(steps: Sequence[Step], bounds: Bounds) -> SearchResult:
     if low is None:
         assert high is not None
         done = high <= _fitting(bounds.least, bounds) and not undecided(steps)
-        why = f"the limits are missed even at {number_text(high)}, the least that was tried"
+        missed = {step.load: step for step in steps}[high].status == "misses"
+        are = "the limits are missed even" if missed else "it is unclear whether the limits are met"
+        why = f"{are} at {number_text(high)}, the least that was tried"
         return SearchResult(
             "none meets" if done else "unresolved", None, high, why if done else why + _ended(steps, bounds)
         )

@@ -10,7 +10,16 @@ from typing import Any
 from inferometer.record.environment import Environment, host_of, is_loopback
 
 SIMULATOR = "inferometer"  # what the built-in simulator's server calls itself
+_ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "tgi": "TGI", "tensorrt_llm": "TensorRT-LLM"}  # as they call themselves
 _VENDORS = ("NVIDIA ", "AMD Instinct ")  # in the names of their own accelerators
+
+
+def engine_words(engine: str | None, version: str | None) -> str:
+    """`vLLM 0.24.0`, however its source spells it; the simulator by its name: its version is that of the engine it
+    imitates."""
+    if engine == SIMULATOR:
+        return "simulator"
+    return " ".join(filter(None, (_ENGINES.get(engine or "", engine), version)))
 
 
 @dataclass(frozen=True)
@@ -57,10 +66,7 @@ class Subject:
 
     @property
     def engine_text(self) -> str:
-        """`vLLM 0.24.0`; the simulator by its name: its version is that of the engine it imitates."""
-        if self.engine == SIMULATOR:
-            return "simulator"
-        return " ".join(filter(None, (self.engine, self.engine_version)))
+        return engine_words(self.engine, self.engine_version)
 
     @property
     def accelerator_counts(self) -> Counter[str]:

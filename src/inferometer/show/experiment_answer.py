@@ -1,7 +1,7 @@
 """What an experiment came to, in a sentence and a few tables: who is better, how much load holds, which case is best.
 Pages, reports and messages show the same; its numbers are those of `--json`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -66,20 +66,28 @@ class ExperimentRow:
     tone: Tone
 
 
-def experiment_row(kept: KeptExperiment) -> ExperimentRow:
-    answer = _short_answer(kept)
+def experiment_row(kept: KeptExperiment, answer: ExperimentAnswer | None = None) -> ExperimentRow:
+    """Without the answer of a sweep, which takes the runs of its cases, how far it is."""
+    answer = answer or _short_answer(kept)
     return ExperimentRow(
         id=kept.id,
         kind=kept.kind,
         name=kept.name,
         title=title_of(kept),
         started=kept.started_at,
-        cases=len(kept.latest),
+        cases=_count(kept),
         failed=sum(1 for case in kept.latest if not case.run),
         over=kept.result is not None,
         answer=answer.headline,
         tone=answer.tone,
     )
+
+
+def _count(kept: KeptExperiment) -> int:
+    """Of a search its steps, a load that was tried again included; its probe is none."""
+    if kept.kind == "search" and kept.result is not None:
+        return len(kept.result.get("steps") or ())
+    return len(kept.latest)
 
 
 def title_of(kept: KeptExperiment) -> str:
@@ -183,8 +191,14 @@ def _change_sentence(change: Change, status: str) -> str:
 
 
 def _plain_title(title: str) -> str:
-    """`scheduled TTFT p50`: a comma inside of a name would part it in a list."""
-    return f"scheduled {title.replace(', scheduled', '')}" if ", scheduled" in title else title
+    """As inside of a sentence: `scheduled TTFT p50`, because a comma would part it in a list; `output token
+    throughput`."""
+    plain = f"scheduled {title.replace(', scheduled', '')}" if ", scheduled" in title else title
+    return _lowered(plain)
+
+
+def _lowered(title: str) -> str:
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def _sides_text(kept: KeptExperiment) -> str:
@@ -213,10 +227,11 @@ def _of_search(kept: KeptExperiment) -> ExperimentAnswer:
     if kept.result is None:
         return ExperimentAnswer("running", "", "not over yet")
     steps = steps_from(kept.result)
-    outcome, low = str(kept.result.get("outcome")), kept.result.get("low")
-    tone: Tone = "good" if outcome == "found" else "doubt" if low is not None else "bad"
+    outcome = str(kept.result.get("outcome"))
+    tone: Tone = "good" if outcome == "found" else "bad" if outcome == "none meets" else "doubt"
     table = _steps_table(steps, str(kept.result.get("axis", "rate")))
-    return ExperimentAnswer(outcome, tone, search_sentence(kept.result), [table], [str(kept.result.get("text", ""))])
+    more = [] if outcome == "found" else [str(kept.result.get("text", ""))]  # what kept it from an answer
+    return ExperimentAnswer(outcome, tone, search_sentence(kept.result), [table], more)
 
 
 def search_sentence(result: Mapping[str, Any]) -> str:
@@ -226,8 +241,9 @@ def search_sentence(result: Mapping[str, Any]) -> str:
     low, high = result.get("low"), result.get("high")
     broken = _first_broken(steps_from(result), unit)
     if low is None:
-        tried = f" at {number_text(high)} {unit}" if high is not None else ""
-        return f"no load holds within {limits}{broken or tried}"
+        shown = "no load holds" if result.get("outcome") == "none meets" else "no load was shown to hold"
+        tried = f"; the lowest that was tried is {number_text(high)} {unit}" if high is not None else ""
+        return f"{shown} within {limits}{tried}{broken}"
     ends = result.get("likely") or (low, high)
     interval = f" ({number_text(ends[0])} to {number_text(ends[1])})" if ends[1] is not None else " or more"
     return f"holds {number_text(low)} {unit}{interval} within {limits}{broken}"
@@ -291,24 +307,32 @@ def _of_sweep(kept: KeptExperiment, cases: Sequence[Case]) -> ExperimentAnswer:
     tables = [
         AnswerTable(title, head, rows, right, runs)
         for title, (head, rows, right, runs) in (
-            ("Best case for each measure", _best_rows(joined, names, by_case)),
             ("Best case within each limit", _limit_rows(joined, names, by_case)),
+            ("Best case for each measure", _best_rows(joined, names, by_case)),
             ("Pareto front: no other case has more throughput and a faster user", _front_rows(joined, names)),
         )
         if rows
     ]
     counted = f"{done} cases" + (f", {missing} without a run" if missing else "")
     best = _best_sentence(joined, names, by_case)
-    return ExperimentAnswer("done", tone, f"{best} ({counted})" if best else counted, tables)
+    going = "" if kept.result is not None else ", not over"
+    headline = f"{best} ({counted}{going})" if best else f"{counted}{going}"
+    return ExperimentAnswer("done", tone, headline, tables)
+
+
+_IN_WORDS = {"rate": "req/s", "concurrency": "in flight", "input_tokens": "in", "output_tokens": "out"}
 
 
 def case_name(settings: Mapping[str, Any]) -> str:
-    """`concurrency 64, input tokens 256`."""
-    return ", ".join(f"{readable(name)} {_setting_text(value)}" for name, value in settings.items()) or "the only case"
+    """`64 in flight, 256 in`: as a workload and a load are written elsewhere; other settings by their name."""
+    return ", ".join(_setting_text(name, value) for name, value in settings.items()) or "the only case"
 
 
-def _setting_text(value: Any) -> str:
-    return number_text(value) if isinstance(value, int | float) and not isinstance(value, bool) else as_written(value)
+def _setting_text(name: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"{readable(name)} {as_written(value)}"
+    words = _IN_WORDS.get(name.rpartition(".")[2])
+    return f"{number_text(value)} {words}" if words else f"{readable(name)} {number_text(value)}"
 
 
 Rows = tuple[list[str], list[list[str]], list[int], list[str | None]]
@@ -377,19 +401,20 @@ def _front_rows(cases: Sequence[Case], names: Sequence[str]) -> Rows:
 
 
 def _best_sentence(cases: Sequence[Case], names: Sequence[str], by_case: Numbers) -> str:
-    keys = _known_keys(by_case)
-    texts = list(_best_texts(keys, names, by_case, len(cases)))
-    return "; ".join(texts)
-
-
-def _best_texts(keys: Sequence[str], names: Sequence[str], by_case: Numbers, count: int) -> Iterator[str]:
-    for key in keys[:1]:
-        at = _best_at(by_case, key, range(count))
-        quantity = by_case[at][key]
-        sense = "lowest" if quantity.direction == "lower" else "highest"
-        yield f"{sense} {_title(quantity)} {value_text(quantity.value, quantity.unit)} at {names[at]}"
+    """Of the cases that keep every limit, that with the most throughput; without limits, of all."""
+    limits = list(dict.fromkeys(limit.limit for _, run in cases for limit in run.summary.limits))
+    kept = [at for at, (_, run) in enumerate(cases) if all(_keeps(run, limit) for limit in limits)]
+    within = f" within {' and '.join(limits)}" if limits and kept else ""
+    key = next(iter(_known_keys(by_case)), None)
+    if key is None:
+        return ""
+    at = _best_at(by_case, key, kept or range(len(cases)))
+    quantity = by_case[at][key]
+    sense = "lowest" if quantity.direction == "lower" else "highest"
+    best = f"{sense} {_title(quantity)}{within}: {value_text(quantity.value, quantity.unit)} at {names[at]}"
+    return best if kept else f"no case was shown to keep {' and '.join(limits)}; {best}"
 
 
 def _title(quantity: Quantity) -> str:
-    title = quantity.title[:1].lower() + quantity.title[1:] if quantity.title[1:2].islower() else quantity.title
+    title = _plain_title(quantity.title)
     return title if quantity.statistic is None else f"{title} {quantity.statistic}"

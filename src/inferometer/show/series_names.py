@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from inferometer.judge.identity import identity
 from inferometer.record.run import Run
-from inferometer.record.subject import SIMULATOR
+from inferometer.record.subject import engine_words
 from inferometer.store.entry import flat
 
 MOST_SETTINGS = 3  # that tell series apart whose words are the same
@@ -28,11 +28,6 @@ def series_names(runs: Mapping[str, Run], versions: bool = True) -> dict[str, st
 def short_model(model: str | None) -> str:
     """`meta-llama/Llama-3.1-8B` without its owner."""
     return model.rstrip("/").rpartition("/")[2] if model else ""
-
-
-def engine_words(engine: str | None, version: str | None) -> str:
-    """`vLLM 0.24.0`; the simulator by its name: its version is that of the engine it imitates."""
-    return "simulator" if engine == SIMULATOR else " ".join(filter(None, (engine, version)))
 
 
 def hardware_words(run: Run) -> str:

@@ -197,12 +197,11 @@ def _target(plan: Mapping[str, Any]) -> str | None:
 
 
 def _hardware(run: Run) -> str | None:
-    """Accelerators, counted; else what was told, else the machine where the target is on it, else its hosts."""
+    """Accelerators, counted; else what its source calls it; else the processor where the server is on this machine."""
     subject, machine = run.subject, run.environment.machine
     if subject.accelerators:
         return ", ".join(f"{count}x {name}" for name, count in sorted(subject.accelerator_counts.items()))
-    hosts = subject.hosts_elsewhere
-    return subject.hardware or (machine.cpu if machine and not hosts else None) or ", ".join(hosts) or None
+    return subject.hardware or (machine.cpu if machine and not subject.hosts_elsewhere else None) or None
 
 
 def _text(value: object) -> str | None:

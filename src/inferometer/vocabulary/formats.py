@@ -82,7 +82,7 @@ def size_text(size: float | None) -> str:
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """`412 ms`, `9.98/s`, `638 tokens/s`, `98.2%`, `13.5 GiB`, `256`; missing is `-`."""
+    """`412 ms`, `9.98/s`, `638 tokens/s`, `98.2%`, `13.5 GiB`, `$0.42`, `256`; missing is `-`."""
     if value is None or math.isnan(value):
         return "-"
     match unit:
@@ -96,6 +96,8 @@ def value_text(value: float | None, unit: str) -> str:
             return f"{size_text(value)}/s"
         case "1/s":
             return f"{number_text(value)}/s"
+        case "$":
+            return f"{'-' if value < 0 else ''}${number_text(abs(value))}"
     return number_text(value) if unit in COUNTED else f"{number_text(value)} {unit}"
 
 

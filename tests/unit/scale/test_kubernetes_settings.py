@@ -137,6 +137,7 @@ def test_every_option_of_run_sh_is_taken_in_all_its_forms(capsys: pytest.Capture
         assert value in map(str, parsed[0].values()) or (value,) in parsed[0].values(), names
     for short, long in (("-n", "--dry-run"), ("-z", "--skip"), ("-v", "--verbose"), ("-d", "--debug")):
         assert run.make_context("run", [short]).params == run.make_context("run", [long]).params, long
+    assert run.make_context("run", ["--analyze", "--monitoring"]).params == run.make_context("run", []).params
     assert execute(["k8s", "run", "-h"]) == 0
     assert "run.sh" in capsys.readouterr().out
 

@@ -1,20 +1,26 @@
 """What pages say: names of series, states of histories, answers of experiments, headers and links."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from inferometer.conduct.dashboard import answers_of
+from inferometer.judge.search import Attained, Bounds, Step
+from inferometer.judge.search import result as search_result
 from inferometer.record.run import Run
+from inferometer.record.summary import LimitResult
 from inferometer.show.about import about_of, page_link
 from inferometer.show.charts.differences import comparison
-from inferometer.show.charts.experiments import joined_cases
+from inferometer.show.charts.experiments import cases_of, joined_cases
+from inferometer.show.charts.trade_offs import PlottedRun, PointRow, throughput_by_user_speed
 from inferometer.show.dashboard.answers import Answers
 from inferometer.show.dashboard.overview import history_lines
-from inferometer.show.experiment_answer import answer_of, comparison_from
+from inferometer.show.experiment_answer import answer_of, comparison_from, search_sentence
 from inferometer.show.series_names import series_names
 from inferometer.store.experiments import experiments_of
 from inferometer.store.store import Store, open_store
@@ -92,10 +98,86 @@ def test_a_line_that_does_not_change_is_steady_and_a_short_one_is_not_judged(tmp
     assert {line.state for line in quiet} == {"quiet", "few"}
 
 
+def test_a_sweep_answers_within_its_limits(answers: Answers) -> None:
+    kept = next(kept for kept in experiments_of(answers.store.home) if kept.kind == "sweep")
+    runs = answers.case_runs(kept)
+
+    def headline(met: Callable[[float], bool | None]) -> str:
+        cases = [
+            (settings, _limited(run, met(settings["load.concurrency"]))) for settings, run in cases_of(kept, runs.get)
+        ]
+        return answer_of(kept, cases).headline
+
+    best, counted = "highest output token throughput", "(8 cases, 1 without a run)"
+    assert (
+        headline(lambda load: load > 1) == f"{best} within ttft p99 < 1s: 727 tokens/s at 4 in flight, 300 in {counted}"
+    )
+    assert headline(lambda load: None).startswith(f"no case was shown to keep ttft p99 < 1s; {best}: 780 tokens/s")
+
+
+def _limited(run: Run, met: bool | None) -> Run:
+    limit = LimitResult(limit="ttft p99 < 1s", value=0.5, met=met, text="")
+    return replace(run, summary=structs.replace(run.summary, limits=[limit]))
+
+
+def test_a_list_of_experiments_reads_few_runs_at_a_time(store: Store) -> None:
+    fresh = answers_of(store)
+    known = [row.answer for _ in range(2) for row in fresh.experiments(most_read=0).experiments if row.kind == "sweep"]
+    assert set(known) == {"8 of 9 cases have a run"}
+    assert {row.answer.partition(":")[0] for row in fresh.experiments().experiments if row.kind == "sweep"} == {
+        "highest output token throughput"
+    }
+    assert fresh.experiments(most_read=0) == fresh.experiments(), "read once"
+
+
+def test_points_of_many_nights_are_joined_once_and_workloads_named() -> None:
+    def night(workload: str, load: float, speed: float, gpus: int | None = 1) -> PlottedRun:
+        about: PointRow = {
+            "run": f"{workload}{load}{speed}",
+            "stack": "m",
+            "model": "m",
+            "engine": "-",
+            "hardware": "-",
+        }
+        about |= {"workload": workload, "name": "-", "load": f"{load:g} req/s", "process": "req/s", "order": load}
+        return PlottedRun(about, {"tokens_per_s_user": speed, "total_rate": 100 * load}, gpus)
+
+    nights = [night("300 in", 2, 50 + at) for at in range(3)]
+    other = night("2,000 in", 3, 20)
+    spec = throughput_by_user_speed(
+        [*nights, night("300 in", 8, 30), replace(other, about=other.about | {"stack": "n"})]
+    )
+    lines, points, labels = spec["layer"]
+    assert [(row["order"], row["speed"]) for row in lines["data"]["values"]] == [(2, 51), (8, 30), (3, 20)]
+    assert len(spec["data"]["values"]) == 5 and points["name"] == "points"
+    assert {"300 in: 8 req/s", "2,000 in: 3 req/s"} <= {row["label"] for row in labels["data"]["values"]}
+    mixed = throughput_by_user_speed([*nights, night("300 in", 8, 30, None)])
+    assert "not per GPU, as 1 of 4 runs do not tell how many they had" in mixed["title"]["subtitle"]
+
+
+def test_a_search_whose_least_load_is_unclear_does_not_say_that_it_is_missed() -> None:
+    unclear = Step(33.0, (Attained("l", 0.85, 0.74, 0.99, 0.9, False),), 10.0)
+    missed = Step(40.0, (Attained("l", 0.1, 0.02, 0.2, 0.9, False),), 10.0)
+    found = search_result([missed, unclear], Bounds(start=40.0, least=1.0, most=100.0, steps=2))
+    assert found.outcome == "unresolved" and found.text.startswith("it is unclear whether the limits are met at 33")
+    document = {"outcome": found.outcome, "low": None, "high": 33.0, "limits": ["ttft p90 < 1s"], "steps": []}
+    start = "no load was shown to hold within ttft p90 < 1s; the lowest that was tried is 33 req/s"
+    assert search_sentence(document) == start
+    assert search_sentence(document | {"outcome": "none meets"}).startswith("no load holds within ttft p90 < 1s")
+
+
+def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: Answers) -> None:
+    entry = replace(answers.store.runs(limit=1)[0], engine="vllm", engine_version="0.9.1", hardware="2x H100, 1x L4")
+    row = answers.row(entry)
+    assert (row.what, row.hardware) == ("m · vLLM 0.9.1", "2 x H100, 1 x L4")
+    assert answers.row(replace(entry, engine=None, engine_version=None, model=None, name="nightly")).what == "nightly"
+
+
 def test_answers_of_experiments(answers: Answers) -> None:
     rows = {row.kind: row for row in answers.experiments().experiments}
     assert rows["ab"].answer.startswith("B is better: ") and rows["ab"].tone == "good"
     assert "unclear: TTFT" in rows["ab"].answer and rows["ab"].title == "A/B test: speed 4 and 5"
+    assert rows["sweep"].answer == answers.experiment(rows["sweep"].id).answer.headline
     assert rows["search"].answer.startswith("holds 30 req/s (30 to 40) within tpot p90 < 15ms; first broken by")
     found = answers.experiment(rows["sweep"].id)
     assert found.answer.headline.startswith("highest output token throughput")

@@ -231,7 +231,8 @@ def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "
         endpoints = next((matches for kind in kinds if (matches := _named(kind, method))), [])
     if not endpoints:
         names = ", ".join(f"{entry.kind} {entry.name}" for entry in known[:6]) or "nothing"
-        hint = f"{cluster.kubectl('get services,gateways,pods', namespace)}; or give its address: --endpoint-url URL"
+        shown = "services,gateways,pods" if by_kind["gateway"] else "services,pods"  # kubectl wants kinds that exist
+        hint = f"{cluster.kubectl(f'get {shown}', namespace)}; or give its address: --endpoint-url URL"
         raise TargetError(f"namespace {namespace}: no endpoint for method {method}; there is {names}", hint)
     endpoint = endpoints[0]
     if endpoint.ready == 0:

@@ -261,6 +261,8 @@ def config(theme: Theme = "light") -> dict[str, Any]:
             "labelFontSize": 11,
             "titleFontSize": 12,
             "titlePadding": 8,
+            "labelFlush": False,  # the outermost label moved inwards would touch the one beside it
+            "labelSeparation": 4,
         },
         "legend": {
             **text_colours,

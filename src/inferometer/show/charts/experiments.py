@@ -19,7 +19,6 @@ from inferometer.show.charts.chart import (
     Spec,
     colours,
     meanings,
-    number_in_vega,
     scale_of,
     tip,
     titled,
@@ -31,11 +30,12 @@ from inferometer.show.charts.chart import (
     y,
 )
 from inferometer.store.experiments import KeptExperiment
-from inferometer.vocabulary import MEASURES, number_text
+from inferometer.vocabulary import MEASURES, duration_text, number_text
 
 Case = tuple[dict[str, Any], Run]  # what was set, and the run that came of it
 
 MOST_SERIES = 12
+WIDE = 8.0  # times the least: colours of a heat map are then by ratios
 KEYS = (
     *("ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50"),
     *("output_rate", "request_rate", "goodput"),
@@ -87,6 +87,13 @@ def readable(path: str) -> str:
     return path.rpartition(".")[2].replace("_", " ")
 
 
+_LOADS = {"rate": "request rate (req/s)", "concurrency": "requests in flight"}
+
+
+def axis_title(path: str) -> str:
+    return _LOADS.get(path.rpartition(".")[2], readable(path))
+
+
 def joined_cases(cases: Sequence[Case]) -> list[Case]:
     """Settings that vary together are one: of those whose values go in pairs the first stays. What does not vary is
     no setting of a case."""
@@ -119,7 +126,7 @@ def experiment_curves(varied: Varied) -> Spec:
     params, opacity = toggled("series")
     up = with_unit(_title(name), scale.unit)
     encoding = {
-        "x": x("at", readable(axis), scale={"zero": False}),
+        "x": x("at", axis_title(axis), scale={"zero": False}),
         "color": colours("series", series) | ({} if len(series) > 1 else {"legend": None}),
         "opacity": opacity,
     }
@@ -152,21 +159,31 @@ def experiment_grid(varied: Varied) -> Spec:
     for settings, _, quantity in known:
         place = (_value_text(settings.get(axes[0])), _value_text(settings.get(axes[1])))
         cells.setdefault(place, []).append(quantity.value * scale.factor)
+    is_time = name.unit == "s"  # each with the unit that it is written with, from µs to minutes
     rows: list[dict[str, Any]] = [
-        {"across": a, "up": b, "value": sum(v) / len(v), "runs": len(v)} for (a, b), v in cells.items()
+        {
+            "across": a,
+            "up": b,
+            "value": (mean := sum(v) / len(v)),
+            "runs": len(v),
+            "text": duration_text(mean / scale.factor) if is_time else number_text(mean),
+        }
+        for (a, b), v in cells.items()
     ]
-    up = with_unit(_title(name), scale.unit)
+    up = _title(name) if is_time else with_unit(_title(name), scale.unit)
     places = {
-        "x": _steps("across", readable(axes[0]), [settings.get(axes[0]) for settings, _, _ in known], 0),
-        "y": _steps("up", readable(axes[1]), [settings.get(axes[1]) for settings, _, _ in known]),
+        "x": _steps("across", axis_title(axes[0]), [settings.get(axes[0]) for settings, _, _ in known], 0),
+        "y": _steps("up", axis_title(axes[1]), [settings.get(axes[1]) for settings, _, _ in known]),
     }
     tips = [
-        tip("across", readable(axes[0]), "nominal"),
-        tip("up", readable(axes[1]), "nominal"),
-        tip("value", up),
+        tip("across", axis_title(axes[0]), "nominal"),
+        tip("up", axis_title(axes[1]), "nominal"),
+        tip("text", up, "nominal"),
         tip("runs", "runs"),
     ]
-    middle = (min(row["value"] for row in rows) + max(row["value"] for row in rows)) / 2
+    low, high = min(row["value"] for row in rows), max(row["value"] for row in rows)
+    wide = low > 0 and high / low > WIDE  # else one slow case leaves all others in one colour
+    middle = (low * high) ** 0.5 if wide else (low + high) / 2
     bright = "<" if name.direction == "lower" else ">"  # yellow is better in every map
     layers: list[Spec] = [
         {
@@ -178,7 +195,11 @@ def experiment_grid(varied: Varied) -> Spec:
                     "type": "quantitative",
                     "title": up,
                     "legend": None,
-                    "scale": {"scheme": "viridis", "reverse": name.direction == "lower"},
+                    "scale": {
+                        "type": "log" if wide else "linear",
+                        "scheme": "viridis",
+                        "reverse": name.direction == "lower",
+                    },
                 },
                 "tooltip": tooltip(*tips),
             },
@@ -187,7 +208,7 @@ def experiment_grid(varied: Varied) -> Spec:
             "mark": {"type": "text", "fontSize": 12},
             "encoding": places
             | {
-                "text": {"value": {"expr": number_in_vega("datum.value")}},
+                "text": {"field": "text", "type": "nominal"},
                 "color": {
                     "condition": {"test": f"datum.value {bright} {middle!r}", "value": "#111111"},
                     "value": "#ffffff",
@@ -229,7 +250,7 @@ def search_curve(varied: Varied) -> Spec:
     rows = [row | {"value": scale.shown(row["value"])} for row in rows]
     title = measure.title if limit.stat is None else f"{measure.title} {limit.stat}"
     axes = {
-        "x": x("at", _LOADS.get(axis, readable(axis)), scale={"zero": False}),
+        "x": x("at", axis_title(axis), scale={"zero": False}),
         "y": y("value", with_unit(title, scale.unit)),
     }
     tips = [
@@ -270,9 +291,6 @@ def search_curve(varied: Varied) -> Spec:
         rows,
         layers,
     )
-
-
-_LOADS = {"rate": "request rate (req/s)", "concurrency": "requests in flight"}
 
 
 def _limit_rows(settings: Mapping[str, Any], run: Run, key: str, axis: str) -> Iterator[dict[str, Any]]:

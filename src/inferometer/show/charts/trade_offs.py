@@ -5,13 +5,13 @@ facet among the fields that `usermeta` names."""
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, TypedDict
 
 from inferometer.measure.values import common_basis, quantities
 from inferometer.record.run import Run
 from inferometer.record.summary import Basis
 from inferometer.show.charts.chart import (
-    HEIGHT,
     LETTER,
     WIDTH,
     Cannot,
@@ -122,9 +122,12 @@ def latency_by_rate(runs: Sequence[Plottable]) -> Spec:
 
 def throughput_by_user_speed(runs: Sequence[Plottable]) -> Spec:
     rows, axis = speed_rows(runs)
-    title = titled(
-        f"{axis} by interactivity", "each point is a run, joined in the order of load; up and right is better"
+    unknown = sum(1 for run in plotted(runs) if per_gpu(run) is None)
+    some = (
+        f"; not per GPU, as {unknown} of {len(runs)} runs do not tell how many they had" if unknown < len(runs) else ""
     )
+    subtitle = "each point is a run, joined in the order of load; up and right is better"
+    title = titled(f"{axis} by interactivity", subtitle + (some if unknown else ""))
     across, up = x("speed", SPEED), y("throughput", _named(axis))
     tips = [tip("speed", "tokens/s of one user"), tip("throughput", axis)]
     return _view(title, rows, [*_joined(rows, across, up, tips), *_labels(rows, across, up, "speed", "throughput")])
@@ -186,9 +189,11 @@ def _joined(
 ) -> list[Spec]:
     """A line through each series in the order of load, and its points."""
     colour, dash = _colour(rows), more or {}
+    middles = _middles(rows, across["field"], up["field"])
     return [
         {
             "name": "lines",
+            **({"data": {"values": middles}} if len(middles) < len(rows) else {}),
             "mark": {"type": "line", "strokeWidth": 1.5, "opacity": 0.6},
             "encoding": {"x": across, "y": up, "color": colour, "order": {"field": "order"}, **dash}
             | {"detail": [{"field": name} for name in detail]},
@@ -198,6 +203,19 @@ def _joined(
             "mark": {"type": "point", "size": 60},
             "encoding": {"x": across, "y": up, "color": colour, "tooltip": tooltip(*tips, *_ABOUT)},
         },
+    ]
+
+
+def _middles(rows: Sequence[PointRow], x_field: str, y_field: str) -> list[PointRow]:
+    """One row for each load of a series, with the medians of its runs: a line through every night's run of one load
+    would be a knot."""
+    groups: dict[tuple[object, ...], list[PointRow]] = {}
+    for row in rows:
+        series = tuple(row.get(name) for name in ("stack", "workload", "process", "quantile", "order"))
+        groups.setdefault(series, []).append(row)
+    return [
+        {**own[-1], **{name: median(float(row[name]) for row in own) for name in (x_field, y_field)}}  # type: ignore[literal-required,typeddict-item]
+        for own in groups.values()
     ]
 
 
@@ -214,9 +232,14 @@ def _coloured_by(rows: Sequence[PointRow]) -> str:
 
 
 def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_field: str) -> list[Spec]:
-    """The load beside its point, for as many as there is room: none covers another one or another point."""
-    placed = _with_room([(float(row[x_field]), float(row[y_field]), row["load"]) for row in rows])  # type: ignore[literal-required]
-    labelled = [{**row, "label": row["load"]} for at, row in enumerate(rows) if at in placed and row["load"]]
+    """The load beside its point, for as many as there is room: none covers another one or another point. The highest
+    load of a series has its workload too, where colours do not tell workloads apart, and is placed first."""
+    tops = {id(row) for row in _tops(rows)} if _coloured_by(rows) != "workload" else set()
+    ordered = sorted(rows, key=lambda row: id(row) not in tops)
+    points = [(float(row[x_field]), float(row[y_field])) for row in ordered]  # type: ignore[literal-required]
+    texts = [[f"{row['workload']}: {row['load']}"] if id(row) in tops else [] for row in ordered]
+    placed = _with_room(points, [[*long, row["load"]] for long, row in zip(texts, ordered, strict=True)])
+    labelled = [{**ordered[at], "label": text} for at, text in placed.items() if text]
     if not labelled:
         return []
     return [
@@ -229,20 +252,35 @@ def _labels(rows: Sequence[PointRow], across: Spec, up: Spec, x_field: str, y_fi
     ]
 
 
-def _with_room(points: Sequence[tuple[float, float, str]]) -> set[int]:
-    """Greedy, at the size that pictures have; a page hides more of them where it is narrower."""
+def _tops(rows: Sequence[PointRow]) -> list[PointRow]:
+    """Of each series the run with most load, where there is more than one workload."""
+    if len({row["workload"] for row in rows} - {"-"}) < 2:
+        return []
+    tops: dict[tuple[str, str, str], PointRow] = {}
+    for row in rows:
+        series = (row["stack"], row["workload"], row["process"])
+        if row["workload"] != "-" and (series not in tops or row["order"] > tops[series]["order"]):
+            tops[series] = row
+    return list(tops.values())
+
+
+def _with_room(points: Sequence[tuple[float, float]], texts: Sequence[Sequence[str]]) -> dict[int, str]:
+    """The first text of each point that there is room for. Greedy, at the size that pictures have; a page hides more of
+    them where it is narrower."""
     if not points:
-        return set()
+        return {}
     widest, highest = max(point[0] for point in points) or 1.0, max(point[1] for point in points) or 1.0
-    spots = [(px / widest * WIDTH, HEIGHT - py / highest * HEIGHT) for px, py, _ in points]
+    spots = [(px / widest * WIDTH, TALL - py / highest * TALL) for px, py in points]
     taken: list[tuple[float, float, float, float]] = []
-    placed: set[int] = set()
+    placed: dict[int, str] = {}
     for at, (left, top) in enumerate(spots):
-        box = (left + 7, top - 7 - LABEL_HEIGHT, left + 7 + LETTER * len(points[at][2]), top - 3)
         dots = [(a - 4, b - 4, a + 4, b + 4) for other, (a, b) in enumerate(spots) if other != at]
-        if not any(_overlap(box, other) for other in (*taken, *dots)):
-            placed.add(at)
-            taken.append(box)
+        for text in texts[at]:
+            box = (left + 7, top - 7 - LABEL_HEIGHT, left + 7 + LETTER * len(text), top - 3)
+            if not any(_overlap(box, other) for other in (*taken, *dots)):
+                placed[at] = text
+                taken.append(box)
+                break
     return placed
 
 
@@ -280,16 +318,16 @@ def speed_rows(runs: Sequence[Plottable]) -> tuple[list[PointRow], str]:
     """Speed of one user, tokens per second and GPU, and cost, of each run that tells them; and the axis' name. Where
     the number of GPUs is not known of all, it is tokens per second and no more."""
     points = plotted(runs)
-    per_gpu = all(_per_gpu(run) is not None for run in points)
+    counted = all(per_gpu(run) is not None for run in points)
     rows: list[PointRow] = []
     for run in points:
-        speed, tokens = user_speed(run.numbers), _per_gpu(run) if per_gpu else _tokens(run.numbers)
+        speed, tokens = user_speed(run.numbers), per_gpu(run) if counted else _tokens(run.numbers)
         if speed is not None and tokens is not None:
             cost = run.numbers.get("cost_per_million_tokens")
             rows.append({**run.about, "speed": speed, "throughput": tokens, "cost": cost})
     if len(rows) < 2:
         raise Cannot("it needs at least two runs with tokens per second and TPOT")
-    return rows, "Tokens per second and GPU" if per_gpu else "Tokens per second"
+    return rows, "Tokens per second and GPU" if counted else "Tokens per second"
 
 
 def _named(axis: str) -> str:
@@ -300,7 +338,7 @@ def _tokens(numbers: Mapping[str, float]) -> float | None:
     return numbers.get("total_rate", numbers.get("output_rate"))
 
 
-def _per_gpu(run: PlottedRun) -> float | None:
+def per_gpu(run: PlottedRun) -> float | None:
     """As the run itself says it, else by the GPUs that are known of it."""
     if (reported := run.numbers.get("throughput_per_gpu")) is not None:
         return reported

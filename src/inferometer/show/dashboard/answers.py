@@ -61,10 +61,12 @@ from inferometer.store.store import Store
 
 MOST_COMPARED = 40
 LAST_EXPERIMENTS = 6
+MOST_READ = 60  # runs that a list of experiments reads for the answers of sweeps: half a second
 _BASES = ("output_rate.window", "output_rate.span")  # so that a line of the overview is on one basis
 
 Compare = Callable[[Sequence[Run], Sequence[Run], Sequence[str], bool], Comparison]
 Known = dict[int, list[Family]]
+SweepKey = tuple[str, int, bool]  # a sweep as far as it is: its id, its lines, whether it is over
 
 
 # -- documents -------------------------------------------------------------------------------------------------------
@@ -159,6 +161,7 @@ class Answers:
     live: LiveRuns
     _families: Known = field(default_factory=dict)
     _words: list[Words] = field(default_factory=list)
+    _sweeps: dict[SweepKey, ExperimentAnswer] = field(default_factory=dict)
 
     @property
     def words(self) -> Words:
@@ -314,8 +317,17 @@ class Answers:
 
     # -- experiments ----------------------------------------------------------------------------------------------
 
-    def experiments(self) -> ExperimentsDocument:
-        return ExperimentsDocument([experiment_row(experiment) for experiment in experiments_in(self.store)])
+    def experiments(self, most_read: int | None = MOST_READ) -> ExperimentsDocument:
+        """With their answers. Those of sweeps take the runs of their cases: of so many that are not known yet."""
+        rows, left = [], most_read
+        for kept in experiments_in(self.store):
+            key = (kept.id, len(kept.cases), kept.result is not None)
+            if kept.kind == "sweep" and key not in self._sweeps and (left is None or left > 0):
+                runs = self.case_runs(kept)
+                self._sweeps[key] = replace(answer_of(kept, cases_of(kept, runs.get)), tables=[])
+                left = None if left is None else left - len(runs)
+            rows.append(experiment_row(kept, self._sweeps.get(key)))
+        return ExperimentsDocument(rows)
 
     def kept_experiment(self, wanted: str) -> KeptExperiment:
         return experiment_of(self.store, wanted)
@@ -323,7 +335,7 @@ class Answers:
     def experiment(self, wanted: str) -> ExperimentDocument:
         kept = self.kept_experiment(wanted)
         runs = self.case_runs(kept)
-        cases = cases_of(kept, lambda id_: runs.get(id_))
+        cases = cases_of(kept, runs.get)
         return experiment_document(kept, runs, cases)
 
     def case_runs(self, kept: KeptExperiment) -> dict[str, Run]:
@@ -405,10 +417,11 @@ def experiment_document(kept: KeptExperiment, runs: dict[str, Run], cases: Seque
         )
         for case in kept.latest
     ]
+    answer = answer_of(kept, cases)
     return ExperimentDocument(
-        row=experiment_row(kept),
+        row=experiment_row(kept, answer),
         about=about_of(next(iter(runs.values()))) if runs else None,
-        answer=answer_of(kept, cases),
+        answer=answer,
         charts=experiment_charts(kept, cases),
         axes=list(dict.fromkeys(name for settings, _ in joined_cases(cases) for name in settings)),
         grid=grid,

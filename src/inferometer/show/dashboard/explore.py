@@ -1,17 +1,17 @@
 """Runs of any model, engine and hardware together: what the index knows of them as points of trade-off charts and as
 rows of tables, so that thousands of runs need not be read."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from inferometer.record.subject import engine_words
 from inferometer.show.about import About
 from inferometer.show.charts.chart import Cannot
-from inferometer.show.charts.trade_offs import PlottedRun, PointRow, load_order, load_process, speed_rows
+from inferometer.show.charts.trade_offs import PlottedRun, PointRow, load_order, load_process, per_gpu, speed_rows
 from inferometer.show.dashboard.documents import ChartDocument
 from inferometer.show.dashboard.drawing import trade_offs
-from inferometer.show.dashboard.listing import Words
-from inferometer.show.series_names import engine_words, short_model
+from inferometer.show.dashboard.listing import Words, accelerators_of, hardware_text
+from inferometer.show.series_names import short_model
 from inferometer.store.entry import Entry
 from inferometer.vocabulary import MEASURES
 
@@ -28,7 +28,6 @@ _OWN = {  # numbers that the index has and the registry of measures has not
     "tokens_per_s_user": ("Tokens per second of one user", "tokens/s", "higher"),
     "cost_per_million_tokens": ("Cost of a million tokens", "$", "lower"),
 }
-_COUNTED = re.compile(r"(\d+) ?x ")
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,24 @@ def explored(entries: Sequence[Entry], words: Words) -> ExploreDocument:
     shown = entries[:MOST_EXPLORED]
     basis = "window" if all(_has_window(entry) for entry in shown) else "span"
     rows = [ExploreRow(_about(entry, words), entry.verdict, _values(entry, basis)) for entry in shown]
-    points = [PlottedRun(_point(row.about), row.values, _gpus(entry)) for row, entry in zip(rows, shown, strict=True)]
+    points = [
+        PlottedRun(_point(row.about), row.values, accelerators_of(entry))
+        for row, entry in zip(rows, shown, strict=True)
+    ]
     known = [key for key in SHOWN if any(key in row.values for row in rows)]
-    charts = trade_offs(points).charts if len(points) > 1 else []
+    charts = [*(trade_offs(points).charts if len(points) > 1 else []), *_per_gpu(points)]
     drawn, title = _drawn(points)
     rows = [_with_drawn(row, drawn.get(row.about.id)) for row in rows]
     return ExploreDocument(len(entries), len(shown), charts, rows, [_measure(key) for key in known], title)
+
+
+def _per_gpu(points: Sequence[PlottedRun]) -> list[ChartDocument]:
+    """The same per GPU, of the runs that tell how many they had, where others do not."""
+    counted = [point for point in points if per_gpu(point) is not None]
+    if not 1 < len(counted) < len(points):
+        return []
+    made = trade_offs(counted).charts
+    return [replace(chart, name=f"{chart.name}_per_gpu") for chart in made if chart.name == "throughput_by_user_speed"]
 
 
 def _drawn(points: Sequence[PlottedRun]) -> tuple[dict[str, PointRow], str]:
@@ -106,7 +117,7 @@ def _about(entry: Entry, words: Words) -> About:
         name=entry.name,
         model=short_model(entry.model),
         engine=engine_words(entry.engine, entry.engine_version),
-        hardware=_COUNTED.sub(r"\1 x ", entry.hardware or ""),
+        hardware=hardware_text(entry),
         workload=workload,
         load=load,
         started=entry.started_at,
@@ -127,12 +138,6 @@ def _point(about: About) -> PointRow:
         "process": load_process(about.load),
         "order": load_order(about.load),
     }
-
-
-def _gpus(entry: Entry) -> int | None:
-    """`2x NVIDIA H200`: two; None where the hardware is not counted."""
-    counts = [int(count) for count in _COUNTED.findall(f"{entry.hardware or ''} ")]
-    return sum(counts) or None
 
 
 def _measure(key: str) -> GridMeasure:

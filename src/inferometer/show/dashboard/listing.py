@@ -1,14 +1,16 @@
 """The table of runs, a page at a time: filters of visitors, words to search for, and what a run is about in words."""
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from inferometer.errors import PlanError, StoreError
 from inferometer.record.run import Run
+from inferometer.record.subject import engine_words
 from inferometer.show.dashboard.documents import IN_WORDS, OF_THE_MACHINE, Cell
 from inferometer.show.runs import PLAIN, cell
-from inferometer.show.series_names import engine_words, short_model
+from inferometer.show.series_names import short_model
 from inferometer.store.entry import Entry
 from inferometer.store.query import Condition, condition, linear
 from inferometer.store.store import Store
@@ -30,7 +32,7 @@ class RunRow:
     started: str
     state: str
     kind: str
-    what: str  # its name, else its model and engine
+    what: str  # its model and engine
     workload: str
     load: str
     source: str | None = None
@@ -101,6 +103,7 @@ class Words:
 def run_row(entry: Entry, words: Words, columns: Sequence[str] = ()) -> RunRow:
     workload, load = words.of(entry)
     own = {name: getattr(entry, name) for name in PLAIN if name in _OF_ENTRY}
+    own["hardware"] = hardware_text(entry) or None
     more = {name: cell(entry, name) for name in columns if name not in (*OF_THE_MACHINE, *IN_WORDS)}
     return RunRow(
         started=entry.started_at,
@@ -118,10 +121,23 @@ _OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "
 
 
 def what_text(entry: Entry) -> str:
-    """The plan's name, else model and engine: what a person calls it."""
+    """Model and engine; of a run that tells neither, its name or its address."""
     engine = engine_words(entry.engine, entry.engine_version)
-    name = f"predicted: {entry.name}" if entry.name and entry.is_predicted else entry.name
-    return name or " · ".join(filter(None, (short_model(entry.model), engine))) or entry.target or ""
+    text = " · ".join(filter(None, (short_model(entry.model), engine))) or entry.name or entry.target or ""
+    return f"predicted: {text}" if text and entry.is_predicted else text
+
+
+_COUNTED = re.compile(r"(\d+) ?x ")
+
+
+def hardware_text(entry: Entry) -> str:
+    """`2 x NVIDIA H200`, as headers have it; the index has `2x NVIDIA H200`."""
+    return _COUNTED.sub(r"\1 x ", entry.hardware or "")
+
+
+def accelerators_of(entry: Entry) -> int | None:
+    """None where its hardware is not counted."""
+    return sum(map(int, _COUNTED.findall(f"{entry.hardware or ''} "))) or None
 
 
 def page_of(

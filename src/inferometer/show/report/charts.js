@@ -42,6 +42,7 @@
     } else {
       copy.width = "container";
       copy.autosize = { type: "fit-x", contains: "padding" };
+      copy.padding = { left: 5, top: 5, bottom: 5, right: 20 }; /* half a label at the end of the axis */
     }
     if (zoom) panelsOf(copy).forEach(function (panel) { zoomed(panel, zoom); });
     legends(copy, width - BESIDE);

@@ -12,7 +12,7 @@ from inferometer.record.run import KINDS, STATES, Run
 from inferometer.show.about import About, about_of
 from inferometer.show.charts.chart import Absent, Chart
 from inferometer.show.charts.registry import gallery
-from inferometer.show.charts.subject import ChartedRun
+from inferometer.show.charts.subject import ChartedRun, headlined
 from inferometer.show.notify.findings import other_failures
 from inferometer.show.offline import cases_table
 from inferometer.show.plan_text import done_table, own_plan, plan_texts
@@ -42,8 +42,9 @@ from inferometer.vocabulary import percent_text
 TONES: dict[str, Tone] = {"valid": "good", "doubtful": "doubt", "invalid": "bad"}
 FIRST_REASONS = 2
 MOST_TILES = 8
+_LATENCIES = ("ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50")
 _TILES = (
-    *("ttft_scheduled.p50", "ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50", "output_rate", "request_rate", "goodput"),
+    *("output_rate", "request_rate", "goodput"),
     *("time_to_ready", "weights_time", "compile_time", "total_rate"),
 )
 
@@ -107,7 +108,7 @@ def _environment(run: Run) -> Iterator[tuple[str, str]]:
 
 def _measured(run: Run, charts: list[Chart]) -> Iterator[Block]:
     numbers = quantities(run.summary)
-    if tiles := tiles_of(numbers):
+    if tiles := tiles_of(numbers, run):
         yield Tiles(tiles)
     for table in _tables(run):
         yield from_rich(table)
@@ -119,8 +120,11 @@ def _measured(run: Run, charts: list[Chart]) -> Iterator[Block]:
         yield Charts(tuple(charts))
 
 
-def tiles_of(numbers: Mapping[str, Quantity]) -> tuple[Tile, ...]:
-    keys = [key for key in _TILES if key in numbers] or [
+def tiles_of(numbers: Mapping[str, Quantity], run: Run | None = None) -> tuple[Tile, ...]:
+    """Latencies as the charts have them: of an open loop from the schedule."""
+    named = [key.partition(".") for key in _LATENCIES]
+    latencies = [f"{headlined([run], name) if run else name}.{statistic}" for name, _, statistic in named]
+    keys = [key for key in (*latencies, *_TILES) if key in numbers] or [
         key for key, quantity in numbers.items() if quantity.statistic is None
     ]
     return tuple(_tile(numbers[key]) for key in keys[:MOST_TILES])

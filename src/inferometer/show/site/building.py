@@ -282,7 +282,7 @@ def _put_family(site: SiteFolder, answers: Answers, family: Family) -> None:
 
 def _put_experiments(site: SiteFolder, answers: Answers, shown: set[str], *, everything: bool) -> list[ExperimentRow]:
     rows = []
-    for row in answers.experiments().experiments:
+    for row in answers.experiments(most_read=None).experiments:
         kept = answers.kept_experiment(row.id)
         if not everything and not _runs_of(kept) & shown:
             continue

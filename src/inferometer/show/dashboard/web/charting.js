@@ -83,6 +83,7 @@
       if (layer.name === "lines" && choice.colour) encoding.detail = (encoding.detail || []).concat([{ field: choice.colour }, { field: "stack" }]);
     });
     if (!choice.facet) return copy;
+    copy.layer.forEach(function (layer) { if (layer.name === "lines") delete layer.data; }); /* of a facet only its own */
     var inner = { layer: copy.layer.filter(function (layer) { return !layer.data; }), height: 220 };
     return { title: copy.title, data: copy.data, columns: 2, facet: { field: choice.facet, type: "nominal", title: null }, spec: inner };
   };

@@ -53,6 +53,7 @@
     if (unit === "bytes") return size(amount);
     if (unit === "bytes/s") return size(amount) + "/s";
     if (unit === "1/s") return number(amount) + "/s";
+    if (unit === "$") return (amount < 0 ? "-" : "") + "$" + number(Math.abs(amount));
     return number(amount) + (COUNTED.includes(unit || "") ? "" : " " + unit);
   }
   function changePercent(share) {

@@ -23,7 +23,7 @@
     var place = make("div"), about = found.about;
     app.show(make("p", {}, make("a", { href: "experiments.html" }, "All experiments")), make("h1", {}, row.title),
       about ? make("p.traffic", {}, [about.model, about.engine, about.hardware, row.kind === "sweep" ? null : about.workload].filter(Boolean).join(" · ")) : null,
-      make("p.muted.small", {}, [app.when(row.started), row.cases + " cases", row.over ? null : "not over", about && about.commit ? "commit " + about.commit : null].filter(Boolean).join(" · "), " ", make("code", {}, row.id)),
+      make("p.muted.small", {}, [app.when(row.started), row.cases + " " + app.caseWords[row.kind], row.over ? null : "not over", about && about.commit ? "commit " + about.commit : null].filter(Boolean).join(" · "), " ", make("code", {}, row.id)),
       answer(found.answer), found.answer.tables.map(table),
       make("section", {}, make("h2", {}, "Charts"), app.charts(found)), place,
       make("section", {}, make("h2", {}, "Definition"), make("details", {}, make("summary", {}, "As it was run"), make("pre", { tabindex: "0" }, app.yaml(found.definition)))));
@@ -44,9 +44,11 @@
     });
     return make("section", {}, make("h2", {}, part.title), app.table(heads, rows, ".grid.answers", part.title));
   }
+  function scheduled(key) { return key.replace(/^(ttft|e2e)\./, "$1_scheduled."); }
   function shownMeasures(found, only) {
-    var first = ["ttft_scheduled.p50", "ttft.p50", "ttft.p99", "tpot.p50", "e2e.p50", "output_rate", "goodput"];
-    var usual = found.measures.filter(function (each) { return first.includes(each.key); });
+    var first = ["ttft_scheduled.p50", "ttft_scheduled.p99", "ttft.p50", "ttft.p99", "tpot.p50", "e2e_scheduled.p50", "e2e.p50", "output_rate", "goodput"];
+    var known = found.measures.map(function (each) { return each.key; });
+    var usual = found.measures.filter(function (each) { return first.includes(each.key) && (scheduled(each.key) === each.key || !known.includes(scheduled(each.key))); });
     return only ? found.measures.filter(function (each) { return each.key === only; }) : usual.length ? usual : found.measures.slice(0, 6);
   }
   function readable(name) { return name.split(".").pop().replace(/_/g, " "); }
@@ -63,7 +65,7 @@
         make("td", {}, each.run ? app.link("run", { id: each.run }, each.verdict || "run") : app.word("failed"), each.error ? make("div.muted", {}, each.error) : null),
         measures.map(function (one) { return make("td.right", {}, app.text.value(each.values[one.key], one.unit)); }));
     });
-    var part = make("section", {}, make("h2", {}, "Cases"), make("div.tools", {}, make("label", {}, "Measure", select)), app.table(heads, rows, ".grid.cases", "Cases"));
+    var part = make("section", {}, make("h2", {}, { ab: "Runs", search: "Steps", sweep: "Cases" }[found.row.kind]), make("div.tools", {}, make("label", {}, "Measure", select)), app.table(heads, rows, ".grid.cases", "Cases"));
     return part;
   }
 })();

@@ -1,7 +1,7 @@
 /* Any runs by filter, of any model, engine and hardware: one chart at a time, and three tables of the same runs. */
 (function () {
   "use strict";
-  var app = window.inferometer, make = app.make, state, found, place;
+  var app = window.inferometer, make = app.make, MOST_LISTED = 30, DRAWN = ["throughput_per_gpu", "total_rate", "tokens_per_s_user", "user_speed.p50"], state, found, place;
 
   app.views.explore = function () {
     var query = app.query();
@@ -49,6 +49,7 @@
   }
   function measure(names, row) { return names.map(function (name) { return row.values[name]; }).find(function (value) { return value !== undefined; }); }
   function stack(row) { return [row.about.model, row.about.engine, row.about.hardware].filter(Boolean).join(" · ") || "unknown"; }
+  function traffic(row) { return [row.about.workload, row.about.load].filter(Boolean).join(" · "); }
   function best(rows, names, lowest) {
     var values = rows.map(function (row) { return measure(names, row); }).filter(function (value) { return value !== undefined; });
     return values.length ? (lowest ? Math.min : Math.max).apply(null, values) : undefined;
@@ -59,31 +60,36 @@
   }
   function isNumber(value) { return typeof value === "number"; }
   function throughput() { return found.throughput_title + ", input + output"; }
-  function heads(names) { return names.map(function (text, at) { return make("th" + (at > 1 ? ".right" : ""), {}, text); }); }
+  function heads(names) { return names.map(function (text, at) { return make("th.wrap" + (at > 1 ? ".right" : ""), {}, text); }); }
   function right(value, unit) { return make("td.right", {}, app.text.value(value, unit || "")); }
   function series() {
     var groups = new Map();
     found.rows.forEach(function (row) { var key = stack(row) + "\n" + row.about.workload; if (!groups.has(key)) groups.set(key, []); groups.get(key).push(row); });
-    var rows = Array.from(groups.values()).map(function (own) {
+    var rows = Array.from(groups.values()).sort(function (a, b) { return (highest(b, "throughput") || 0) - (highest(a, "throughput") || 0); }).map(function (own) {
       return make("tr", {}, make("td.words", {}, stack(own[0])), make("td.words", {}, own[0].about.workload || "-"), right(own.length), right(highest(own, "throughput")), right(highest(own, "speed")),
         right(best(own, ["ttft_scheduled.p50", "ttft.p50"], true), "s"), right(best(own, ["cost_per_million_tokens"], true), "$"));
     });
-    return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best: " + throughput().toLowerCase().replace("gpu", "GPU"), "Best tokens/s of one user", "Lowest TTFT p50", "Lowest $ per 1M"]), rows, ".grid", "Series"));
+    return make("section", {}, make("h2", {}, "Series"), app.table(heads(["Stack", "Workload", "Runs", "Best: " + throughput().toLowerCase().replace("gpu", "GPU"), "Best tokens/s of one user", "Lowest TTFT p50", "Lowest cost of 1M tokens"]), rows, ".grid", "Series"));
   }
   /* Runs that no other one beats in throughput and in speed for a user. */
   function front() {
     var points = found.rows.map(function (row) { return { row: row, x: row.speed, y: row.throughput }; }).filter(function (point) { return isNumber(point.x) && isNumber(point.y); });
     var kept = points.filter(function (one) { return !points.some(function (other) { return other.x >= one.x && other.y >= one.y && (other.x > one.x || other.y > one.y); }); }).sort(function (a, b) { return a.x - b.x; });
     if (points.length < 2) return null;
-    var rows = kept.map(function (point) { return make("tr", {}, make("td.words", {}, app.link("run", { id: point.row.about.id }, stack(point.row))), make("td.words", {}, [point.row.about.workload, point.row.about.load].filter(Boolean).join(" · ")), right(point.y), right(point.x)); });
+    var rows = kept.map(function (point) { return make("tr", {}, make("td.words", {}, app.link("run", { id: point.row.about.id }, stack(point.row))), make("td.words", {}, traffic(point.row)), right(point.y), right(point.x)); });
     return make("section", {}, make("h2", {}, "Pareto front"), app.table(heads(["Stack", "Workload · load", throughput(), "Tokens/s of one user"]), rows, ".grid", "Pareto front"));
   }
   function all() {
-    var columns = found.measures;
-    var rows = found.rows.map(function (row) {
-      return make("tr", {}, make("td.words", {}, app.link("run", { id: row.about.id }, stack(row))), make("td.words", {}, [row.about.workload, row.about.load].filter(Boolean).join(" · ")),
-        columns.map(function (each) { return right(row.values[each.key], each.unit === "tokens/s" ? "" : each.unit); }));
-    });
-    return make("section", {}, make("h2", {}, "Runs"), app.table(heads(["Stack", "Workload · load"].concat(columns.map(function (each) { return each.title; }))), rows, ".grid", "Runs"));
+    var columns = found.measures, scheduled = columns.some(function (each) { return each.key === "ttft_scheduled.p50"; });
+    columns = columns.filter(function (each) { return !DRAWN.includes(each.key); });
+    if (scheduled) columns = columns.filter(function (each) { return !each.key.startsWith("ttft."); });
+    function line(row) {
+      return make("tr", {}, make("td.words", {}, app.link("run", { id: row.about.id }, stack(row))), make("td.words", {}, traffic(row)),
+        right(row.throughput), right(row.speed), columns.map(function (each) { return right(measure(each.key.startsWith("ttft_scheduled") ? [each.key, each.key.replace("_scheduled", "")] : [each.key], row), each.unit === "tokens/s" ? "" : each.unit); }));
+    }
+    var titles = columns.map(function (each) { return each.title.replace("TTFT, scheduled", "TTFT"); });
+    var part = make("section", {}, make("h2", {}, "Runs"), app.table(heads(["Stack", "Workload · load", throughput(), "Tokens/s of one user"].concat(titles)), found.rows.slice(0, MOST_LISTED).map(line), ".grid", "Runs"));
+    if (found.rows.length > MOST_LISTED) part.append(make("button", { type: "button", onclick: function (event) { event.target.remove(); app.fill(part.querySelector("tbody"), found.rows.slice(MOST_LISTED).map(line)); } }, "Show all " + found.rows.length));
+    return part;
   }
 })();

@@ -18,51 +18,55 @@
       return;
     }
     var worse = found.lines.filter(function (line) { return line.state === "worse"; }).length;
+    var repeated = found.lines.filter(function (line) { return line.runs > 1; }), once = found.lines.filter(function (line) { return line.runs === 1; });
     app.show(make("h1", {}, "Overview"),
       make("p.muted", { role: "status" }, summary(found, worse)),
       found.running.length ? running(found.running) : null,
-      found.lines.length ? lines(found) : null,
-      found.experiments.length ? experiments(found.experiments) : null);
+      lines("Histories", repeated, found.left_out ? make("p.muted", {}, found.left_out + " more lines are on the page of histories.") : null),
+      found.experiments.length ? experiments(found.experiments) : null,
+      lines("One run so far", once, null, true));
   }
   function summary(found, worse) {
     var parts = [app.text.number(found.total) + (found.total === 1 ? " run" : " runs"), found.lines.length + (found.lines.length === 1 ? " line of history" : " lines of history")];
-    parts.push(worse ? worse + " worse" : "none worse");
+    if (found.lines.some(function (line) { return line.runs > 1; })) parts.push(worse ? worse + " worse" : "none worse");
     return parts.join(", ") + ".";
   }
   function running(rows) {
     return make("section", { id: "running" }, make("h2", {}, "Running now"), make("ul.list", {}, rows.map(function (row) {
-      return make("li", {}, app.word("running"), " ", app.link("run", { id: row.id }, [row.what, row.workload, row.load].filter(Boolean).join(" · ") || row.id),
+      return make("li", {}, app.word("running"), " ", app.link("run", { id: row.id }, [row.name, row.what, row.workload, row.load].filter(Boolean).join(" · ") || row.id),
         make("span.muted", {}, " since " + app.when(row.started)));
     })));
   }
-  function number(line, names) {
+  function number(line, title, names) {
     var found = line.numbers.find(function (each) { return names.includes(each.key); });
-    return make("td.right" + (found ? "" : ".none"), { "data-name": found ? found.title : null }, found ? app.text.value(found.value, found.unit === "tokens/s" ? "" : found.unit) : "-");
+    return make("td.right" + (found ? "" : ".none"), { "data-name": title }, found ? app.text.value(found.value, found.unit === "tokens/s" ? "" : found.unit) : "-");
   }
   /* A heading for each model, engine and hardware; a row for each of its lines. */
-  function lines(found) {
-    var heads = ["Workload · load", "State", "Trend", "TTFT p50", "TTFT p99", "TPOT p50", "Output tok/s", "Runs", "Last"], families = new Map();
-    found.lines.forEach(function (line) { if (!families.has(line.family)) families.set(line.family, []); families.get(line.family).push(line); });
-    var rows = Array.from(families.values()).flatMap(function (own) { return [heading(own[0], heads.length)].concat(own.map(row)); });
-    return make("section", {}, make("h2", {}, "Histories"),
-      app.table(heads.map(function (text, at) { return make("th" + (at > 2 && at < 8 ? ".right" : ""), {}, text); }), rows, ".runs.cards.overview", "Lines of history"),
-      found.left_out ? make("p.muted", {}, found.left_out + " more lines are on the page of histories.") : null);
+  function lines(title, found, more, single) {
+    if (!found.length) return null;
+    var numbers = ["TTFT p50", "TTFT p99", "TPOT p50", "Output tok/s"], families = new Map();
+    var heads = [].concat("Workload · load", single ? [] : ["State", "Trend"], numbers, single ? "When" : ["Runs", "Last"]);
+    found.forEach(function (line) { if (!families.has(line.family)) families.set(line.family, []); families.get(line.family).push(line); });
+    var rows = Array.from(families.values()).flatMap(function (own) { return [heading(own[0], heads.length)].concat(own.map(function (line) { return row(line, single); })); });
+    return make("section", {}, make("h2", {}, title),
+      app.table(heads.map(function (text) { return make("th" + (numbers.includes(text) || text === "Runs" ? ".right" : ""), {}, text); }), rows, ".runs.cards.overview", title), more);
   }
   function heading(line, columns) {
     return make("tr.group", {}, make("th", { colspan: String(columns), scope: "rowgroup" }, app.link("history", { family: line.family }, line.title), line.kind === "serving" ? null : make("span.muted", {}, " " + app.names.kinds[line.kind])));
   }
-  function row(line) {
+  function row(line, single) {
     var others = line.numbers.length && !line.numbers.some(function (each) { return /^(ttft|tpot|output_rate)/.test(each.key); });
     var cells = others ? [make("td.words", { colspan: "4" }, line.numbers.map(function (each) { return each.title + " " + app.text.value(each.value, each.unit); }).join(", "))]
-      : [number(line, ["ttft_scheduled.p50", "ttft.p50"]), number(line, ["ttft_scheduled.p99", "ttft.p99"]), number(line, ["tpot.p50"]), number(line, ["output_rate"])];
+      : [number(line, "TTFT p50", ["ttft_scheduled.p50", "ttft.p50"]), number(line, "TTFT p99", ["ttft_scheduled.p99", "ttft.p99"]), number(line, "TPOT p50", ["tpot.p50"]), number(line, "Output tok/s", ["output_rate"])];
     var words = [line.workload, line.load].filter(Boolean).join(" · ") || (line.label === "all runs" ? app.names.kinds[line.kind] : line.label);
     return make("tr", {}, make("td.name", {}, app.link("history", { family: line.family, series: line.series }, words)),
-      make("td.words", {}, state(line)), make("td", {}, spark(line)), cells,
-      make("td.right", { "data-name": "runs" }, app.text.number(line.runs)), make("td", {}, app.link("run", { id: line.run }, app.day(line.updated))));
+      single ? null : [make("td.words", {}, state(line)), make("td", {}, spark(line))], cells,
+      single ? null : make("td.right", { "data-name": "Runs" }, app.text.number(line.runs)),
+      make("td", { "data-name": single ? "When" : "Last" }, app.link("run", { id: line.run }, app.day(line.updated))));
   }
   function state(line) {
     var style = STATES[line.state];
-    if (line.state === "few") return make("span.muted", {}, line.runs === 1 ? "one run" : "few runs");
+    if (line.state === "few") return make("span.muted", {}, line.state_text);
     return make("span.word" + (style ? "." + style : ""), {}, line.since ? app.link("run", { id: line.since }, line.state_text) : line.state_text);
   }
   /* A line of 96 by 22 pixels; its last value is a dot. */
@@ -84,7 +88,8 @@
   app.experimentLine = function (row) {
     return make("li", {}, app.link("experiment", { id: row.id }, row.title), " ", row.over ? null : app.word("partial"),
       make("div" + (row.tone ? ".answer-text." + row.tone + "-text" : ".answer-text"), {}, row.answer),
-      make("div.muted.small", {}, [KINDS[row.kind] || row.kind, app.when(row.started), row.cases + " cases", row.failed ? row.failed + " failed" : null].filter(Boolean).join(" · ")));
+      make("div.muted.small", {}, [KINDS[row.kind] || row.kind, app.when(row.started), row.cases + " " + CASES[row.kind], row.failed ? row.failed + " failed" : null].filter(Boolean).join(" · ")));
   };
+  var CASES = app.caseWords = { ab: "runs", search: "steps", sweep: "cases" };
   var KINDS = { ab: "A/B test", search: "search", sweep: "sweep" };
 })();

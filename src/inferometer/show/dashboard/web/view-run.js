@@ -43,15 +43,21 @@
     found.quantities.forEach(function (each) { numbers[each.key] = each; });
     var tiles = found.headline.map(function (key) { return tile(numbers[key]); });
     var limits = (found.limits || []).map(function (limit) {
-      return make("li", {}, app.word(limit.met === true ? "valid" : limit.met === false ? "worse" : "unclear").cloneNode(), limitText(limit));
+      var kept = limit.met === true ? ["good", "met"] : limit.met === false ? ["bad", "not met"] : ["doubt", "unclear"];
+      return make("tr", {}, make("td", {}, [limit.traffic, limit.limit].filter(Boolean).join(": ")), make("td", {}, make("span.word." + kept[0], {}, kept[1])), make("td.words", {}, limitText(limit)));
     });
     var outcomes = Object.entries(found.outcomes).map(function (pair) { return app.text.number(pair[1]) + " " + pair[0]; }).join(", ");
     return make("div", {}, make("div.verdict" + (app.style(word) ? "." + app.style(word) : ""), {},
       make("b", {}, word || found.run.state), going && reasons.length ? make("p.muted", {}, "Doubts if it ended now:") : null, reasons.length ? make("ul", {}, reasons) : make("p", {}, word ? "No problems were found with this measurement" + (going ? " so far." : ".") : found.run.state_means)),
-    limits.length ? make("ul", {}, limits) : null,
+    limits.length ? app.table(["limit", "", "measured"].map(function (text) { return make("th", {}, text); }), limits, ".grid.limits", "Limits") : null,
     tiles.length ? make("div.tiles", {}, tiles) : null, outcomes ? make("p.muted", {}, "Requests: " + outcomes) : null);
   }
-  function limitText(limit) { return (limit.met === true ? "met: " : limit.met === false ? "failed: " : "cannot be told: ") + limit.limit + (limit.text && limit.text !== limit.limit ? " (" + limit.text + ")" : ""); }
+  /* `ttft p90 < 300ms: met, TTFT p90 is 92.5 ms` without what stands in the cells beside it. */
+  function limitText(limit) {
+    var text = limit.text || "";
+    if (text.startsWith(limit.limit + ": ")) text = text.slice(limit.limit.length + 2);
+    return text.replace(/^(met|not met|unclear), /, "");
+  }
   function spread(each) {
     return app.text.interval(each.low, each.high, each.unit);
   }

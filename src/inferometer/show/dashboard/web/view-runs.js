@@ -104,7 +104,8 @@
     app.data.runs({ limit: PAGE, experiments: state.cases ? "true" : "false" }).then(function (found) { if (!shown) draw(found); }).catch(function () { /* told already */ });
   }
   function draw(found) {
-    if (!found.runs.length) { parts.rows.replaceChildren(nothing()); return; }
+    if (!found.runs.length && found.total) { state.offset = PAGE * Math.floor((found.total - 1) / PAGE); load(); return; } /* past the end: runs were deleted */
+    if (!found.runs.length) { parts.rows.replaceChildren(nothing(found)); return; }
     var focused = document.activeElement && document.activeElement.id;
     var heads = [make("th", {}, make("small", {}, "pick")), head("id", "Run")].concat(state.columns.map(function (name) { return head(name); }));
     var table = app.table(heads, found.runs.map(line), ".runs.cards");
@@ -115,8 +116,10 @@
     var text = found.total === 1 ? "1 run" : app.text.number(found.total) + " runs";
     return found.hidden ? text + "; " + app.text.number(found.hidden) + " cases of experiments are not shown" : text;
   }
-  function nothing() {
+  function nothing(found) {
     var filtered = state.search || state.where.length;
+    if (found.hidden) return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "Only cases of experiments match." : "Only cases of experiments so far."),
+      make("button", { type: "button", onclick: function () { state.cases = true; write(); app.views.runs(); } }, "Show " + app.text.number(found.hidden)));
     return make("div.empty", {}, make("p", { role: "status", id: "count" }, filtered ? "No run matches." : "No runs yet."),
       filtered ? make("button", { type: "button", onclick: function () { state.search = ""; state.where = []; app.keep("runs", {}); app.views.runs(); } }, "Show all")
         : make("p", {}, "Create one: ", make("code", {}, "inferometer run")));
@@ -142,7 +145,8 @@
     var value = name === "started" ? app.day(run.started) : name === "tags" ? (run.tags || []).join(", ") : isPlain(name) ? run[name] : run.more[name];
     var missing = value === undefined || value === null || value === "";
     var number = typeof value === "number", text = missing ? "-" : number && !isPlain(name) ? app.text.value(value, inTable(app.unitOf(name, app.names))) : number ? app.text.number(value) : value;
-    return make("td" + (number || isNumeric(name) ? ".right" : ["what", "workload", "load", "hardware", "tags"].includes(name) ? ".words" : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text);
+    return make("td" + (number || isNumeric(name) ? ".right" : ["what", "workload", "load", "hardware", "tags"].includes(name) ? ".words" + (missing ? ".few" : "") : "") + (missing ? ".none" : ""), { "data-name": number || name === "hardware" ? app.titleOf(name, app.names) : null, title: typeof text === "string" && text.length > 30 ? text : null }, text,
+      name === "what" && run.name && run.name !== text ? make("div.muted.small.short", { title: run.name }, run.name) : null);
   }
   function inTable(unit) { return unit === "tokens/s" ? "" : unit; } /* the heading says it */
   function isNumeric(name) { return name === "requests" || (!isPlain(name) && !name.startsWith("plan.")); }
@@ -150,7 +154,7 @@
     remember();
     parts.compare.disabled = chosen.size < 2;
     parts.clear.hidden = !chosen.size;
-    parts.compare.textContent = chosen.size ? "Compare " + chosen.size : "Compare";
+    parts.compare.textContent = chosen.size > 1 ? "Compare " + chosen.size : chosen.size ? "Pick one more to compare" : "Pick runs to compare";
     parts.compare.title = "At most " + MOST_PICKS + " runs; Explore shows any number in one chart";
   }
   function compare() {
