@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chrome import Tab, until
+from pages import DRAWN, ROWS, check_accessible, check_drawn, check_fits, check_links, check_stays_home
 
 from dashboards import dashboard
 from inferometer.conduct.compare import compare_runs
@@ -20,7 +21,6 @@ from inferometer.show.experiment_answer import ab_sentence, comparison_from, sea
 from inferometer.store.experiments import KeptExperiment, experiments_of
 from inferometer.store.store import Store, open_store
 from inferometer.vocabulary import change_text, value_text
-from pages import DRAWN, ROWS, check_accessible, check_drawn, check_fits, check_links, check_stays_home
 from shown_stores import NASTY
 from written_numbers import IN_PAGES, UNITS, values, written
 
