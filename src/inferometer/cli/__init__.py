@@ -13,7 +13,7 @@ from inferometer.cli.errors import BROKEN_PIPE, TERMINATED, end_on_term, interru
 from inferometer.cli.group import ReaderGoneError, group, unknown_option
 from inferometer.errors import InferometerError, Terminated
 
-GARBAGE_AT = 500_000  # objects; Python's own 700 take an eighth of a short command, looking through what imports made, and 100,000 a twentieth
+GARBAGE_AT = 500_000  # objects: imports make 100,000; Python's own 700 take an eighth of a short command
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
