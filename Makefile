@@ -4,7 +4,7 @@
 # make build  wheel and source distribution in dist/
 # make test-engines  install vLLM for CPU (5 GB) and measure it for real, beside its own benchmarks (70 min)
 # make test-ray  install Ray (490 MB), run workers on a real cluster of three nodes and applications on Ray Serve (ten minutes)
-# make test-routers  install vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
+# make test-routers  install nginx, HAProxy, vllm-router, sglang-router, smg and LiteLLM (1 GB) and put each in front of a fleet (five minutes)
 # make test-harnesses  install guidellm, aiperf, inference-perf, sglang, genai-bench and vLLM (9 GB) and run each in our place
 # make test-kubernetes  build a Kubernetes control plane from Debian's packages (12 CPU minutes, once) and test on it (13 CPU minutes)
 # make chaos  hostile servers, kills, damaged stores and mutated inputs against the command line (under ten minutes)
@@ -36,7 +36,7 @@ test-ray: .venv/ray
 
 test-routers: .venv/test
 	sh deploy/install-routers.sh "$(PYTHON)" .venv-routers
-	INFEROMETER_ROUTERS=.venv-routers $(BIN)/python -m pytest -s tests/routers $(ARGS)
+	INFEROMETER_ROUTERS=.venv-routers $(BIN)/python -m pytest -s tests/routers tests/integration/test_fleet_runs.py $(ARGS)
 
 test-harnesses: .venv/test
 	sh deploy/install-harnesses.sh $(BIN)/python .venv-harnesses

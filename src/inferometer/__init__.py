@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from inferometer.conduct.front import compare as compare
     from inferometer.conduct.front import export as export
     from inferometer.conduct.front import import_file as import_file
+    from inferometer.conduct.front import load_run as load_run
     from inferometer.conduct.front import make_plan as make_plan
     from inferometer.conduct.front import offline as offline
     from inferometer.conduct.front import report as report
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from inferometer.plan.reading import read_plan as read_plan
     from inferometer.record.columns import Records as Records
     from inferometer.record.run import Run as Run
-    from inferometer.store.folder import load_run as load_run
     from inferometer.store.store import open_store as open_store
 
 __version__ = "0.1.0"
@@ -44,11 +44,10 @@ __version__ = "0.1.0"
 _FRONT = "inferometer.conduct.front"
 _PUBLIC = {  # imported on use: `inferometer --help` must not wait for numpy
     **dict.fromkeys(("ab", "check", "compare", "export", "import_file", "make_plan", "offline", "report"), _FRONT),
-    **dict.fromkeys(("run", "search", "simulate", "sweep"), _FRONT),
+    **dict.fromkeys(("load_run", "run", "search", "simulate", "sweep"), _FRONT),
     "Plan": "inferometer.plan.model",
     "Records": "inferometer.record.columns",
     "Run": "inferometer.record.run",
-    "load_run": "inferometer.store.folder",
     "open_store": "inferometer.store.store",
     "plan_from": "inferometer.plan.reading",
     "read_plan": "inferometer.plan.reading",

@@ -1,4 +1,4 @@
-"""What goes wrong, said so that a person knows what to do; each kind carries its exit code."""
+"""What goes wrong, in words that tell a person what to do; each kind carries its exit code."""
 
 import signal
 

@@ -36,7 +36,7 @@ def run_of(said, name="result.json") -> Run:
     return Run(
         id="imported",
         started_at="2026-11-15T01:16:37+00:00",
-        plan=found.plan,
+        plan=dict(found.plan),
         environment=found.environment,
         summary=summary,
         verdict=verdict_of(found, summary, "vllm bench serve"),
@@ -61,10 +61,10 @@ def test_what_show_prints_is_what_the_table_of_vllm_says(data: Path, name: str) 
     printed = (data / f"vllm-0.24-h200/bench_serve_{name}.log").read_text()
     table = dict(re.findall(r"^(\S.*?\(.*?\)):\s+([\d.]+)\s*$", printed, re.MULTILINE))
     shown = rosetta(run_of(document(data, name)), "vllm")
-    for each in shown["measures"]:
+    for each in shown.measures:
         for word, title in (("mean", "Mean"), ("median", "Median"), ("p99", "P99")):
-            assert f"{each['theirs'][word] * 1000:.2f}" == table[f"{title} {each['name']} (ms)"]
-    rates = {each["field"]: each["theirs"] for each in shown["values"]}
+            assert f"{each.theirs[word] * 1000:.2f}" == table[f"{title} {each.name} (ms)"]
+    rates = {each.field: each.theirs for each in shown.values}
     assert f"{rates['request_throughput']:.2f}" == table["Request throughput (req/s)"]
     assert f"{rates['output_throughput']:.2f}" == table["Output token throughput (tok/s)"]
     assert f"{rates['total_token_throughput']:.2f}" == table["Total token throughput (tok/s)"]
@@ -93,9 +93,9 @@ def test_what_is_exported_is_imported_as_the_same(data: Path, name: str) -> None
     first = run_of(document(data, name))
     again = run_of(json.loads(json.dumps(serve_document(first, detailed=True))))
     for tool in ("vllm", "guidellm", "mlperf"):
-        before, after = rosetta(first, tool)["measures"], rosetta(again, tool)["measures"]
+        before, after = rosetta(first, tool).measures, rosetta(again, tool).measures
         for one, other in zip(before, after, strict=True):
-            assert other["theirs"] == pytest.approx(one["theirs"], rel=1e-6, abs=2e-9)
+            assert other.theirs == pytest.approx(one.theirs, rel=1e-6, abs=2e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)

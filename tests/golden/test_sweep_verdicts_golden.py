@@ -52,6 +52,7 @@ def test_a_run_of_the_sweep_from_its_records(name: str, data: Path) -> None:
     after = measured_again(before)
     assert (before.status, after.status) == STATUS[name], [doubt.text for doubt in after.doubts]
     assert hidden(before.summary) and not hidden(after.summary)
+    assert before.by_older_rules and not after.by_older_rules
     assert all(doubt.moves for doubt in after.doubts)
 
 

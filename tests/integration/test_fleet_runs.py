@@ -153,7 +153,7 @@ def test_replicas_of_any_type_get_their_number(store: Path, tmp_path: Path) -> N
     [
         ({"policy": "prefix"}, "policy must be one of random, round_robin"),
         ({"policy": "prefix_aware", "settings": {"x": 1}}, "prefix_aware has no setting x"),
-        ({"args": {"retries": -1}}, "router: Expected `int` >= 0"),
+        ({"args": {"retries": -1}}, "retries of the router must be at least 0, got -1"),
         ({"type": "nginx", "policy": "prefix_aware"}, "server.router.policy of nginx must be one of round_robin"),
     ],
 )
@@ -186,6 +186,7 @@ def test_mistakes_of_the_plan() -> None:
 def installed(kind: str) -> list[str]:
     program = shutil.which(kind, path=f"{os.environ['PATH']}:/usr/sbin")
     if program is None:
+        assert "INFEROMETER_ROUTERS" not in os.environ, f"{kind} is not installed: make test-routers tests it"
         pytest.skip(f"{kind} is not installed")
     return [program]
 

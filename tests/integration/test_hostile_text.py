@@ -80,15 +80,15 @@ def is_text(name: str) -> bool:
 
 
 def plan_for(url: str, folder: Path, name: str = "parrot") -> Path:
-    """Secrets at every place that a plan has for one."""
+    """Secrets at every place that a plan has for one, and again where nobody would look for one."""
     plan = {
         "name": name,
-        "about": name,
+        "about": f"{name} {TOKEN}",
         "target": {"url": url, "model": "parrot", "headers": {"x-token": TOKEN}},
         "workload": {"input_tokens": 8, "output_tokens": 4},
         "load": {"concurrency": 4},
         "stop": {"requests": 36},
-        "sampling": {"extra": {"deep": {"password": PASSWORD}}},
+        "sampling": {"extra": {"deep": {"password": PASSWORD}, "note": PASSWORD}},
         "save": {"answers": True},
     }
     path = folder / "plan.yaml"
@@ -190,6 +190,7 @@ def test_an_echoed_secret_is_nowhere(walk: Walk, tmp_path: Path, capfdbinary: py
         plan = plan_for(url, tmp_path)
         walk.seen += run(walk.store, "run", str(plan)) + run(walk.store, "run", str(plan), "--json", "--slowest", "9")
         assert execute(["run", str(plan), "--dry-run"]) == 0
+        assert execute(["simulate", str(plan), "--json"]) in STATUSES
         walk.seen.append(("stdout", capfdbinary.readouterr().out))
     walk.show_all(capfdbinary)
     assert not leaks_in(walk.seen)

@@ -89,7 +89,7 @@ def _ready(pod: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
 
 
-def test_all_kinds_are_found_and_methods_choose(admin: Cluster, namespace: str) -> None:
+def test_all_kinds_are_found_and_methods_choose(admin: Cluster, cluster: TestedCluster, namespace: str) -> None:
     found = {(one.kind, one.name): one for one in endpoints_in(admin, namespace)}
     gateway = found["gateway", "infra-llm-inference-gateway"]
     address = found["pod", "decode-0"].url.removeprefix("http://").removesuffix(":8200")
@@ -102,6 +102,11 @@ def test_all_kinds_are_found_and_methods_choose(admin: Cluster, namespace: str) 
     assert endpoint_of(admin, namespace, "modelservice").url == gateway.url
     assert endpoint_of(admin, namespace, "modelservice", "meta-llama-8b").url == f"{gateway.url}/meta-llama-8b"
     assert endpoint_of(admin, namespace, "modelservice", "meta-llama-8b").stack_type == "llm-d"
+    version, kind, plural = KINDS[0]
+    other = {"apiVersion": version, "kind": kind, "metadata": {"name": "infra-a-inference-gateway"}}
+    listeners = {"listeners": [{"name": "http", "port": 80, "protocol": "HTTP"}]}
+    cluster.create(f"/apis/{version}/namespaces/{namespace}/{plural}", other | {"spec": listeners})
+    assert endpoint_of(admin, namespace, "modelservice", "", "llm").url == gateway.url
     assert endpoint_of(admin, namespace, "models").kind == "service"
     assert endpoint_of(admin, namespace, "decode").kind == "pod"
     with pytest.raises(TargetError, match="no endpoint for method standalone"):

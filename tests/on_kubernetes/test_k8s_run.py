@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lightkube.resources.core_v1 import Pod
 from stacks import LONG_PLAN, MODEL, NAME, PLAN, PORT, Stack, calibrated, created, stack_in
 
 from inferometer.conduct.kubernetes import run_on_cluster
@@ -62,7 +63,13 @@ def test_two_launcher_pods_measure_and_their_runs_come_back(stack: Stack) -> Non
     processed = launched.output / "results" / "inference-perf_two_standalone-8b-base" / "metrics" / "processed"
     replicas = json.loads((processed / "replica_status.json").read_text())
     assert [(one["name"], one["ready"]) for one in replicas] == [(NAME, 1)]
-    assert json.loads((processed / "pod_startup_times.json").read_text())[0]["ready_s"] >= 0
+    started = json.loads((processed / "pod_startup_times.json").read_text())[0]
+    assert started["ready_s"] >= 0
+    seen = new["results"]["observability"]
+    assert seen["pod_startup_times"]["pods"][0]["startup_seconds"] == started["ready_s"]
+    assert seen["replica_status"]["controllers"][0] == {
+        "kind": "Deployment", "name": NAME, "desired_replicas": 1, "available_replicas": 1, "ready_replicas": 1
+    }  # fmt: skip
     assert "standalone-8b-base" in next(launched.output.rglob("treatment_comparison.csv")).read_text()
     log = (launched.output / "logs" / "inference-perf_two_standalone-8b-base.log").read_text()
     assert "[1] " in log and "[2] " in log and "TTFT" in log
@@ -356,6 +363,9 @@ def test_a_dry_run_creates_nothing_and_the_server_checks_it(
     kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
     assert "Job" in kinds and "ConfigMap" in kinds and "ServiceAccount" in kinds
     assert "the server accepts all of them" in told
+    assert execute(["k8s", "run", *words, "-t", "nowhere"]) == 0  # the last -t counts
+    printed, told = capsys.readouterr()
+    assert "no endpoint for method nowhere" in told and "http://mock:1234" in printed
     assert stack.ours() == before
 
 
@@ -377,9 +387,12 @@ def test_endpoints_are_listed(
 def test_debug_says_how_to_enter_the_pod(stack: Stack, cluster: TestedCluster) -> None:
     notes: list[str] = []
     launched = stack.run(id="debug", debug="1", notes=notes, **of_class(stack))
-    assert launched.left and any("exec -it" in note for note in notes)
+    entering = next(note for note in notes if "exec -it" in note)
+    selected = entering.partition(" -l ")[2].partition(" ")[0].split("=")
+    assert launched.left and "get pod -l inferometer/run=debug-" in entering
     cluster.until(lambda: [pod for pod in cluster.pods(stack.namespace) if "launcher" in pod["metadata"]["name"]])
     with stack.open() as admin:
+        assert [pod.metadata.name for pod in admin.all(Pod, stack.namespace, dict([selected])) if pod.metadata]
         clean_namespace(admin, stack.namespace, "debug", running=True)
     stack.until_only(CLAIM)
 

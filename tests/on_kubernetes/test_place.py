@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 import inferometer
+from inferometer.conduct.search import search
 from inferometer.errors import InferometerError, LostError, PlanError
+from inferometer.judge.search import Bounds
 from inferometer.load.progress import Progress
 from inferometer.plan.model import Plan, Server
 from inferometer.plan.reading import plan_from
+from inferometer.plan.writing import to_mapping
 from inferometer.record.hosts import ClockReading
 from inferometer.record.run import Run
 from inferometer.scale.clocks import ClockLog
 from inferometer.scale.kubernetes.client import ClusterError, open_cluster
 from inferometer.scale.kubernetes.manifests import Place, claim
 from inferometer.scale.kubernetes.rights import LAUNCHING
+from inferometer.store.store import open_store
 from inferometer.target.server import running
 from kubernetes_stand_in.clusters import TestedCluster, thorough
 from kubernetes_stand_in.node import has_namespaces
@@ -55,6 +59,22 @@ def test_the_shards_of_a_run_as_pods(cluster: TestedCluster, namespace: str, url
     assert run.state == "complete"
     assert run.records is not None and len(run.records) == 40
     assert set(run.records.shard.tolist()) == {0, 1}
+    cluster.until(lambda: cluster.listing(namespace) <= before)
+
+
+def test_a_search_runs_on_pods_and_its_steps_end_when_all_workers_together_missed_the_limit(
+    cluster: TestedCluster, namespace: str, url: str, store: Path
+) -> None:
+    """What a step looks at while it runs comes from the logs of both pods; told to end, they end long before time."""
+    before = cluster.listing(namespace)
+    limited = plan_from(to_mapping(plan(cluster, namespace, url)) | {"limits": ["e2e p50 < 1us"], "load": {"rate": 60}})
+    searched = search(limited, Bounds(start=60.0, least=60.0, most=60.0, steps=1), step_s=60.0, store=store)
+    (step,) = searched.steps
+    assert step.run is not None
+    run = open_store(store).load(step.run)
+    assert run.summary.goal is not None and run.summary.goal.status == "lost"
+    assert run.records is not None and set(run.records.shard.tolist()) == {0, 1}
+    assert (run.summary.window.run_s or 0.0) < 50
     cluster.until(lambda: cluster.listing(namespace) <= before)
 
 

@@ -1,5 +1,7 @@
 """Runs, a search and goals on a Ray cluster of three nodes, one of which has a clock of its own."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -100,6 +102,21 @@ def test_every_part_that_combines_hosts_has_their_uncertainty(url: str, three: N
     assert summary.concurrency.clock_error
     assert made.verdict is not None
     assert {"clocks"} & {note.code for note in made.verdict.notes}
+
+
+def test_no_module_of_the_working_folder_is_run_on_the_cluster(
+    url: str, three: Nodes, store: Path, tmp_path: Path
+) -> None:
+    """Ray has its workers import from the folder where the driver connects, before anything else."""
+    checkout, ran = tmp_path / "checkout", tmp_path / "ran"
+    checkout.mkdir()
+    for name in ("inferometer", "msgspec", "orjson", "queue", "secrets"):
+        (checkout / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})\nraise SystemExit(99)\n")
+    load = ("--rate", "40", "--requests", "20", "--input-tokens", "16", "--output-tokens", "2", "--store", str(store))
+    command = [sys.executable, "-P", "-m", "inferometer", "run", "--url", url, "--ray-address", three.address]
+    done = subprocess.run([*command, "--workers", "2", *load], cwd=checkout, capture_output=True, text=True)
+    assert not ran.exists(), ran.read_text()
+    assert done.returncode in (0, 4), done.stderr
 
 
 def test_a_search_runs_on_the_cluster(url: str, three: Nodes, store: Path) -> None:

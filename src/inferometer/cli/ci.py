@@ -16,6 +16,7 @@ from inferometer.conduct.compare import runs_named
 from inferometer.documents.files import file_bytes, text_in
 from inferometer.documents.json_text import json_value
 from inferometer.errors import DataError, StoreError
+from inferometer.judge.check_result import CheckResult, check_from
 from inferometer.record.encoding import result_from
 from inferometer.record.environment import Environment
 from inferometer.record.files import translated_errors
@@ -30,9 +31,7 @@ from inferometer.store.store import Store
 # -- ci --------------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
-    from inferometer.record.run import Run
     from inferometer.show.ci.outcome import Outcome, Report
-    from inferometer.store.store import Store
 
 EXAMPLES = """\b
 Examples:
@@ -60,7 +59,7 @@ Examples:
     help="Compare each run with: history, baseline[:NAME], a run, or none.",
 )
 @click.option("--title", default="Inferometer", show_default=True, help="Title of the summary.")
-@click.option("--strict", is_flag=True, help="Also exit with 1 if a result is unclear.")
+@click.option("--strict", is_flag=True, help="Exit with 4 if a result is unclear.")
 @click.option(
     "--summary",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -127,13 +126,13 @@ def _outcome(subject: "ReportedRun", against: str, strict: bool, store: "Store")
     return outcome(subject.run, check, strict=strict, label=subject.label, parameters=subject.parameters)
 
 
-def _check(run: "Run", against: str, store: "Store") -> dict[str, Any] | None:
+def _check(run: "Run", against: str, store: "Store") -> CheckResult | None:
     """A run that is not there to be checked is a problem of its own."""
     if against == "none" or not run.id or run.verdict is None:
         return None
     from inferometer.conduct.compare import check_run
 
-    return check_run(run.id, store, against=against).document()
+    return check_run(run.id, store, against=against)
 
 
 def _write(
@@ -182,7 +181,7 @@ class ReportedRun:
     """A run, and what is known of it beside. A case that failed before there was a run has no id."""
 
     run: Run
-    check: Mapping[str, Any] | None = None  # None: it was not made yet
+    check: CheckResult | None = None  # None: it was not made yet
     label: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -216,8 +215,8 @@ def _once(subjects: Sequence[ReportedRun]) -> Iterator[ReportedRun]:
 
 def _runs(name: str, store: Store) -> Iterator[ReportedRun]:
     if name.endswith(".json"):
-        check = _document(Path(name))
-        yield ReportedRun(store.load(str(check["run"])), check)
+        check = _check_in(Path(name))
+        yield ReportedRun(store.load(check.run), check)
     else:
         yield from map(ReportedRun, runs_named(name, store))
 
@@ -261,7 +260,7 @@ def _at(text: str) -> datetime:
     return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
-def _document(file: Path) -> dict[str, Any]:
+def _check_in(file: Path) -> CheckResult:
     try:
         with translated_errors(file):
             content = text_in(file_bytes(file))
@@ -269,8 +268,10 @@ def _document(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(f"{file}: not JSON: {error}", "inferometer check --json writes one") from None
     check_schema(file, "check", document.get("schema") if isinstance(document, dict) else None)
-    present: dict[str, Any] = result_from(document)
-    return present
+    try:
+        return check_from(result_from(document))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{file}: not the result of a check: {error}", "inferometer check --json writes one") from None
 
 
 def _experiment(name: str, store: Store) -> KeptExperiment | None:

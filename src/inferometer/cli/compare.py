@@ -224,7 +224,7 @@ def check(
     )
     code = _print_result(result, as_json=as_json, every=every, strict=strict)
     if channels:
-        notify_check(place.load(result.run), result.document(), place, channels, quiet=quiet)
+        notify_check(place.load(result.run), result, place, channels, quiet=quiet)
     return code
 
 

@@ -74,8 +74,6 @@ def report(mistake: Exception) -> int:
             return _print_mistakes(mistake.mistakes, mistake.hint, mistake.exit_code)
         case InferometerError():
             return _print_mistakes([mistake.message], mistake.hint, mistake.exit_code)
-        case click.Abort():
-            return INTERRUPTED
         case click.UsageError() if type(mistake).__name__ == "NoArgsIsHelpError":  # since click 8.2
             echo(mistake.format_message())
             return WRONG_USE

@@ -161,6 +161,12 @@ def fit(
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("runs", nargs=-1, required=True)
 @click.option("--leave-one-out", is_flag=True, help="Fit again without each run, and predict that one.")
+@click.option(
+    "--aiconfigurator",
+    metavar="MODEL",
+    help="The model's name on Hugging Face, if the runs have another: for aiconfigurator's estimates, which are shown "
+    "beside ours where that program is installed.",
+)
 @_chart_option("how far every prediction is off")
 @json_option
 @quiet_option
@@ -169,6 +175,7 @@ def validate(
     model: Path,
     runs: tuple[str, ...],
     leave_one_out: bool,
+    aiconfigurator: str | None,
     chart: Path | None,
     as_json: bool,
     quiet: bool,
@@ -182,6 +189,7 @@ def validate(
     from inferometer.show.console import console, emit
     from inferometer.show.prediction import MEASURE_TEXTS, errors_table, print_validation
     from inferometer.show.progress import ProgressLine
+    from inferometer.simulator.fitting.aiconfigurator import command
     from inferometer.simulator.fitting.server_model import read_model
 
     server, loaded, line = read_model(model), _runs(runs, store), ProgressLine()
@@ -190,7 +198,10 @@ def validate(
         if leave_one_out:
             errors = dict(left_out(usable(loaded)[0], server.simulator(), progress=progress))
         else:
-            rows, notes = hold_against(server, loaded, progress)
+            executable = command()
+            if aiconfigurator is not None and executable is None:
+                raise click.UsageError("--aiconfigurator: that program is not installed (pip install aiconfigurator)")
+            rows, notes = hold_against(server, loaded, progress, aiconfigurator=executable, known_as=aiconfigurator)
             errors = {row.name: row.errors for row in rows}
     finally:
         line.clear()
@@ -200,9 +211,8 @@ def validate(
         print_json(errors) if as_json else emit(errors_table(errors), console())
         return
     if as_json:
-        print_json(
-            {"model": server.name, "runs": [asdict(row) | {"errors": row.errors} for row in rows], "notes": notes}
-        )
+        listed = [asdict(row) | {"errors": row.errors, "inside": row.inside} for row in rows]
+        print_json({"model": server.name, "runs": listed, "notes": notes})
         return
     print_validation(rows, console())
     for note in notes:

@@ -2,7 +2,7 @@
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 
@@ -182,17 +182,31 @@ def unknown_option(mistake: click.NoSuchOption, arguments: Sequence[str]) -> Inf
     options = {name: option for option in context.command.params for name in option.opts} if context else {}
     name, value = mistake.option_name.replace("_", "-"), _value_of(mistake.option_name, arguments)
     text = f"no such option {mistake.option_name}"
-    ours = next((ours for ours, others in _OTHER_OPTIONS.items() if name in others.split()), None)
+    ours = _ours(name)
     if name == "--endpoint" and value.startswith("/"):  # a path, as vllm bench takes it
         ours, value = "--api", "chat" if "chat" in value else "completions"
     if ours in options:
-        return WrongUseError(f"{text}; use {ours}", f"{path} {ours}{_shown(value, options[ours])}")
+        flags = [f"{ours}{_shown(value, options[ours])}", *_renamed(arguments, options)]
+        return WrongUseError(f"{text}; use {ours}", " ".join([path, *dict.fromkeys(flags)]))
     if name in _OTHER_SETTINGS and "--set" in options:
         return WrongUseError(f"{text}; use a setting of the plan", f"{path} --set {_OTHER_SETTINGS[name]}")
     if name in _OTHER_WAYS and "--set" in options:
         return WrongUseError(text, _OTHER_WAYS[name])
     close = difflib.get_close_matches(name, [option for option in options if option.startswith("--")], n=2, cutoff=0.7)
     return WrongUseError(f"{text}; did you mean {' or '.join(close)}?" if close else text, f"{path} --help")
+
+
+def _ours(name: str) -> str | None:
+    return next((ours for ours, others in _OTHER_OPTIONS.items() if name in others.split()), None)
+
+
+def _renamed(arguments: Sequence[str], options: Mapping[str, click.Parameter]) -> Iterator[str]:
+    """The other flags of the line that have another name here, by our name and with their values."""
+    for argument in arguments:
+        flag = argument.partition("=")[0]
+        name, ours = flag.replace("_", "-"), _ours(flag.replace("_", "-"))
+        if ours is not None and ours in options and name not in options and name != "--endpoint":
+            yield f"{ours}{_shown(_value_of(flag, arguments), options[ours])}"
 
 
 def _shown(value: str, option: click.Parameter) -> str:

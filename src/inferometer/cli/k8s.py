@@ -152,6 +152,10 @@ _OPTIONS = (
         "-d", "--debug", is_flag=True, default=None, help="Start pods that wait, and print how to enter them."
     ),
     click.option("-v", "--verbose", is_flag=True, default=None, help="Print the log of the pods."),
+    *(
+        click.option(name, is_flag=True, expose_value=False, hidden=True, help="Always done, as llm-d's option asks.")
+        for name in ("--analyze", "--monitoring")
+    ),
 )
 
 
@@ -168,8 +172,10 @@ class LikeRunSh(click.Command):
         return ["-h", "--help"]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words = [part for word in args for part in (word.split("=", 1) if _SHORT.match(word) else [word])]
-        return super().parse_args(ctx, words)
+        arguments = [
+            part for argument in args for part in (argument.split("=", 1) if _SHORT.match(argument) else [argument])
+        ]
+        return super().parse_args(ctx, arguments)
 
 
 def request_of(
@@ -180,11 +186,14 @@ def request_of(
     import os
 
     from inferometer.conduct.treatments import Request
+    from inferometer.exchange.harness.registry import checked_name
     from inferometer.scale.kubernetes.settings import settings_from
 
     if plan_args and typed.get("generator") is None and typed.get("harness") not in (None, "inferometer"):
         typed = {**typed, "generator": "harness"}
-    return Request(settings_from(os.environ, scenario, typed), plan_args, sets, model_given=model_given)
+    settings = settings_from(os.environ, scenario, typed)
+    checked_name(settings.harness)  # before a cluster is asked
+    return Request(settings, plan_args, sets, model_given=model_given)
 
 
 @k8s.command(cls=LikeRunSh, epilog=RUN_EXAMPLES)
@@ -308,18 +317,20 @@ def _list_endpoints(cluster: "Cluster", namespace: str, as_json: bool) -> int:
     from inferometer.scale.kubernetes.endpoints import endpoints_in, models_at
     from inferometer.show.console import console, emit, facts_table
 
-    found = [msgspec.structs.replace(one, models=models_at(cluster, one)) for one in endpoints_in(cluster, namespace)]
+    endpoints = [
+        msgspec.structs.replace(one, models=models_at(cluster, one)) for one in endpoints_in(cluster, namespace)
+    ]
     if as_json:
-        print_json({"namespace": namespace, "endpoints": msgspec.to_builtins(found)})
+        print_json({"namespace": namespace, "endpoints": msgspec.to_builtins(endpoints)})
         return 0
     table = facts_table()
-    for one in found:
+    for one in endpoints:
         ready = "" if one.ready is None else f"{one.ready} ready"
         table.add_row(
             f"{one.kind} {one.name}", "  ".join(part for part in (one.url, ready, ", ".join(one.models)) if part)
         )
     emit(table, console())
-    if not found:
+    if not endpoints:
         print_message("note", f"namespace {namespace} has no service, gateway or pod with a port")
     return 0
 

@@ -95,6 +95,7 @@ def _print_channels() -> None:
 # -- notifying -------------------------------------------------------------------------------------------------------
 
 if TYPE_CHECKING:
+    from inferometer.judge.check_result import CheckResult
     from inferometer.record.run import Run
     from inferometer.show.ci.outcome import Outcome
     from inferometer.show.notify.channels import Channel
@@ -156,12 +157,12 @@ def notify_error(
 
 
 def notify_check(
-    run: "Run", check: Mapping[str, Any], store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
+    run: "Run", check: "CheckResult", store: "Place", channels: "Sequence[Channel]", *, quiet: bool = False
 ) -> None:
     notify_findings(_of_check(run, check), store, channels, quiet=quiet)
 
 
-def _of_check(run: "Run", check: Mapping[str, Any]) -> "Iterator[Finding]":
+def _of_check(run: "Run", check: "CheckResult") -> "Iterator[Finding]":
     from inferometer.show.notify.findings import of_check
 
     if finding := of_check(run, check):
@@ -195,7 +196,7 @@ def _of_outcomes(
         rows = rows_of(experiment, store)
         finding = of_experiment(experiment.name, rows, experiment.id, _first_and_last(rows, store))
         if finding.what:
-            worth = any(row.run is None for row in rows)  # a limit that was missed is said with its run
+            worth = any(row.run is None for row in rows)  # a limit that was missed is reported with its run
         else:
             worth = experiment.result is not None  # of one that was interrupted nobody knows whether all is well
         if worth:

@@ -68,17 +68,25 @@ def predict(
     """Predict the run that PLAN would give on the server of a model: no server, no network, seconds of work."""
     from inferometer.simulator.fitting.server_model import read_model
 
+    if confirm is not None and as_json:
+        raise click.UsageError("--json does not go with --confirm: validate MODEL RUN --json has both")
     plan, server = plan_of(plan_args, quiet=quiet, **flags), read_model(model_file)
     if capacity:
-        from inferometer.conduct.predict import at_rate
+        from inferometer.conduct.predict import at_rate, with_settings
 
         names = {"max_sequences": _numbers(max_sequences), "max_batched_tokens": _numbers(token_budget)}
         tried = {name: values for name, values in names.items() if values}
         variants = [dict(zip(tried, values, strict=True)) for values in product(*tried.values())]
         rows = print_capacity(plan, server, _numbers(replicas), variants, price, as_json=as_json, quiet=quiet)
-        if confirm is None or rows[0].rate is None:
+        first = rows[0]
+        if confirm is None or first.rate is None:
             return 0
-        plan = at_rate(plan, rows[0].rate / rows[0].replicas)
+        share = first.rate / first.replicas
+        changed = ", ".join(f"{name} {value:,}" for name, value in first.settings.items())
+        needs = f"; the server needs {changed}" if changed else ""
+        print_message("note", f"measuring the first row: {share:.3g} requests/s, the share of one replica{needs}")
+        plan = at_rate(plan, share)
+        server = with_settings(server, first.settings)
     return _predict_one(plan, server, confirm, as_json, quiet, store)
 
 
@@ -135,8 +143,10 @@ def _predict_one(
     place = store_of(store)
     aimed = plan.model_copy(update={"target": plan.target.model_copy(update={"url": [confirm]}), "server": None})
     code = conduct(aimed, place, as_json=False, slowest=0, quiet=quiet)
-    rows, _ = validate(server, [place.load("latest")])
+    rows, notes = validate(server, [place.load("latest")])
     print_validation(rows, console())
+    for note in notes:
+        print_message("note", note)
     return code
 
 

@@ -71,15 +71,15 @@ def print_experiment(kept: "KeptExperiment", cases: "Sequence[Case]", *, as_json
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:
     """The run by another tool's definitions, ours beside them."""
-    from inferometer.show.imported import print_rosetta, rosetta
+    from inferometer.show.imported import print_rosetta, rosetta, rosetta_document
 
-    document = rosetta(run, tool)
+    translation = rosetta(run, tool)
     if as_json:
-        print_json(document)
+        print_json(rosetta_document(run, translation))
         return
     from inferometer.show.console import console
 
-    print_rosetta(document, console())
+    print_rosetta(translation, console())
 
 
 def _slowest(run: Run, most: int) -> dict[str, Any]:
@@ -90,8 +90,8 @@ def _slowest(run: Run, most: int) -> dict[str, Any]:
 
 
 def exit_code(run: Run, *, shown: bool) -> int:
-    """What the run means for a script, said on stderr; briefly where the summary has been shown. What was lost on the
-    way is always named."""
+    """What the run means for a script, printed on stderr; briefly where the summary has been shown. What was lost is
+    always named."""
     code = ending.exit_code(run)
     if run.state == "interrupted":
         print_message("warning", "interrupted; the measurements so far are stored")

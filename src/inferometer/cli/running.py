@@ -12,7 +12,6 @@ from inferometer.cli.printing import exit_code, print_run
 from inferometer.conduct.run import run
 from inferometer.load.transport import first_request_as_curl
 from inferometer.plan.model import Plan
-from inferometer.plan.secrets import redacted
 from inferometer.plan.writing import to_mapping, to_yaml
 from inferometer.record.run import Run
 from inferometer.show.progress import ProgressLine
@@ -49,7 +48,7 @@ def conduct(
         print_run(made, as_json=as_json, slowest=slowest)
         return made, exit_code(made, shown=not as_json)
 
-    return watched(measured, to_mapping(redacted(plan)), store, notify, quiet=quiet)[1]
+    return watched(measured, to_mapping(plan), store, notify, quiet=quiet)[1]
 
 
 def _run(plan: Plan, store: Place, quiet: bool, wait_s: float, lines: float) -> Run:

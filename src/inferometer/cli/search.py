@@ -117,8 +117,8 @@ def _predicted(plan: "Plan", model_file: Path, over: str, *, as_json: bool, quie
 
     if over != "rate":
         raise click.UsageError("--model-file searches over the request rate only")
-    (found,) = print_capacity(plan, read_model(model_file), as_json=as_json, quiet=quiet)
-    return LIMIT_FAILED if found.rate is None else 0
+    (capacity,) = print_capacity(plan, read_model(model_file), as_json=as_json, quiet=quiet)
+    return LIMIT_FAILED if capacity.rate is None else 0
 
 
 def _bounds(

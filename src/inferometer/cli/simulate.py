@@ -66,7 +66,7 @@ def simulate(
         from inferometer.conduct.predict import predict
         from inferometer.simulator.fitting.server_model import read_model
 
-        prediction = predict(plan, read_model(model_file), _note)
+        prediction = predict(plan, read_model(model_file), _note, intervals=False)
         for text in prediction.notes:
             _note(text)
         run = prediction.run

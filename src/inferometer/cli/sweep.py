@@ -133,6 +133,8 @@ def sweep(
     swept = _conducted(prepared, kept, kept_in, force, retry_failed, quiet=quiet, fresh=fresh)
     _write_csv(swept, csv_file)
     _printed(prepared, swept, kept_in, as_json)
+    if model_file is not None:
+        print_message("note", f"predicted by {model_file}: nothing was measured")
     if channels and not swept.interrupted:
         notify_experiment(prepared.experiment.name, swept.rows, swept.kept.id, kept_in, channels, quiet=quiet)
     return _exit_code(swept, kept_in)
@@ -320,7 +322,7 @@ def _printed(prepared: "Prepared", swept: "Swept", store: "Store", as_json: bool
 
 
 def _exit_code(swept: "Swept", store: "Store") -> int:
-    """What the experiment means for a script, said on stderr."""
+    """What the experiment means for a script, printed on stderr."""
     resume = f"inferometer sweep --resume {swept.kept.id}"
     if swept.left:
         of = len(swept.rows) + swept.left - swept.interrupted

@@ -34,6 +34,7 @@ from inferometer.plan.overrides import Flags
 from inferometer.plan.reading import plan_from
 from inferometer.plan.writing import to_mapping
 from inferometer.record.run import Run
+from inferometer.store.folder import load_run as run_in
 from inferometer.store.store import Place, open_store
 from inferometer.vocabulary import percent, seconds
 
@@ -157,6 +158,13 @@ def offline(
         return measure_offline(LatencyPlan(on, sizes, (input_len,), (output_len,)), store=store)
     lengths = {"input_tokens": input_len, "output_tokens": output_len}
     return measure_offline(ThroughputPlan(on, workload=lengths, num_prompts=requests), store=store)
+
+
+def load_run(run: str | Path = "latest", *, store: Place = None) -> Run:
+    """A stored run by its id or the start of one, its name, `latest` or a tag; or any folder of a run by its path."""
+    if isinstance(run, Path) or Path(run).is_dir():
+        return run_in(run)
+    return open_store(store).load(run)
 
 
 def compare(before: Run | str, after: Run | str, *, store: Place = None, **options: Any) -> Comparison:

@@ -33,8 +33,9 @@ from inferometer.scale.kubernetes.client import Cluster
 from inferometer.scale.kubernetes.collecting import collect
 from inferometer.scale.kubernetes.endpoints import models_at, models_path
 from inferometer.scale.kubernetes.launcher import Launcher
+from inferometer.scale.kubernetes.manifests import RUN, label_value
 from inferometer.scale.kubernetes.settings import NOP, RunSettings
-from inferometer.scale.kubernetes.stack_watch import StackWatch, processed
+from inferometer.scale.kubernetes.stack_watch import StackWatch, observability, processed
 from inferometer.store.experiments import CaseRow, ExperimentFolder, KeptExperiment, case_row, new_experiment, rows_of
 from inferometer.store.folder import load_run
 from inferometer.store.objects import Objects, is_object_store, upload_files
@@ -196,7 +197,7 @@ class _Session:
             began = time.monotonic()
             try:
                 made, error = startup_from_log(log, store=self.store, notes=self._notify), None
-                self._write_reports(made, results)
+                self._write_reports(made, results, results)
             except InferometerError as problem:
                 shown = self.cluster.kubectl(f"logs {pod}", endpoint.namespace)
                 made, error = None, f"{problem.message}: {shown}"
@@ -243,17 +244,17 @@ class _Session:
     def _leave(self, treatment: Treatment, launcher: Launcher) -> None:
         """Not waited for: how to go on by hand."""
         settings, namespace = self.settings, self.settings.harness_namespace
-        job = launcher.name
-        self.left.append(job)
+        pods = f"-l {RUN}={label_value(launcher.place.run)}"
+        self.left.append(launcher.name)
         if settings.debug:
-            pod = f"$({self.cluster.kubectl(f'get pod -l job-name={job} -o name', namespace)} | head -1)"
+            pod = f"$({self.cluster.kubectl(f'get pod {pods} -o name', namespace)} | head -1)"
             self._notify(f"enter the pod: {self.cluster.kubectl(f'exec -it {pod} -- bash', namespace)}")
             self._notify(f"there: inferometer worker --plan {PROFILES}/{settings.harness}/plan.yaml --results DIR")
             self._notify(f"end it: inferometer k8s clean --id {launcher.place.run} -p {namespace} --running")
             return
         if launcher.denied:
             self._notify(f"the pods do not watch the stack: {launcher.denied}; inferometer k8s rights --unattended")
-        self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f job/{job}', namespace)}")
+        self._notify(f"not waited for: {self.cluster.kubectl(f'logs -f {pods}', namespace)}")
         again = f"LLMDBENCH_RUN_EXPERIMENT_ID={settings.id} inferometer k8s run --skip ..."
         self._notify(f"collect the results when it has ended, with the same options: {again}")
 
@@ -314,7 +315,7 @@ class _Session:
         """Each pod's run into the store, as a case of the experiment; a pod without one is a failed case."""
         for index, results in enumerate(self._folders(treatment)):
             work = next((one for one in works if one.index == index), None)
-            made = self._imported(results)
+            made = self._imported(results, self.output / "results" / treatment.suffix(self.settings))
             name = treatment.title if self.settings.pods == 1 else f"{treatment.title} #{index + 1}"
             error = None if made else (work.error if work and work.error else trouble or "the pod left no run")
             self._add_case(folder, treatment, name, index + 1, made, error, began)
@@ -346,20 +347,24 @@ class _Session:
             self.runs.append(made)
         self._on_case(case_row(case, made))
 
-    def _imported(self, results: Path) -> Run | None:
-        """The newest run that a pod has kept, in the store; reports of it beside its results."""
+    def _imported(self, results: Path, base: Path) -> Run | None:
+        """The newest run that a pod has kept, in the store; reports of it beside its results. `base` is the folder of
+        all pods, which has what was seen of the stack."""
         folders = sorted((results / STORE / "runs").glob("*-*")) if (results / STORE).is_dir() else []
         made = None
         for folder in folders:
             made = self._adopted(folder)
-            self._write_reports(made, results)
+            self._write_reports(made, results, base)
         return made
 
-    def _write_reports(self, made: Run, results: Path) -> None:
+    def _write_reports(self, made: Run, results: Path, base: Path) -> None:
         """Under llm-d's names; a run that has too little for one, such as a failed one, has none."""
         for name, version in (("llm-d-v0.1", ""), ("llm-d", "_v0.2")):
+            file = results / f"benchmark_report{version},_{made.id}.yaml"
             try:
-                write(name, [made], results / f"benchmark_report{version},_{made.id}.yaml")
+                write(name, [made], file)
+                if version and (seen := observability(processed(base))):
+                    _add_observability(file, seen)
             except StoreError as error:
                 self._notify(f"no benchmark report{version.replace('_', ' ')}: {error.message}")
 
@@ -388,6 +393,16 @@ class _Session:
             with translated_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             write_text(folder / "treatment_comparison.csv", csv_text(rows))
+
+
+def _add_observability(file: Path, seen: dict[str, Any]) -> None:
+    """What the cluster knows of the stack is not the run's, but the report has a place for it."""
+    import yaml
+
+    with translated_errors(file):
+        report = yaml.safe_load(file.read_text())
+        report["results"]["observability"] = seen
+        write_text(file, yaml.safe_dump(report, sort_keys=False, allow_unicode=True))
 
 
 def _check_output(place: str | None) -> None:

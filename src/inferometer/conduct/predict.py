@@ -14,21 +14,22 @@ from inferometer.plan.reading import plan_from
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment, MeasuredTarget
 from inferometer.record.run import Run
+from inferometer.simulator.fitting.aiconfigurator import Deployment, NoEstimate, asking, estimates
 from inferometer.simulator.fitting.calibration import (
     DEFAULT_JITTER,
     TYPICAL,
     WEIGHTS,
     Observed,
+    at_speed,
     calibrate,
     numbers_of,
     replayed,
     simulated_numbers,
     with_terms,
 )
-from inferometer.simulator.fitting.physics import attention_tokens, physical_limits, physical_terms
+from inferometer.simulator.fitting.physics import ERRORS, attention_tokens, physical_limits, physical_terms
 from inferometer.simulator.fitting.results import Capacity, Predicted, Prediction, RunSteps, Validated
 from inferometer.simulator.fitting.server_model import (
-    Z95,
     LoadRange,
     ServerModel,
     limited_settings,
@@ -44,11 +45,22 @@ from inferometer.simulator.virtual import rehearse, simulated_run
 Progress = Callable[[str], None]
 
 ENOUGH = 3  # runs of different load; with fewer, much stays at what is typical
+FARTHER = 2.0  # outside of the fitted range errors count so many times
+AMPLIFIED = 2.0  # a latency that grows so many times as much as the server is slower is close to saturation
 FAILED = 0.05  # share of requests that failed: such a run shows the failures, not the engine
 PREDICTED = (
     *("ttft.mean", "ttft.p50", "ttft.p90", "ttft.p99", "tpot.mean", "tpot.p90"),
     *("e2e.mean", "e2e.p90", "e2e.p99", "request_rate", "output_rate"),
 )
+KEYS = {  # of the measures in a validation
+    "ttft": "ttft.mean",
+    "ttft_p50": "ttft.p50",
+    "ttft_p90": "ttft.p90",
+    "tpot": "tpot.mean",
+    "e2e": "e2e.mean",
+    "e2e_p90": "e2e.p90",
+    "output_rate": "output_rate",
+}
 FEWEST_TOKENS = 1024  # of a KV cache that can serve anything
 MOST_HALVINGS = 12
 CLOSE = 0.03  # how near the capacity is told
@@ -96,7 +108,7 @@ def fit(
         model=subject.model,
         accelerators=list(subject.accelerators),
         fitted_by=__version__,
-        runs=runs_of_file(observed, errors),
+        runs=runs_of_file(observed, errors, fitted.amplified),
         errors_are="leave-one-out" if leave_one_out else "in sample",
         range=LoadRange.of([run.records for run in observed]),
         steps=fitted.steps,
@@ -149,7 +161,7 @@ def usable(runs: Sequence[Run]) -> tuple[list[Observed], list[str]]:
     if not observed:
         raise PlanError(["no run can be used", *notes], "a model is fitted to runs of our own, with their records")
     if len(observed) < ENOUGH:
-        notes.append(f"fitted on {len(observed)} runs: {ENOUGH} of different load tell more")
+        notes.append(f"fitted on {len(observed)} run{'s' * (len(observed) > 1)}: {ENOUGH} of different load tell more")
     return observed, notes
 
 
@@ -200,24 +212,63 @@ def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> Serve
         model=shape.name,
         accelerators=[accelerator.name] * count,
         fitted_by=__version__,
-        notes=["from the data sheet alone: fit a model to measured runs for numbers to act on"],
+        notes=["from the data sheet alone: fit a model to measured runs for numbers to act on", ERRORS],
     )
 
 
 # -- predict ---------------------------------------------------------------------------------------------------------
 
 
-def predict(plan: Plan, model: ServerModel, note: Callable[[str], None] = lambda _: None) -> Prediction:
-    """The run that the plan would give on the model's server."""
+def predict(
+    plan: Plan, model: ServerModel, note: Callable[[str], None] = lambda _: None, *, intervals: bool = True
+) -> Prediction:
+    """The run that the plan would give on the model's server; intervals take two more simulations."""
     settings = model.simulator()
     plan = replayed(plan, settings)
     run = simulated_run(plan, note)
     target = MeasuredTarget(model=model.model, server=model.predicts, time="virtual")
     environment = Environment(model=model.model, time="virtual", target=target)
     run = replace(run, id="predicted", environment=environment)
-    shown = quantities(run.summary)
-    numbers = [_predicted(shown[name], model) for name in PREDICTED if name in shown]
-    return Prediction(model, run, numbers, [*_range_notes(model, run), *model.notes])
+    shown = {name: one for name, one in quantities(run.summary).items() if name in PREDICTED}
+    outside = _range_notes(model, run)
+    notes = [*outside, *model.notes]
+    if not intervals or (speed := speed_error(model, bool(outside))) is None:
+        numbers = [Predicted(shown[name], None, None, None) for name in PREDICTED if name in shown]
+        return Prediction(model, run, numbers, notes)
+    slow, fast = (_at_speed(plan, settings, factor) for factor in (1 / (1 + speed), 1 + speed))
+    numbers = [
+        _predicted(shown[name], model, (fast[name], slow[name]), bool(outside)) for name in PREDICTED if name in shown
+    ]
+    if (text := _saturation_note(shown, slow, speed)) is not None:
+        notes.insert(0, text)
+    return Prediction(model, run, numbers, notes)
+
+
+def speed_error(model: ServerModel, outside: bool) -> float | None:
+    """How much slower or faster than the model the server may be: 95% of its errors are within, relative. Outside of
+    the range that it was fitted on, errors count double."""
+    error = model.error_of("e2e")
+    return None if error is None else (FARTHER if outside else 1.0) * model.reach * error
+
+
+def _at_speed(plan: Plan, settings: SimulatorSettings, factor: float) -> dict[str, float]:
+    faster = at_speed(settings, factor)
+    run = simulated_run(replayed(plan, faster))
+    return {name: one.value for name, one in quantities(run.summary).items() if name in PREDICTED}
+
+
+def _saturation_note(shown: Mapping[str, Quantity], slow: Mapping[str, float], speed: float) -> str | None:
+    """What a small error of the model would do, where that is much."""
+    name = "e2e.mean"
+    if name not in shown or name not in slow:
+        return None
+    times = slow[name] / shown[name].value
+    if math.log(times) <= AMPLIFIED * math.log1p(speed):
+        return None
+    return (
+        f"close to saturation: on a server {speed:.0%} slower than the model, which its errors allow, "
+        f"E2E would be {times:.1f} times as long; measure it (--confirm URL)"
+    )
 
 
 def _range_notes(model: ServerModel, run: Run) -> list[str]:
@@ -229,16 +280,26 @@ def _range_notes(model: ServerModel, run: Run) -> list[str]:
     return [f"outside of the fitted range: {text}" for text in model.range.outside(LoadRange.of([records]))]
 
 
-def _predicted(quantity: Quantity, model: ServerModel) -> Predicted:
+def _predicted(quantity: Quantity, model: ServerModel, at_speeds: tuple[float, float], outside: bool) -> Predicted:
+    """With its interval: the error that the model has in this measure, or what the error of its speed does to it here,
+    whichever is more, and the error of sampling."""
     error = model.error_of(_error_name(quantity))
-    if error is None:
-        return Predicted(quantity, None, None, None)
+    if error is None or quantity.value <= 0:
+        return Predicted(quantity, error, None, None)
+    error *= FARTHER if outside else 1.0
     low, high = quantity.interval or (None, None)
-    sampling = 0.0
-    if low and high and quantity.value > 0:
-        sampling = math.log(high / low) / (2 * Z95) if high > low > 0 else 0.0
-    reach = Z95 * math.hypot(error, sampling)
-    return Predicted(quantity, error, quantity.value * math.exp(-reach), quantity.value * math.exp(reach))
+    sampling = math.log(high / low) / 2 if low and high and high > low > 0 else 0.0
+    reaches = []
+    for value in at_speeds:
+        moved = abs(math.log(value / quantity.value)) if value > 0 else 0.0
+        reaches.append(max(model.reach * error, moved))
+    down, up = reaches if quantity.direction == "lower" else reversed(reaches)
+    return Predicted(
+        quantity,
+        error,
+        quantity.value * math.exp(-math.hypot(down, sampling)),
+        quantity.value * math.exp(math.hypot(up, sampling)),
+    )
 
 
 def _error_name(quantity: Quantity) -> str:
@@ -256,18 +317,59 @@ def _error_name(quantity: Quantity) -> str:
 
 
 def validate(
-    model: ServerModel, runs: Sequence[Run], progress: Progress | None = None
+    model: ServerModel,
+    runs: Sequence[Run],
+    progress: Progress | None = None,
+    *,
+    aiconfigurator: str | None = None,
+    known_as: str | None = None,
 ) -> tuple[list[Validated], list[str]]:
-    """Predictions of measured runs, and what is to know of them."""
+    """Predictions of measured runs, and what is to know of them. `aiconfigurator` is the command of that program, whose
+    estimates are put beside ours; `known_as` is the model's name there."""
     observed, notes = usable(runs)
+    notes = [note for note in notes if "left out" in note]
+    if (text := _another_server(model, runs[0])) is not None:
+        notes.insert(0, text)
     settings = model.simulator()
     rows = []
     for number, run in enumerate(observed):
         if progress is not None:
             progress(f"predicting: {number + 1} of {len(observed)}, {run.name}")
-        outside = model.range.outside(LoadRange.of([run.records])) if model.range else []
-        rows.append(Validated(run.name, numbers_of(run.records), simulated_numbers(run.plan, settings), outside))
-    return rows, [note for note in notes if "left out" in note]
+        rows.append(_validated(model, run, settings))
+    if aiconfigurator is not None:
+        subject = runs[0].subject
+        try:
+            deployment = Deployment.of(known_as or subject.model, subject.engine_text, tuple(subject.accelerators))
+            ask = asking(deployment, aiconfigurator)
+            for number, run in enumerate(observed):
+                if progress is not None:
+                    progress(f"asking aiconfigurator: {number + 1} of {len(observed)}, {run.name}")
+                rows[number] = replace(rows[number], aiconfigurator=estimates(run, ask))
+        except NoEstimate as error:
+            notes.append(f"aiconfigurator is not in the table: {error}")
+    return rows, notes
+
+
+def _validated(model: ServerModel, run: Observed, settings: SimulatorSettings) -> Validated:
+    predicted = simulated_numbers(run.plan, settings)
+    by_key = {one.quantity.key: one for one in predict(run.plan, model).numbers}
+    intervals = {}
+    for name, key in KEYS.items():
+        one = by_key.get(key)
+        if one is not None and one.low is not None and one.high is not None:
+            low, high = one.low / one.quantity.value, one.high / one.quantity.value
+            intervals[name] = (predicted[name] * low, predicted[name] * high)
+    outside = model.range.outside(LoadRange.of([run.records])) if model.range else []
+    return Validated(run.name, numbers_of(run.records), predicted, outside, intervals)
+
+
+def _another_server(model: ServerModel, run: Run) -> str | None:
+    """A model says nothing of other servers; where both are known, a difference is named."""
+    about = [(model.model, run.subject.model), (model.engine, run.subject.engine_text)]
+    if model.origin == "physics":
+        return None
+    differ = [f"{theirs}, the model of {ours}" for ours, theirs in about if ours and theirs and ours != theirs]
+    return f"the runs are of another server: {'; '.join(differ)}" if differ else None
 
 
 def steps_beside(model: ServerModel, runs: Sequence[Run]) -> list[RunSteps]:
@@ -303,15 +405,34 @@ def capacity(
     for variant in variants:
         settings = model.simulator().model_copy(update=dict(variant))
         one = _capacity_of_one(plan, replace_settings(model, settings), progress, _label(variant))
-        for count in replicas:
-            rate = None if one.rate is None else one.rate * count
-            output = None if one.output_rate is None else one.output_rate * count
-            cost = None
-            if price_per_hour is not None and output:
-                cost = price_per_hour * count / (output * 3600) * 1e6
-            broken = None if one.broken_at is None else one.broken_at * count
-            rows.append(Capacity(count, dict(variant), rate, broken, output, cost))
+        sure = None
+        if one.rate is not None and (speed := speed_error(model, bool(variant))) is not None:
+            slower = replace_settings(model, at_speed(settings, 1 / (1 + speed)))
+            aimed = at_rate(plan, one.rate / (1 + speed))
+            sure = _capacity_of_one(aimed, slower, progress, f"{_label(variant)}, {speed:.0%} slower").rate
+        rows += [_of_replicas(one, sure, count, variant, price_per_hour) for count in replicas]
     return rows
+
+
+def _of_replicas(
+    one: "_RateOfOne", sure: float | None, count: int, variant: Mapping[str, int], price_per_hour: float | None
+) -> Capacity:
+    """Requests are spread at random: each replica gets its share of the rate."""
+
+    def times(value: float | None) -> float | None:
+        return None if value is None else value * count
+
+    cost = None
+    if price_per_hour is not None and one.output_rate:
+        cost = price_per_hour / (one.output_rate * 3600) * 1e6
+    return Capacity(
+        count, dict(variant), times(one.rate), times(sure), times(one.broken_at), times(one.output_rate), cost
+    )
+
+
+def with_settings(model: ServerModel, variant: Mapping[str, int]) -> ServerModel:
+    """The same server with other settings of its engine."""
+    return replace_settings(model, model.simulator().model_copy(update=dict(variant)))
 
 
 def replace_settings(model: ServerModel, settings: SimulatorSettings) -> ServerModel:

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import structs
 
 from inferometer.conduct.curves import keep_for_machine, load_curve
-from inferometer.errors import InferometerError, StoreError
+from inferometer.errors import InferometerError, StoreError, TargetError
 from inferometer.exchange.exporting.registry import write_outputs
 from inferometer.judge.limits import judge_plan
 from inferometer.load.facts import facts_of
@@ -117,7 +117,8 @@ def measured_again(kept: Run) -> Run:
     again = verdict(summary, facts, plan)
     doubts = [doubt for doubt in kept.doubts if doubt.code in ("server_lost", "worker_lost")]  # which no log knows of
     doubts += again.doubts
-    return replace(kept, summary=summary, verdict=structs.replace(again, doubts=doubts, status=worst(doubts)))
+    judged = structs.replace(again, doubts=doubts, status=worst(doubts))
+    return replace(kept, summary=summary, verdict=judged, by_older_rules=False)
 
 
 def _measure(
@@ -125,7 +126,7 @@ def _measure(
 ) -> tuple[State, list[Note]]:
     """The load on its target: how it ended, and what was lost on the way."""
     plan = aim.plan
-    facts = aim.probed()
+    facts = _probed(aim)
     for note in facts.notes:
         notify(note)
     _calibrate_once(folder.store, notify)
@@ -143,6 +144,19 @@ def _measure(
         if report.gave_up:
             notify(f"ended early: {report.gave_up}")
     return _state(end, losses), losses
+
+
+def _probed(aim: Aim) -> TargetFacts:
+    """Asked from here, wherever the workers are; an address of a cluster may have no meaning outside of it."""
+    try:
+        return aim.probed()
+    except TargetError as error:
+        if aim.plan.place == "kubernetes":
+            ways = (
+                "start it in a pod of the cluster, or let launcher pods alone measure: inferometer k8s run PLAN -U URL"
+            )
+            error.hint = f"the driver asks the target, too: {ways}"
+        raise
 
 
 def _lost_facts(lost: LostShard, workers: int, redactor: Redactor) -> dict[str, str | int | None]:

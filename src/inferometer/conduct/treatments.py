@@ -12,8 +12,9 @@ import msgspec
 from lightkube.resources.core_v1 import PersistentVolumeClaim
 
 from inferometer.conduct.harness import rendered_for
-from inferometer.errors import PlanError
-from inferometer.exchange.harness.registry import OURS, checked_name
+from inferometer.errors import PlanError, TargetError
+from inferometer.exchange.harness.environments import check_startable
+from inferometer.exchange.harness.registry import OURS, checked_name, harness_named
 from inferometer.plan.cases import cases_of
 from inferometer.plan.experiment import experiment_from
 from inferometer.plan.foreign import llmd
@@ -29,10 +30,11 @@ from inferometer.scale.kubernetes.endpoints import MODELSERVICE, STANDALONE, End
 from inferometer.scale.kubernetes.launcher import Launcher, Objects
 from inferometer.scale.kubernetes.manifests import JobSettings, Manifest, Place, PodSettings, label_value, object_name
 from inferometer.scale.kubernetes.rights import WATCHING
-from inferometer.scale.kubernetes.settings import LLMD_TOKEN, NOP, RunSettings
+from inferometer.scale.kubernetes.settings import NOP, RunSettings
 from inferometer.scale.remote import needed_variables
 
 PROFILES = "/workspace/profiles"
+MOCK = "http://mock:1234"  # llm-d's, where a dry run knows no endpoint
 LARGEST_PLAN = 900_000  # bytes; a ConfigMap takes 1 MiB
 Notes = Callable[[str], None]
 
@@ -79,12 +81,15 @@ class Treatment:
 
 def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> list[Treatment]:
     """Every method with every model and every treatment. Without a cluster the endpoint is only a name."""
-    found: list[Treatment] = []
+    treatments: list[Treatment] = []
     settings = request.settings
     checked_name(settings.harness)
-    for method in settings.methods:
+    if request.sender not in OURS:
+        check_startable(harness_named(request.sender))
+    for method in settings.methods[:1] if settings.url else settings.methods:
+        stacks = stack_names("endpoint" if settings.url else method, settings.models)
         for model in settings.models:
-            endpoint = _endpoint(settings, cluster, method, model)
+            endpoint = _endpoint(settings, cluster, method, model, notes)
             named = model if request.model_given or method in (STANDALONE, MODELSERVICE) else None
             cases = _cases(request, model, endpoint.url, notes)
             for name, plan, parameters in cases:
@@ -92,7 +97,7 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
                 many |= {"method": method} if len(settings.methods) > 1 else {}
                 if request.sender not in OURS:
                     rendered_for(plan, request.sender)  # a plan that the tool cannot do is told first
-                found.append(
+                treatments.append(
                     Treatment(
                         name=name if len(cases) > 1 else "",
                         plan=_aimed(plan, endpoint, named),
@@ -100,18 +105,25 @@ def treatments_of(request: Request, cluster: Cluster | None, notes: Notes) -> li
                         endpoint=endpoint,
                         method=method,
                         model=model,
-                        stack=stack_name(method if endpoint.kind != "url" else "endpoint", model),
+                        stack=stacks[model],
                     )
                 )
-    return found
+    return treatments
 
 
-def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str) -> Endpoint:
+def _endpoint(settings: RunSettings, cluster: Cluster | None, method: str, model: str, notes: Notes) -> Endpoint:
     if settings.url:
         return Endpoint(kind="url", name="", namespace=settings.namespace, url=settings.url)
+    mock = Endpoint(kind="mock", name="mock", namespace=settings.namespace, url=MOCK)
     if cluster is None:
-        return Endpoint(kind="mock", name="mock", namespace=settings.namespace, url="http://mock:1234")
-    return endpoint_of(cluster, settings.namespace, method, model_id_of(model))
+        return mock
+    try:
+        return endpoint_of(cluster, settings.namespace, method, model_id_of(model), settings.release)
+    except TargetError as error:
+        if not settings.dry_run:
+            raise
+        notes(f"{error.message}; the manifests have {MOCK} in its place")
+        return mock
 
 
 def _cases(request: Request, model: str, url: str, notes: Notes) -> list[tuple[str, Plan, Mapping[str, Any]]]:
@@ -161,12 +173,27 @@ def _aimed(plan: Any, endpoint: Endpoint, model: str | None) -> Plan:
     return plan.model_copy(update=changes)
 
 
+def stack_names(method: str, models: Sequence[str]) -> dict[str, str]:
+    """By model; two of the same size and type keep their whole names, because results are found by them."""
+    names = {model: stack_name(method, model) for model in models}
+    taken = list(names.values())
+    return {
+        model: name if taken.count(name) == 1 else _file_name(f"{_method_name(method)}-{model}".lower())
+        for model, name in names.items()
+    }
+
+
+def _method_name(method: str) -> str:
+    return "llm-d" if method == MODELSERVICE else method
+
+
 def stack_name(method: str, model: str) -> str:
-    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct."""
-    size = re.search(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?[bm])(?![a-z0-9])", model, re.IGNORECASE)
-    kind = re.search(r"instruct|chat|base|coder", model, re.IGNORECASE)
-    parts = [method, size[1] if size else model.rpartition("/")[2], kind[0] if kind else "base"]
-    return _file_name("-".join(parts).lower())
+    """llm-d's `<method>-<parameters>-<model type>`: standalone-1b-instruct; modelservice is called llm-d there."""
+    parts = model.rpartition("/")[2].lower().replace("qwen", "qwen-").split("-")
+    kind = next((part for part in parts if re.search(r"nstruct|hf|chat|speech|vision|opt", part)), "base")
+    sized = next((part for part in parts if re.fullmatch(r"[a-z]?\d[\d.x]*[bm]", part)), None)
+    size = re.sub(r"^[a-z]", "", sized).replace(".", "p") if sized else "-".join(parts)
+    return _file_name("-".join([_method_name(method), size, kind]).lower())
 
 
 def _file_name(text: str) -> str:
@@ -196,7 +223,8 @@ def launcher_of(cluster: Cluster | None, settings: RunSettings, treatment: Treat
             pod, secret_environment={**pod.secret_environment, **dict.fromkeys(both, (secret, "HF_TOKEN"))}
         )
     elif "HF_TOKEN" not in held:
-        pod = msgspec.structs.replace(pod, optional_secrets=dict.fromkeys(both, LLMD_TOKEN))
+        of_llmd = (settings.token_secret, settings.token_key)
+        pod = msgspec.structs.replace(pod, optional_secrets=dict.fromkeys(both, of_llmd))
     objects = Objects(
         config_maps={profiles: {"plan.yaml": text}},
         secrets={secret: held} if held else {},

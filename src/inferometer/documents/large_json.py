@@ -32,8 +32,8 @@ class Entries(list[Any]):
     @overload
     def __getitem__(self, at: slice) -> list[Any]: ...
     def __getitem__(self, at: SupportsIndex | slice) -> Any:
-        found = super().__getitem__(at)
-        return Entries(found, self._parse) if isinstance(at, slice) else self._parse(found)
+        entry = super().__getitem__(at)
+        return Entries(entry, self._parse) if isinstance(at, slice) else self._parse(entry)
 
     def as_rows(self, row: Callable[[str, Any], Any]) -> "Entries":
         """The objects among them, each with its name."""

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from inferometer.judge.changes import MAX_P
-from inferometer.judge.effect import Change, Status
+from inferometer.judge.effect import Change, Status, change_from
 from inferometer.record.schema import schema_of
 
 Verdict = Literal["worse", "better", "same", "unclear", "invalid"]
@@ -102,3 +104,19 @@ class CheckResult:
             "measures": [measure.document() for measure in self.measures],
             "steps": [step.document() for step in self.steps],
         }
+
+
+def check_from(document: Mapping[str, Any]) -> CheckResult:
+    """A check as `document` wrote it, under the present names. Raises `msgspec.ValidationError` where a field has a
+    wrong type."""
+    own = {name: document[name] for name in CheckResult.__dataclass_fields__ if name in document}
+    measures = [_checked_from(row) for row in msgspec.convert(document.get("measures", []), list[dict[str, Any]])]
+    return msgspec.convert(
+        {"against": "", "sentences": (), **own, "measures": measures}, CheckResult, from_attributes=True
+    )
+
+
+def _checked_from(row: Mapping[str, Any]) -> Checked:
+    since = None if row.get("since") is None else msgspec.convert(row["since"], Step)
+    baseline, left_out = (msgspec.convert(row.get(name, ()), tuple[str, ...]) for name in ("baseline", "left_out"))
+    return Checked(change_from(row), row.get("class") == "alert", baseline, left_out, since, bool(row.get("drifts")))

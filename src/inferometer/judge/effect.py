@@ -2,10 +2,11 @@
 worse, same or unclear, corrected for how many measures are compared at once."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from inferometer.measure.distributions import t_cdf, t_quantile
@@ -223,6 +224,16 @@ class Change:
             "confidence": 1 - self.level,
             "runs": list(self.runs),
         }
+
+
+def change_from(row: Mapping[str, Any]) -> Change:
+    """As `document` wrote it, of this version or an older one. Raises `msgspec.ValidationError` where a field has a
+    wrong type."""
+    ends, runs, confidence = row.get("interval"), row.get("runs"), row.get("confidence")
+    own = {name: row.get(name) for name in Change.__dataclass_fields__}
+    level = ALPHA if confidence is None else 1 - msgspec.convert(confidence, float)
+    present = {"interval": ends, "runs": runs or (0, 0), "relative": row.get("relative", False), "level": level}
+    return msgspec.convert({**own, **present}, Change)
 
 
 def changes(measures: Sequence[Sides], alpha: float = ALPHA, margin: float = MARGIN) -> list[Change]:

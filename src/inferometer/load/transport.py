@@ -393,7 +393,7 @@ def first_request_as_curl(plan: Plan, environ: Mapping[str, str], model: str | N
         f"curl {'-N ' if plan.target.stream else ''}{shlex.quote(_address(plan))}",
         *_settings(plan),
         *(f"-H {_double_quoted(f'{name}: {value}')}" for name, value in redacted_fields(headers).items()),
-        f"-d {shlex.quote(encoder.body(request).decode(errors='replace'))}",
+        f"-d {shlex.quote(redactor_of(plan, environ=environ).hide(encoder.body(request).decode(errors='replace')))}",
     ]
     return " \\\n  ".join(lines)
 

@@ -28,12 +28,12 @@ Series = tuple[Ints, Floats]
 
 
 def gpu_summary(samples: Samples, start_at: int, end_at: int) -> GpusSummary | None:
-    """Every GPU from start to end; None where none was sampled. Where an exporter tells of GPUs, which the plan names,
-    those of this machine are not counted beside them: they may be the same."""
+    """Every GPU from start to end; None where none was sampled. Where an exporter that the plan names reports GPUs,
+    those of this machine are not counted as well: they may be the same."""
     names = (name for name in samples.source.counts() if name is not None)
-    found = [name for name in names if name.startswith(GPU)]
+    sampled = [name for name in names if name.startswith(GPU)]
     sources = sorted(
-        [name for name in found if _host(name)] or found, key=lambda name: (_host(name) or "", _index(name))
+        [name for name in sampled if _host(name)] or sampled, key=lambda name: (_host(name) or "", _index(name))
     )
     if not sources:
         return None

@@ -47,7 +47,7 @@ _SETTING = re.compile(r"(?P<name>[\w.\-]+)\s*[=:]\s*(?P<value>.+)", re.DOTALL)
 
 
 def environment(plan: Plan, target: MeasuredTarget | None = None) -> Environment:
-    """All that is known without asking anybody, and what the target said of itself."""
+    """All that is known without asking anybody, and what the target reported of itself."""
     known = Environment(
         names=OBSERVED,
         inferometer=_version("inferometer"),

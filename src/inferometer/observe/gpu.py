@@ -316,9 +316,9 @@ class AmdSmiSampler:
             raise InferometerError(f"no GPU has index {list(chosen)}")
 
     def read(self) -> list[Sample]:
-        asked_at = time.monotonic_ns()
+        requested_at = time.monotonic_ns()
         gpus = _amd_gpus("metric")
-        at = (asked_at + time.monotonic_ns()) // 2
+        at = (requested_at + time.monotonic_ns()) // 2
         return [
             Sample(f"{GPU}{gpu['gpu']}", name, at, value)
             for gpu in gpus
@@ -343,11 +343,11 @@ def _amd_gpus(command: str) -> list[dict[str, Any]]:
     lines = done.stdout.splitlines(keepends=True)
     start = next((at for at, line in enumerate(lines) if line.lstrip()[:1] in ("[", "{")), len(lines))
     try:
-        said = json.loads("".join(lines[start:]))
+        output = json.loads("".join(lines[start:]))
     except ValueError:
         raise InferometerError(f"{AMD_COMMAND} {command} --json printed no JSON") from None
-    found = said.get("gpu_data") if isinstance(said, dict) else said
-    gpus = [gpu for gpu in found or [] if isinstance(gpu, dict) and isinstance(gpu.get("gpu"), int)]
+    listed = output.get("gpu_data") if isinstance(output, dict) else output
+    gpus = [gpu for gpu in listed or [] if isinstance(gpu, dict) and isinstance(gpu.get("gpu"), int)]
     if not gpus:
         raise InferometerError(f"{AMD_COMMAND} shows no GPU")
     return gpus
@@ -363,15 +363,15 @@ def _amd_values(gpu: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def _amd_at(gpu: dict[str, Any], path: str) -> Any:
-    found: Any = gpu
+    value: Any = gpu
     for key in path.split("."):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _amd_number(gpu: dict[str, Any], path: str) -> float | None:
-    found = _amd_at(gpu, path)
-    value = found.get("value") if isinstance(found, dict) else found
+    field = _amd_at(gpu, path)
+    value = field.get("value") if isinstance(field, dict) else field
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < 0:
         return None
     return float(value)

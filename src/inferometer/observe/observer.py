@@ -165,7 +165,7 @@ def kept_warm() -> Iterator[None]:
 
 @contextmanager
 def observing(job: ObserverJob | None, notify: Callable[[str], None]) -> Iterator[None]:
-    """Whatever is to be watched is watched inside; what goes wrong with it is said, and the run goes on."""
+    """Whatever is to be watched is watched inside; what goes wrong with it is reported, and the run goes on."""
     if job is None:
         yield
         return

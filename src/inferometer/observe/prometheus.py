@@ -202,7 +202,7 @@ class Unreadable(Exception):
 
 @dataclass(slots=True)
 class Reading:
-    """What one text said. Values under the same name and kept labels are added up, but not over names that mean the
+    """What one scrape contains. Values under the same name and labels are added up, but not over names that mean the
     same: vLLM 0.10 has `gpu_cache_usage_perc` beside `kv_cache_usage_perc`, Ray each counter with and without `_total`.
     """
 

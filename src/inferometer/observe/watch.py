@@ -105,7 +105,7 @@ class RouterReader:
         self._since: int | None = None
 
     def read(self) -> list[Sample]:
-        asked_at = time.monotonic_ns()
+        requested_at = time.monotonic_ns()
         endpoint = Endpoint(self._origin, f"{self._path}?since={self._since or 0}", self._headers, self._timeout_s)
         try:
             page = msgspec.json.decode(endpoint.text(), type=Page)
@@ -113,7 +113,7 @@ class RouterReader:
             raise Unreadable("is not the journal of a router") from None
         finally:
             endpoint.close()
-        ahead = page.now - (asked_at + time.monotonic_ns()) // 2
+        ahead = page.now - (requested_at + time.monotonic_ns()) // 2
         if abs(ahead) < SAME_CLOCK_NS:
             ahead = 0
         first, self._since = self._since is None, page.next
@@ -159,7 +159,7 @@ def _router_opener(place: MetricsPlace, job: ObserverJob) -> Callable[[], Reader
 
 
 def gpu_reader(job: ObserverJob) -> Reader:
-    """Through NVML, else through nvidia-smi, else through amd-smi; the error has what each said."""
+    """Through NVML, else through nvidia-smi, else through amd-smi; the error has the message of each."""
     try:
         return NvmlSampler(job.gpus)
     except InferometerError as error:

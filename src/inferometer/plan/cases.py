@@ -376,7 +376,7 @@ def _without(plan: dict[str, Any], name: str | None) -> dict[str, Any]:
 
 
 def _made(maker: _Maker, combinations: Iterator[Step]) -> Iterator[Case]:
-    """All of them; a mistake that several have is said once, with the first that has it."""
+    """All of them; a mistake that several have is reported once, with the first that has it."""
     mistakes: dict[str, list[str]] = {}
     cases: list[Case] = []
     hint = None

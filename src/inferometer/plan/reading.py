@@ -23,6 +23,7 @@ from inferometer.plan.text import as_written, parse_json, parse_yaml, refused
 # -- mistakes --------------------------------------------------------------------------------------------------------
 
 _NOTHING = object()
+_GUESSED = 50  # unknown keys for which the one that was meant is looked for: it takes 10 ms each
 _MESSAGES = {
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
@@ -50,6 +51,11 @@ class _Written:
     plan: Mapping[str, Any]
     _long: dict[str, Any] | None = None
     _whole: dict[str, Any] | None = None
+    _guessed: int = 0
+
+    def meant(self, path: PlanPath) -> list[str]:
+        self._guessed += 1
+        return paths.meant(path, self.whole) if self._guessed <= _GUESSED else []
 
     @property
     def long(self) -> dict[str, Any]:
@@ -203,7 +209,7 @@ def _unknown(path: PlanPath, plan: _Written) -> str:
         candidate.model_fields["type"].default for candidate in several if str(path[-1]) in candidate.model_fields
     ]:
         return f"is not a setting{of}; it belongs to type {', '.join(others)}"
-    if close := paths.meant(path, whole):
+    if close := plan.meant(path):
         return f"is not a setting{of}; did you mean {' or '.join(close)}?"
     return f"is not a setting{of}; there are {', '.join(section.model_fields)}" if section else "is not a setting"
 
@@ -263,7 +269,7 @@ def mapping_in(text: str, where: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def file_text(path: Path) -> str:
-    """The text of a plan's file; what keeps it from being read is said."""
+    """The text of a plan's file; what keeps it from being read is an error."""
     try:
         return text_in(unpacked(file_bytes(path)))
     except FileNotFoundError:

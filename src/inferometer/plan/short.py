@@ -180,7 +180,7 @@ def _is_another_kind(name: str, top: Mapping[str, Any], mine: Mapping[str, Any])
 
 
 def replayed(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """The plan (or one class) with `load: replay` where a trace is sent and no load is said."""
+    """The plan (or one class) with `load: replay` where a trace is sent and no load is given."""
     if workload_type(given_fields(plan.get("workload"))) in TRACES and plan.get("load") is None:
         return {**plan, "load": {"type": "replay"}}
     return dict(plan)

@@ -244,9 +244,21 @@ SCALARS: dict[str, Any] = {
 }
 
 
+_TIME_KEYS = ("turn", "session", "scheduled_at")  # the last one first
+
+
 def joined_scalars(parts: Sequence[Records]) -> dict[str, Any]:
     """The columns of several parts, but for their reads."""
     return {name: _JOINED[kind]([getattr(part, name) for part in parts]) for name, kind in SCALARS.items()}
+
+
+def ordered_scalars(parts: list[Records]) -> tuple[dict[str, Any], Ints]:
+    """The same in order of time, and the order. It empties the list: column by column the parts go, so that there is
+    never a second copy of all."""
+    order = np.lexsort([np.concatenate([getattr(part, name) for part in parts]) for name in _TIME_KEYS])
+    columns = {name: [getattr(part, name) for part in parts] for name in SCALARS}
+    parts.clear()
+    return {name: _TAKEN[kind](_JOINED[kind](columns.pop(name)), order) for name, kind in SCALARS.items()}, order
 
 
 def taken_scalars(records: Records, index: Ints) -> dict[str, Any]:
@@ -254,7 +266,7 @@ def taken_scalars(records: Records, index: Ints) -> dict[str, Any]:
 
 
 def time_order(records: Records) -> Ints:
-    return np.lexsort((records.turn, records.session, records.scheduled_at))
+    return np.lexsort([getattr(records, name) for name in _TIME_KEYS])
 
 
 def default_column(name: str, n: int) -> Any:

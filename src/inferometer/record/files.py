@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what the operating system refuses said as a `StoreError`."""
+"""Files that are whole or not there, and what the operating system refuses as a `StoreError`."""
 
 import errno
 import os

@@ -131,14 +131,14 @@ def read_clocks(logs: Iterable[Path]) -> HostClocks:
 
 
 def clocks_summary(hosts: HostClocks, headers: Sequence[Header]) -> Clocks | None:
-    """How well the hosts of a run agree on time; None where all shards are on one clock."""
+    """How well the hosts of a run agree on time; None where all shards are on one clock that did not jump."""
     shards = [header for header in headers if header.shard >= 0]
     groups: dict[str, list[Header]] = {}
     for header in shards:
         groups.setdefault(_name(header.clock), []).append(header)
-    if len(groups) < 2:
-        return None
     summaries = [_host(hosts, group) for group in groups.values()]
+    if len(groups) < 2 and not any(summary.jump_s for summary in summaries):
+        return None
     errors = [summary.uncertainty_s for summary in summaries]
     known = sorted((error for error in errors if error is not None), reverse=True)
     return Clocks(

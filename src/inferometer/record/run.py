@@ -52,6 +52,7 @@ class Run:
     kind: Kind = "serving"
     source: str | None = None  # the format that it was imported from; None: measured by us
     folder: Path | None = None
+    by_older_rules: bool = False  # summary and verdict are of a version that measured and judged otherwise
     read_records: Callable[[], Records] | None = field(default=None, repr=False, compare=False)
     read_samples: Callable[[], Samples] | None = field(default=None, repr=False, compare=False)
 

@@ -16,12 +16,11 @@ from inferometer.record.columns import (
     Mask,
     Reads,
     Records,
-    joined_scalars,
     offsets_of,
+    ordered_scalars,
     picked_reads,
     read_cuts,
     taken_scalars,
-    time_order,
 )
 from inferometer.record.record import Record
 
@@ -58,12 +57,11 @@ class StreamedRecords(Records):
             object.__setattr__(self, name, value)
 
     @classmethod
-    def joined(cls, parts: Sequence[Records], pieces: Pieces) -> Self:
-        """Of parts in the order in which they are stored, without their reads."""
-        scalars = joined_scalars(parts)
+    def joined(cls, parts: list[Records], pieces: Pieces) -> Self:
+        """Of parts in the order in which they are stored, without their reads. The list is emptied."""
         counts = np.concatenate([part.read_counts() for part in parts])
-        stored = cls(scalars, offsets_of(counts), np.arange(len(counts)), len(counts), pieces)
-        return stored.take(time_order(stored))
+        scalars, order = ordered_scalars(parts)
+        return cls(scalars, offsets_of(counts[order]), order, len(counts), pieces)
 
     def __repr__(self) -> str:
         return f"<{len(self)} records with {self.read_offsets[-1]} reads, not in memory>"

@@ -5,8 +5,9 @@ same ones. The policies themselves are in `router.policies`.
 
 import difflib
 import random
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import msgspec
 
@@ -147,8 +148,8 @@ def policy_class(name: str) -> type[Policy]:
         raise PlanError(
             f"policy must be one of {', '.join(POLICIES)}, got {name}", f"did you mean {close[0]}?" if close else None
         )
-    found: type[Policy] = attribute_at(POLICIES[name])
-    return found
+    policy: type[Policy] = attribute_at(POLICIES[name])
+    return policy
 
 
 def checked_settings(name: str, settings: Mapping[str, Any]) -> msgspec.Struct:
@@ -157,20 +158,35 @@ def checked_settings(name: str, settings: Mapping[str, Any]) -> msgspec.Struct:
     try:
         return msgspec.convert(dict(settings), made.Settings, strict=False)
     except msgspec.ValidationError as error:
-        known = made.Settings.__struct_fields__
-        unknown = [key for key in settings if key not in known]
-        if unknown:
-            choices = ", ".join(known) or "none"
-            raise PlanError(f"{name} has no setting {', '.join(unknown)}; its settings: {choices}") from None
-        raise PlanError(_complaint(name, str(error), settings)) from None
+        raise PlanError(wrong_setting(name, made.Settings, settings, error)) from None
 
 
-def _complaint(name: str, text: str, settings: Mapping[str, Any]) -> str:
-    """msgspec's `Expected ... - at `$.field`` with the field in front and the value as it was written."""
-    what, _, place = text.partition(" - at ")
-    field = place.strip("`").removeprefix("$.")
-    expected = what.partition(", got ")[0].replace("Expected", "must be", 1).replace("`", "")
-    return f"{field} of {name} {expected}, got {settings.get(field)}" if field in settings else f"{name}: {text}"
+def wrong_setting(owner: str, kind: type[msgspec.Struct], settings: Mapping[str, Any], error: Exception) -> str:
+    """msgspec's `Expected ... - at `$.field`` as a sentence, with the value as it was written."""
+    known = kind.__struct_fields__
+    if unknown := [name for name in settings if name not in known]:
+        return f"{owner} has no setting {', '.join(unknown)}; its settings: {', '.join(known) or 'none'}"
+    what, _, place = str(error).partition(" - at ")
+    field = place.strip("`").removeprefix("$.").partition("[")[0]
+    if field not in settings:
+        return f"{owner}: {error}"
+    return f"{field} of {owner} must be {_wanted(what, kind, field)}, got {settings[field]}"
+
+
+_EXPECTED = re.compile(r"Expected `(?P<kind>\w+)[^`]*`(?: (?P<bound>[<>]=?) (?P<limit>[\d.]+?)(?:\.0)?(?=,|$))?")
+_BOUNDS = {"<=": "at most", "<": "less than", ">=": "at least", ">": "greater than"}
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list", "str": "text"}
+
+
+def _wanted(what: str, kind: type[msgspec.Struct], field: str) -> str:
+    if choices := [str(choice) for choice in get_args(get_type_hints(kind)[field]) if isinstance(choice, str)]:
+        return " or ".join(choices)
+    found = _EXPECTED.match(what)
+    if found is None:
+        return what
+    if found["bound"]:
+        return f"{_BOUNDS[found['bound']]} {found['limit']}"
+    return _KINDS.get(found["kind"], found["kind"])
 
 
 def available(replicas: Sequence[Replica]) -> list[Replica]:

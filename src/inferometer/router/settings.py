@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 
 from inferometer.errors import PlanError
-from inferometer.router.policy import checked_settings
+from inferometer.router.policy import checked_settings, wrong_setting
 from inferometer.router.query import SESSION_HEADERS
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -45,7 +45,7 @@ def router_settings(fields: Mapping[str, Any]) -> RouterSettings:
     try:
         settings = msgspec.convert(dict(fields), RouterSettings)
     except msgspec.ValidationError as error:
-        raise PlanError(f"router: {error}") from None
+        raise PlanError(wrong_setting("the router", RouterSettings, fields, error)) from None
     if not settings.upstreams:
         raise PlanError("router: no upstream is given", "name at least one: --upstream http://localhost:8001")
     names = [upstream.name for upstream in settings.upstreams]

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,11 @@ def _connect(ray: Any, address: str, workers: int, environment: dict[str, list[s
     quiet = {"logging_level": logging.CRITICAL, "log_to_driver": False, "configure_logging": True}
     own = {"num_cpus": max(workers, os.cpu_count() or 1), "include_dashboard": False} if address == "local" else {}
     try:
-        ray.init(address=address, runtime_env=environment or None, namespace="inferometer", **quiet, **own)
+        with chdir(os.sep):  # Ray puts the working folder before all else that its workers import from
+            ray.init(address=address, runtime_env=environment or None, namespace="inferometer", **quiet, **own)
     except Exception as error:  # what Ray raises has many types
+        with suppress(Exception):
+            ray.shutdown()  # where it fails late it takes itself for connected, and the next run would too
         raise connection_error(address, error) from error
 
 

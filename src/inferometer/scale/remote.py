@@ -38,10 +38,10 @@ def needed_variables(plan: Plan) -> dict[str, str]:
 
 def shard_jobs(jobs: Sequence[object], place: str) -> list[ShardJob]:
     """Their log is the driver's copy of what the shard writes on its host."""
-    found = [job for job in jobs if isinstance(job, ShardJob)]
-    if len(found) < len(jobs):
+    shard_jobs = [job for job in jobs if isinstance(job, ShardJob)]
+    if len(shard_jobs) < len(jobs):
         raise TypeError(f"the place {place} takes jobs of the type ShardJob")
-    return found
+    return shard_jobs
 
 
 class RemoteWorker(Worker):

@@ -65,8 +65,8 @@ class RemoteShard:
         self._log = Path(files["log"])
         self._goals = Path(files["goals"])
         own = msgspec.json.decode(job, type=dict[str, msgspec.Raw])
-        asked = {name: msgspec.Raw(msgspec.json.encode(path)) for name, path in files.items() if _is_set(own, name)}
-        self._job = msgspec.json.encode(own | asked)
+        requested = {name: msgspec.Raw(msgspec.json.encode(path)) for name, path in files.items() if _is_set(own, name)}
+        self._job = msgspec.json.encode(own | requested)
         self._worker: WorkerProcess | None = None
 
     def identity(self) -> bytes:

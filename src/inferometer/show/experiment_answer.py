@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from inferometer.judge.compare import Comparison
-from inferometer.judge.effect import Change
+from inferometer.judge.effect import Change, change_from
 from inferometer.judge.identity import Objection
 from inferometer.judge.search import Attained, Step
 from inferometer.measure.values import Quantity, alike
@@ -144,7 +144,7 @@ def comparison_from(result: Mapping[str, Any]) -> Comparison:
     return Comparison(
         before=tuple(result.get("before", ())),
         after=tuple(result.get("after", ())),
-        changes=tuple(map(_change_from, result.get("changes", ()))),
+        changes=tuple(map(change_from, result.get("changes", ()))),
         objections=tuple(Objection(**objection) for objection in result.get("objections", ())),
         design=str(result.get("design", "independent")),
         records=bool(result.get("records")),
@@ -152,14 +152,6 @@ def comparison_from(result: Mapping[str, Any]) -> Comparison:
         axes=result.get("axes"),
         alpha=float(result.get("alpha") or 0.05),
     )
-
-
-def _change_from(row: Mapping[str, Any]) -> Change:
-    own = {name: row.get(name) for name in Change.__dataclass_fields__ if name not in ("interval", "level", "runs")}
-    ends, runs = row.get("interval"), row.get("runs") or (0, 0)
-    interval = None if ends is None else (float(ends[0]), float(ends[1]))
-    level = 1 - float(row.get("confidence") or 0.95)
-    return Change(interval=interval, level=level, runs=(int(runs[0]), int(runs[1])), **own)  # type: ignore[arg-type]
 
 
 def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
@@ -177,8 +169,8 @@ def _of_ab(kept: KeptExperiment) -> ExperimentAnswer:
     )
     differ = [f"A and B differ in {_sides_text(kept)}"] if kept.name else []  # else the title says it
     # the sentence has what forbids it
-    told = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
-    notes = [*differ, *told]
+    objections = [objection.text for objection in comparison.objections if objection.severity != "refuse"]
+    notes = [*differ, *objections]
     tone = "bad" if comparison.refused else _TONES.get(status, "")
     return ExperimentAnswer(status, tone, ab_sentence(comparison), [table], notes)
 

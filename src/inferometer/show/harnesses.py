@@ -40,10 +40,10 @@ def rows(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
         rates = [_rate(run, name) for run in runs]
         if any(rate is not None for rate in rates):
             yield MEASURES[name].title, [value_text(rate, MEASURES[name].unit) for rate in rates]
-    for name, title in _SERVER:
+    for name, label in _SERVER:
         means = [of.value if (of := run.summary.values.get(name)) is not None else None for run in runs]
         if any(mean is not None for mean in means):
-            yield f"{title} mean, by the server", [value_text(mean, "s") for mean in means]
+            yield f"{label} mean, by the server", [value_text(mean, "s") for mean in means]
     counted = [_server_requests(run) for run in runs]
     if any(count is not None for count in counted):
         yield "requests, by the server", ["-" if count is None else f"{count:,.0f}" for count in counted]

@@ -4,13 +4,14 @@ them, and why they differ from ours."""
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from inferometer.errors import StoreError
 from inferometer.exchange.exporting.facts import seen_by_others
-from inferometer.measure.rosetta.registry import tool_named, translated
+from inferometer.measure.rosetta.registry import TranslatedMeasure, Translation, tool_named, translated
 from inferometer.measure.summary import slowest
 from inferometer.measure.values import quantities
 from inferometer.plan.wording import stored_load
@@ -194,67 +195,71 @@ SHOWN = ("mean", "avg", "median", "p50", "50.00", "p90", "90.00", "p99", "99.00"
 FEWER = ("mean", "avg", "median", "p50", "50.00", "p99", "99.00")
 
 
-def rosetta(run: Run, name: str) -> dict[str, Any]:
-    """The document: every number of the tool from this run's records."""
+def rosetta(run: Run, name: str) -> Translation:
+    """Every number of the tool from this run's records."""
     tool = tool_named(name)
     records = run.records
     if records is None:
         hint = "only runs with records can be recomputed; vllm bench serve writes them with --save-detailed"
         raise StoreError(f"{run.id}: has no records, so other definitions cannot be applied", hint)
-    return {"schema": schema_of("rosetta"), "run": run.id} | translated(tool, seen_by_others(run, records), run.summary)
+    return translated(tool, seen_by_others(run, records), run.summary)
 
 
-def print_rosetta(document: Mapping[str, Any], to: Console) -> None:
-    for section in _rosetta_sections(document, to.width):
+def rosetta_document(run: Run, translation: Translation) -> dict[str, Any]:
+    """As `--json` prints it; stable."""
+    return {"schema": schema_of("rosetta"), "run": run.id, **msgspec.to_builtins(translation)}
+
+
+def print_rosetta(translation: Translation, to: Console) -> None:
+    for section in _rosetta_sections(translation, to.width):
         emit(section, to)
         to.print()
 
 
-def _rosetta_sections(document: Mapping[str, Any], width: int) -> Iterator[RenderableType]:
-    yield _head(document)
-    statistics = [statistic for statistic in document["measures"][0]["theirs"] if statistic in SHOWN]
+def _rosetta_sections(translation: Translation, width: int) -> Iterator[RenderableType]:
+    yield _head(translation)
+    statistics = [statistic for statistic in translation.measures[0].theirs if statistic in SHOWN]
     fewer = [statistic for statistic in statistics if statistic in FEWER]
-    yield first_that_fits((_rosetta_measures(document, columns) for columns in (statistics, fewer)), width)
-    yield _values(document)
-    yield _reasons(document)
+    yield first_that_fits((_rosetta_measures(translation, columns) for columns in (statistics, fewer)), width)
+    yield _values(translation)
+    yield _reasons(translation)
 
 
-def _head(document: Mapping[str, Any]) -> Text:
-    counted = document["requests"]
-    requests = f"{counted['successful']:,} of {counted['all']:,} requests in {duration_text(document['duration_s'])}"
-    head = Text.assemble((f"As {document['title']} counts", "bold"), f": {requests}\n")
-    return head.append(f"{document['remark']}\n{document['source']}", style="dim")
+def _head(translation: Translation) -> Text:
+    counted = translation.requests
+    requests = f"{counted.successful:,} of {counted.all:,} requests in {duration_text(translation.duration_s)}"
+    head = Text.assemble((f"As {translation.title} counts", "bold"), f": {requests}\n")
+    return head.append(f"{translation.remark}\n{translation.source}", style="dim")
 
 
-def _rosetta_measures(document: Mapping[str, Any], statistics: list[str]) -> Table:
+def _rosetta_measures(translation: Translation, statistics: list[str]) -> Table:
     """Two lines each: theirs, and ours below it under its own name."""
-    table = plain_table(document["tool"], *statistics, right=tuple(statistics))
-    for row in document["measures"]:
-        table.add_row(row["name"], *(value_text(row["theirs"][statistic], row["unit"]) for statistic in statistics))
-        ours = row["ours"] or {}
-        cells = (Text(value_text(ours.get(statistic), row["unit"]), "dim") for statistic in statistics)
+    table = plain_table(translation.tool, *statistics, right=tuple(statistics))
+    for row in translation.measures:
+        table.add_row(row.name, *(value_text(row.theirs[statistic], row.unit) for statistic in statistics))
+        ours = row.ours or {}
+        cells = (Text(value_text(ours.get(statistic), row.unit), "dim") for statistic in statistics)
         table.add_row(Text(f"  {_our_title(row)}", "dim"), *cells)
     return table
 
 
-def _values(document: Mapping[str, Any]) -> Table:
-    table = plain_table(document["tool"], "theirs", "ours", right=("theirs", "ours"))
-    for row in document["values"]:
-        ours = Text(value_text(row["ours"], row["unit"]), "dim")
-        table.add_row(row["name"], value_text(row["theirs"], row["unit"]), ours)
+def _values(translation: Translation) -> Table:
+    table = plain_table(translation.tool, "theirs", "ours", right=("theirs", "ours"))
+    for row in translation.values:
+        table.add_row(row.name, value_text(row.theirs, row.unit), Text(value_text(row.ours, row.unit), "dim"))
     return table
 
 
-def _our_title(row: Mapping[str, Any]) -> str:
-    measure = MEASURES.get(row["our_measure"] or "")
+def _our_title(row: TranslatedMeasure) -> str:
+    measure = MEASURES.get(row.our_measure or "")
     return "ours: none" if measure is None else f"ours: {measure.title}"
 
 
-def _reasons(document: Mapping[str, Any]) -> Table:
+def _reasons(translation: Translation) -> Table:
     """What each of its numbers is, and why ours is another."""
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(overflow="fold", max_width=26)
     table.add_column(overflow="fold")
-    for row in (*document["measures"], *document["values"]):
-        table.add_row(row["name"], Text.assemble(row["definition"], "\n", (row["why"], "dim")))
+    for row in (*translation.measures, *translation.values):
+        table.add_row(row.name, Text.assemble(row.definition, "\n", (row.why, "dim")))
     return table

@@ -33,6 +33,7 @@ MEASURE_TEXTS = {
     "output_rate": "output throughput",
 }
 RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output throughput"}
+SETTING_TITLES = {"max_sequences": "sequences", "max_batched_tokens": "token budget"}
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
 
 
@@ -76,7 +77,11 @@ def _errors_text(errors: Mapping[str, Mapping[str, float]], kind: str) -> str:
 def print_prediction(prediction: Prediction, to: Console) -> None:
     """The numbers first, marked as predicted; then what speaks against them."""
     model = prediction.model
-    origin = "from arithmetic alone, not fitted" if model.origin == "physics" else f"fitted on {len(model.runs)} runs"
+    origin = (
+        "from arithmetic alone, not fitted"
+        if model.origin == "physics"
+        else f"fitted on {len(model.runs)} run{'s' * (len(model.runs) != 1)}"
+    )
     to.print(Text("PREDICTED", "bold cyan") + Text(f"  by {model.name}, {origin}; nothing was measured"))
     table = plain_table("", "predicted", "95% interval", "model error", right=("predicted", "model error"))
     for one in prediction.numbers:
@@ -103,15 +108,37 @@ def print_validation(rows: Sequence[Validated], to: Console) -> None:
         table.add_row(Text(row.name, "bold"))
         table.add_row("  measured", *(_plain(name, row.measured) for name in MEASURE_TITLES))
         table.add_row("  predicted", *(_plain(name, row.predicted) for name in MEASURE_TITLES))
-        table.add_row("  error", *(_percent(row.errors[name]) for name in MEASURE_TITLES), style="bold")
+        if row.intervals:
+            table.add_row("  from", *(_end(name, row, 0) for name in MEASURE_TITLES))
+            table.add_row("  to", *(_end(name, row, 1) for name in MEASURE_TITLES))
+        table.add_row("  error", *(_error(name, row) for name in MEASURE_TITLES), style="bold")
+        if row.aiconfigurator is not None:
+            theirs = row.aiconfigurator
+            off = {name: value / row.measured[name] - 1 for name, value in theirs.items()}
+            table.add_row("  aiconfigurator", *(_plain(name, theirs) for name in MEASURE_TITLES))
+            table.add_row("  error", *(_percent(off.get(name)) for name in MEASURE_TITLES), style="bold")
     emit(table, to)
     to.print(_errors_text({row.name: row.errors for row in rows}, "on these runs"), soft_wrap=True)
+    inside = [met for row in rows for met in row.inside.values()]
+    if inside:
+        text = f"measured values within the 95% interval of their prediction: {sum(inside)} of {len(inside)}"
+        to.print(f"{text}; ! marks the others" if not all(inside) else text, soft_wrap=True)
     for row in rows:
         if row.outside:
             to.print(f"note: {row.name} is outside of the fitted range: {'; '.join(row.outside)}", soft_wrap=True)
 
 
+def _end(name: str, row: Validated, end: int) -> str:
+    return _plain(name, {name: row.intervals[name][end]}) if name in row.intervals else "-"
+
+
+def _error(name: str, row: Validated) -> str:
+    return f"{_percent(row.errors[name])}{'' if row.inside.get(name, True) else '!'}"
+
+
 def _plain(name: str, numbers: Mapping[str, float]) -> str:
+    if name not in numbers:
+        return "-"
     value = numbers[name]
     return number_text(value) if name == "output_rate" else duration_text(value / 1e3)
 
@@ -119,23 +146,17 @@ def _plain(name: str, numbers: Mapping[str, float]) -> str:
 def print_capacities(rows: Sequence[Capacity], limits: Sequence[str], to: Console) -> None:
     to.print(Text("PREDICTED", "bold cyan") + Text(f"  highest request rate within {', '.join(limits)}"))
     priced = any(row.dollars_per_million is not None for row in rows)
-    columns = (
-        "replicas",
-        "settings",
-        "holds",
-        "breaks at",
-        "output tok/s",
-        *(("$/M tokens",) if priced else ()),
-    )
-    table = plain_table(*columns, right=tuple(column for column in columns if column != "settings"))
+    tried = list(dict.fromkeys(name for row in rows for name in row.settings))
+    names = [SETTING_TITLES.get(name, name) for name in tried]
+    columns = ("replicas", *names, "req/s", "at least", "misses at", "tok/s", *(("$/M tok",) if priced else ()))
+    table = plain_table(*columns, right=columns)
     for row in rows:
-        settings = ", ".join(f"{name} {value:,}" for name, value in row.settings.items()) or "as fitted"
+        settings = [f"{row.settings[name]:,}" if name in row.settings else "-" for name in tried]
+        rates = [number_text(rate) for rate in (row.rate, row.sure_rate, row.broken_at, row.output_rate)]
         cost = "-" if row.dollars_per_million is None else f"{row.dollars_per_million:.2f}"
-        rate = "-" if row.rate is None else f"{number_text(row.rate)} req/s"
-        broken = "-" if row.broken_at is None else f"{number_text(row.broken_at)} req/s"
-        table.add_row(
-            str(row.replicas), settings, rate, broken, number_text(row.output_rate), *((cost,) if priced else ())
-        )
+        table.add_row(str(row.replicas), *settings, *rates, *((cost,) if priced else ()))
     to.print()
     emit(table, to)
+    if any(row.sure_rate is not None for row in rows):
+        to.print("at least: if the server is slower than the model by as much as its errors allow", soft_wrap=True)
     to.print("requests are spread at random over the replicas; a router may do better", soft_wrap=True)

@@ -199,6 +199,8 @@ def _cells(entry: Entry, room: int, numbers: Sequence[Number]) -> Cells:
 def _what(entry: Entry, room: int) -> str:
     """The name; of an imported file the end of its path, where results of one folder differ."""
     text = entry.name or entry.model or entry.target or ""
+    if entry.is_predicted:
+        text = f"predicted: {text}"
     if entry.source and entry.name and len(text) > room:
         return f"…{text[1 - room :]}"
     return _cut(text, room)

@@ -231,7 +231,7 @@ class TranscriptAnswering(Answering):
 
 
 class EmbeddingsAnswering(Dialect):
-    """A vector for each input, decided by the words that the engine would have said."""
+    """A vector for each input, decided by the words that the engine would have generated."""
 
     def whole(self, texts: list[str], reasons: list[str], made: int, cached: int) -> bytes:
         data = [{"object": "embedding", "index": index, "embedding": _vector(text)} for index, text in enumerate(texts)]

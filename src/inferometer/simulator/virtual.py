@@ -23,6 +23,7 @@ from inferometer.measure.observed import observed
 from inferometer.measure.summary import summarize
 from inferometer.measure.verdict import verdict
 from inferometer.measure.window import start_of
+from inferometer.plan.known_secrets import redactor_of
 from inferometer.plan.model import Plan
 from inferometer.plan.secrets import redacted
 from inferometer.record.columns import Records
@@ -413,7 +414,7 @@ def finished_run(
     return Run(
         id="simulated",
         started_at=started.isoformat(timespec="milliseconds"),
-        plan=redacted(plan).model_dump(mode="json"),
+        plan=redactor_of(plan).hide_within(redacted(plan).model_dump(mode="json")),
         environment=_environment(settings),
         summary=summary,
         verdict=judged,

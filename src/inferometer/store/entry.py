@@ -52,6 +52,11 @@ class Entry:
     remedy: str | None = None  # what to do about that
 
     @property
+    def is_predicted(self) -> bool:
+        """A model of a server was asked, nothing was measured: `SimulatorSettings.predicts` names it so."""
+        return self.engine is not None and ", predicted by " in self.engine
+
+    @property
     def identity(self) -> str | None:
         """The key of `judge.identity`: entries with the same one are one line of history."""
         parts = (self.workload_id, self.stack_id, self.hardware_id)

@@ -78,7 +78,7 @@ def _nth(db: Connection, back: int, home: Path) -> Match:
     candidates = sorted({*kept, *logged}, key=lambda row: str(row.id), reverse=True) or failed
     if back >= len(candidates):
         total = len(db.execute(_SOUGHT.where(shown)).all()) + len(logged) or len(failed)
-        raise StoreError(f"latest~{back}: there are only {total} runs")
+        raise StoreError(f"latest~{back}: the store has {total} run{'s' * (total != 1)}")
     return Match(*candidates[back])
 
 

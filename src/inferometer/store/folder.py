@@ -302,8 +302,14 @@ def _read_run(path: Path, files_elsewhere: Collection[str]) -> Run:
         kind=about.kind,
         source=about.source,
         folder=path,
+        by_older_rules=verdict is not None and _is_older(path / "verdict.json", "verdict"),
         **readers(path),
     )
+
+
+def _is_older(file: Path, kind: str) -> bool:
+    """Written by a version with an older schema."""
+    return bool(orjson.loads(file_bytes(file)).get("schema") != schema_of(kind))
 
 
 def _id_of(path: Path) -> str:

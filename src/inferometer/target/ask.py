@@ -142,7 +142,7 @@ class Asker:
         return body
 
     def _connect(self, connection: http.client.HTTPConnection) -> None:
-        """Also through the handshake. A socket that is there after a timeout was taken, and then nothing was said."""
+        """Also through the handshake. A socket that is there after a timeout was accepted, but not answered."""
         try:
             connection.connect()
         except TimeoutError:

@@ -270,7 +270,7 @@ class StartedServer:
         return TargetError(f"{self.name} {what}, the end of its log:{end}", f"{remedy}; {whole}" if remedy else whole)
 
     def _not_ready(self, error: NotReadyError) -> TargetError:
-        """Told before it is ended: what it says while it ends would hide what it said before."""
+        """Told before it is ended: what it prints while it ends would hide what it printed before."""
         if error.in_time:
             return self.failure(error.what, error.hint)
         waited = f"was not ready within {duration_text(self.launch.ready_s)}"

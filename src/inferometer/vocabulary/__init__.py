@@ -208,10 +208,10 @@ def _scaled(text: str | float) -> Decimal:
 
 def _as_float(value: Decimal, text: str | float) -> float:
     """A number with digits may still be larger than any that can be kept: `1e400`."""
-    found = float(value)
-    if not math.isfinite(found):
+    number = float(value)
+    if not math.isfinite(number):
         raise ValueError(f"not a finite number: {text!r}")
-    return found
+    return number
 
 
 def _finite(text: str | float) -> Decimal | None:

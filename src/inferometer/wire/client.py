@@ -87,6 +87,7 @@ class Client:
         exchange.error = error
         exchange.ended_at = now()
         exchange.connection = None
+        self.reactor.answered(exchange.ended_at - exchange.started_at)
         if outcome == "oversized":  # nobody reads it, and others want the memory
             exchange.keep_beginning()
         if exchange in self._in_flight:

@@ -38,7 +38,9 @@ QUIET_NS = 100_000, 500_000  # room that a piece of quiet work needs before the 
 QUIET_TIMES = 3  # as much as the pieces before took
 NAP_OVERRUN_NS = 150_000  # a nap lasts longer than asked by up to this
 FAR_NS = 1 << 62
-MANY = 12  # descriptors ready at once: a longer nap costs them no exactness and saves polls
+MANY = 4  # descriptors ready at once: a longer nap costs them no exactness and saves polls
+LONGEST_NAP_S = 0.0015  # docs/decisions/nap-length.md
+NAP_PARTS = 500  # of the time that answers take: each slot of a closed loop loses half a nap when its answer ends
 BUSY_BATCH = 64  # a poll that returned this many events is behind: no nap after it
 MOST_AT_ONCE = 4 * 1024 * 1024  # bytes that the compiled reader reads before timers have their turn: a millisecond
 LOOK_AGAIN_S = 0.001  # while answers are awaited no poll waits longer: what comes then is no older than that,
@@ -96,6 +98,7 @@ class Reactor:
         self.stamps_itself = False  # True where a connection has no kernel stamps, and all depends on `polled_at`
         self.idle: Callable[[], bool] | None = None  # work for quiet moments; returns whether more is left
         self._piece_ns = 0.0  # what a piece of it took of late
+        self._answer_ns = 0.0  # what answers took of late
         if self._alarm is not None:
             self.watch(self._alarm.fileno(), self._alarm.clear)
 
@@ -301,14 +304,27 @@ class Reactor:
             self._piece_ns += (now() - begun_at - self._piece_ns) / 16
         return worked
 
+    def answered(self, took_ns: int) -> None:
+        """An answer is over that took so long."""
+        self._answer_ns += (took_ns - self._answer_ns) / 16
+
     def _rest(self) -> None:
-        """Let readiness collect: over quiet work where there is some, else over a nap, longer when much comes."""
-        left = self._time_left()
-        if self._room_for_quiet_work(left) and self._work_quietly():
-            return
-        nap_s = 2 * self.nap_s if self._taken >= MANY else self.nap_s
-        if left > nap_s * 1e9 + NAP_OVERRUN_NS:
+        """Let readiness collect: over quiet work where there is some, else over a nap."""
+        left, nap_s = self._time_left(), self.next_nap_s(self._taken)
+        until = now() + int(nap_s * 1e9)
+        while self._room_for_quiet_work(left) and self._work_quietly():
+            left = self._time_left()
+            if now() >= until:
+                return
+        nap_s = min((until - now()) / 1e9, (left - NAP_OVERRUN_NS) / 1e9)
+        if nap_s >= self.nap_s / 2:
             time.sleep(nap_s)
+
+    def next_nap_s(self, taken: int) -> float:
+        """Longer where the last poll took many descriptors, but a small part of the time that answers take."""
+        if taken < MANY:
+            return self.nap_s
+        return max(2 * self.nap_s, min(self._answer_ns / 1e9 / NAP_PARTS, LONGEST_NAP_S))
 
 
 class Poller(Protocol):

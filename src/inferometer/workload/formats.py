@@ -293,8 +293,11 @@ def table(row: Any, columns: Columns) -> Iterator[Conversation]:
         system, answer = _optional(row, columns, "system"), _optional(row, columns, "answer")
         made = exchange(_prompt(row, columns), answer, system)
         if media := media_parts(row, columns):
-            asked = made.messages[1 if system else 0]
-            asked["content"] = [*media, *([{"type": "text", "text": asked["content"]}] if asked["content"] else [])]
+            question = made.messages[1 if system else 0]
+            question["content"] = [
+                *media,
+                *([{"type": "text", "text": question["content"]}] if question["content"] else []),
+            ]
         made.tools = as_tools(_optional_value(row, columns, "tools"))
     made.output_tokens = _length(_optional_value(row, columns, "output_tokens"), columns)
     yield made

@@ -39,8 +39,8 @@ class Maker:
             ]
             placed.append(Placed(media.images.position or 0.0, parts))
         if media.videos is not None:
-            found = self._items(media.videos, index, lane + 2)
-            parts = [part for key, at in found for part in _video(media.videos, key, at)]
+            videos = self._items(media.videos, index, lane + 2)
+            parts = [part for key, at in videos for part in _video(media.videos, key, at)]
             placed.append(Placed(media.videos.position or 0.0, parts))
         if media.audio is not None:
             parts = [_sound(media.audio, key, at) for key, at in self._items(media.audio, index, lane + 4)]

@@ -1,5 +1,6 @@
 """The frame of the command line: lazy, quick, and clear about mistakes."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -79,6 +80,28 @@ def test_traceback_only_when_asked(capsys: pytest.CaptureFixture[str], monkeypat
     monkeypatch.setenv("INFEROMETER_TRACEBACK", "1")
     report(ZeroDivisionError("oh"))
     assert "ZeroDivisionError: oh" in capsys.readouterr().err
+
+
+INTERRUPTED_COMMAND = """
+import signal, sys, click
+from inferometer.cli import main
+from inferometer.cli.group import COMMANDS
+COMMANDS["show"] = ("__main__:waiting", "")
+@click.command()
+def waiting():
+    signal.raise_signal(int(sys.argv[1]))
+main(["show"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_signal_ends_any_command_with_its_code(number: signal.Signals, code: int, told: str) -> None:
+    """Also one that has no ending of its own for it."""
+    command = [sys.executable, "-c", INTERRUPTED_COMMAND, str(int(number))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (code, f"warning: {told}")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -32,6 +32,11 @@ def plan(said: object = None, **flags: object) -> Plan:
     ("typed", "error", "hint"),
     [
         ("run --rps 5", "no such option --rps; use --rate", "inferometer run --rate 5"),
+        (
+            "run --rps 5 --num-prompts=10 --url h",
+            "no such option --rps; use --rate",
+            "inferometer run --rate 5 --requests 10",
+        ),
         ("run --qps=5", "no such option --qps; use --rate", "inferometer run --rate 5"),
         ("run --num-prompts 9", "no such option --num-prompts; use --requests", "inferometer run --requests 9"),
         ("run --num_prompts 9", "no such option --num_prompts; use --requests", "inferometer run --requests 9"),

@@ -41,6 +41,9 @@ PLANS: dict[str, dict[str, Any]] = {
     "sampling": {"sampling": {"temperature": 0.5, "top_p": 0.9, "extra": {"top_k": 5}}},
     "stops itself": {"sampling": {"ignore_eos": False}},
     "headers": {"target": {"headers": {"x-team": "blue"}}},
+    "penalty": {"sampling": {"extra": {"repetition_penalty": 1.2}}},
+    "errors": {"load": {"type": "poisson", "rate": 10}, "stop": {"duration": "60s", "errors": 5}},
+    "many": {"load": {"type": "poisson", "rate": 10, "max_concurrency": 5000}, "stop": {"duration": "60s"}},
 }
 EXPRESSED = {  # by which harnesses; everything else must be refused
     "closed": OTHERS,
@@ -59,6 +62,9 @@ EXPRESSED = {  # by which harnesses; everything else must be refused
     "sampling": ["guidellm", "vllm-benchmark", "sglang", "aiperf"],
     "stops itself": ["inference-perf", "guidellm", "sglang", "aiperf"],
     "headers": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
+    "penalty": ["guidellm", "vllm-benchmark", "sglang", "aiperf"],
+    "errors": ["guidellm"],
+    "many": ["inference-perf", "guidellm", "vllm-benchmark", "sglang", "aiperf"],
 }
 
 
@@ -88,11 +94,15 @@ def test_what_is_only_done_differently_is_noted_by_its_setting() -> None:
     _, _, notes = _rendered("vllm-benchmark", PLANS["constant"])
     assert notes == [
         "stop: vllm-benchmark ends by requests: 60 s at 10 per second are 600",
-        "sampling.extra.repetition_penalty: the tool always sends 1: no penalty, whatever the model's own default is",
+        "sampling.extra.repetition_penalty: it always sends 1: no penalty, whatever the model's own default is",
     ]
+    _, _, notes = _rendered("vllm-benchmark", PLANS["penalty"])
+    assert not notes
     _, rendered, notes = _rendered("inference-perf", PLANS["constant"])
     assert "load.max_concurrency: it always has a cap: 2,500 requests in flight" in notes
     assert "worker_max_concurrency: 2500" in rendered.files["inference-perf.yaml"]
+    _, rendered, _ = _rendered("inference-perf", PLANS["many"])
+    assert "worker_max_tcp_connections: 5000" in rendered.files["inference-perf.yaml"]
     _, _, notes = _rendered("inference-perf", PLANS["warm-up"])
     assert "warmup: there is none: all requests are measured" in notes
 

@@ -1,10 +1,13 @@
 """A run against its history: what is told, what is left out of the baseline, and what stays quiet."""
 
+import json
+
+import msgspec
 import numpy as np
 import pytest
 
 from inferometer.judge.check import baseline, check, confirm
-from inferometer.judge.check_result import CheckResult
+from inferometer.judge.check_result import CheckResult, check_from
 from inferometer.record.run import Run
 from lined_runs import environment_of, line_of, lined_run
 from shapes import AT, POINTS, shaped
@@ -38,6 +41,17 @@ def test_a_worse_run_says_by_how_much_and_what_it_came_with() -> None:
     assert found.sentences[0].endswith(
         "changed at the same time: engine 0.24.0 to 0.25.0, commit aaaaaaaaa to bbbbbbbbb."
     )
+
+
+@pytest.mark.parametrize("tpot", [18.0, 20.1, 22.0])
+def test_a_check_is_read_as_it_was_written(tpot: float) -> None:
+    line = [*HISTORY, *(lined_run(at, tpot) for at in range(30, 36))]  # so that there is a step in it
+    result = checked(line, tpot)
+    written = json.loads(json.dumps(result.document()))
+    assert check_from(written).document() == result.document() and check_from(written).sentences == result.sentences
+    written["measures"][0]["before"] = "fast"
+    with pytest.raises(msgspec.ValidationError, match="before"):
+        check_from(written)
 
 
 def test_a_better_run_is_no_failure() -> None:

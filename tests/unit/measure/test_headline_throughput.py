@@ -22,8 +22,8 @@ FACTS = Facts(start_at=0)
 def by_vllm(records: Records, plan: Plan, summary: Summary) -> float:
     """`request_throughput` of `vllm bench serve` for the same records."""
     run = Run("r", "2026-11-17T00:00:00+00:00", plan.model_dump(mode="json"), Environment(), summary)
-    document = translated(tool_named("vllm"), seen_by_others(run, records), summary)
-    return next(value["theirs"] for value in document["values"] if value["our_measure"] == "request_rate")
+    translation = translated(tool_named("vllm"), seen_by_others(run, records), summary)
+    return next(value.theirs for value in translation.values if value.our_measure == "request_rate")
 
 
 def served(due_ms: list[float], slots: int, stay_ms: float) -> list[Record]:

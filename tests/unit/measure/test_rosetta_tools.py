@@ -10,10 +10,10 @@ from measure_rows import failure, many, row
 
 from inferometer.errors import PlanError, StoreError
 from inferometer.measure.rosetta.definition import Seen, Series, by_index, by_weight, linear
-from inferometer.measure.rosetta.registry import TOOLS, fields, our_statistic, tool_named, translated
+from inferometer.measure.rosetta.registry import TOOLS, CountedRequests, fields, our_statistic, tool_named, translated
 from inferometer.measure.values import quantities
 from inferometer.show.console import console
-from inferometer.show.imported import print_rosetta, rosetta
+from inferometer.show.imported import print_rosetta, rosetta, rosetta_document
 
 MS = 1_000_000
 
@@ -202,15 +202,15 @@ def test_ours_stands_beside_theirs(name):
     run = made_run(400)
     said = rosetta(run, name)
     ours = quantities(run.summary)
-    first = next(each for each in said["measures"] if each["our_measure"] in ("ttft", "ttft_scheduled"))
-    word = next(iter(first["theirs"]))
-    assert first["ours"][word] == ours[f"{first['our_measure']}.mean"].value
-    assert said["run"] == run.id
+    first = next(each for each in said.measures if each.our_measure in ("ttft", "ttft_scheduled"))
+    word = next(iter(first.theirs))
+    assert first.ours[word] == ours[f"{first.our_measure}.mean"].value
+    assert rosetta_document(run, said)["run"] == run.id
 
 
 def test_the_warm_up_is_left_out() -> None:
     with_warmup = made_run(400, warmup={"requests": 100})
-    assert rosetta(with_warmup, "vllm")["requests"] == {"successful": 300, "all": 300}
+    assert rosetta(with_warmup, "vllm").requests == CountedRequests(successful=300, all=300)
 
 
 def test_a_run_without_records_says_so() -> None:
@@ -230,9 +230,9 @@ def test_it_fits_the_terminal(name, width: int, capsys):
     assert not any("…" in line for line in lines)
 
 
-def test_translated_is_plain_data() -> None:
+def test_its_document_is_plain_data() -> None:
     import orjson
 
     run = made_run(100)
-    said = translated(tool_named("guidellm"), Seen.of(run.records), run.summary)
-    assert orjson.loads(orjson.dumps(said)) == said
+    document = rosetta_document(run, translated(tool_named("guidellm"), Seen.of(run.records), run.summary))
+    assert orjson.loads(orjson.dumps(document)) == document

@@ -65,6 +65,15 @@ def test_a_template_is_changed_in_its_own_words(tmp_path: Path) -> None:
     assert first.plan.target.model == "m" and first.plan.workload.prefix.suffix_tokens.mean_value == 100
     assert second.plan.workload.prefix.groups == 8 and second.plan.load.rate == 5
 
+    overridden = open_experiment(file, environ={}, changes=["num_groups=4,output_len=7"])  # -o, as with run.sh's -e
+    plans = [case.plan for case in cases_of(overridden.experiment)]
+    assert [plan.workload.prefix.groups for plan in plans] == [4, 4]
+    assert [plan.workload.output_tokens.mean_value for plan in plans] == [7, 7]
+    assert plans[0].workload.prefix.suffix_tokens.mean_value == 100
+    assert "data.shared_prefix.num_groups: 8 -> 4" in overridden.notes
+    with pytest.raises(PlanError, match=r"-o nowhere: .* has no such setting"):
+        open_experiment(file, environ={}, changes=["nowhere=4"])
+
 
 def test_a_key_that_the_template_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml.in").write_text(TEMPLATE)

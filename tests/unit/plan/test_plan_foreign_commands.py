@@ -247,7 +247,7 @@ def test_rays_benchmark_as_documented() -> None:
 )
 def test_the_rest_of_rays_flags(flags: str, part: str, expected):
     data = "" if "--dataset-name" in flags else "--dataset-path a.json"
-    assert read(f"python3 scripts/benchmark.py {data} {flags}").plan[part] == expected
+    assert dict(read(f"python3 scripts/benchmark.py {data} {flags}").plan)[part] == expected
 
 
 INFERX = "python inferx_benchmark_framework.py --endpoint http://h:1/generate"

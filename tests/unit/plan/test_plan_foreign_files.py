@@ -186,7 +186,6 @@ def test_a_command_line_takes_none_either(opened):
     [
         ("list.txt", "a.json\n", "a list of configs"),
         ("nm.json", '{"script_name": "x", "script_args": {}}', "a config of nm-vllm"),
-        ("llmd.yaml", "experiment: {name: x}\nrun: {factors: [], treatments: []}\n", "an experiment of llm-d"),
     ],
 )
 def test_nor_do_experiments_without_keys_of_their_own(tmp_path: Path, name: str, text: str, what: str) -> None:

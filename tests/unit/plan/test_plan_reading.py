@@ -171,6 +171,15 @@ def test_all_mistakes_of_one_section() -> None:
     ]
 
 
+def test_thousands_of_mistakes_are_told_without_a_guess_for_each() -> None:
+    """A guess takes 10 ms."""
+    with pytest.raises(PlanError) as caught:
+        plan_from({"load": {f"concurency{number}": 1 for number in range(2000)}})
+    mistakes = caught.value.mistakes
+    assert len(mistakes) == 2000 and all("is not a setting" in text for text in mistakes)
+    assert 0 < sum("did you mean load.concurrency" in text for text in mistakes) <= 50
+
+
 def test_a_broken_section_makes_no_mistakes_up() -> None:
     assert mistakes({"load": {"type": "ramp", "rate": 5, "to": 9}, "stop": {"duration": "soon"}}) == [
         "plan.yaml: stop.duration must be a duration such as 500ms, 60s or 1h30m, got soon"

@@ -6,6 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from inferometer.load.facts import facts_of
+from inferometer.measure.summary import summarize
+from inferometer.measure.verdict import verdict
+from inferometer.plan.reading import plan_from
 from inferometer.record import log as log_module
 from inferometer.record.gather import read_logs
 from inferometer.record.hosts import CLOCKS_LOG, ClockReading, OffsetLine
@@ -110,6 +114,25 @@ def test_logs_come_together_on_the_drivers_clock_and_durations_stay(tmp_path: Pa
     assert [(host.host, host.uncertainty_s) for host in clocks.hosts] == [("driver", 0.0), ("there", 0.0003)]
     assert clocks.uncertainty_s == 0.0003
     assert clocks.hosts[1].drift_ppm == pytest.approx(-50.0)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_clock_that_jumped_is_a_doubt_and_no_record_is_lost(tmp_path: Path, others: int) -> None:
+    """A machine that was suspended for 2 s after 10 s: its monotonic clock stood still, and its load with it."""
+    with LogWriter(tmp_path / CLOCKS_LOG, shard=-1, clock=DRIVER) as readings:
+        for at_s, ahead_ns in ((0, 0), (9, 0), (13, 2 * SECOND), (20, 2 * SECOND)):
+            readings.add(reading(at_s, ahead_ns).as_note())
+    logs = [write(tmp_path, shard, DRIVER, [at * SECOND for at in range(20)]) for shard in range(1, 1 + others)]
+    logs.append(write(tmp_path, 0, THERE, [at * SECOND for at in range(18)]))
+    records, gathered = read_logs([*logs, tmp_path / CLOCKS_LOG])
+    there = records.take(records.shard == 0)
+    assert (len(there), there.scheduled_at[0], there.scheduled_at[-1]) == (18, 0, 19 * SECOND)
+    assert {*np.diff(there.read_at)[::2].tolist()} == {15_000_000}  # no latency changed
+    plan = plan_from({"load": {"type": "constant", "rate": 1}, "stop": {"duration": "20s"}, "workers": 1 + others})
+    facts = facts_of(plan, records, gathered.notes, clocks=gathered.clocks)
+    found = verdict(summarize(records, plan, facts), facts, plan)
+    (doubt,) = [doubt for doubt in found.doubts if doubt.code == "clocks_disagree"]
+    assert "jumped by 2 s" in doubt.text and "there" in doubt.text
 
 
 def test_between_two_foreign_hosts_both_uncertainties_count(tmp_path: Path) -> None:

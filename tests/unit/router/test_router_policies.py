@@ -264,13 +264,14 @@ def test_every_registered_policy_knows_its_name() -> None:
         (
             "prefix_aware",
             {"match_rate_threshold": 2},
-            "match_rate_threshold of prefix_aware must be float <= 1.0, got 2",
+            "match_rate_threshold of prefix_aware must be at most 1, got 2",
         ),
         (
             "cache_aware",
             {"balance_abs_threshold": "many"},
-            "balance_abs_threshold of cache_aware must be int, got many",
+            "balance_abs_threshold of cache_aware must be a whole number, got many",
         ),
+        ("prefix_aware", {"defaults": "old"}, "defaults of prefix_aware must be current or original, got old"),
     ],
 )
 def test_a_wrong_policy_or_setting_is_named(name: str, settings: dict[str, Any], message: str) -> None:

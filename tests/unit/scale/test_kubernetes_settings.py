@@ -6,8 +6,8 @@ import pytest
 
 from inferometer.cli import execute
 from inferometer.cli.k8s import request_of, run
-from inferometer.conduct.treatments import Request, all_manifests
-from inferometer.errors import PlanError
+from inferometer.conduct.treatments import Request, all_manifests, stack_names
+from inferometer.errors import PlanError, TargetError
 from inferometer.scale.kubernetes.scenario import scenario_in
 from inferometer.scale.kubernetes.settings import settings_from
 
@@ -71,7 +71,7 @@ def test_the_harness_namespace_of_its_own_variable() -> None:
 
 
 def test_variables_without_effect_are_said() -> None:
-    notes = settings_from({"LLMDBENCH_HARNESS_EXECUTABLE": "x.sh"}).notes
+    notes = settings_from({"LLMDBENCH_HARNESS_EXECUTABLE": "x.sh", "LLMDBENCH_IMAGE_TAG": "auto"}).notes
     assert notes == ["LLMDBENCH_HARNESS_EXECUTABLE has no effect: launcher pods run `inferometer worker`"]
 
 
@@ -105,6 +105,8 @@ def test_a_harness_named_with_a_plan_sends_it() -> None:
 def test_harnesses_that_are_none_here_are_refused_by_name(name: str) -> None:
     with pytest.raises(PlanError, match=f"--harness {name}: "):
         all_manifests(None, Request(settings_from({}, None, {"harness": name, "url": "http://llm:8000"})), print)
+    with pytest.raises(PlanError, match=f"--harness {name}: "):  # before a cluster is asked
+        request_of(None, {"harness": name}, (), (), False)
 
 
 def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_path: Path) -> None:
@@ -113,6 +115,10 @@ def test_a_plan_that_a_harness_cannot_send_is_refused_before_a_pod_has_it(tmp_pa
     request = request_of(None, typed, (str(tmp_path / "plan.yaml"),), (), True)
     with pytest.raises(PlanError, match="vllm-benchmark cannot express"):
         all_manifests(None, request, lambda _note: None)
+    request = request_of(None, typed | {"harness": "fmperf"}, (str(tmp_path / "plan.yaml"),), (), True)
+    with pytest.raises(TargetError, match="runs by its image only") as error:
+        all_manifests(None, request, lambda _note: None)
+    assert "k8s run -l fmperf -w NAME" in str(error.value.hint)
 
 
 def test_every_option_of_run_sh_is_taken_in_all_its_forms(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,5 +137,17 @@ def test_every_option_of_run_sh_is_taken_in_all_its_forms(capsys: pytest.Capture
         assert value in map(str, parsed[0].values()) or (value,) in parsed[0].values(), names
     for short, long in (("-n", "--dry-run"), ("-z", "--skip"), ("-v", "--verbose"), ("-d", "--debug")):
         assert run.make_context("run", [short]).params == run.make_context("run", [long]).params, long
+    assert run.make_context("run", ["--analyze", "--monitoring"]).params == run.make_context("run", []).params
     assert execute(["k8s", "run", "-h"]) == 0
     assert "run.sh" in capsys.readouterr().out
+
+
+def test_what_llmd_names_after_its_stack() -> None:
+    environ = {"LLMDBENCH_VLLM_COMMON_PVC_STORAGE_CLASS": "default", "LLMDBENCH_VLLM_COMMON_HF_TOKEN_NAME": "hf"}
+    settings = settings_from(environ)
+    assert settings.storage_class is None  # the cluster's, as with run.sh
+    assert (settings.token_secret, settings.token_key, settings.release) == ("hf", "HF_TOKEN", "llmdbench")
+    names = stack_names("modelservice", ["meta-llama/Llama-3.2-1B-Instruct", "Qwen/Qwen3-0.6B"])
+    assert list(names.values()) == ["llm-d-1b-instruct", "llm-d-0p6b-base"]
+    same = stack_names("standalone", ["a/Llama-3.1-8B-Instruct", "b/granite-8b-instruct"])
+    assert list(same.values()) == ["standalone-a-llama-3.1-8b-instruct", "standalone-b-granite-8b-instruct"]

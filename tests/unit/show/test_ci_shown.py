@@ -35,7 +35,7 @@ HOSTILE = "<script>alert(1)</script>|`x`\n::error::no [a](http://x) @all\x00\x1b
 def worse():
     history = line_of([20.0, 20.1, 19.9, 20.05, 19.95, 20.1, 20.0, 19.9])
     run = lined_run(9, 24.0)
-    return outcome(run, check(history, run).document())
+    return outcome(run, check(history, run))
 
 
 def hostile():
@@ -58,7 +58,7 @@ def test_a_summary_has_a_line_per_finding_the_cause_once_and_links(monkeypatch: 
     runs = {
         name: lined_run(9, after, environment_of(commit="b" * 40)) for name, after in (("chat", 24.0), ("code", 25.0))
     }
-    checks = {name: check(history, run).document() for name, run in runs.items()}
+    checks = {name: check(history, run) for name, run in runs.items()}
     report = Report(tuple(outcome(run, checks[name], label=name) for name, run in runs.items()))
     head, _, _ = summary(report).partition("\n\n|")
     lines = [line for line in head.splitlines() if line.startswith("- ")]
@@ -83,9 +83,10 @@ def test_exit_codes_follow_the_worst() -> None:
 
 def test_unclear_is_a_warning_unless_strict() -> None:
     run = lined_run(1, 20.0)
-    document = check([], run).document()
-    assert Report((outcome(run, document),)).exit_code == 0
-    assert Report((outcome(run, document, strict=True),)).exit_code == 1
+    result = check([], run)
+    assert Report((outcome(run, result),)).exit_code == 0
+    strict = Report((outcome(run, result, strict=True),))
+    assert (strict.exit_code, strict.status) == (4, "unclear")  # as `check --strict`
 
 
 def test_names_are_shown_as_names() -> None:
@@ -209,7 +210,7 @@ def test_junit_fails_where_the_command_does() -> None:
     run = lined_run(1, 20.0)
     limit = LimitResult(limit="ttft p99 < 1s", value=None, met=None, text="ttft p99 < 1s: cannot be told")
     untold = outcome(replace(run, summary=structs.replace(run.summary, limits=[limit])))
-    unclear = [outcome(run, check([], run).document(), strict=strict) for strict in (False, True)]
+    unclear = [outcome(run, check([], run), strict=strict) for strict in (False, True)]
     for each in (untold, *unclear):
         suite = ElementTree.fromstring(junit(Report((each,)))).find("testsuite")
         failed = int(suite.get("failures")) + int(suite.get("errors"))

@@ -107,7 +107,7 @@ def test_an_error_before_the_run_and_the_run_after_it_are_one_subject() -> None:
 
 def test_a_regression_names_its_measures_and_unclear_is_no_news() -> None:
     history, run = line_of([20.0, 20.1, 19.9, 20.05, 19.95, 20.1, 20.0]), lined_run(9, 24.0)
-    found = of_check(run, check(history, run).document())
+    found = of_check(run, check(history, run))
     assert found is not None and "tpot.mean" in found.what and found.event.kind == "regression"
     assert "worse in TPOT" in found.event.title and "20" in " ".join(found.event.sentences)
     known = {
@@ -118,7 +118,7 @@ def test_a_regression_names_its_measures_and_unclear_is_no_news() -> None:
         "load": "8 in flight",
     }
     assert found.event.facts == known | {"commit": "a" * 12}
-    assert of_check(run, check([], run).document()) is None
+    assert of_check(run, check([], run)) is None
 
 
 def test_jobs_are_told_apart() -> None:

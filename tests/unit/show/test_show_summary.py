@@ -74,6 +74,14 @@ def test_a_plan_that_another_version_wrote_is_told_word_by_word() -> None:
     assert text.startswith("VALID") and "qubits 7" in text and "TTFT, scheduled" in text
 
 
+def test_a_run_judged_by_older_rules_says_how_to_see_the_present_ones() -> None:
+    run = made_run()
+    again = f"inferometer show {run.id} --again"
+    older = replace(run, by_older_rules=True)
+    assert again in shown(older) and again not in shown(run)
+    assert again not in shown(replace(older, read_records=None)), "nothing to measure again"
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 def test_fits_the_width(width: int) -> None:
     """All but the last lines, which are commands and a path to be copied."""

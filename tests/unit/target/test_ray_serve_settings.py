@@ -70,8 +70,8 @@ def test_vllm_is_configured_as_rays_own_application() -> None:
     [
         ({"router": "cache_aware"}, "policy of ray-serve must be one of power_of_two, prefix_aware, got cache_aware"),
         ({"router": {"policy": "prefix_aware", "settings": {"x": 1}}}, "prefix_aware has no setting x"),
-        ({"args": {"adress": "auto"}}, "server.args of ray-serve has no adress; its settings: address, app"),
-        ({"args": {"metrics_port": 0}}, r"server.args of ray-serve: .*metrics_port"),
+        ({"args": {"adress": "auto"}}, "server.args of ray-serve has no setting adress; its settings: address, app"),
+        ({"args": {"metrics_port": 0}}, r"metrics_port of server.args of ray-serve must be"),
         ({"of": {"type": "simulator", "args": {"blokcs": 1}}}, "server.of.args.blokcs is not a setting"),
         ({"of": {"type": "command", "command": "a {port}"}}, "must be simulator or vllm, got command"),
         ({"replicas": None}, "server.replicas is missing"),

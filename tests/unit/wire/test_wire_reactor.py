@@ -294,3 +294,19 @@ def test_naps_end_in_time_for_a_timer(reactor: Reactor) -> None:
     reactor.call_at(at, reactor.stop)
     reactor.run()
     assert came[0] < 90 * MS
+
+
+def test_naps_are_longer_where_much_comes_but_a_small_part_of_what_answers_take(reactor: Reactor) -> None:
+    reactor.nap_s = 0.0003
+    assert reactor.next_nap_s(1) == 0.0003
+    assert reactor.next_nap_s(100) == 0.0006, "no answer is over yet"
+    for _ in range(200):
+        reactor.answered(20 * MS)
+    assert reactor.next_nap_s(100) == 0.0006, "short answers in a closed loop would lose throughput"
+    for _ in range(200):
+        reactor.answered(500 * MS)
+    assert reactor.next_nap_s(100) == pytest.approx(0.001, rel=0.01)
+    for _ in range(200):
+        reactor.answered(20_000 * MS)
+    assert reactor.next_nap_s(100) == 0.0015
+    assert reactor.next_nap_s(1) == 0.0003

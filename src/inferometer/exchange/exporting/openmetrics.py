@@ -75,7 +75,7 @@ def _unit(quantity: Quantity) -> str:
 
 
 def _name(quantity: Quantity) -> str:
-    """`inferometer_ttft_seconds`: the unit is the end of the name, said once."""
+    """`inferometer_ttft_seconds`: the unit is the end of the name, written once."""
     unit, name = _unit(quantity), _NOT_IN_NAMES.sub("_", quantity.name)
     return f"inferometer_{name}" if not unit or name.endswith(f"_{unit}") else f"inferometer_{name}_{unit}"
 

@@ -106,7 +106,7 @@ def records_of(run: Run) -> Records:
 
 
 def of_kind(run: Run, fits: Mapping[str, Any], what: str) -> Any:
-    """What a format makes of this kind of run; a kind that it has no place for is said."""
+    """What a format makes of this kind of run; a kind that it has no place for is an error."""
     if run.kind not in fits:
         kinds = " and ".join(fits)
         raise StoreError(f"{run.id}: is a run of kind {run.kind}, {what} supports {kinds}")

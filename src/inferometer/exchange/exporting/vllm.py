@@ -146,6 +146,14 @@ def _count(amount: float | None) -> int | None:
     return None if amount is None else round(amount)
 
 
+def _label(run: Run) -> str | None:
+    """The plan's name; of a predicted run also by what, because nothing else in the file would say so."""
+    name = run.plan.get("name")
+    if not run.environment.known_target.is_predicted:
+        return name
+    return " · ".join(filter(None, (name, run.subject.engine_text)))
+
+
 def _head(run: Run) -> dict[str, Any]:
     rate, load = rate_of(run), load_of(run)
     variation = load.get("cv")
@@ -153,7 +161,7 @@ def _head(run: Run) -> dict[str, Any]:
         "date": started(run).strftime("%Y%m%d-%H%M%S"),
         "endpoint_type": _backend(run),
         "backend": _backend(run),
-        "label": run.plan.get("name"),
+        "label": _label(run),
         "model_id": run.subject.model,
         "tokenizer_id": section(run.plan, "workload").get("tokenizer") or run.subject.model,
         "num_prompts": sum(run.summary.outcomes.values()) or None,

@@ -39,14 +39,20 @@ def program_of(harness: Harness) -> Path | None:
     return Path(on_path) if on_path else None
 
 
+def check_startable(harness: Harness) -> None:
+    """What has no package is a script of an image, which starts a Job with another image: not started from here."""
+    if not harness.requirements:
+        text = f"--harness {harness.name}: runs by its image only ({harness.image}), which Inferometer does not start"
+        ways = f"Inferometer sends its profiles: inferometer k8s run -l {harness.name} -w NAME; "
+        raise TargetError(text, ways + "and reads its results: inferometer import FILE")
+
+
 def installed(harness: Harness) -> Path:
     """The same; a `TargetError` says how to get it."""
     program = program_of(harness)
     if program is not None:
         return program
-    if not harness.requirements:
-        text = f"--harness {harness.name}: runs by its image only ({harness.image})"
-        raise TargetError(text, f"inferometer k8s run --harness {harness.name}")
+    check_startable(harness)
     hint = f"inferometer harnesses install {harness.name}"
     raise TargetError(f"--harness {harness.name}: {harness.title} is not installed here", hint)
 
@@ -66,8 +72,7 @@ def version_of(harness: Harness, program: Path) -> str | None:
 
 def install(harness: Harness, *, python: str | None = None, notes: Notes = lambda _text: None) -> Path:
     """Make the environment of a harness, if it is not there, and return its program."""
-    if not harness.requirements:
-        raise TargetError(f"{harness.name}: is not on PyPI: it runs by its image only ({harness.image})")
+    check_startable(harness)
     folder = environments() / harness.name
     if (folder / _DONE).is_file():
         return installed(harness)
@@ -101,9 +106,9 @@ def _python(harness: Harness) -> str:
     if sys.version_info[:2] >= harness.python:
         return sys.executable
     for name in _PYTHONS:
-        found = shutil.which(name)
-        if found and _version(found) >= harness.python:
-            return found
+        program = shutil.which(name)
+        if program and _version(program) >= harness.python:
+            return program
     wanted = ".".join(map(str, harness.python))
     text = f"{harness.name}: needs Python {wanted} or newer, and none is on PATH"
     raise TargetError(text, f"inferometer harnesses install {harness.name} --python PATH")

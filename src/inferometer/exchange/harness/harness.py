@@ -154,10 +154,8 @@ _OURS = (
     *("target.preconnect", "target.exclusive", "target.continuous_usage", "stop.drain", "stop.minutes"),
     *("workload.nonce_tokens", "workload.tokenizer", "workload.vocabulary", "load.tokens_per_s"),
 )
-_NOTED = {
-    "seed": "the tool draws its own prompts and arrivals",
-    "sampling.extra.repetition_penalty": "the tool always sends 1: no penalty, whatever the model's own default is",
-}
+_NOTED = {"seed": "the tool draws its own prompts and arrivals"}
+_EXTENT = ("stop.requests", "stop.duration")  # what a note on `stop` is about
 
 
 def read_command(rendered: Rendered) -> Foreign:
@@ -180,7 +178,8 @@ def checked(harness: Harness, plan: Plan, rendered: Rendered) -> list[str]:
     for path in dict.fromkeys([*ours, *theirs]):
         if ours.get(path) == theirs.get(path) or _below(path, _OURS):
             continue
-        if (place := _below(path, known)) is not None:
+        place = _below(path, known)
+        if place is not None and (place != "stop" or path in _EXTENT):
             noted[place] = None
             continue
         got = f"; it would send {as_written(theirs[path])}" if theirs.get(path) is not None else ""

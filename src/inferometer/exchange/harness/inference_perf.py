@@ -28,7 +28,7 @@ NAME = "inference-perf"
 CONFIG = "inference-perf.yaml"
 _APIS = {"completions": "completion", "chat": "chat"}
 _MOST = 1_000_000  # tokens that no bound cuts
-_IN_FLIGHT = 2500  # as many as inference-perf opens connections; without a number it holds arrivals back at 100
+_IN_FLIGHT = 2500  # as many connections as it opens by default; without a number it holds arrivals back at 100
 
 
 def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
@@ -71,7 +71,7 @@ def _load(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
     if load.type == "concurrency":
         requests, notes = counted(plan, NAME)
         stage: dict[str, Any] = {"concurrency_level": load.concurrency, "num_requests": requests}
-        return {"type": "concurrent", "stages": [stage]}, notes
+        return {"type": "concurrent", "stages": [stage], **_connections(load.concurrency)}, notes
     if load.type not in ("constant", "poisson"):
         raise PlanError(f"load.type: {NAME} has constant, poisson and concurrency, got {load.type}")
     lasts, notes = timed(plan, NAME)
@@ -82,7 +82,12 @@ def _load(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
         notes["load.max_concurrency"] = f"it always has a cap: {_IN_FLIGHT:,} requests in flight"
     cap = load.max_concurrency or _IN_FLIGHT
     stage = {"rate": tidy(load.rate or 0.0), "duration": int(lasts)}
-    return {"type": load.type, "stages": [stage], "worker_max_concurrency": cap}, notes
+    return {"type": load.type, "stages": [stage], "worker_max_concurrency": cap, **_connections(cap)}, notes
+
+
+def _connections(in_flight: int | None) -> dict[str, int]:
+    """Requests without a connection of their own would wait for one."""
+    return {"worker_max_tcp_connections": in_flight} if in_flight and in_flight > _IN_FLIGHT else {}
 
 
 def _data(workload: Synthetic, plan: Plan) -> dict[str, Any]:

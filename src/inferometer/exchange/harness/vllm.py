@@ -21,6 +21,7 @@ from inferometer.plan.workloads import Lengths, Synthetic
 
 NAME = "vllm-benchmark"
 _BACKENDS = {"completions": "openai", "chat": "openai-chat", "embeddings": "openai-embeddings"}
+_PENALTY = "sampling.extra.repetition_penalty"
 _PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions", "embeddings": "/v1/embeddings"}
 
 
@@ -29,6 +30,8 @@ def render(plan: Plan, endpoint: Endpoint, places: Places) -> Rendered:
     target, sampling = plan.target, plan.sampling
     if target.api not in _BACKENDS:
         raise PlanError(f"target.api: {NAME} has {', '.join(_BACKENDS)}, got {target.api}")
+    if target.api == "completions" and "repetition_penalty" not in sampling.extra:
+        notes[_PENALTY] = "it always sends 1: no penalty, whatever the model's own default is"
     values: dict[str, Any] = {
         "backend": _BACKENDS[target.api],
         "base-url": endpoint.url,

@@ -18,7 +18,7 @@ from inferometer.exchange.importing.requests import (
     ImportedRequest,
     records_of,
 )
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     factor,
@@ -30,6 +30,7 @@ from inferometer.exchange.importing.units import (
     whole,
     without_none,
 )
+from inferometer.plan.draft import LoadDraft
 from inferometer.record.environment import ToolVersion
 from inferometer.record.summary import MeasureSummary, Value
 from inferometer.vocabulary import NANOSECONDS
@@ -150,7 +151,7 @@ def _phase(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return {ours: phase[theirs] for theirs, ours in names.items() if phase.get(theirs) is not None}
 
 
-def _plan(config: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(config: Mapping[str, Any]) -> ImportedPlan:
     endpoint, load, tokens = (_section(config, name) for name in ("endpoint", "loadgen", "input"))
     load = load or _phase(config)
     dataset = _first(config, "datasets")
@@ -174,7 +175,7 @@ def _plan(config: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _load(rate: Any, load: Mapping[str, Any], stimulus: Mapping[str, Any]) -> dict[str, Any] | None:
+def _load(rate: Any, load: Mapping[str, Any], stimulus: Mapping[str, Any]) -> LoadDraft | None:
     slots = load.get("concurrency") or stimulus.get("concurrency")
     if rate and load.get("request_rate_mode") == "constant":
         return fields.constant(rate, whole(slots))

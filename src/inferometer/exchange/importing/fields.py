@@ -12,8 +12,9 @@ from typing import Any
 from inferometer.documents.large_json import LargeObject
 from inferometer.errors import DataError
 from inferometer.exchange.importing.requests import ImportedRequest
-from inferometer.exchange.importing.source import ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.source import ImportedPlan, ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import is_endless, number, whole
+from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.plan.foreign.common import without_missing
 from inferometer.plan.foreign.shapes import bell, load_of, tidy
 from inferometer.plan.secrets import redacted_url
@@ -59,7 +60,7 @@ def _written(text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def load(rate: Any, cap: Any, requests: int | None, burstiness: Any = 1.0) -> dict[str, Any] | None:
+def load(rate: Any, cap: Any, requests: int | None, burstiness: Any = 1.0) -> LoadDraft | None:
     """Poisson arrivals of a rate, under a cap where there is one; an endless rate is a closed loop."""
     burst = number(burstiness) or 1.0
     slots, pace = whole(cap), number(rate)
@@ -70,21 +71,24 @@ def load(rate: Any, cap: Any, requests: int | None, burstiness: Any = 1.0) -> di
     return closed(slots)
 
 
-def constant(rate: Any, cap: Any = None) -> dict[str, Any] | None:
+def constant(rate: Any, cap: Any = None) -> LoadDraft | None:
     pace = number(rate)
     return {"type": "constant", "rate": tidy(pace), "max_concurrency": cap} if pace else None
 
 
-def closed(concurrency: Any) -> dict[str, Any] | None:
+def closed(concurrency: Any) -> LoadDraft | None:
     slots = whole(concurrency)
     return {"type": "concurrency", "concurrency": slots} if slots and slots > 0 else None
 
 
-def lengths(inputs: Any, outputs: Any, input_std: Any = None, output_std: Any = None) -> dict[str, Any] | None:
+def lengths(inputs: Any, outputs: Any, input_std: Any = None, output_std: Any = None) -> WorkloadDraft | None:
     """A workload of prompts and answers of these lengths; `None` where none is told."""
-    workload = {"input_tokens": _length(inputs, input_std), "output_tokens": _length(outputs, output_std)}
-    kept = {name: length for name, length in workload.items() if length is not None}
-    return {"type": "synthetic", **kept} if kept else None
+    workload: WorkloadDraft = {"type": "synthetic"}
+    if (length := _length(inputs, input_std)) is not None:
+        workload["input_tokens"] = length
+    if (length := _length(outputs, output_std)) is not None:
+        workload["output_tokens"] = length
+    return workload if len(workload) > 1 else None
 
 
 def _length(mean: Any, std: Any) -> Any:
@@ -95,7 +99,7 @@ def _length(mean: Any, std: Any) -> Any:
     return bell(middle, deviation, None, None) if deviation else round(middle)
 
 
-def dataset(name: Any) -> dict[str, Any] | None:
+def dataset(name: Any) -> WorkloadDraft | None:
     """A workload of somebody's dataset, by its name."""
     if not isinstance(name, str) or not name or name in MADE_UP:
         return None
@@ -116,19 +120,19 @@ def plan_of(
     url: Any = None,
     api: str | None = None,
     stream: bool | None = None,
-    workload: dict[str, Any] | None = None,
-    load: dict[str, Any] | None = None,
+    workload: WorkloadDraft | None = None,
+    load: LoadDraft | None = None,
     requests: int | None = None,
     duration_s: float | None = None,
     seed: int | None = None,
-) -> dict[str, Any]:
+) -> ImportedPlan:
     """What is told of a plan, under the names it has there."""
     address = redacted_url(url) if isinstance(url, str) and url.startswith(("http://", "https://")) else None
     target = {"url": address, "model": str(model) if model else None, "api": api}
     spoken = target if stream is not False else {**target, "stream": False}
     stop = {"requests": requests or None, "duration": f"{duration_s:g}s" if duration_s else None}
     sections = {"name": name, "target": spoken, "workload": workload, "load": load, "stop": stop, "seed": seed or None}
-    plan: dict[str, Any] = without_missing(sections)
+    plan: ImportedPlan = without_missing(sections)
     return plan
 
 

@@ -19,6 +19,7 @@ from inferometer.exchange.importing.requests import (
 )
 from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import number, whole
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.vocabulary import duration_text
 
 COLUMNS = {"prompt_tokens", "generation_tokens", "ttft", "launch_time", "finish_time"}
@@ -70,7 +71,7 @@ def _seconds(row: Row, name: str) -> float:
     return seconds
 
 
-def _lengths(requests: list[ImportedRequest]) -> dict[str, object] | None:
+def _lengths(requests: list[ImportedRequest]) -> WorkloadDraft | None:
     """The means of what was served."""
     inputs = [request.input_tokens for request in requests if request.input_tokens]
     outputs = [request.output_tokens for request in requests if request.output_tokens]

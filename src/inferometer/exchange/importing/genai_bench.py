@@ -11,8 +11,9 @@ from typing import Any
 from inferometer.documents.files import text_in
 from inferometer.documents.json_text import json_value
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, statistics, whole
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.record.environment import Environment, ToolVersion
 from inferometer.record.summary import MeasureSummary, Rate
 
@@ -91,7 +92,7 @@ def _experiment(source: Source) -> Mapping[str, Any]:
     return metadata if isinstance(metadata, Mapping) else {}
 
 
-def _plan(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> ImportedPlan:
     return fields.plan_of(
         model=about.get("model") or about.get("api_model_name"),
         url=(about.get("auth_config") or {}).get("api_base") or about.get("api_base"),
@@ -102,7 +103,7 @@ def _plan(metrics: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any
     )
 
 
-def _workload(scenario: str) -> dict[str, Any] | None:
+def _workload(scenario: str) -> WorkloadDraft | None:
     """`D(100,1000)` is fixed, `N(480,240)/(300,150)` mean and deviation of input and output."""
     if match := _DETERMINISTIC.fullmatch(scenario):
         return fields.lengths(match[1], match[2])

@@ -19,8 +19,9 @@ from inferometer.exchange.importing.requests import (
     records_of,
     status_in,
 )
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import SECONDS, known_rates, measure, number, statistics, whole
+from inferometer.plan.draft import LoadDraft, WorkloadDraft
 from inferometer.record.environment import Environment, ToolVersion
 from inferometer.record.summary import MeasureSummary
 
@@ -150,7 +151,7 @@ def _measures(metrics: Mapping[str, Any], count: int | None) -> dict[str, Measur
     return measures
 
 
-def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(benchmark: Mapping[str, Any], report: Mapping[str, Any]) -> ImportedPlan:
     spec = (report.get("config") or {}).get("spec") or {}
     own = benchmark.get("config") or benchmark.get("args") or {}
     given = _mapping(report.get("args"))  # of the command, before 0.7
@@ -185,7 +186,7 @@ def _strategy(benchmark: Mapping[str, Any]) -> str:
     return str(strategy.get("type_") or strategy.get("kind") or "")
 
 
-def _load(strategy: Mapping[str, Any]) -> dict[str, Any] | None:
+def _load(strategy: Mapping[str, Any]) -> LoadDraft | None:
     kind = strategy.get("type_") or strategy.get("kind")
     if kind == "constant":
         return fields.constant(strategy.get("rate"))
@@ -196,7 +197,7 @@ def _load(strategy: Mapping[str, Any]) -> dict[str, Any] | None:
     return fields.closed(strategy.get("streams") or strategy.get("max_concurrency"))
 
 
-def _workload(data: Any) -> dict[str, Any] | None:
+def _workload(data: Any) -> WorkloadDraft | None:
     first = data[0] if isinstance(data, list) and data else data
     if isinstance(first, str):
         first = _pairs(first) or first

@@ -21,8 +21,9 @@ from inferometer.exchange.importing.requests import (
     records_of,
 )
 from inferometer.exchange.importing.requests import status_in as _status
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import known_rates, measure, number, statistics, value, whole, without_none
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Value
 
@@ -137,7 +138,7 @@ def _config(source: Source) -> Mapping[str, Any]:
 
 def _plan(
     config: Mapping[str, Any], load: Mapping[str, Any], good: Mapping[str, Any], stage: int | None
-) -> dict[str, Any]:
+) -> ImportedPlan:
     server, api = config.get("server") or {}, config.get("api") or {}
     stages = (config.get("load") or {}).get("stages") or []
     duration = stages[stage].get("duration") if stage is not None and stage < len(stages) else None
@@ -154,7 +155,7 @@ def _plan(
     )
 
 
-def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> dict[str, Any] | None:
+def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> WorkloadDraft | None:
     """Lengths as asked, where the configuration tells them; else those that were served, as means."""
     shared = data.get("shared_prefix")
     if data.get("type") == "shared_prefix" and isinstance(shared, Mapping):
@@ -162,9 +163,10 @@ def _workload(data: Mapping[str, Any], good: Mapping[str, Any]) -> dict[str, Any
         groups = whole(shared.get("num_unique_system_prompts") or shared.get("num_groups"))
         prompts = whole(shared.get("num_users_per_system_prompt") or shared.get("num_prompts_per_group"))
         prefix |= {"groups": groups, "prompts": prompts}
-        return without_none(
-            {"type": "synthetic", "prefix": without_none(prefix), "output_tokens": whole(shared.get("output_len"))}
-        )
+        workload: WorkloadDraft = {"type": "synthetic", "prefix": without_none(prefix)}
+        if (output := whole(shared.get("output_len"))) is not None:
+            workload["output_tokens"] = output
+        return workload
     inputs, outputs = data.get("input_distribution") or {}, data.get("output_distribution") or {}
     requested = fields.lengths(inputs.get("mean"), outputs.get("mean"), _deviation(inputs), _deviation(outputs))
     means = [(good.get(key) or {}).get("mean") for key in ("prompt_len", "output_len")]

@@ -14,6 +14,7 @@ from inferometer.exchange.importing.fields import requests_in, started_at
 from inferometer.exchange.importing.requests import NOT_CONNECTED, WITHOUT_READS, ImportedRequest, records_of
 from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Row, Source
 from inferometer.exchange.importing.units import BYTES, number, whole
+from inferometer.plan.draft import LoadDraft
 from inferometer.record.sample import Sample, Samples
 from inferometer.vocabulary import NANOSECONDS
 
@@ -82,7 +83,7 @@ def _reads(first: float | None, end: float | None, tokens: int | None) -> Iterat
         yield end
 
 
-def _load(requests: list[ImportedRequest]) -> dict[str, object] | None:
+def _load(requests: list[ImportedRequest]) -> LoadDraft | None:
     """It draws Poisson arrivals: their rate is that of the enqueue times, over as many gaps."""
     due = sorted(request.scheduled_s for request in requests if request.scheduled_s is not None)
     if len(due) < 2 or due[-1] <= due[0]:

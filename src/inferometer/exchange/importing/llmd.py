@@ -10,7 +10,7 @@ from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.inference_perf import RATES as OLD_RATES
 from inferometer.exchange.importing.inference_perf import TIMES
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     COUNTS,
     SECONDS,
@@ -116,7 +116,7 @@ def _measures(
     return measures
 
 
-def _old_plan(scenario: Mapping[str, Any], load: Mapping[str, Any]) -> dict[str, Any]:
+def _old_plan(scenario: Mapping[str, Any], load: Mapping[str, Any]) -> ImportedPlan:
     args = load.get("args") or {}
     rate = args.get("request_rate", args.get("qps_values"))
     return fields.plan_of(
@@ -206,7 +206,7 @@ def _components(results: Mapping[str, Any]) -> dict[str, Value]:
     return without_none(values)
 
 
-def _new_plan(scenario: Mapping[str, Any], load: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+def _new_plan(scenario: Mapping[str, Any], load: Mapping[str, Any], about: Mapping[str, Any]) -> ImportedPlan:
     inputs, outputs = load.get("input_seq_len") or {}, load.get("output_seq_len") or {}
     engine = _engines(scenario)
     models = [component.get("model", {}).get("name") for component in engine]

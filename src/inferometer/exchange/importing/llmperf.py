@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, SiblingError, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, SiblingError, Source
 from inferometer.exchange.importing.units import known_rates, measure, number, statistics, whole
 from inferometer.measure.describe import ALWAYS, described
 from inferometer.measure.registry import REGISTRY
@@ -62,7 +62,7 @@ def _named(report: Mapping[str, Any], start: str) -> dict[str, Any]:
     return {name.removeprefix("quantiles_"): value for name, value in parts.items()}
 
 
-def _plan(report: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(report: Mapping[str, Any]) -> ImportedPlan:
     return fields.plan_of(
         model=report.get("model"),
         api="chat",

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import SECONDS, factor, known_rates, measure, number, value, without_none
 from inferometer.record.summary import Value
 
@@ -68,7 +68,7 @@ def _times(lines: list[re.Match[str]]) -> dict[str, dict[str, float]]:
     return times
 
 
-def _plan(log: Mapping[str, str]) -> dict[str, object]:
+def _plan(log: Mapping[str, str]) -> ImportedPlan:
     rate = log.get("target_qps") if log.get("scenario", "").lower() == "server" else None
     shortest = number(log.get("min_duration"))
     return fields.plan_of(load=fields.load(rate, None, None), duration_s=shortest / 1000 if shortest else None)

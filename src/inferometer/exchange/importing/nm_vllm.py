@@ -10,7 +10,7 @@ from typing import Any
 
 from inferometer.errors import DataError
 from inferometer.exchange.importing import fields
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     factor,
@@ -22,6 +22,7 @@ from inferometer.exchange.importing.units import (
     whole,
     without_none,
 )
+from inferometer.plan.foreign.common import without_missing
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary, Rate, Value
 from inferometer.vocabulary import Direction
@@ -114,13 +115,15 @@ def _lengths(about: Mapping[str, Any], count: int | None) -> dict[str, MeasureSu
     return measures
 
 
-def _plan(report: Mapping[str, Any], about: Mapping[str, Any], offline: bool) -> dict[str, Any]:
+def _plan(report: Mapping[str, Any], about: Mapping[str, Any], offline: bool) -> ImportedPlan:
     args = report.get("script_args") or {}
     requests = whole(about.get("num_prompts"))
     lengths = fields.lengths(_first(args, "input"), _first(args, "output"))
     workload = lengths or fields.dataset(report.get("dataset"))
     if offline:
-        return without_none({"model": report.get("model"), "num_prompts": requests, "workload": workload})
+        offline_plan: ImportedPlan = {"model": report.get("model"), "num_prompts": requests, "workload": workload or {}}
+        plan: ImportedPlan = without_missing(offline_plan)
+        return plan
     return fields.plan_of(
         model=report.get("model"),
         workload=workload,

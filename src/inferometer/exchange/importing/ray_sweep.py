@@ -12,7 +12,7 @@ from typing import Any
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.sglang import DEFINITIONS, TIMES
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     known_rates,
@@ -24,6 +24,7 @@ from inferometer.exchange.importing.units import (
     whole,
     without_none,
 )
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.record.environment import Environment
 from inferometer.record.summary import MeasureSummary
 
@@ -119,7 +120,7 @@ def _engine(row: Mapping[str, Any], name: str) -> ImportedRun:
     )
 
 
-def _plan(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _plan(row: Mapping[str, Any], name: str) -> ImportedPlan:
     requests = whole(row.get("num_prompts"))
     strategy = next((row[column] for column in STRATEGY if row.get(column)), None)
     return fields.plan_of(
@@ -132,16 +133,20 @@ def _plan(row: Mapping[str, Any], name: str) -> dict[str, Any]:
     )
 
 
-def _workload(row: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def _workload(row: Mapping[str, Any], name: str) -> WorkloadDraft | None:
     least, most = whole(row.get("min_output_len")), whole(row.get("max_output_len"))
-    outputs = {"output_tokens": least if least == most else f"{least}-{most}"} if least and most else {}
+    outputs: WorkloadDraft = {}
+    if least and most:
+        outputs["output_tokens"] = least if least == most else f"{least}-{most}"
     if (prefix := whole(row.get("prefix_len"))) is not None:
         shared = {"tokens": prefix, "suffix_tokens": whole(row.get("suffix_len"))}
         shared |= {"groups": whole(row.get("num_prefixes")), "prompts": whole(row.get("suffixes_per_prefix"))}
         return {"type": "synthetic", "prefix": without_none(shared), **outputs}
     match = _NAME.search(name)
-    dataset = fields.dataset(match[1] if match else None)
-    return {**(dataset or {"type": "synthetic"}), **outputs} if dataset or outputs else None
+    workload = fields.dataset(match[1] if match else None)
+    if not workload and not outputs:
+        return None
+    return {**(workload or WorkloadDraft(type="synthetic")), **outputs}
 
 
 def _environment(row: Mapping[str, Any]) -> Environment:

@@ -11,7 +11,7 @@ from typing import Any
 from inferometer.exchange.importing import fields
 from inferometer.exchange.importing.fields import run_per_row
 from inferometer.exchange.importing.requests import NOT_CONNECTED, NOT_SCHEDULED, records_of
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     known_rates,
@@ -113,7 +113,7 @@ def _values(result: Mapping[str, Any]) -> dict[str, Value]:
     return without_none({"accept_length": value(accepted, "tokens", "higher", "Speculated tokens accepted per step")})
 
 
-def _plan(result: Mapping[str, Any]) -> dict[str, Any]:
+def _plan(result: Mapping[str, Any]) -> ImportedPlan:
     name = result.get("dataset_name")
     drawn = name in fields.MADE_UP
     lengths = fields.lengths(result.get("random_input_len"), result.get("random_output_len")) if drawn else None

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from inferometer.documents.large_json import Entries
 from inferometer.errors import DataError
+from inferometer.plan.draft import PlanDraft
 from inferometer.record.columns import Records
 from inferometer.record.environment import Environment
 from inferometer.record.run import Kind
@@ -64,13 +65,23 @@ class Source:
         return tuple(self.value[0].fields) if self.form == "csv" and self.value else ()
 
 
+class ImportedPlan(PlanDraft, total=False):
+    """What is told of a plan: of a load on a server, or of an engine in a process of its own."""
+
+    model: str | None
+    num_prompts: int | None
+    batch_sizes: list[int]
+    input_lens: list[int]
+    output_lens: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class ImportedRun:
     """Seconds, tokens and shares throughout. What the file does not tell is not there: never 0, never a default."""
 
     kind: Kind = "serving"
     started: datetime | None = None
-    plan: dict[str, Any] = field(default_factory=dict)
+    plan: ImportedPlan = field(default_factory=ImportedPlan)
     environment: Environment = field(default_factory=Environment)
     measures: dict[str, MeasureSummary] = field(default_factory=dict)
     rates: dict[str, Rate] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from inferometer.exchange.importing.requests import (
     records_of,
     status_in,
 )
-from inferometer.exchange.importing.source import Format, ImportedRun, ParsedFile, SiblingError, Source
+from inferometer.exchange.importing.source import Format, ImportedPlan, ImportedRun, ParsedFile, SiblingError, Source
 from inferometer.exchange.importing.units import (
     SECONDS,
     known_rates,
@@ -164,7 +164,7 @@ def _values(result: Mapping[str, Any]) -> dict[str, Value]:
     return without_none(values)
 
 
-def _plan(result: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _plan(result: Mapping[str, Any], name: str) -> ImportedPlan:
     requests, answered = whole(result.get("num_prompts")), whole(result.get("completed"))
     requested = fields.lengths_in_name(name)
     served = [number(result.get(total)) for total in ("total_input_tokens", "total_output_tokens")]
@@ -301,10 +301,16 @@ def latency_measure(
     return measure(name, statistics, count, unit="s", direction="lower", title=title)
 
 
-def latency_plan(batches: list[int], lengths: tuple[int, int] | None, model: Any = None) -> dict[str, Any]:
+def latency_plan(batches: list[int], lengths: tuple[int, int] | None, model: Any = None) -> ImportedPlan:
     """As the plan of a latency run has it."""
-    lens = {"input_lens": [lengths[0]], "output_lens": [lengths[1]]} if lengths else {}
-    return without_none({"model": model}) | ({"batch_sizes": batches} if batches else {}) | lens
+    plan: ImportedPlan = {}
+    if model is not None:
+        plan["model"] = model
+    if batches:
+        plan["batch_sizes"] = batches
+    if lengths:
+        plan["input_lens"], plan["output_lens"] = [lengths[0]], [lengths[1]]
+    return plan
 
 
 def _is_throughput(source: Source) -> bool:
@@ -318,7 +324,7 @@ def _throughput(source: Source) -> ParsedFile:
     rates = {"request_rate": number(result["requests_per_second"]), "total_rate": number(result["tokens_per_second"])}
     run = ImportedRun(
         kind="throughput",
-        plan=without_none({"num_prompts": requests}),
+        plan={} if requests is None else {"num_prompts": requests},
         rates=known_rates(rates),
         values=without_none({"tokens": tokens}),
         answered=requests,

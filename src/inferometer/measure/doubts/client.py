@@ -170,7 +170,9 @@ def clocks_disagree(case: Case) -> Iterator[Reason]:
     off_s = max(clocks.uncertainty_s, (jump.jump_s or 0.0) if jump else 0.0)
     moves = telling(case.summary, dict.fromkeys(ACROSS_HOSTS, 2 * off_s / length_s), shares=True)
     known = f"{hosts} and agree on the time within {duration_text(clocks.uncertainty_s)}"
-    if jump:
+    if jump and len(clocks.hosts) == 1:
+        known = f"The clock of {jump.host}, where all workers ran, jumped by {duration_text(jump.jump_s)}"
+    elif jump:
         known += f", but the clock of {jump.host} jumped by {duration_text(jump.jump_s)}"
     if moves:
         text = f"{known}: {moved_text(moves)}."

@@ -256,12 +256,12 @@ def not_conserved(case: Case) -> Iterator[Reason]:
     server = case.summary.server
     if server is None:
         return
-    for found in findings(server):
-        if found.code == "ttft_disagrees" and _client_is_exact(case):
-            yield case.note(found.code, found.text)
+    for finding in findings(server):
+        if finding.code == "ttft_disagrees" and _client_is_exact(case):
+            yield case.note(finding.code, finding.text)
         else:
-            moves = shares_of(case.part, found.share, found.key) if found.key else []
-            yield case.doubt(found.code, found.text, found.remedy, moves=moves, direction=EITHER)
+            moves = shares_of(case.part, finding.share, finding.key) if finding.key else []
+            yield case.doubt(finding.code, finding.text, finding.remedy, moves=moves, direction=EITHER)
 
 
 def _client_is_exact(case: Case) -> bool:

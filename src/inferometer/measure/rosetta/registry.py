@@ -1,7 +1,8 @@
-"""The tools by name, and a run's records under one of them as plain data, next to our own numbers."""
+"""The tools by name, and a run's records under one of them, next to our own numbers."""
 
 from collections.abc import Mapping
-from typing import Any
+
+import msgspec
 
 from inferometer.errors import PlanError
 from inferometer.measure.rosetta.definition import Figure, Seen, Some, Spread, Tool, statistic
@@ -22,6 +23,46 @@ TOOLS: dict[str, str] = {
 _OUR_STATISTICS = {"median": "p50", "avg": "mean", "std_dev": "std"}
 
 
+class TranslatedNumber(msgspec.Struct, frozen=True):
+    """What a number of the tool is, and why ours is another."""
+
+    name: str  # as the tool's users call it
+    field: str
+    unit: str
+    our_measure: str | None
+    definition: str
+    why: str
+
+
+class TranslatedMeasure(TranslatedNumber, frozen=True):
+    count: int
+    theirs: dict[str, float | None]  # by the tool's own words
+    ours: dict[str, float | None] | None
+
+
+class TranslatedValue(TranslatedNumber, frozen=True):
+    theirs: float | None
+    ours: float | None
+
+
+class CountedRequests(msgspec.Struct, frozen=True):
+    successful: int
+    all: int
+
+
+class Translation(msgspec.Struct, frozen=True):
+    """A run under another tool's definitions, in seconds; missing is None. Its JSON is that of `show --as`."""
+
+    tool: str
+    title: str
+    source: str
+    remark: str
+    requests: CountedRequests
+    duration_s: float
+    measures: list[TranslatedMeasure]
+    values: list[TranslatedValue]
+
+
 def tool_named(name: str) -> Tool:
     if name not in TOOLS:
         raise PlanError(f"the definitions of {name!r} are not known", f"there are {', '.join(TOOLS)}")
@@ -29,19 +70,19 @@ def tool_named(name: str) -> Tool:
     return tool
 
 
-def translated(tool: Tool, seen: Seen, summary: Summary) -> dict[str, Any]:
-    """Every number of the tool and ours next to it, in seconds; missing is None."""
+def translated(tool: Tool, seen: Seen, summary: Summary) -> Translation:
+    """Every number of the tool and ours next to it."""
     ours = quantities(summary)
-    return {
-        "tool": tool.name,
-        "title": tool.title,
-        "source": tool.source,
-        "remark": tool.remark,
-        "requests": {"successful": len(seen.good), "all": len(seen.every)},
-        "duration_s": seen.duration_s,
-        "measures": [_spread(tool, number, seen, ours) for number in tool.spreads],
-        "values": [_figure(number, seen, ours) for number in tool.figures],
-    }
+    return Translation(
+        tool=tool.name,
+        title=tool.title,
+        source=tool.source,
+        remark=tool.remark,
+        requests=CountedRequests(len(seen.good), len(seen.every)),
+        duration_s=seen.duration_s,
+        measures=[_spread(tool, number, seen, ours) for number in tool.spreads],
+        values=[_figure(number, seen, ours) for number in tool.figures],
+    )
 
 
 def statistics(tool: Tool, spread: Spread, seen: Seen) -> dict[str, float | None]:
@@ -69,25 +110,20 @@ def our_statistic(name: str) -> str:
     return _OUR_STATISTICS.get(name, name)
 
 
-def _spread(tool: Tool, spread: Spread, seen: Seen, ours: Mapping[str, Quantity]) -> dict[str, Any]:
+def _spread(tool: Tool, spread: Spread, seen: Seen, ours: Mapping[str, Quantity]) -> TranslatedMeasure:
     series = spread.series(seen)
     theirs = _statistics(tool, series)
     our_values = {name: _value(ours, f"{spread.ours}.{our_statistic(name)}") for name in theirs} if spread.ours else {}
-    return {
-        **_definition(spread),
-        "count": series.weight if isinstance(series, Tally) else len(series),
-        "theirs": theirs,
-        "ours": our_values or None,
-    }
+    count = series.weight if isinstance(series, Tally) else len(series)
+    return TranslatedMeasure(*_definition(spread), count, theirs, our_values or None)
 
 
-def _figure(figure: Figure, seen: Seen, ours: Mapping[str, Quantity]) -> dict[str, Any]:
-    return {**_definition(figure), "theirs": figure.value(seen), "ours": _value(ours, figure.ours or "")}
+def _figure(figure: Figure, seen: Seen, ours: Mapping[str, Quantity]) -> TranslatedValue:
+    return TranslatedValue(*_definition(figure), figure.value(seen), _value(ours, figure.ours or ""))
 
 
-def _definition(number: Spread | Figure) -> dict[str, Any]:
-    about = {"name": number.name, "field": number.field, "unit": number.unit, "our_measure": number.ours}
-    return about | {"definition": number.definition, "why": number.why}
+def _definition(number: Spread | Figure) -> tuple[str, str, str, str | None, str, str]:
+    return number.name, number.field, number.unit, number.ours, number.definition, number.why
 
 
 def _value(ours: Mapping[str, Quantity], key: str) -> float | None:

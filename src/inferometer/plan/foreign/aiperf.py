@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from inferometer.plan.draft import LoadDraft, PlanDraft, SamplingDraft, StopDraft, TargetDraft, WhenDraft, WorkloadDraft
 from inferometer.plan.foreign.account import Account
 from inferometer.plan.foreign.arguments import Flag, Given, given_of, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
@@ -103,11 +104,12 @@ def from_argv(argv: Sequence[str]) -> Foreign:
 
 
 def _foreign(given: Given) -> Foreign:
-    requests = given.count("request-count")
-    plan = {
+    when = _when(given, given.count("request-count"))
+    plan: PlanDraft = {
         "target": _target(given),
         "workload": {**_workload(given), "tokenizer": given.text("tokenizer")},
-        **_when(given, requests),
+        "load": when["load"],
+        "stop": when["stop"],
         "sampling": _sampling(given),
         "warmup": given.count("warmup-request-count") or None,
         "limits": _limits(given),
@@ -120,7 +122,7 @@ def _foreign(given: Given) -> Foreign:
     return Foreign.of(given.account, without_missing(plan))
 
 
-def _target(given: Given) -> dict[str, Any]:
+def _target(given: Given) -> TargetDraft:
     kind = given.text("endpoint-type") or "chat"
     if kind not in _APIS:
         given.wrong("endpoint-type", f"has no counterpart; there are {', '.join(_APIS)}")
@@ -140,7 +142,7 @@ def _target(given: Given) -> dict[str, Any]:
     }
 
 
-def _workload(given: Given) -> dict[str, Any]:
+def _workload(given: Given) -> WorkloadDraft:
     if (path := given.text("input-file")) is not None:
         return _file(given, path)
     if (name := given.text("public-dataset")) is not None:
@@ -149,7 +151,7 @@ def _workload(given: Given) -> dict[str, Any]:
         return {"type": "sharegpt", "url": SHAREGPT, "output_tokens": _output(given)}
     mean = given.number("isl", 550.0) or 550.0
     inputs = bell(mean, given.number("isl-stddev"), 1, None)
-    whole: dict[str, Any] = {"count": given.count("num-dataset-entries", 100), **_turns(given)}
+    whole: WorkloadDraft = {"count": given.count("num-dataset-entries", 100), **_turns(given)}
     whole["output_tokens"] = _output(given)
     if whole["output_tokens"] is None:
         given.account.general.append("without --osl the server decides how long answers are")
@@ -166,7 +168,7 @@ def _output(given: Given) -> Any:
     return None if mean is None else bell(mean, std, 1, None)
 
 
-def _turns(given: Given) -> dict[str, Any]:
+def _turns(given: Given) -> WorkloadDraft:
     mean, std = given.number("conversation-turn-mean", 1.0) or 1.0, given.number("conversation-turn-stddev")
     pause, spread = given.number("conversation-turn-delay-mean"), given.number("conversation-turn-delay-stddev")
     if mean == 1 and not std:
@@ -177,7 +179,7 @@ def _turns(given: Given) -> dict[str, Any]:
     return {"turns": bell(mean, std, 1, None), "think": think}
 
 
-def _media(given: Given) -> dict[str, Any]:
+def _media(given: Given) -> WorkloadDraft:
     width, height = given.number("image-width-mean"), given.number("image-height-mean")
     given.count("image-batch-size")
     if given.number("image-width-stddev") or given.number("image-height-stddev"):
@@ -198,7 +200,7 @@ def _media(given: Given) -> dict[str, Any]:
     return {"images": images}
 
 
-def _file(given: Given, path: str) -> dict[str, Any]:
+def _file(given: Given, path: str) -> WorkloadDraft:
     kind = given.text("custom-dataset-type") or "single_turn"
     if kind not in _FILES:
         given.wrong("custom-dataset-type", f"has no counterpart; there are {', '.join(_FILES)}")
@@ -217,7 +219,7 @@ def _file(given: Given, path: str) -> dict[str, Any]:
     }
 
 
-def _when(given: Given, requests: int | None) -> dict[str, Any]:
+def _when(given: Given, requests: int | None) -> WhenDraft:
     at_once, rate = given.count("concurrency"), given.number("request-rate")
     pattern = given.text("arrival-pattern") or given.text("request-rate-mode") or "poisson"
     smooth = given.number("arrival-smoothness")
@@ -225,7 +227,7 @@ def _when(given: Given, requests: int | None) -> dict[str, Any]:
     sessions = given.count("conversation-num")
     cancel = _cancelled(given)
     given.no_effect("fixed-schedule-auto-offset", "the first row of a trace is time 0")
-    stop = {"duration": seconds, "requests": requests, "drain": grace, "sessions": sessions}
+    stop: StopDraft = {"duration": seconds, "requests": requests, "drain": grace, "sessions": sessions}
     if given.on("fixed-schedule"):
         return {"load": {"type": "replay", **cancel}, "stop": stop}
     if rate is None and at_once is None:
@@ -240,7 +242,7 @@ def _when(given: Given, requests: int | None) -> dict[str, Any]:
     return {"load": {**load_of(rate, at_once, 1, cv), **cancel}, "stop": stop}
 
 
-def _cancelled(given: Given) -> dict[str, Any]:
+def _cancelled(given: Given) -> LoadDraft:
     """Per cent of the requests, and seconds after they were sent, 0 by default."""
     percent, after_s = given.number("request-cancellation-rate"), given.number("request-cancellation-delay")
     if not percent:
@@ -251,7 +253,7 @@ def _cancelled(given: Given) -> dict[str, Any]:
     return {"cancel": {"share": percent / 100, "after": after_s}}
 
 
-def _sampling(given: Given) -> dict[str, Any]:
+def _sampling(given: Given) -> SamplingDraft:
     """`--extra-inputs name:value`, once or several times."""
     extra: dict[str, Any] = {}
     for pair in given.several("extra-inputs"):

@@ -60,14 +60,14 @@ def _file(path: Path, name: str) -> Finding:
     try:
         text = file_text(path)
         around = recognise.Surroundings(_environ(text), run_only=False)
-        found = explain_file(path, (), around)
+        explained = explain_file(path, (), around)
     except (NoPlanError, NeedsFileError) as error:
         return Finding(name, "no plan", _line(error))
     except PlanError as error:
         return Finding(name, "refused", _line(error).removeprefix(f"{path}: "))
-    if found is None:
+    if explained is None:
         return Finding(name, "no plan", "is no other tool's plan")
-    return _judged(found, name)
+    return _judged(explained, name)
 
 
 def _environ(text: str) -> Mapping[str, str]:
@@ -113,14 +113,14 @@ def _command(line: str, name: str) -> Finding:
         return Finding(name, "refused", _line(error))
 
 
-def _judged(found: Explained, name: str) -> Finding:
-    tool = found.foreign.tool
+def _judged(explained: Explained, name: str) -> Finding:
+    tool = explained.foreign.tool
     try:
-        _check(found.foreign)
+        _check(explained.foreign)
     except InferometerError as error:
         return Finding(name, "refused", _line(error), tool)
-    if found.lost:
-        return Finding(name, "wrong", f"read, but without effect: {', '.join(found.lost)}", tool)
+    if explained.lost:
+        return Finding(name, "wrong", f"read, but without effect: {', '.join(explained.lost)}", tool)
     return Finding(name, "understood", "", tool)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from inferometer.errors import PlanError
+from inferometer.plan.draft import ExperimentDraft, PlanDraft
 from inferometer.plan.foreign.account import Account, Entry
 
 
@@ -27,13 +28,13 @@ class Foreign:
     What is several runs there is an experiment here, and a plan only where stages of one run can express it."""
 
     tool: str
-    plan: dict[str, Any]
+    plan: PlanDraft
     notes: list[str] = field(default_factory=list)
-    experiment: dict[str, Any] = field(default_factory=dict)
+    experiment: ExperimentDraft = field(default_factory=ExperimentDraft)
     entries: list[Entry] = field(default_factory=list)
 
     @classmethod
-    def of(cls, account: Account, plan: dict[str, Any], experiment: dict[str, Any] | None = None) -> Self:
+    def of(cls, account: Account, plan: PlanDraft, experiment: ExperimentDraft | None = None) -> Self:
         """Settle the account: what nobody read is a mistake."""
         account.settle()
         return cls(account.tool, plan, account.notes, experiment or {}, account.entries())

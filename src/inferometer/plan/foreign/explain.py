@@ -143,8 +143,8 @@ def explain_file(
 
         return once
 
-    found = explained(read(value), _of_document(value, read))
-    return replace(found, foreign=replace(found.foreign, notes=foreign.notes))
+    result = explained(read(value), _of_document(value, read))
+    return replace(result, foreign=replace(result.foreign, notes=foreign.notes))
 
 
 def _document(path: Path, changes: Sequence[str], around: recognise.Surroundings) -> Any:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from inferometer.plan.draft import LoadDraft, StageDraft, WhenDraft, WorkloadDraft
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import SHAREGPT, of_sessions, tidy
@@ -41,7 +42,7 @@ def from_mapping(mapping: Mapping[str, Any], environ: Mapping[str, str] = os.env
         rates = [1.0]
     if settings.count("num_users_warmup"):
         settings.note("num_users_warmup", "warmup excludes the first requests")
-    users = {"sessions_at_once": settings.count("num_users")}
+    users: LoadDraft = {"sessions_at_once": settings.count("num_users")}
     workload = _workload(settings, rounds)
     if workload.get("turn_tokens"):
         notes.append(f"turn_tokens: a question of a later round is one sentence, about {QUESTION} tokens")
@@ -76,23 +77,26 @@ def _with_variables(mapping: Mapping[str, Any], environ: Mapping[str, str]) -> t
     return changed, notes
 
 
-def _workload(settings: Settings, rounds: int) -> dict[str, Any]:
+def _workload(settings: Settings, rounds: int) -> WorkloadDraft:
     scenario, answers = settings.text("scenarios"), settings.count("answer_len")
     shared, history = settings.count("system_prompt") or None, settings.count("chat_history")
     if scenario == "sharegpt":
         for name in ("system_prompt", "chat_history", "num_rounds"):
             settings.no_effect(name, "the prompts are those of ShareGPT")
         return {"type": "sharegpt", "url": SHAREGPT, "output_tokens": answers}
+    opening: WorkloadDraft = {"input_tokens": history}
+    if shared:
+        opening = {"prefix": {"tokens": shared, "suffix_tokens": history}}
     return {
-        **({"prefix": {"tokens": shared, "suffix_tokens": history}} if shared else {"input_tokens": history}),
+        **opening,
         "output_tokens": answers,
         "turns": rounds if rounds > 1 else None,
         "turn_tokens": QUESTION if rounds > 1 else None,
     }
 
 
-def _when(rates: list[float], duration: Any, users: dict[str, Any]) -> dict[str, Any]:
+def _when(rates: list[float], duration: Any, users: LoadDraft) -> WhenDraft:
     if len(rates) == 1:
         return {"load": {"type": "poisson", "rate": tidy(rates[0]), **users}, "stop": {"duration": f"{duration}s"}}
-    stages = [{"rate": tidy(rate), "duration": f"{duration}s"} for rate in rates]
+    stages: list[StageDraft] = [{"rate": tidy(rate), "duration": f"{duration}s"} for rate in rates]
     return {"load": {"type": "stages", **users, "stages": stages}}

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
+from inferometer.plan.draft import CaseDraft, PlanDraft, StopDraft, TargetDraft, WorkloadDraft
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import bell, load_of, with_parameters
@@ -56,9 +56,12 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     if (given.text("iteration-type") or "num_concurrency") != "num_concurrency" or given.several("batch-size"):
         given.wrong("batch-size", "has no counterpart: a request holds one text")
     minutes, most = given.number("max-time-per-run", 15.0), given.count("max-requests-per-run")
-    common = {"target": _target(given, task), "sampling": {"extra": given.fields("additional-request-params")}}
-    stop = {"duration": f"{minutes:g}min", "requests": most}
-    cases = [
+    common: PlanDraft = {
+        "target": _target(given, task),
+        "sampling": {"extra": given.fields("additional-request-params")},
+    }
+    stop: StopDraft = {"duration": f"{minutes:g}min", "requests": most}
+    cases: list[CaseDraft] = [
         {
             "name": f"{scenario} concurrency={level}",
             "plan": without_missing(
@@ -71,7 +74,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     return Foreign.of(given.account, {}, {"cases": with_parameters(cases)})
 
 
-def _target(given: Given, task: str) -> dict[str, Any]:
+def _target(given: Given, task: str) -> TargetDraft:
     key = given.text("api-key") or given.text("model-api-key")
     return {
         "url": given.text("api-base"),
@@ -81,7 +84,7 @@ def _target(given: Given, task: str) -> dict[str, Any]:
     }
 
 
-def _workload(given: Given, scenario: str) -> dict[str, Any]:
+def _workload(given: Given, scenario: str) -> WorkloadDraft:
     """`D(in,out)`, `N(mean,std)/(mean,std)` or `U(least,most)/(least,most)`."""
     tokenizer = given.text("model-tokenizer")
     if match := _FIXED.fullmatch(scenario):

@@ -11,6 +11,18 @@ from typing import Any
 
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
+from inferometer.plan.draft import (
+    CaseDraft,
+    ExperimentDraft,
+    OutputDraft,
+    PlanDraft,
+    SamplingDraft,
+    StageDraft,
+    StopDraft,
+    TargetDraft,
+    WarmupDraft,
+    WhenDraft,
+)
 from inferometer.plan.foreign import guidellm_data
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.arguments import Flag, Given, parse
@@ -84,15 +96,16 @@ def from_spec(mapping: Mapping[str, Any]) -> Foreign:
     account = Account(TOOL)
     whole = Settings(mapping, account)
     whole.no_effect("metadata", "is only a description")
-    cases, notes = [], []
+    cases: list[CaseDraft] = []
+    notes: list[str] = []
     for at, changes in enumerate(several):
         spec = _changed(mapping["spec"], changes)
         one = foreign_of(Settings({"spec": spec}, Account(TOOL)).section("spec"))
         if not one.plan:
             raise PlanError(f"{TOOL}: benchmarks.{at} is itself several runs: give it one rate or number of streams")
         name = " ".join(f"{path.rpartition('.')[2]}={value}" for path, value in changes.items())
-        plan = {key: value for key, value in one.plan.items() if key != "outputs"}
-        cases.append({"name": name or f"benchmark {at + 1}", "plan": plan})
+        one.plan.pop("outputs", None)
+        cases.append({"name": name or f"benchmark {at + 1}", "plan": one.plan})
         notes += one.notes
     for name in ("spec", "benchmarks"):
         whole.value(name)
@@ -133,7 +146,7 @@ def foreign_of(spec: Settings) -> Foreign:
     data = guidellm_data.workload_of(spec, _api(backend))
     ends = _ends(spec)
     profile = _profile(spec.section("profile"), ends, data)
-    plan = {
+    plan: PlanDraft = {
         "target": _target(backend, data.api),
         "workload": {**data.workload, "tokenizer": _tokenizer(spec)},
         "sampling": _sampling(backend, data),
@@ -147,8 +160,10 @@ def foreign_of(spec: Settings) -> Foreign:
     if not any((ends.seconds, ends.requests, profile.measured)):
         account.general.append(NO_END)
     account.settle()
-    stop = {**ends.stop, **(profile.measured or {})}
-    loads = {**profile.load, "stop": stop} if profile.load and "stages" not in profile.load["load"] else profile.load
+    stop: StopDraft = {**ends.stop, **(profile.measured or {})}
+    loads: WhenDraft = (
+        {**profile.load, "stop": stop} if profile.load and "stages" not in profile.load["load"] else profile.load
+    )
     if loads and "stages" in loads["load"]:
         loads = {**loads, "stop": {"errors": ends.stop.get("errors")}}
     whole = of_sessions(without_missing({**plan, **loads}), account.general) if loads else {}
@@ -170,7 +185,7 @@ def _api(backend: Settings) -> str:
     return known.get(route, "chat")
 
 
-def _target(backend: Settings, api: str) -> dict[str, Any]:
+def _target(backend: Settings, api: str) -> TargetDraft:
     target = (backend.text("target") or "").rstrip("/").removesuffix("/v1")
     headers = dict(backend.section("extras").value("headers", {}))
     if key := backend.text("api_key"):
@@ -199,7 +214,7 @@ def _target(backend: Settings, api: str) -> dict[str, Any]:
     }
 
 
-def _sampling(backend: Settings, data: guidellm_data.Data) -> dict[str, Any]:
+def _sampling(backend: Settings, data: guidellm_data.Data) -> SamplingDraft:
     extra = dict(backend.section("extras").value("body", {}))
     behaviour = backend.text("tool_call_missing_behavior")
     if behaviour is not None or data.calls_tools:
@@ -241,8 +256,8 @@ def _seed(spec: Settings) -> int | None:
     return own.count("value") or None
 
 
-def _outputs(spec: Settings) -> list[dict[str, str]]:
-    outputs = []
+def _outputs(spec: Settings) -> list[OutputDraft]:
+    outputs: list[OutputDraft] = []
     for entry in spec.sections("outputs"):
         kind, path = entry.text("kind"), entry.text("path")
         ending = (PurePath(path).suffix.lower().lstrip(".") if path else "") or (kind or "")
@@ -269,7 +284,7 @@ NO_END = (
 class Ends:
     """What ends a benchmark, and the limits that stand for its failure rates."""
 
-    stop: dict[str, Any]
+    stop: StopDraft
     limits: list[str]
 
     @property
@@ -284,7 +299,7 @@ class Ends:
 
 
 def _ends(spec: Settings) -> Ends:
-    stop: dict[str, Any] = {"duration": None, "requests": None, "errors": None}
+    stop: StopDraft = {"duration": None, "requests": None, "errors": None}
     limits: list[str] = []
     for entry in spec.sections("constraints"):
         entry.no_effect("stopping_scope", "every level is a run of its own")
@@ -312,10 +327,10 @@ def _ends(spec: Settings) -> Ends:
 class Profile:
     """When requests are sent: the load of a plan, or what an experiment varies."""
 
-    load: dict[str, Any]
-    varied: dict[str, Any]
-    warmup: dict[str, Any] | None = None
-    measured: dict[str, Any] | None = None
+    load: WhenDraft
+    varied: ExperimentDraft
+    warmup: WarmupDraft | None = None
+    measured: StopDraft | None = None
 
 
 def _profile(profile: Settings, ends: Ends, data: guidellm_data.Data) -> Profile:
@@ -329,7 +344,7 @@ def _profile(profile: Settings, ends: Ends, data: guidellm_data.Data) -> Profile
     return Profile(load, varied, warmup, measured)
 
 
-def _loads(profile: Settings, kind: str, ends: Ends, data: guidellm_data.Data) -> tuple[dict[str, Any], dict[str, Any]]:
+def _loads(profile: Settings, kind: str, ends: Ends, data: guidellm_data.Data) -> tuple[WhenDraft, ExperimentDraft]:
     cap = profile.count("max_concurrency")
     match kind:
         case "synchronous":
@@ -369,11 +384,11 @@ def _levels(profile: Settings, name: str) -> list[float]:
     return levels or [1.0]
 
 
-def _at_once(count: int) -> dict[str, Any]:
+def _at_once(count: int) -> WhenDraft:
     return {"load": {"type": "concurrency", "concurrency": count}}
 
 
-def _swept(profile: Settings, ends: Ends, cap: int | None) -> dict[str, Any]:
+def _swept(profile: Settings, ends: Ends, cap: int | None) -> ExperimentDraft:
     """One at a time, as many as it can, and the rest of the runs at rates between what both reached: evenly spaced, the
     highest the rate of the second."""
     size = profile.count("sweep_size", _SWEEP) or _SWEEP
@@ -390,35 +405,35 @@ def _swept(profile: Settings, ends: Ends, cap: int | None) -> dict[str, Any]:
     return {"levels": levels}
 
 
-def _at_levels(kind: str, levels: list[float], ends: Ends, cap: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _at_levels(kind: str, levels: list[float], ends: Ends, cap: int | None) -> tuple[WhenDraft, ExperimentDraft]:
     """One level is a load. Several are runs of their own, and stages of one where each has a time to last."""
     if len(levels) == 1:
         if kind == "concurrent":
             return _at_once(int(levels[0])), {}
         return {"load": {"type": kind, "rate": tidy(levels[0]), "max_concurrency": cap}}, {}
     if kind == "concurrent":
-        varied: dict[str, Any] = {"axes": {"load.concurrency": [int(level) for level in levels]}}
+        varied: ExperimentDraft = {"axes": {"load.concurrency": [int(level) for level in levels]}}
     else:
         varied = {"set": {"load": {"type": kind, "max_concurrency": cap}}}
         varied["axes"] = {"load.rate": [tidy(level) for level in levels]}
     return _as_stages(kind, levels, ends, cap), without_missing(varied)
 
 
-def _as_stages(kind: str, levels: list[float], ends: Ends, cap: int | None) -> dict[str, Any]:
+def _as_stages(kind: str, levels: list[float], ends: Ends, cap: int | None) -> WhenDraft:
     """Each as long as guidellm runs it; nothing where that is not known before."""
-    stages = []
+    stages: list[StageDraft] = []
     for level in levels:
         lasts = ends.seconds
         if lasts is None and kind != "concurrent" and ends.requests:
             lasts = ends.requests / level
         if lasts is None:
             return {}
-        at = {"concurrency": int(level)} if kind == "concurrent" else {"rate": tidy(level), "process": kind}
+        at: StageDraft = {"concurrency": int(level)} if kind == "concurrent" else {"rate": tidy(level), "process": kind}
         stages.append({**at, "duration": tidy(round(lasts, 3))})
     return {"load": {"type": "stages", "stages": stages, "max_concurrency": cap}}
 
 
-def _warmup(profile: Settings, ends: Ends) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+def _warmup(profile: Settings, ends: Ends) -> tuple[WarmupDraft | None, StopDraft | None]:
     """guidellm's warm-up is a part of the whole, ours comes before it: what is measured stays the same."""
     value = profile.values.get("warmup")
     if isinstance(value, Mapping):
@@ -437,8 +452,9 @@ def _warmup(profile: Settings, ends: Ends) -> tuple[dict[str, Any] | None, dict[
     if not math.isfinite(part) or not math.isfinite(whole):
         profile.wrong("warmup", "must be a number, and a share of one")
         return None, None
-    part = round(part) if name == "requests" else part
-    return {name: tidy(part)}, {name: tidy(whole - part)}
+    if name == "requests":
+        return {"requests": round(part)}, {"requests": int(whole) - round(part)}
+    return {"duration": tidy(part)}, {"duration": tidy(whole - part)}
 
 
 # -- the command line since 0.7 --------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from inferometer.documents.json_text import json_value
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.account import Settings
 from inferometer.plan.foreign.shapes import bell, tidy
 
@@ -27,7 +28,7 @@ _FILES = ("json_file", "jsonl_file", "csv_file", "parquet_file", "text_file", "a
 class Data:
     """A workload, and what the rest of a plan must know of it."""
 
-    workload: dict[str, Any] = field(default_factory=dict)
+    workload: WorkloadDraft = field(default_factory=WorkloadDraft)
     api: str = "chat"
     timed: bool = False  # it has arrival times
     calls_tools: bool = False
@@ -73,7 +74,7 @@ def workload_of(spec: Settings, api: str) -> Data:
     return Data(workload, api, timed, "tools" in workload)
 
 
-def _rows(spec: Settings, workload: dict[str, Any]) -> None:
+def _rows(spec: Settings, workload: WorkloadDraft) -> None:
     """Which rows, in which order, and what is done with them."""
     loader = spec.section("data_loader")
     loader.no_effect("kind", "rows are read through an index")
@@ -82,7 +83,7 @@ def _rows(spec: Settings, workload: dict[str, Any]) -> None:
         loader.no_effect(name, "rows are read through an index")
     rows = workload.get("type") not in (None, "trace", "mooncake")
     if samples > 0:
-        workload["limit" if rows else "count"] = samples
+        workload |= {"limit": samples} if rows else {"count": samples}
     if rows and not shuffle:
         workload["shuffle"] = False
     elif shuffle and not rows:
@@ -104,7 +105,7 @@ def _rows(spec: Settings, workload: dict[str, Any]) -> None:
         finalizer.note("tool_call_mode", "tools are sent, and the server may call them")
 
 
-def _columns(spec: Settings, workload: dict[str, Any]) -> None:
+def _columns(spec: Settings, workload: WorkloadDraft) -> None:
     mapper = spec.section("data_column_mapper")
     mapper.no_effect("kind", "columns are mapped by name")
     mapped = mapper.section("column_mappings")
@@ -125,7 +126,7 @@ def _columns(spec: Settings, workload: dict[str, Any]) -> None:
 # -- sources -------------------------------------------------------------------------------------------------------
 
 
-def _synthetic(own: Settings) -> dict[str, Any]:
+def _synthetic(own: Settings) -> WorkloadDraft:
     own.no_effect("load_kwargs", "nothing is loaded")
     inputs, outputs = _lengths(own, "prompt_tokens"), _lengths(own, "output_tokens")
     turns = own.count("turns", 1) or 1
@@ -135,7 +136,7 @@ def _synthetic(own: Settings) -> dict[str, Any]:
     for name in ("branches", "server_tool_call_turns"):
         if own.values.get(name):
             own.wrong(name, "has no counterpart")
-    whole: dict[str, Any] = {
+    whole: WorkloadDraft = {
         "output_tokens": outputs,
         "turns": turns if turns > 1 else None,
         "count": own.count("samples"),
@@ -149,7 +150,7 @@ def _synthetic(own: Settings) -> dict[str, Any]:
     return {**_prefix(own, inputs), **whole}
 
 
-def _prefix(own: Settings, inputs: Any) -> dict[str, Any]:
+def _prefix(own: Settings, inputs: Any) -> WorkloadDraft:
     groups, shared = own.count("prefix_count"), own.count("prefix_tokens")
     buckets = own.sections("prefix_buckets")
     if len(buckets) > 1:
@@ -187,7 +188,7 @@ def _delay(own: Settings) -> Any:
     return shaped | {name: f"{tidy(value)}s" for name, value in bounds.items() if value is not None}
 
 
-def _tools(own: Settings, turns: int) -> dict[str, Any]:
+def _tools(own: Settings, turns: int) -> WorkloadDraft:
     """Turns that ask for a tool call, each followed by a request with the tool's answer."""
     value = own.value("tool_call_turns")
     if isinstance(value, str):
@@ -208,7 +209,7 @@ def _tools(own: Settings, turns: int) -> dict[str, Any]:
     }
 
 
-def _file(own: Settings) -> dict[str, Any]:
+def _file(own: Settings) -> WorkloadDraft:
     path = own.text("path") or own.text("source")
     own.no_effect("load_kwargs", "the file is read as it is") if not own.values.get("load_kwargs") else None
     if path is None:
@@ -216,7 +217,7 @@ def _file(own: Settings) -> dict[str, Any]:
     return {"type": "prompts" if own.text("kind") == "text_file" else "table", "path": path}
 
 
-def _hub(own: Settings) -> dict[str, Any]:
+def _hub(own: Settings) -> WorkloadDraft:
     name = own.text("source") or own.text("src") or own.text("path") or own.text("name")
     if name is None:
         own.wrong("source", "is missing")
@@ -227,7 +228,7 @@ def _hub(own: Settings) -> dict[str, Any]:
     return {"type": "huggingface", "repo": name, "subset": loading.text("name"), "split": loading.text("split")}
 
 
-def _trace(own: Settings) -> dict[str, Any]:
+def _trace(own: Settings) -> WorkloadDraft:
     own.no_effect("load_kwargs", "nothing is loaded")
     columns = {
         "time": own.text("timestamp_column") or "timestamp",
@@ -237,12 +238,12 @@ def _trace(own: Settings) -> dict[str, Any]:
     return {"type": "trace", "path": own.text("path"), "columns": columns, "unit": "s", "sort": True}
 
 
-def _mooncake(own: Settings) -> dict[str, Any]:
+def _mooncake(own: Settings) -> WorkloadDraft:
     own.no_effect("load_kwargs", "nothing is loaded")
     return {"type": "mooncake", "path": own.text("path"), "sort": True}
 
 
-_KINDS: dict[str, Callable[[Settings], dict[str, Any]]] = {
+_KINDS: dict[str, Callable[[Settings], WorkloadDraft]] = {
     "synthetic_text": _synthetic,
     **dict.fromkeys(_FILES, _file),
     **dict.fromkeys(("huggingface", "hf"), _hub),

@@ -4,9 +4,19 @@ What it sends is in `inference_perf_data`."""
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from inferometer.errors import PlanError
+from inferometer.plan.draft import (
+    ExperimentDraft,
+    LoadDraft,
+    PlanDraft,
+    SamplingDraft,
+    StageDraft,
+    StopDraft,
+    TargetDraft,
+    WorkloadDraft,
+)
 from inferometer.plan.foreign import inference_perf_data
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.arguments import Flag, parse
@@ -42,7 +52,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
     settings = Settings(mapping, Account(TOOL))
     account = settings.account
     data = inference_perf_data.workload_of(settings)
-    plan = {
+    plan: PlanDraft = {
         "target": _target(settings),
         "workload": {**data.workload, **_tokenizer(settings, data)},
         "sampling": _sampling(settings),
@@ -58,7 +68,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
     scaled = data.users is None
     if turns := load.pop("turns", None):
         plan["workload"] |= turns
-    whole = {} if not load else without_missing({**plan, **load})
+    whole: PlanDraft = {} if not load else without_missing({**plan, **load})
     if whole and scaled:
         whole = of_sessions(whole, notes)
     return Foreign.of(account, whole, experiment(without_missing(plan), varied, notes, scaled=scaled))
@@ -94,7 +104,7 @@ def _breakers(settings: Settings) -> None:
         settings.section("load").note("circuit_breakers", "see circuit_breakers")
 
 
-def _target(settings: Settings) -> dict[str, Any]:
+def _target(settings: Settings) -> TargetDraft:
     server, api = settings.section("server"), settings.section("api")
     kind = api.text("type", "completion") or "completion"
     if kind not in _APIS:
@@ -117,7 +127,7 @@ def _target(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _sampling(settings: Settings) -> dict[str, Any]:
+def _sampling(settings: Settings) -> SamplingDraft:
     ignore = settings.section("server").on("ignore_eos", True)
     shape = settings.section("api").section("response_format")
     extra: dict[str, Any] = {}
@@ -129,7 +139,7 @@ def _sampling(settings: Settings) -> dict[str, Any]:
     return {"ignore_eos": None if ignore else False, "extra": extra}
 
 
-def _tokenizer(settings: Settings, data: inference_perf_data.Data) -> dict[str, Any]:
+def _tokenizer(settings: Settings, data: inference_perf_data.Data) -> WorkloadDraft:
     section = settings.section("tokenizer")
     name = section.text("pretrained_model_name_or_path")
     if data.workload.get("type") == "otel":
@@ -156,10 +166,14 @@ def _limits(settings: Settings) -> list[str]:
 
 # -- when it is sent -------------------------------------------------------------------------------------------------
 
-Varied = dict[str, Any]
+
+class When(TypedDict, total=False):
+    load: LoadDraft
+    stop: StopDraft
+    turns: WorkloadDraft  # that the load makes
 
 
-def _load_and_stop(settings: Settings, data: inference_perf_data.Data) -> tuple[dict[str, Any], Varied]:
+def _load_and_stop(settings: Settings, data: inference_perf_data.Data) -> tuple[When, ExperimentDraft]:
     """What a plan says of it, and what an experiment varies; either may be empty."""
     load = settings.section("load")
     kind, stages = load.text("type", "constant") or "constant", load.sections("stages")
@@ -188,7 +202,7 @@ def _load_and_stop(settings: Settings, data: inference_perf_data.Data) -> tuple[
 _PER_WORKER = 100  # requests in flight, by default
 
 
-def _with_cap(load: Settings, made: dict[str, Any], varied: Varied) -> tuple[dict[str, Any], Varied]:
+def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When, ExperimentDraft]:
     """Each worker has so many requests in flight at most; the others wait, as arrivals do with `max_concurrency`."""
     workers, each = load.count("num_workers"), load.count("worker_max_concurrency", _PER_WORKER)
     if load.text("type", "constant") not in ("constant", "poisson", "trace_replay") or "levels" in varied:
@@ -208,7 +222,7 @@ def _with_cap(load: Settings, made: dict[str, Any], varied: Varied) -> tuple[dic
     return made, varied
 
 
-def _rates(load: Settings, stages: list[Settings], kind: str) -> dict[str, Any]:
+def _rates(load: Settings, stages: list[Settings], kind: str) -> When:
     levels = [(stage.number("rate"), stage.number("duration")) for stage in stages]
     pause = load.number("interval")
     if len(levels) == 1:
@@ -216,7 +230,7 @@ def _rates(load: Settings, stages: list[Settings], kind: str) -> dict[str, Any]:
             load.no_effect("interval", "there is one stage")
         ((rate, lasts),) = levels
         return {"load": {"type": kind, "rate": _tidy(rate)}, "stop": {"duration": seconds(lasts)}}
-    made: list[dict[str, Any]] = []
+    made: list[StageDraft] = []
     for rate, lasts in levels:
         if made and pause:
             made.append({"rate": 0, "duration": seconds(pause)})
@@ -226,7 +240,7 @@ def _rates(load: Settings, stages: list[Settings], kind: str) -> dict[str, Any]:
     return {"load": {"type": "stages", "stages": made}}
 
 
-def _of_rates(stages: list[Settings], kind: str) -> Varied:
+def _of_rates(stages: list[Settings], kind: str) -> ExperimentDraft:
     """Each a run of its own, where that is wanted."""
     rates = [stage.number("rate") for stage in stages]
     if len(stages) == 1 or not all(rates):
@@ -235,7 +249,7 @@ def _of_rates(stages: list[Settings], kind: str) -> Varied:
     return {"set": {"load.type": kind}, "zip": {"load.rate": [_tidy(rate) for rate in rates], **lasts}}
 
 
-def _rounds(stages: list[Settings], kind: str, users: int) -> tuple[dict[str, Any], Varied]:
+def _rounds(stages: list[Settings], kind: str, users: int) -> tuple[When, ExperimentDraft]:
     """Users in turn, request by request: each has a session, whose next turn is due when all others had theirs."""
     levels = []
     for stage in stages:
@@ -258,7 +272,7 @@ def _rounds(stages: list[Settings], kind: str, users: int) -> tuple[dict[str, An
     return {}, {"set": {"load.type": kind}, "zip": dict(zip(names, map(list, columns), strict=True))}
 
 
-def _concurrencies(stages: list[Settings], data: inference_perf_data.Data) -> tuple[dict[str, Any], Varied]:
+def _concurrencies(stages: list[Settings], data: inference_perf_data.Data) -> tuple[When, ExperimentDraft]:
     pairs = [(stage.count("concurrency_level"), stage.count("num_requests")) for stage in stages]
     for stage in stages:
         for name in ("rate", "duration"):
@@ -268,11 +282,11 @@ def _concurrencies(stages: list[Settings], data: inference_perf_data.Data) -> tu
         levels = {"load.concurrency": [level for level, _ in pairs], "stop.requests": [count for _, count in pairs]}
         return {}, {"set": sessions, "zip": levels}
     ((level, count),) = pairs
-    load = {"type": "concurrency", "concurrency": level, "sessions_at_once": data.conversations}
-    return {"load": load, "stop": {"requests": count}}, {}
+    made: LoadDraft = {"type": "concurrency", "concurrency": level, "sessions_at_once": data.conversations}
+    return {"load": made, "stop": {"requests": count}}, {}
 
 
-def _sessions(stages: list[Settings]) -> tuple[dict[str, Any], Varied]:
+def _sessions(stages: list[Settings]) -> tuple[When, ExperimentDraft]:
     """So many sessions at once; each sends as its recording demands."""
     made = []
     for stage in stages:
@@ -283,7 +297,7 @@ def _sessions(stages: list[Settings]) -> tuple[dict[str, Any], Varied]:
         made.append((at_once or None, count, None if limit is None else seconds(limit)))
     if any(at_once is None for at_once, _, _ in made):
         stages[0].wrong("concurrent_sessions", "must be at least 1: an unlimited number has no counterpart")
-    loads = [
+    loads: list[When] = [
         {
             "load": {"type": "concurrency", "concurrency": at_once, "sessions_at_once": at_once},
             "stop": {"sessions": count, "duration": limit},
@@ -304,7 +318,7 @@ def _sessions(stages: list[Settings]) -> tuple[dict[str, Any], Varied]:
     return {}, {"set": {"load.type": "concurrency"}, "zip": dict(zip(names, columns, strict=True))}
 
 
-def _replayed(load: Settings, data: inference_perf_data.Data) -> dict[str, Any]:
+def _replayed(load: Settings, data: inference_perf_data.Data) -> When:
     trace = load.section("trace")
     path, kind = trace.text("file"), trace.text("format", "AzurePublicDataset")
     if path is None:
@@ -320,7 +334,7 @@ def _replayed(load: Settings, data: inference_perf_data.Data) -> dict[str, Any]:
     return {"load": {"type": "replay"}}
 
 
-def _swept(load: Settings, kind: str) -> Varied:
+def _swept(load: Settings, kind: str) -> ExperimentDraft:
     """A burst whose draining tells the rate that the server bears, and rates from 1 up to it."""
     sweep = load.section("sweep")
     if kind not in ("constant", "poisson"):

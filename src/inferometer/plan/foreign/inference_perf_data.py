@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.account import Settings
 from inferometer.plan.foreign.shapes import RESOLUTIONS, SHAREGPT, bell, tidy, together
 
@@ -38,7 +39,7 @@ class Data:
     """A workload, and what the load must know of it."""
 
     kind: str
-    workload: dict[str, Any] = field(default_factory=dict)
+    workload: WorkloadDraft = field(default_factory=WorkloadDraft)
     users: int | None = None  # who send in turn, request by request
     conversations: int | None = None  # under way at once
     seed: int | None = None
@@ -128,7 +129,7 @@ def _random(data: Settings) -> Data:
         return Data("trace", {"type": "azure", "path": path})
     counts = [data.section(f"{name}_distribution").count("total_count") for name in ("input", "output")]
     known = [count for count in counts if count is not None]
-    workload = {
+    workload: WorkloadDraft = {
         "input_tokens": lengths(data, "input_distribution", bell(512, 200, 10, 1024)),
         "output_tokens": lengths(data, "output_distribution", bell(512, 200, 10, 1024)),
         "count": max(known) if known else None,
@@ -161,7 +162,7 @@ def _shared_prefix(data: Settings) -> Data:
     media, shared = _media(data.section("multimodal")), _media(own.section("multimodal"))
     if shared:
         prefix["media"] = shared
-    workload = {"prefix": prefix, "output_tokens": lengths(own, output, 50), **media}
+    workload: WorkloadDraft = {"prefix": prefix, "output_tokens": lengths(own, output, 50), **media}
     if several:
         own.note("enable_multi_turn_chat", "a user's later questions are new texts of the same length")
     return Data("shared_prefix", workload, users=groups * prompts if several else None, seed=own.count("seed"))
@@ -170,11 +171,16 @@ def _shared_prefix(data: Settings) -> Data:
 def _sharegpt(data: Settings) -> Data:
     bounds, outputs = data.section("input_distribution"), data.section("output_distribution")
     path = data.text("path")
-    place = {"path": path} if path else {"url": SHAREGPT}
+    place: WorkloadDraft = {"path": path} if path else {"url": SHAREGPT}
     if outputs.values:
         for name in outputs:
             outputs.note(name, "the requested output lengths are those of the file")
-    workload = {"type": "sharegpt", **place, "min_tokens": bounds.count("min"), "max_tokens": bounds.count("max")}
+    workload: WorkloadDraft = {
+        "type": "sharegpt",
+        **place,
+        "min_tokens": bounds.count("min"),
+        "max_tokens": bounds.count("max"),
+    }
     for name in ("mean", "std_dev", "total_count", "type"):
         bounds.no_effect(name, "the lengths are those of the file")
     return Data("shareGPT", workload)
@@ -189,8 +195,11 @@ def _conversations(data: Settings) -> Data:
     room, count = own.count("max_model_len"), own.count("num_conversations", 200)
     if room is not None:
         own.note("max_model_len", "a session ends before it; inference-perf drops the oldest turns instead")
-    workload = {
-        **({"prefix": {"tokens": shared, "suffix_tokens": first}} if shared else {"input_tokens": first}),
+    opening: WorkloadDraft = {"input_tokens": first}
+    if shared:
+        opening = {"prefix": {"tokens": shared, "suffix_tokens": first}}
+    workload: WorkloadDraft = {
+        **opening,
         "turn_tokens": None if first == per_turn or turns == 1 else per_turn,
         "output_tokens": lengths(own, "output_tokens_per_turn", 256),
         "turns": turns,
@@ -243,7 +252,7 @@ def _pause(own: Settings) -> Any:
 
 def _otel(data: Settings) -> Data:
     own = data.section("otel_trace_replay")
-    workload = {"type": "otel", **_recording(own), "errors": own.on("include_errors", True)}
+    workload: WorkloadDraft = {"type": "otel", **_recording(own), "errors": own.on("include_errors", True)}
     if own.on("disable_output_substitution"):
         workload["answers"] = "recorded"
     for name in ("attribute_to_header_map", "attribute_to_label_map"):
@@ -263,7 +272,7 @@ def _weka(data: Settings) -> Data:
     gap = own.number("trace_idle_gap_cap_seconds")
     own.no_effect("datagen_workers", "sessions are made while they are sent")
     own.no_effect("bad_tool_call_handling", "these traces have no tool calls, only lengths")
-    workload = {
+    workload: WorkloadDraft = {
         "type": "weka",
         **recording,
         "block_tokens": own.count("default_block_size", 64),
@@ -278,10 +287,10 @@ def _weka(data: Settings) -> Data:
     return Data("weka_trace_replay", workload)
 
 
-def _recording(own: Settings) -> dict[str, Any]:
+def _recording(own: Settings) -> WorkloadDraft:
     """Where recorded sessions are, and what of a request they decide."""
     files, folder, hub = own.value("trace_files"), own.text("trace_directory"), own.value("hf_dataset_path")
-    place: dict[str, Any] = {"paths": list(files)} if files else {"path": folder} if folder else {}
+    place: WorkloadDraft = {"paths": list(files)} if files else {"path": folder} if folder else {}
     if isinstance(hub, str):
         place = {"repo": hub}
     elif isinstance(hub, dict):
@@ -324,9 +333,9 @@ def _longest(text: str) -> int | None:
 # -- media -----------------------------------------------------------------------------------------------------------
 
 
-def _media(section: Settings) -> dict[str, Any]:
+def _media(section: Settings) -> WorkloadDraft:
     """Images, videos and sound in addition to the text."""
-    made: dict[str, Any] = {}
+    made: WorkloadDraft = {}
     if (image := section.section("image")).values:
         made["images"] = _images(image)
     if (video := section.section("video")).values:

@@ -1,8 +1,8 @@
 """The InferX benchmark framework: its flags as a plan; the files it writes to --outdir are an output format."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from inferometer.plan.draft import ObserveDraft, WorkloadDraft
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import load_of, tidy
@@ -51,13 +51,13 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     return Foreign.of(given.account, whole)
 
 
-def _observe(given: Given) -> dict[str, Any] | None:
+def _observe(given: Given) -> ObserveDraft | None:
     """The GPU is polled every half second where that is asked for."""
     every = tidy(given.number("gpu-poll-interval", 0.5) or 0.5)
     return {"gpu": "on", "interval": every} if given.on("gpu-monitor") else None
 
 
-def _workload(given: Given) -> dict[str, Any]:
+def _workload(given: Given) -> WorkloadDraft:
     if path := given.text("sample-prompts-file"):
         return {"type": "prompts", "path": path}
     least, most = given.count("min-tokens", 8) or 8, given.count("max-tokens", 128) or 128

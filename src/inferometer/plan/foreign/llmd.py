@@ -3,9 +3,10 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from inferometer.errors import PlanError
+from inferometer.plan.draft import CaseDraft, PlanDraft, TargetDraft
 from inferometer.plan.foreign import aiperf, fmperf, guidellm, inference_perf, priority_mix, templates, vllm_bench
 from inferometer.plan.foreign.account import Account
 from inferometer.plan.foreign.arguments import Flag, Given, parse
@@ -149,7 +150,8 @@ def _several(models: Sequence[str], place: Path | str, changes: Sequence[str], e
     """Each model of the list in its turn, as llm-d does."""
     from inferometer.plan.foreign.shapes import with_parameters
 
-    cases, notes = [], []
+    cases: list[CaseDraft] = []
+    notes: list[str] = []
     for model in models:
         foreign = _one(place, changes, {**environ, "LLMDBENCH_DEPLOY_CURRENT_MODEL": model})
         if foreign.is_experiment:
@@ -164,12 +166,12 @@ def _ours(name: str, environ: Mapping[str, str]) -> Foreign:
     from inferometer.plan.profiles import find_profile
     from inferometer.plan.reading import read_mapping
 
-    plan = read_mapping(find_profile(name, environ).path)[0]
-    aim = {
-        "url": templates.variable("LLMDBENCH_HARNESS_STACK_ENDPOINT_URL", environ),
-        "model": templates.variable("LLMDBENCH_DEPLOY_CURRENT_MODEL", environ),
-    }
-    target = {**(plan.get("target") or {}), **{key: value for key, value in aim.items() if value}}
+    plan = cast(PlanDraft, read_mapping(find_profile(name, environ).path)[0])  # one of ours, which a test reads
+    target: TargetDraft = {**plan.get("target", {})}
+    if url := templates.variable("LLMDBENCH_HARNESS_STACK_ENDPOINT_URL", environ):
+        target["url"] = url
+    if model := templates.variable("LLMDBENCH_DEPLOY_CURRENT_MODEL", environ):
+        target["model"] = model
     note = f"no template of that name was found: the built-in plan {name} is used"
     return Foreign(name.partition("/")[0], {**plan, "target": target}, [note])
 

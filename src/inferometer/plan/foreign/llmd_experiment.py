@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from inferometer.documents.json_text import json_value
 from inferometer.errors import PlanError
+from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, TargetDraft
 from inferometer.plan.foreign import inference_perf, llmd, templates
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.common import Foreign, without_missing
@@ -145,6 +146,7 @@ class Reading:
 
     where: str
     environ: Mapping[str, str]
+    overrides: list[tuple[str, Any]] = field(default_factory=list)  # of every treatment, after its own settings
     notes: dict[str, None] = field(default_factory=dict)
     mistakes: dict[str, None] = field(default_factory=dict)
 
@@ -166,10 +168,14 @@ def is_it(mapping: Mapping[str, Any]) -> bool:
 
 
 def from_mapping(
-    mapping: Mapping[str, Any], where: str, environ: Mapping[str, str] = os.environ, run_only: bool = False
+    mapping: Mapping[str, Any],
+    where: str,
+    environ: Mapping[str, str] = os.environ,
+    run_only: bool = False,
+    changes: Sequence[str] = (),
 ) -> Foreign:
-    """Every treatment of the setup half with every one of the run half."""
-    reading = Reading(where, {**environ, **_variables(mapping)})
+    """Every treatment of the setup half with every one of the run half; `changes` (`-o`) are made in all of them."""
+    reading = Reading(where, {**environ, **_variables(mapping)}, templates.changes_in(changes))
     about = mapping.get("experiment") or {}
     _of_runtime(mapping, reading)
     setups = _setups(mapping, reading, run_only or bool(environ.get(_URL)))
@@ -178,7 +184,7 @@ def from_mapping(
     constants = _constants((mapping.get("run") or {}).get("constants"))
     cases = list(_cases(setups, runs, constants, about, reading))
     reading.settle()
-    whole = {
+    whole: ExperimentDraft = {
         "name": about.get("name") or Path(where).stem,
         "about": " ".join(str(about.get("description") or "").split()) or None,
         "cases": with_parameters(cases),
@@ -300,8 +306,8 @@ def _cases(
     constants: Pairs,
     about: Mapping[str, Any],
     reading: Reading,
-) -> Iterator[dict[str, Any]]:
-    plans: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+) -> Iterator[CaseDraft]:
+    plans: dict[str, list[tuple[str, PlanDraft]]] = {}
     for row in runs:
         try:
             plans[row.name] = _plans(row, constants, about, reading)
@@ -314,18 +320,17 @@ def _cases(
                 yield {"name": name, "plan": _merged(plan, server)}
 
 
-def _merged(plan: dict[str, Any], server: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(plan: PlanDraft, server: Mapping[str, Any]) -> PlanDraft:
     if not server:
         return plan
-    target = {**(plan.get("target") or {})}
+    target: TargetDraft = {**plan.get("target", {})}
     target.pop("url", None)
-    model = server["server"].get("model") or target.get("model")
-    return {**plan, "target": target | ({"model": model} if model else {}), "server": server["server"]}
+    if model := server["server"].get("model") or target.get("model"):
+        target["model"] = model
+    return {**plan, "target": target, "server": server["server"]}
 
 
-def _plans(
-    row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: Reading
-) -> list[tuple[str, dict[str, Any]]]:
+def _plans(row: Treatment, constants: Pairs, about: Mapping[str, Any], reading: Reading) -> list[tuple[str, PlanDraft]]:
     """The profile, with what the treatment sets in its own words; a run for each of its stages where they are such."""
     changes = [(key, value) for key, value in {**constants, **row.sets}.items()]
     name = row.profile or about.get("profile") or reading.environ.get(f"{_PREFIX}EXPERIMENT_PROFILE")
@@ -335,10 +340,12 @@ def _plans(
         raise PlanError(f"{reading.where}: {text}")
     place = _profile(str(name), harness, reading.where, reading.environ)
     if place is None:
-        return [("", _of_ours(str(name), harness, changes, reading))]
+        return [("", _of_ours(str(name), harness, changes + reading.overrides, reading))]
     mapping, left_out = _profile_settings(place, reading.environ)
     reading.notes |= dict.fromkeys(left_out)
     mapping, _ = templates.made(mapping, changes, str(place), _may_have(mapping), f"{reading.where}: {row.name}: ")
+    mapping, differences = templates.made(mapping, reading.overrides, str(place), _may_have(mapping))
+    reading.notes |= dict.fromkeys(differences)
     foreign = llmd.from_mapping(mapping, str(place), reading.environ)
     reading.notes |= dict.fromkeys(foreign.notes)
     if not foreign.is_experiment:
@@ -385,7 +392,7 @@ def _is_theirs(path: Path) -> bool:
         return False
 
 
-def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], reading: Reading) -> dict[str, Any]:
+def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], reading: Reading) -> PlanDraft:
     """Our own plan of that name, with what we have a word for; what we have none for is a mistake."""
     from inferometer.plan.overrides import Override, override, parse_override
 
@@ -406,7 +413,8 @@ def _of_ours(name: str, harness: str, changes: Sequence[tuple[str, Any]], readin
             ]
         )
     made = [Override(parse_override(f"{_our_path(key)}=0").path, value, key) for key, value in changes]
-    return override({key: value for key, value in mapping.items() if key not in ("name", "about")}, made)
+    own = {key: value for key, value in mapping.items() if key not in ("name", "about")}
+    return cast(PlanDraft, override(own, made))
 
 
 def _our_path(key: str) -> str | None:

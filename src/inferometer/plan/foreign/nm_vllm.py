@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from inferometer.errors import PlanError
+from inferometer.plan.draft import CaseDraft, Setting
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, NeedsFileError, without_missing
@@ -76,6 +77,10 @@ class ConfigCase:
     work: str  # "plan" or "throughput"
     settings: dict[str, Any]
     about: str
+
+    def draft(self, name: str) -> CaseDraft:
+        settings: Setting = self.settings
+        return {"name": name, "plan": settings} if self.work == "plan" else {"name": name, "throughput": settings}
 
 
 class Config:
@@ -426,7 +431,7 @@ def _experiment(configs: Sequence[tuple[str, dict[str, Any]]], name: str, known:
             mistakes += error.mistakes
     if mistakes:
         raise PlanError(mistakes)
-    written = [{"name": label, case.work: case.settings} for label, case in zip(_named(cases), cases, strict=True)]
+    written = [case.draft(label) for label, case in zip(_named(cases), cases, strict=True)]
     about = list(dict.fromkeys(case.about for case in cases if case.about))
     whole = {
         "name": name,

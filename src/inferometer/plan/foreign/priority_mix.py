@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import tidy
@@ -60,7 +61,7 @@ def from_mapping(mapping: Mapping[str, Any]) -> Foreign:
     return Foreign.of(settings.account, without_missing(plan))
 
 
-def _workload(own: Settings, common: Settings) -> dict[str, Any]:
+def _workload(own: Settings, common: Settings) -> WorkloadDraft:
     """A text with `{variation}` for a number that differs in every request, repeated."""
     template, repeat = own.text("promptTemplate"), own.count("promptRepeat", 1) or 1
     output = own.count("max_tokens", common.count("max_tokens"))

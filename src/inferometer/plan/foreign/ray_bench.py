@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from inferometer.plan.draft import StageDraft, TargetDraft, WhenDraft, WorkloadDraft
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import ESTIMATED, below, load_of, tidy, url_of
@@ -85,7 +86,7 @@ def _requests(given: Given) -> int:
     return made
 
 
-def _target(given: Given) -> dict[str, Any]:
+def _target(given: Given) -> TargetDraft:
     backend = given.text("backend") or "sglang"
     if backend not in _SPEAKS:
         given.wrong("backend", f"has no counterpart; there are {', '.join(sorted(_SPEAKS))}")
@@ -98,7 +99,7 @@ def _target(given: Given) -> dict[str, Any]:
     }
 
 
-def _workload(given: Given, requests: int) -> dict[str, Any]:
+def _workload(given: Given, requests: int) -> WorkloadDraft:
     match given.text("dataset-name") or "sharegpt":
         case "sharegpt":
             workload = _sharegpt(given, requests)
@@ -122,7 +123,7 @@ def _outputs(given: Given, default: int | None = None) -> Any:
     return f"{least}-{most}"
 
 
-def _sharegpt(given: Given, requests: int) -> dict[str, Any]:
+def _sharegpt(given: Given, requests: int) -> WorkloadDraft:
     link = given.text("dataset-link") or given.text("dataset-path")
     if link is None:
         given.wrong("dataset-link", "is missing: the file with the conversations")
@@ -130,9 +131,10 @@ def _sharegpt(given: Given, requests: int) -> dict[str, Any]:
         "sharegpt: --max-conversations chooses conversations, each is cut into growing pieces, and of these prompts "
         "are drawn; the script itself cuts the list of pieces instead"
     )
+    place: WorkloadDraft = {"url": link} if (link or "").startswith(("http://", "https://")) else {"path": link}
     return {
         "type": "sharegpt",
-        "url" if (link or "").startswith(("http://", "https://")) else "path": link,
+        **place,
         "turns": "pieces",
         "conversations": given.count("max-conversations"),
         "min_messages": _MESSAGES,
@@ -145,7 +147,7 @@ def _sharegpt(given: Given, requests: int) -> dict[str, Any]:
     }
 
 
-def _shared_prefix(given: Given) -> dict[str, Any]:
+def _shared_prefix(given: Given) -> WorkloadDraft:
     prefix = {
         "tokens": given.count("gen-system-prompt-len", 2048),
         "suffix_tokens": given.count("gen-question-len", 128),
@@ -155,10 +157,10 @@ def _shared_prefix(given: Given) -> dict[str, Any]:
     return {"prefix": prefix, "output_tokens": _outputs(given, 256)}
 
 
-def _random(given: Given) -> dict[str, Any]:
+def _random(given: Given) -> WorkloadDraft:
     """A ratio of 0 means any length up to the one given, and 1 that length."""
     ratio = given.number("random-range-ratio", 0.0) or 0.0
-    lengths: dict[str, Any] = {
+    lengths: WorkloadDraft = {
         "input_tokens": below(given.count("random-input-len", 1024) or 1024, ratio),
         "output_tokens": below(given.count("random-output-len", 1024) or 1024, ratio),
     }
@@ -167,7 +169,7 @@ def _random(given: Given) -> dict[str, Any]:
     return lengths
 
 
-def _when(given: Given, requests: int) -> dict[str, Any]:
+def _when(given: Given, requests: int) -> WhenDraft:
     cap = given.count("max-concurrency")
     if given.on("multi") or "request-rate-range" in given:
         return {"load": {"type": "stages", "stages": _stages(given, requests), "max_concurrency": cap}}
@@ -175,7 +177,7 @@ def _when(given: Given, requests: int) -> dict[str, Any]:
     return {"load": load, "stop": {"requests": requests}}
 
 
-def _stages(given: Given, requests: int) -> list[dict[str, Any]]:
+def _stages(given: Given, requests: int) -> list[StageDraft]:
     """One stage for each rate, as long as its requests take to be sent."""
     text = given.text("request-rate-range", "2,34,2") or ""
     try:

@@ -164,9 +164,8 @@ def from_value(
         with reading(where, "a config of nm-vllm"):
             return nm_vllm.from_mapping(value, where, around.known)
     if llmd_experiment.is_it(value) and llmd.reader_of(value) is None:
-        refuse_changes(changes, "an experiment of llm-d")
         with reading(where, "an experiment of llm-d"):
-            return llmd_experiment.from_mapping(value, where, around.environ, run_only=around.run_only)
+            return llmd_experiment.from_mapping(value, where, around.environ, around.run_only, changes)
     if llmd.reader_of(value) is None:
         return None
     with reading(where, "a plan of another tool"):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from inferometer.plan.draft import OutputDraft, PlanDraft, SamplingDraft, TargetDraft, WhenDraft, WorkloadDraft
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, without_missing
 from inferometer.plan.foreign.shapes import ESTIMATED, RESOLUTIONS, SHAREGPT, below, load_of, url_of
@@ -73,10 +74,12 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     tokenizer = given.text("tokenizer")
     if tokenizer is None:
         given.account.general.append(ESTIMATED)
-    plan = {
+    when = _when(given, name, requests)
+    plan: PlanDraft = {
         "target": _target(given, name),
         "workload": {**workload, **_adapters(given), "tokenizer": tokenizer},
-        **_when(given, name, requests),
+        "load": when["load"],
+        "stop": when["stop"],
         "sampling": _sampling(given),
         "warmup": given.count("warmup-requests", 1) or None,
         "observe": {"profiler": True} if given.on("profile") else None,
@@ -91,7 +94,7 @@ def from_argv(argv: Sequence[str]) -> Foreign:
     return Foreign.of(given.account, without_missing(plan))
 
 
-def _requests(given: Given, name: str, workload: dict[str, Any]) -> int:
+def _requests(given: Given, name: str, workload: WorkloadDraft) -> int:
     """Of generated prefixes every prompt is sent, whatever --num-prompts says."""
     if name != "generated-shared-prefix":
         return given.count("num-prompts", 1000) or 1000
@@ -100,7 +103,7 @@ def _requests(given: Given, name: str, workload: dict[str, Any]) -> int:
     return made
 
 
-def _target(given: Given, dataset: str) -> dict[str, Any]:
+def _target(given: Given, dataset: str) -> TargetDraft:
     backend = given.text("backend") or "sglang"
     if backend not in _APIS:
         given.wrong("backend", f"has no counterpart; there are {', '.join(_APIS)}")
@@ -129,7 +132,7 @@ def _target(given: Given, dataset: str) -> dict[str, Any]:
     }
 
 
-def _sampling(given: Given) -> dict[str, Any]:
+def _sampling(given: Given) -> SamplingDraft:
     extra = given.fields("extra-request-body")
     if given.on("return-logprob"):
         extra["logprobs"] = given.count("top-logprobs-num", 0) or True
@@ -146,7 +149,7 @@ def _sampling(given: Given) -> dict[str, Any]:
     }
 
 
-def _outputs(given: Given) -> list[dict[str, str]]:
+def _outputs(given: Given) -> list[OutputDraft]:
     path = given.text("output-file")
     if path is None:
         return []
@@ -154,7 +157,7 @@ def _outputs(given: Given) -> list[dict[str, str]]:
     return [{"format": "json", "path": path}]
 
 
-def _adapters(given: Given) -> dict[str, Any]:
+def _adapters(given: Given) -> WorkloadDraft:
     names = [name for text in given.several("lora-name") for name in text.split(",") if name]
     kind = given.text("lora-request-distribution") or "uniform"
     alpha = given.number("lora-zipf-alpha", 1.5) or 1.5
@@ -169,7 +172,7 @@ def _adapters(given: Given) -> dict[str, Any]:
 # -- datasets ------------------------------------------------------------------------------------------------------
 
 
-def _random(given: Given) -> dict[str, Any]:
+def _random(given: Given) -> WorkloadDraft:
     """A ratio of 0 means any length up to the one given, and 1 that length."""
     ratio = given.number("random-range-ratio", 0.0) or 0.0
     ids = given.on("tokenize-prompt")
@@ -180,7 +183,7 @@ def _random(given: Given) -> dict[str, Any]:
     }
 
 
-def _image(given: Given) -> dict[str, Any]:
+def _image(given: Given) -> WorkloadDraft:
     count: Any = given.count("image-count", 1) or 1
     if given.on("random-image-count"):
         count = f"1-{count}"
@@ -200,7 +203,7 @@ def _image(given: Given) -> dict[str, Any]:
     return {**_random(given), "images": images}
 
 
-def _shared_prefix(given: Given) -> dict[str, Any]:
+def _shared_prefix(given: Given) -> WorkloadDraft:
     ratio = given.number("gsp-range-ratio", 1.0)
     ratio = 1.0 if ratio is None else ratio
     turns = given.count("gsp-num-turns", 1) or 1
@@ -224,17 +227,17 @@ def _shared_prefix(given: Given) -> dict[str, Any]:
     return {"prefix": prefix, "output_tokens": output, "turns": turns if turns > 1 else None}
 
 
-def _place(given: Given, default: str | None = None) -> dict[str, Any]:
+def _place(given: Given, default: str | None = None) -> WorkloadDraft:
     path = given.text("dataset-path")
     if path is None and default is None:
         given.wrong("dataset-path", "is missing: this dataset is a file")
     if given.count("dataset-offset"):
         given.wrong("dataset-offset", "has no counterpart")
     link = path or default or ""
-    return {"url" if link.startswith(("http://", "https://")) else "path": link}
+    return {"url": link} if link.startswith(("http://", "https://")) else {"path": link}
 
 
-def _sharegpt(given: Given) -> dict[str, Any]:
+def _sharegpt(given: Given) -> WorkloadDraft:
     context = given.count("sharegpt-context-len")
     if context is not None:
         given.note("sharegpt-context-len", "prompts longer than it are left out; the answer is not counted with them")
@@ -249,25 +252,25 @@ def _sharegpt(given: Given) -> dict[str, Any]:
     }
 
 
-def _speed_bench(given: Given) -> dict[str, Any]:
+def _speed_bench(given: Given) -> WorkloadDraft:
     where = {"category": category} if (category := given.text("speed-bench-category")) else None
     output = given.count("speed-bench-output-len", 512)
     return {"type": "table", **_place(given), "columns": {"prompt": "turns.0"}, "where": where, "output_tokens": output}
 
 
-def _custom(given: Given) -> dict[str, Any]:
+def _custom(given: Given) -> WorkloadDraft:
     """Lines with `conversations` of `content`, the first two of which are a prompt and its answer."""
     columns = {"prompt": "conversations.0.content", "answer": "conversations.1.content"}
     output = given.count("sharegpt-output-len")
     return {"type": "table", **_place(given), "columns": columns, "output_tokens": output}
 
 
-def _openai(given: Given) -> dict[str, Any]:
+def _openai(given: Given) -> WorkloadDraft:
     output = given.count("sharegpt-output-len")
     return {"type": "messages", **_place(given), "turns": "whole", "output_tokens": output}
 
 
-def _mooncake(given: Given) -> dict[str, Any]:
+def _mooncake(given: Given) -> WorkloadDraft:
     """sglang makes its own text of a row: 128 words for each block of the trace."""
     kind = given.text("mooncake-workload") or "conversation"
     if kind not in _TRACES and "dataset-path" not in given:
@@ -281,7 +284,7 @@ def _mooncake(given: Given) -> dict[str, Any]:
     return {"type": "mooncake", **_place(given, _TRACES.get(kind, kind)), "sort": True}
 
 
-_DATASETS: dict[str, Callable[[Given], dict[str, Any]]] = {
+_DATASETS: dict[str, Callable[[Given], WorkloadDraft]] = {
     "sharegpt": _sharegpt,
     "random": _random,
     "random-ids": _random,
@@ -294,7 +297,7 @@ _DATASETS: dict[str, Callable[[Given], dict[str, Any]]] = {
 }
 
 
-def _when(given: Given, dataset: str, requests: int) -> dict[str, Any]:
+def _when(given: Given, dataset: str, requests: int) -> WhenDraft:
     cap, rate = given.count("max-concurrency"), given.number("request-rate", math.inf)
     slow = given.number("mooncake-slowdown-factor", 1.0) or 1.0
     timed = given.on("use-trace-timestamps")

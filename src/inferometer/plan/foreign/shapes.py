@@ -3,11 +3,12 @@ the plan as text for people."""
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import yaml
 
+from inferometer.plan.draft import CaseDraft, ExperimentDraft, LoadDraft, PlanDraft, Setting, StageDraft
 from inferometer.plan.model import Plan
 from inferometer.plan.paths import written
 from inferometer.plan.text import Dumper
@@ -30,12 +31,12 @@ RESOLUTIONS = {"4k": (3840, 2160), "1080p": (1920, 1080), "720p": (1280, 720), "
 NO_FILES = "outputs: every case is stored as a run, and --csv writes one line per case"  # one file would be the last's
 
 
-def load_of(rate: float | None, cap: int | None, requests: int, cv: float = 1.0) -> dict[str, Any]:
+def load_of(rate: float | None, cap: int | None, requests: int, cv: float = 1.0) -> LoadDraft:
     """Poisson, gamma or even arrivals under a cap; an endless rate is a closed loop: as many at once as the cap lets,
     or all of them."""
     if rate is None or math.isinf(rate):
         return {"type": "concurrency", "concurrency": cap or requests}
-    load: dict[str, Any] = {"type": "poisson", "rate": tidy(rate)}
+    load: LoadDraft = {"type": "poisson", "rate": tidy(rate)}
     if cv == 0:  # vLLM's --burstiness inf
         load = {"type": "constant", "rate": tidy(rate)}
     elif cv != 1:
@@ -79,52 +80,62 @@ def tidy(value: float) -> float:
     return int(value) if float(value).is_integer() else value
 
 
-def of_sessions(plan: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+def of_sessions(plan: PlanDraft, notes: list[str]) -> PlanDraft:
     """The plan with its rates divided by the turns of a session: elsewhere they are of requests, here of sessions."""
     turns = Lengths.of(plan.get("workload", {}).get("turns") or 1).mean_value or 1.0
     load = plan.get("load", {})
     if turns == 1 or not ("rate" in load or any("rate" in stage for stage in load.get("stages", ()))):
         return plan
     notes.append(f"rates are of sessions of {turns:g} turns: request rate / {turns:g}")
-    divided = _slower(load, turns)
+    slower = _slower(load, turns)
     if "stages" in load:
-        divided["stages"] = [_slower(stage, turns) for stage in load["stages"]]
-    return {**plan, "load": divided}
+        slower["stages"] = [_slower(stage, turns) for stage in load["stages"]]
+    return {**plan, "load": slower}
 
 
-def experiment(
-    plan: dict[str, Any], varied: dict[str, Any], notes: list[str], *, scaled: bool = True
-) -> dict[str, Any]:
+def experiment(plan: PlanDraft, varied: ExperimentDraft, notes: list[str], *, scaled: bool = True) -> ExperimentDraft:
     """The experiment over a plan without its load; rates of requests as those of sessions, where they are not that
     already. Nothing varied is none."""
     if not varied:
         return {}
     if plan.get("outputs"):
         notes.append(NO_FILES)
-        plan = {name: value for name, value in plan.items() if name != "outputs"}
+        plan = copy.copy(plan)
+        del plan["outputs"]
     turns = Lengths.of(plan.get("workload", {}).get("turns") or 1).mean_value or 1.0
     turns = turns if scaled else 1.0
-    divided: dict[str, Any] = {
-        name: {
-            path: [tidy(round(value / turns, 6)) for value in values] if path == "load.rate" else values
-            for path, values in varied[name].items()
-        }
-        for name in ("axes", "zip")
-        if name in varied
+    made: ExperimentDraft = {"plan": plan, **varied}
+    if "axes" in varied:
+        made["axes"] = _slower_rates(varied["axes"], turns)
+    if "zip" in varied:
+        made["zip"] = _slower_rates(varied["zip"], turns)
+    levels: Any = varied.get("levels", {})
+    if turns != 1 and "rate" in (burst := _load_of(levels.get("high"))):
+        made["levels"] = {**levels, "high": {**levels["high"], "load": _slower(burst, turns)}}
+    return made
+
+
+def _slower_rates(varied: Mapping[str, Sequence[Setting]], turns: float) -> dict[str, Sequence[Setting]]:
+    return {
+        path: [tidy(round(value / turns, 6)) for value in values] if path == "load.rate" else values
+        for path, values in varied.items()
     }
-    levels = varied.get("levels", {})
-    if turns != 1 and "rate" in (burst := dict(_load_of(levels.get("high")))):
-        high = {**levels["high"], "load": _slower(burst, turns)}
-        divided["levels"] = {**levels, "high": high}
-    return {"plan": plan, **varied, **divided}
 
 
-def _load_of(end: Any) -> dict[str, Any]:
+def _load_of(end: Any) -> LoadDraft:
     return end.get("load", {}) if isinstance(end, dict) else {}
 
 
-def _slower(level: dict[str, Any], turns: float) -> dict[str, Any]:
-    return level | {name: tidy(round(level[name] / turns, 6)) for name in ("rate", "to") if level.get(name)}
+Level = TypeVar("Level", LoadDraft, StageDraft)
+
+
+def _slower(level: Level, turns: float) -> Level:
+    slower = copy.copy(level)
+    if rate := level.get("rate"):
+        slower["rate"] = tidy(round(rate / turns, 6))
+    if end := level.get("to"):
+        slower["to"] = tidy(round(end / turns, 6))
+    return slower
 
 
 def together(first: Any, second: Any) -> Any:
@@ -149,7 +160,7 @@ def _deviation(lengths: Lengths) -> float:
     return lengths.std or 0.0
 
 
-def expanded(experiment: dict[str, Any]) -> list[tuple[str, dict[str, Any]]] | None:
+def expanded(experiment: ExperimentDraft) -> list[tuple[str, PlanDraft]] | None:
     """The plans of an experiment, each with what tells it apart; None where its levels are measured first."""
     if "levels" in experiment:
         return None
@@ -169,11 +180,11 @@ def expanded(experiment: dict[str, Any]) -> list[tuple[str, dict[str, Any]]] | N
     return made
 
 
-def _with_paths(plan: dict[str, Any], sets: dict[str, Any]) -> dict[str, Any]:
-    whole: dict[str, Any] = copy.deepcopy(plan)
+def _with_paths(plan: PlanDraft, sets: dict[str, Any]) -> PlanDraft:
+    whole = copy.deepcopy(plan)
     for path, value in sets.items():
         *steps, last = path.split(".")
-        at = whole
+        at: Any = whole
         for step in steps:
             at = at.setdefault(step, {})
         both = isinstance(value, dict) and isinstance(at.get(last), dict)
@@ -187,9 +198,9 @@ WORKS = ("plan", "throughput", "latency")
 TWICE = {"target.model": "server.model"}  # the same, where both vary
 
 
-def with_parameters(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_parameters(cases: Sequence[CaseDraft]) -> list[CaseDraft]:
     """With the settings that are not the same in all of them as parameters."""
-    leaves = [dict(_leaves(next(case[work] for work in WORKS if work in case))) for case in cases]
+    leaves = [dict(_leaves(next(filter(None, map(case.get, WORKS)), {}))) for case in cases]
     names = dict.fromkeys(name for settings in leaves for name in settings)
     varies = [name for name in names if len({str(settings.get(name)) for settings in leaves}) > 1]
     shown = [name for name in varies if TWICE.get(name) not in varies]
@@ -199,7 +210,7 @@ def with_parameters(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _leaves(settings: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _leaves(settings: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Single values by their paths; lists are no parameters that a table can show."""
     for name, value in settings.items():
         if isinstance(value, dict):

@@ -4,6 +4,17 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from inferometer.plan.draft import (
+    CaseDraft,
+    LoadDraft,
+    OutputDraft,
+    PlanDraft,
+    SamplingDraft,
+    StageDraft,
+    StopDraft,
+    TargetDraft,
+    WorkloadDraft,
+)
 from inferometer.plan.foreign import vllm_datasets
 from inferometer.plan.foreign.account import Account
 from inferometer.plan.foreign.arguments import Flag, Given, given_of, parse
@@ -122,7 +133,7 @@ def from_given(given: Given) -> Foreign:
 def _swept(given: Given, name: str, values: list[str]) -> Foreign:
     """Each value as if it had been given alone; a factor makes the requests of a concurrency."""
     factor = given.count("sweep-num-prompts-factor")
-    cases: list[dict[str, Any]] = []
+    cases: list[CaseDraft] = []
     for value in values:
         also = {"num-prompts": str(factor * int(value))} if factor and name == "max-concurrency" else {}
         one = given.without(f"sweep-{name}")
@@ -134,14 +145,14 @@ def _swept(given: Given, name: str, values: list[str]) -> Foreign:
     return Foreign.of(given.account, {}, {"cases": with_parameters(cases)})
 
 
-def plan_of(given: Given) -> dict[str, Any]:
+def plan_of(given: Given) -> PlanDraft:
     """The plan that its flags mean."""
     api = _api(given)
     data = vllm_datasets.workload_of(given, api)
     columns = data.workload.get("columns") or {}
     if given.text("backend") in _PICTURED and "image" in columns:
         _without_text(given, data.workload)
-    plan = {
+    plan: PlanDraft = {
         "name": given.text("label"),
         "target": _target(given, data.api),
         "workload": data.workload,
@@ -156,13 +167,13 @@ def plan_of(given: Given) -> dict[str, Any]:
     }
     if "probe-request-rate" in given:
         given.wrong("probe-request-rate", "has no counterpart: add a traffic class for probes")
-    whole: dict[str, Any] = without_missing(plan)
+    whole: PlanDraft = without_missing(plan)
     return whole
 
 
-def _without_text(given: Given, workload: dict[str, Any]) -> None:
+def _without_text(given: Given, workload: WorkloadDraft) -> None:
     """CLIP embeds the image alone; VLM2Vec with a fixed text, for every second request also the question."""
-    workload["columns"] = {"image": workload["columns"]["image"]}
+    workload["columns"] = {"image": (workload["columns"] or {})["image"]}
     if given.text("backend") == "openai-embeddings-vlm2vec":
         workload["template"] = "Represent the given image."
         given.note("backend", "every image is sent with the same text; vLLM adds the question to every second one")
@@ -180,7 +191,7 @@ def _api(given: Given) -> str:
     return _APIS.get(backend, "completions")
 
 
-def _target(given: Given, api: str) -> dict[str, Any]:
+def _target(given: Given, api: str) -> TargetDraft:
     path = given.text("endpoint")
     own = _PATHS.get(api)
     if api == "chat" and path == _PATHS["completions"]:  # the chat template is applied by the server
@@ -196,7 +207,7 @@ def _target(given: Given, api: str) -> dict[str, Any]:
     }
 
 
-def _load(given: Given, data: vllm_datasets.Data) -> dict[str, Any]:
+def _load(given: Given, data: vllm_datasets.Data) -> LoadDraft:
     cap = given.count("max-concurrency")
     burstiness = given.number("burstiness", 1.0) or 1.0
     timed = data.name == "timed_trace" and not given.on("no-self-timed")
@@ -216,15 +227,19 @@ def _load(given: Given, data: vllm_datasets.Data) -> dict[str, Any]:
         given.wrong("ramp-up-end-rps", "is missing: a ramp has a start and an end")
         return {}
     given.note("ramp-up-strategy", "the rate grows with time, in vLLM with each request; both send the same number")
-    stage = {"rate": tidy(first), "to": tidy(last), "duration": round(2 * data.requests / (first + last), 3)}
+    stage: StageDraft = {
+        "rate": tidy(first),
+        "to": tidy(last),
+        "duration": round(2 * data.requests / (first + last), 3),
+    }
     return {"type": "stages", "stages": [stage], "max_concurrency": cap}
 
 
-def _stop(given: Given, data: vllm_datasets.Data) -> dict[str, Any] | None:
+def _stop(given: Given, data: vllm_datasets.Data) -> StopDraft | None:
     return None if "ramp-up-strategy" in given or data.requests is None else {"requests": data.requests}
 
 
-def _sampling(given: Given, data: vllm_datasets.Data) -> dict[str, Any]:
+def _sampling(given: Given, data: vllm_datasets.Data) -> SamplingDraft:
     numbers = {name: given.number(name) for name in _EXTRA}
     extra: dict[str, Any] = {name.replace("-", "_"): tidy(own) for name, own in numbers.items() if own is not None}
     if given.on("use-beam-search"):
@@ -258,7 +273,7 @@ def _limits(given: Given) -> list[str]:
     return limits
 
 
-def _outputs(given: Given) -> list[dict[str, str]]:
+def _outputs(given: Given) -> list[OutputDraft]:
     """In vLLM's own format, because what follows the command reads that."""
     folder, name = given.text("result-dir"), given.text("result-filename")
     if not given.on("save-result") and not given.on("append-result"):

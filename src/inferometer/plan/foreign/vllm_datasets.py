@@ -3,8 +3,9 @@
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from inferometer.plan.draft import WorkloadDraft
 from inferometer.plan.foreign.arguments import Given
 from inferometer.plan.foreign.shapes import about
 
@@ -28,7 +29,7 @@ class Data:
     """What is sent. `requests` is None where every row is sent once."""
 
     name: str
-    workload: dict[str, Any]
+    workload: WorkloadDraft
     requests: int | None
     api: str
     made_up: bool = False  # the dataset asks for answers of full length
@@ -43,7 +44,7 @@ class Hub:
     output_tokens: int | None
     templated: bool = False
     template: str | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: WorkloadDraft = field(default_factory=WorkloadDraft)
 
 
 _EDIT = "{input}\n\n{instruction} Just output the code, do not include any explanation."
@@ -128,7 +129,7 @@ def _requests(given: Given, name: str) -> int | None:
     return requested
 
 
-def _with(data: Data, workload: dict[str, Any], *, api: str | None = None, made_up: bool = False) -> Data:
+def _with(data: Data, workload: WorkloadDraft, *, api: str | None = None, made_up: bool = False) -> Data:
     return Data(data.name, workload, data.requests, api or data.api, made_up, data.extra)
 
 
@@ -153,11 +154,11 @@ def _random(given: Given, data: Data) -> Data:
     return _with(data, _lengths(given), made_up=True)
 
 
-def _lengths(given: Given) -> dict[str, Any]:
+def _lengths(given: Given) -> WorkloadDraft:
     own, common = given.count("random-input-len"), given.count("input-len")
     length = common if common is not None else 1024 if own is None else own
     ratios = _ratios(given)
-    output: dict[str, Any] = {"output_tokens": about(_output(given, "random-output-len", 128) or 128, ratios["output"])}
+    output: WorkloadDraft = {"output_tokens": about(_output(given, "random-output-len", 128) or 128, ratios["output"])}
     prefix = given.count("random-prefix-len", 0)
     if prefix:
         return {"prefix": {"tokens": prefix, "suffix_tokens": about(length, ratios["input"])}, **output}
@@ -237,37 +238,46 @@ def _prefix_repetition(given: Given, data: Data) -> Data:
 # -- files -------------------------------------------------------------------------------------------------------
 
 
-def _path(given: Given, key: str = "path") -> dict[str, Any]:
+def _path(given: Given, key: Literal["path", "repo"] = "path") -> WorkloadDraft:
+    place, shuffle = _place(given, key), False if given.on("disable-shuffle") else None
+    return {**place, "shuffle": shuffle}
+
+
+def _place(given: Given, key: Literal["path", "repo"] = "path") -> WorkloadDraft:
     path = given.text("dataset-path")
     if path is None:
         given.wrong("dataset-path", "is missing: this dataset is a file")
     is_url = path is not None and path.startswith(("http://", "https://"))
-    return {"url" if is_url else key: path, "shuffle": False if given.on("disable-shuffle") else None}
+    return {"url": path} if is_url else {"path": path} if key == "path" else {"repo": path}
 
 
 def _sharegpt(given: Given, data: Data) -> Data:
     given.account.general.append(f"sharegpt: {_CONVERSATIONS}")
     if data.api == "chat":
         given.account.general.append("sharegpt: an `image` or `video` of an entry is not sent, its text is")
-    lengths = {"min_tokens": 4, "max_tokens": 1024, "output_tokens": _output(given, "sharegpt-output-len", None)}
+    lengths: WorkloadDraft = {
+        "min_tokens": 4,
+        "max_tokens": 1024,
+        "output_tokens": _output(given, "sharegpt-output-len", None),
+    }
     return _with(data, {"type": "sharegpt", **_path(given), **lengths})
 
 
 def _sonnet(given: Given, data: Data) -> Data:
     own = given.count("sonnet-input-len")
-    lengths = {
+    lengths: WorkloadDraft = {
         "input_tokens": given.count("input-len", 550 if own is None else own),
         "output_tokens": _output(given, "sonnet-output-len", 150),
         "prefix_tokens": given.count("sonnet-prefix-len", 200),
     }
-    return _with(data, {"type": "sonnet", **{k: v for k, v in _path(given).items() if k != "shuffle"}, **lengths})
+    return _with(data, {"type": "sonnet", **_place(given), **lengths})
 
 
 def _custom(given: Given, data: Data) -> Data:
     columns = {"prompt": "prompt"}
     if (given.count("custom-output-len") or 0) < 0:
         columns["output_tokens"] = "output_tokens"
-    lengths = {"columns": columns, "output_tokens": _output(given, "custom-output-len", 256)}
+    lengths: WorkloadDraft = {"columns": columns, "output_tokens": _output(given, "custom-output-len", 256)}
     return _with(data, {"type": "table", **_path(given), **lengths}, api=_templated(given, data))
 
 
@@ -280,7 +290,7 @@ def _custom_audio(given: Given, data: Data) -> Data:
     columns = {"prompt": "prompt", "audio": "audio"}
     if (given.count("custom-output-len") or 0) < 0:
         columns["output_tokens"] = "output_tokens"
-    lengths = {"columns": columns, "output_tokens": _output(given, "custom-output-len", 256)}
+    lengths: WorkloadDraft = {"columns": columns, "output_tokens": _output(given, "custom-output-len", 256)}
     made = _with(data, {"type": "table", **_path(given), **lengths})
     return _spoken(made) if data.api in ("transcriptions", "translations") else made
 
@@ -292,7 +302,7 @@ def _spoken(data: Data) -> Data:
 
 def _spec_bench(given: Given, data: Data) -> Data:
     where = {"category": category} if (category := given.text("spec-bench-category")) else None
-    own = {
+    own: WorkloadDraft = {
         "columns": {"prompt": "turns.0"},
         "where": where,
         "output_tokens": _output(given, "spec-bench-output-len", 256),
@@ -305,9 +315,9 @@ def _speed_bench(given: Given, data: Data) -> Data:
     subset = given.text("speed-bench-dataset-subset", "qualitative")
     where = {"category": category} if (category := given.text("speed-bench-category")) else None
     place = _path(given)
-    if place.get("path"):
-        place["path"] = f"{place['path'].rstrip('/')}/{subset}.jsonl"
-    own = {
+    if folder := place.get("path"):
+        place["path"] = f"{folder.rstrip('/')}/{subset}.jsonl"
+    own: WorkloadDraft = {
         "columns": {"prompt": "messages.0.content"},
         "where": where,
         "output_tokens": _output(given, "speed-bench-output-len", 4096),
@@ -317,15 +327,15 @@ def _speed_bench(given: Given, data: Data) -> Data:
 
 def _burstgpt(given: Given, data: Data) -> Data:
     given.account.general.append("burstgpt: lengths are those of the trace, arrivals are those of the load")
-    return _with(data, {"type": "burstgpt", **{k: v for k, v in _path(given).items() if k != "shuffle"}})
+    return _with(data, {"type": "burstgpt", **_place(given)})
 
 
 def _timed_trace(given: Given, data: Data) -> Data:
     labels = {"time": "timestamp", "input_tokens": "input-length", "output_tokens": "output-length"}
     labels["hash_ids"] = "hash-ids"
-    workload = {
+    workload: WorkloadDraft = {
         "type": "trace",
-        **{key: value for key, value in _path(given).items() if key != "shuffle"},
+        **_place(given),
         "columns": {ours: given.text(f"timed-trace-label-{t}") or t.replace("-", "_") for ours, t in labels.items()},
         "block_tokens": given.count("timed-trace-chunk-hash-size", 16),
         "unit": _unit(given),
@@ -348,8 +358,8 @@ def _unit(given: Given) -> str:
 
 def _hub(given: Given, data: Data) -> Data:
     name = given.text("hf-name") or given.text("dataset-path") or ""
-    place = {"type": "huggingface", **_path(given, "repo")}
-    place |= {"subset": given.text("hf-subset"), "split": given.text("hf-split")}
+    subset, split = given.text("hf-subset"), given.text("hf-split")
+    place: WorkloadDraft = {"type": "huggingface", **_path(given, "repo"), "subset": subset, "split": split}
     if name == _BFCL:
         return _functions(given, data, place)
     known = HUB.get(name)
@@ -358,7 +368,7 @@ def _hub(given: Given, data: Data) -> Data:
         return _with(data, {})
     if known.output_tokens is None and known.fields:
         given.account.general.append(f"{name}: as in vLLM, but for its limit on prompt and answer together")
-    own = {"columns": known.columns, "template": known.template, **known.fields}
+    own: WorkloadDraft = {"columns": known.columns, "template": known.template, **known.fields}
     own["output_tokens"] = _output(given, "hf-output-len", known.output_tokens)
     if given.on("enable-multimodal-chat"):
         given.no_effect("enable-multimodal-chat", "media are always part of the message")
@@ -373,11 +383,11 @@ def _hub(given: Given, data: Data) -> Data:
     return made
 
 
-def _functions(given: Given, data: Data, place: dict[str, Any]) -> Data:
+def _functions(given: Given, data: Data, place: WorkloadDraft) -> Data:
     """The function calling leaderboard: one file for each category, a question with its tools."""
     categories = (given.text("bfcl-categories") or _BFCL_DEFAULT).split(",")
     files = [f"BFCL_v3_{category.strip()}.json" for category in categories if category.strip()]
-    own = {
+    own: WorkloadDraft = {
         "files": files,
         "columns": {"messages": "question.0", "tools": "function"},
         "turns": "whole",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from inferometer.errors import PlanError
+from inferometer.plan.draft import CaseDraft, PlanDraft
 from inferometer.plan.foreign import vllm_bench, vllm_datasets
 from inferometer.plan.foreign.account import Account, Settings
 from inferometer.plan.foreign.arguments import Given
@@ -206,7 +207,7 @@ def from_suite(value: Any, where: str) -> Foreign:
     """Every test: an engine's latency or throughput, or a server at every rate with every concurrency."""
     whole = Settings({"tests": value} if isinstance(value, list) else value, Account(SUITE))
     defaults = whole.section("defaults")
-    cases: list[dict[str, Any]] = []
+    cases: list[CaseDraft] = []
     tests = whole.sections("tests")
     for test in tests:
         cases += _tests(test, defaults, where)
@@ -220,7 +221,7 @@ def from_suite(value: Any, where: str) -> Foreign:
     return Foreign.of(whole.account, {}, {"cases": with_parameters(cases)})
 
 
-def _tests(test: Settings, defaults: Settings, where: str) -> Iterator[dict[str, Any]]:
+def _tests(test: Settings, defaults: Settings, where: str) -> Iterator[CaseDraft]:
     name = test.text("test_name") or "test"
     if "server_parameters" in test.values or "client_parameters" in test.values:
         yield from _serving(name, test, defaults)
@@ -234,7 +235,7 @@ def _tests(test: Settings, defaults: Settings, where: str) -> Iterator[dict[str,
     case = throughput_of(flags) if kind == "throughput" else latency_of(flags)
     if environ:
         case["env"] = {key: str(value) for key, value in environ.items()}
-    yield {"name": name, kind: case}
+    yield {"name": name, "throughput": case} if kind == "throughput" else {"name": name, "latency": case}
 
 
 def _parameters(test: Settings, name: str) -> Given:
@@ -246,7 +247,7 @@ def _parameters(test: Settings, name: str) -> Given:
     return Given(test.tool, values, f"{section.prefix}", test.account)
 
 
-def _serving(name: str, test: Settings, defaults: Settings) -> Iterator[dict[str, Any]]:
+def _serving(name: str, test: Settings, defaults: Settings) -> Iterator[CaseDraft]:
     """The test's parameters over the defaults, as a server and its clients."""
     server, client = (
         {**defaults.value(key, {}), **test.value(key, {})} for key in ("server_parameters", "client_parameters")
@@ -261,8 +262,10 @@ def _serving(name: str, test: Settings, defaults: Settings) -> Iterator[dict[str
             one = vllm_bench.from_values(flags, Account(f"{SUITE}: {name}"), "client_parameters.")
             test.account.general += [note for note in one.notes if note not in test.account.general]
             _carry(one, (test, defaults))
-            plan = {key: value for key, value in one.plan.items() if key != "outputs"}
-            target = {key: value for key, value in (plan.get("target") or {}).items() if key != "url"}
+            plan = one.plan
+            plan.pop("outputs", None)
+            target = plan.get("target", {})
+            target.pop("url", None)
             label = " ".join(
                 part for part in (name, f"qps={rate}", f"concurrency={at_once}" if at_once else "") if part
             )
@@ -279,7 +282,7 @@ def _carry(one: Foreign, sections: Sequence[Settings]) -> None:
             section.section("client_parameters").no_effect(name, entry.note)
 
 
-def _genai_perf(name: str, test: Settings) -> Iterator[dict[str, Any]]:
+def _genai_perf(name: str, test: Settings) -> Iterator[CaseDraft]:
     """genai-perf's own defaults against vLLM at every rate; the other engines of a suite are not started."""
     common = test.section("common_parameters")
     model, prompts = common.text("model"), common.count("num_prompts", 100)
@@ -294,7 +297,7 @@ def _genai_perf(name: str, test: Settings) -> Iterator[dict[str, Any]]:
             test.account.note(test.source(key), "only vLLM is started")
     parameters = {"model": model, "tensor_parallel_size": parallel, **test.value("vllm_server_parameters", {})}
     for rate in test.value("qps_list", ["inf"]):
-        plan = {
+        plan: PlanDraft = {
             "target": {"model": model, "api": "chat"},
             "workload": {"input_tokens": 550, "output_tokens": None},
             "load": {"type": "poisson", "rate": rate},

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import PlanError
+from inferometer.plan.draft import CaseDraft, ExperimentDraft, PlanDraft, TargetDraft
 from inferometer.plan.foreign.arguments import Flag, Given, parse
 from inferometer.plan.foreign.common import Foreign, NeedsFileError, NoPlanError, without_missing
 from inferometer.plan.foreign.shapes import NO_FILES, load_of, with_parameters
@@ -74,7 +75,7 @@ def workload_from_argv(argv: Sequence[str]) -> Foreign:
     return Foreign.of(given.account, {}, {**experiment, "levels": levels})
 
 
-def _experiment(given: Given) -> dict[str, Any]:
+def _experiment(given: Given) -> ExperimentDraft:
     notes = given.account.general
     serve, bench = (_command(given, name) for name in ("serve-cmd", "bench-cmd"))
     servers, loads = (_records(given, name) for name in ("serve-params", "bench-params"))
@@ -89,11 +90,11 @@ def _experiment(given: Given) -> dict[str, Any]:
     pairs = [(server, load) for server in servers for load in loads if _agree(server, load, linked)]
     if not pairs:
         raise PlanError(f"{TOOL}: --link-vars {given.text('link-vars')} leaves no combination")
-    cases = [
+    cases: list[CaseDraft] = [
         {"name": _name(server, load) or "case", "plan": _plan(bench, load, _server(serve, server, ready), notes)}
         for server, load in pairs
     ]
-    whole = {
+    whole: ExperimentDraft = {
         "name": name,
         "repeats": repeats,
         "cases": with_parameters(cases),
@@ -194,7 +195,7 @@ def _flag_args(name: str, value: Any) -> list[str]:
 # -- the load ------------------------------------------------------------------------------------------------------
 
 
-def _plan(bench: Sequence[str], record: Record, server: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+def _plan(bench: Sequence[str], record: Record, server: dict[str, Any], notes: list[str]) -> PlanDraft:
     """The benchmark's command with a record's flags behind its own, aimed at the server."""
     from inferometer.plan.foreign.recognise import from_command
 
@@ -205,7 +206,7 @@ def _plan(bench: Sequence[str], record: Record, server: dict[str, Any], notes: l
     if foreign.plan.pop("outputs", None):
         foreign.notes.append(NO_FILES)
     notes += [note for note in foreign.notes if note not in notes]
-    target = dict(foreign.plan.get("target") or {})
+    target: TargetDraft = {**foreign.plan.get("target", {})}
     address = str(target.pop("url", "")).rpartition(":")[2]
     if server["type"] == "command":
         server = {**server, "port": int(address) if address.isdigit() else 8000}

@@ -47,7 +47,7 @@ def _type_tag(value: Any) -> str:
 
 
 def _typed(value: Any) -> Any:
-    """A type that there is not is said here, with what there is."""
+    """An unknown type is an error here, with the list of the known ones."""
     if isinstance(value, WorkloadSection):
         return value
     if not isinstance(value, Mapping):

@@ -55,12 +55,12 @@ def clean_namespace(
 
 def _labelled(cluster: Cluster, kind: Any, namespace: str, run: str | None) -> Iterator[Any]:
     try:
-        found = cluster.all(kind, namespace, {MANAGED_BY: MANAGER})
+        things = cluster.all(kind, namespace, {MANAGED_BY: MANAGER})
     except ClusterError as error:
         if error.code == FORBIDDEN and kind is not Job:  # what may not be listed is left to its owner
             return
         raise
-    for thing in found:
+    for thing in things:
         labels = thing.metadata.labels or {}
         mine = run is None or labels.get(RUN) == run or labels.get(RUN, "").startswith(f"{run}-")
         if labels.get(COMPONENT) in OURS and mine:

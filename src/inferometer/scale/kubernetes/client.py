@@ -242,10 +242,10 @@ class Cluster:
             try:
                 return call()
             except ApiError as error:
-                asked_s = _retry_after_s(error)
+                requested_s = _retry_after_s(error)
                 if not _passing(error) or time.monotonic() + pause_s > give_up_at:
                     raise self._refusal(error, what, namespace) from error
-                pause_s = max(pause_s, asked_s)
+                pause_s = max(pause_s, requested_s)
             except httpx2.HTTPStatusError as error:  # plain text: of an API that is not there, or of something between
                 code = error.response.status_code
                 if code not in RETRIED:
@@ -309,5 +309,5 @@ def _passing(error: "ApiError") -> bool:
 
 def _retry_after_s(error: "ApiError") -> float:
     details = error.status.details
-    asked = getattr(details, "retryAfterSeconds", None) if details else None
-    return min(float(asked), LONGEST_PAUSE_S) if asked else 0.0
+    requested = getattr(details, "retryAfterSeconds", None) if details else None
+    return min(float(requested), LONGEST_PAUSE_S) if requested else 0.0

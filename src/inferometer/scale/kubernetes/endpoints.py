@@ -213,24 +213,28 @@ def _picker_metrics(cluster: Cluster, namespace: str, names: Sequence[str], pods
 # -- the one that is meant -------------------------------------------------------------------------------------------
 
 
-def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "") -> Endpoint:
-    """`standalone`: the service with that in its name. `modelservice`: the inference gateway, with the model's id as
-    its path where a route has it. Anything else: a service, else a gateway, else a pod whose name has it."""
+def endpoint_of(cluster: Cluster, namespace: str, method: str, model_id: str = "", release: str = "") -> Endpoint:
+    """`standalone`: the service with that in its name. `modelservice`: the inference gateway, that of the release where
+    there are several, with the model's id as its path where a route has it. Anything else: a service, else a gateway,
+    else a pod whose name has it."""
     known = endpoints_in(cluster, namespace)
     by_kind = {kind: [entry for entry in known if entry.kind == kind] for kind in ("service", "gateway", "pod")}
     if method == STANDALONE:
-        found = _named(by_kind["service"], STANDALONE) or _named(by_kind["pod"], STANDALONE)
+        endpoints = _named(by_kind["service"], STANDALONE) or _named(by_kind["pod"], STANDALONE)
     elif method == MODELSERVICE:
-        found = _named(by_kind["gateway"], "inference-gateway") or by_kind["gateway"][:1]
-        found = [_with_path(cluster, found[0], model_id)] if found else _named(by_kind["service"], "inference-gateway")
+        gateways = by_kind["gateway"]
+        named = _named(gateways, f"infra-{release}-inference-gateway") or _named(gateways, "inference-gateway")
+        endpoints = [_with_path(cluster, gateway, model_id) for gateway in (named or gateways)[:1]]
+        endpoints = endpoints or _named(by_kind["service"], "inference-gateway")
     else:
         kinds = (by_kind["service"], by_kind["gateway"], by_kind["pod"])
-        found = next((matches for kind in kinds if (matches := _named(kind, method))), [])
-    if not found:
+        endpoints = next((matches for kind in kinds if (matches := _named(kind, method))), [])
+    if not endpoints:
         names = ", ".join(f"{entry.kind} {entry.name}" for entry in known[:6]) or "nothing"
-        hint = f"{cluster.kubectl('get services,gateways,pods', namespace)}; or give its address: --endpoint-url URL"
+        shown = "services,gateways,pods" if by_kind["gateway"] else "services,pods"  # kubectl wants kinds that exist
+        hint = f"{cluster.kubectl(f'get {shown}', namespace)}; or give its address: --endpoint-url URL"
         raise TargetError(f"namespace {namespace}: no endpoint for method {method}; there is {names}", hint)
-    endpoint = found[0]
+    endpoint = endpoints[0]
     if endpoint.ready == 0:
         text = f"namespace {namespace}: {endpoint.kind} {endpoint.name} has no pod that is ready"
         raise TargetError(text, cluster.kubectl("get pods -o wide", namespace))
@@ -259,8 +263,8 @@ def _with_path(cluster: Cluster, gateway: Endpoint, model_id: str) -> Endpoint:
 
 
 def model_id_of(model: str) -> str:
-    """As llm-d writes a model into names and paths: `meta-llama-Llama-3-2-1B`."""
-    return re.sub(r"[^A-Za-z0-9-]+", "-", model).strip("-").lower()
+    """As llm-d writes a model into names and paths: `meta-llama-llama-3-2-1b`."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", model).strip("-").lower()
 
 
 def models_path(endpoint: Endpoint) -> str | None:

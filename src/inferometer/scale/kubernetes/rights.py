@@ -73,10 +73,10 @@ def _granted(namespace: str, name: str, rules: Sequence[PolicyRule], subjects: l
 
 
 def _subjects(user: str | None, account: str | None) -> list[Subject]:
-    found = [Subject(apiGroup=RBAC, kind="User", name=user)] if user else []
+    subjects = [Subject(apiGroup=RBAC, kind="User", name=user)] if user else []
     if account:
         namespace, colon, name = account.partition(":")
         if not colon:
             raise PlanError(f"--serviceaccount must be NAMESPACE:NAME, got {account}")
-        found.append(Subject(kind="ServiceAccount", name=name, namespace=namespace))
-    return found
+        subjects.append(Subject(kind="ServiceAccount", name=name, namespace=namespace))
+    return subjects

@@ -16,7 +16,7 @@ from inferometer.scale.kubernetes.scenario import read_scenario
 PREFIX = "LLMDBENCH_"
 NEVER_ENDS = 0  # a wait of that many seconds: start and go
 NOP = "nop"  # the harness that sends nothing: how the stack's pods started
-LLMD_TOKEN = ("llm-d-hf-token", "HF_TOKEN")  # llm-d's secret with the Hugging Face token, and its key
+CLUSTERS_OWN = "default"  # llm-d's word for the storage class that the cluster gives where none is named
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ VARIABLES = (
     Variable("HARNESS_EXPERIMENT_PROFILE", "profile", "sanity_random.yaml", "profile: its name or path"),
     Variable("HARNESS_EXPERIMENT_PROFILE_OVERRIDES", "overrides", "", "changes of the profile, k=v,k2=v2"),
     Variable("HARNESS_EXPERIMENT_TREATMENTS", "experiment", "", "file of an experiment"),
-    Variable("HARNESS_WAIT_TIMEOUT", "wait_s", "3600", "seconds until the launcher pods end; 0: do not wait"),
+    Variable("HARNESS_WAIT_TIMEOUT", "wait_s", "3600", "maximum seconds of the load; 0: do not wait"),
     Variable("CONTROL_WAIT_TIMEOUT", "start_s", "900", "seconds until the launcher pods run"),
     Variable("HARNESS_CPU_NR", "cpu", "16", "CPUs of a launcher pod, request and limit"),
     Variable("HARNESS_CPU_MEM", "memory", "32Gi", "memory of a launcher pod, request and limit"),
@@ -53,6 +53,9 @@ VARIABLES = (
     Variable("RUN_EXPERIMENT_RESULTS_DIR_PREFIX", "results", "/requests", "where the claim is mounted"),
     Variable("RUN_EXPERIMENT_ID", "id", "", "id of the experiment; default: a new one"),
     Variable("HF_TOKEN", "token", "", "Hugging Face token, kept in a secret while the pods run"),
+    Variable("VLLM_COMMON_HF_TOKEN_NAME", "token_secret", "llm-d-hf-token", "secret with that token, if it exists"),
+    Variable("VLLM_COMMON_HF_TOKEN_KEY", "token_key", "HF_TOKEN", "its key"),
+    Variable("VLLM_MODELSERVICE_RELEASE", "release", "llmdbench", "modelservice: infra-<release>-inference-gateway"),
     Variable("HARNESS_STACK_ENDPOINT_URL", "url", "", "URL of the endpoint: nothing is looked for"),
     Variable("HARNESS_SKIP_RUN", "skip", "0", "1: only collect the results"),
     Variable("HARNESS_DEBUG", "debug", "0", "1: start pods that wait to be entered"),
@@ -66,6 +69,8 @@ _WITHOUT_EFFECT = {  # of run.sh, with the reason
     "HARNESS_CONTAINER_IMAGE": "it is fmperf's image, which is not run",
     "HARNESS_PROFILE_HARNESS_LIST": "inferometer profiles lists the profiles",
     "RUN_EXPERIMENT_ANALYZE_LOCALLY": "the analysis is always made here",
+    **{f"IMAGE_{part}": "the image is --image, INFEROMETER_IMAGE" for part in ("REGISTRY", "REPO", "NAME", "TAG")},
+    **dict.fromkeys(("CLUSTER_URL", "CLUSTER_TOKEN"), "the kubeconfig names the cluster: --kubeconfig, --context"),
 }
 
 
@@ -92,6 +97,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     results: str = "/requests"
     id: str = ""
     token: str | None = None
+    token_secret: str = "llm-d-hf-token"
+    token_key: str = "HF_TOKEN"
+    release: str = "llmdbench"
     url: str | None = None
     skip: bool = False
     debug: bool = False
@@ -137,6 +145,8 @@ def settings_from(
         variable.setting: variables.get(PREFIX + variable.name, variable.default) for variable in VARIABLES
     }
     notes += list(_without_effect(variables))
+    if values["storage_class"] == CLUSTERS_OWN:
+        values["storage_class"] = ""
     values |= typed
     if labels := values.pop("launcher_nodes", ()):
         values["node_selector"] = dict(str(label).partition("=")[::2] for label in labels)
@@ -192,5 +202,5 @@ def _overrides(value: Any) -> Iterator[str]:
 
 def _without_effect(variables: Mapping[str, str]) -> Iterator[str]:
     for name, why in _WITHOUT_EFFECT.items():
-        if PREFIX + name in variables:
+        if variables.get(PREFIX + name, "auto") != "auto":
             yield f"{PREFIX}{name} has no effect: {why}"

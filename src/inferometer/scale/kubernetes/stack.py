@@ -262,8 +262,8 @@ def await_ready(cluster: Cluster, settings: StackSettings, notify: Notify) -> No
 
 def _reasons(cluster: Cluster, settings: StackSettings) -> dict[str, str]:
     pods = _ours(cluster, Pod, settings.name, settings.namespace)
-    found = {str(pod.metadata.name): waiting_reason(pod) for pod in pods}
-    return {name: reason for name, reason in found.items() if reason}
+    reasons = {str(pod.metadata.name): waiting_reason(pod) for pod in pods}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def _check_hopeless(cluster: Cluster, settings: StackSettings, reasons: Mapping[str, str]) -> None:
@@ -294,5 +294,5 @@ def take_down(cluster: Cluster, name: str, namespace: str, notify: Notify, *, da
 
 
 def _ours(cluster: Cluster, kind: Any, name: str, namespace: str) -> list[Any]:
-    found = cluster.all(kind, namespace, {MANAGED_BY: MANAGER, RUN: name})
-    return [thing for thing in found if (thing.metadata.labels or {}).get(COMPONENT) in (SERVER, ROUTER)]
+    things = cluster.all(kind, namespace, {MANAGED_BY: MANAGER, RUN: name})
+    return [thing for thing in things if (thing.metadata.labels or {}).get(COMPONENT) in (SERVER, ROUTER)]

@@ -2,16 +2,18 @@
 It is asked from here, through the API, and never makes a run fail."""
 
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from inferometer.errors import InferometerError
+from inferometer.errors import InferometerError, StoreError
 from inferometer.scale.kubernetes.client import FORBIDDEN, NOT_FOUND, Cluster, ClusterError
 
 INTERVAL_S = 15.0  # as llm-d's METRICS_COLLECTION_INTERVAL
+STATUS, TIMESERIES, STARTS = "replica_status.json", "replica_status_timeseries.json", "pod_startup_times.json"
 
 
 def processed(results: Path) -> Path:
@@ -38,6 +40,52 @@ class PodStart(msgspec.Struct, frozen=True):
     started_s: float | None  # its first container
     ready_s: float | None
     restarts: int
+
+
+# -- in the words of llm-d's report v0.2 -----------------------------------------------------------------------------
+
+Kind = TypeVar("Kind", Replicas, PodStart)
+
+
+def observability(folder: Path) -> dict[str, Any]:
+    """What was written below `folder`, as the report's section of that name has it; nothing where nothing was."""
+    replicas = _read(folder / TIMESERIES, Replicas)
+    starts = _read(folder / STARTS, PodStart)
+    made: dict[str, Any] = {}
+    if starts:
+        made["pod_startup_times"] = {"pods": [_pod_of(one) for one in starts]}
+    if replicas:
+        series = [
+            {"timestamp": at, "controllers": [_controller_of(one) for one in seen]}
+            for at, seen in groupby(replicas, key=lambda one: one.at)
+        ]
+        made["replica_status"] = {**series[-1], "time_series": series}
+    return made
+
+
+def _read(file: Path, kind: type[Kind]) -> list[Kind]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=list[kind])  # type: ignore[valid-type]
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError) as error:
+        raise StoreError(f"{file}: cannot be read: {error}") from error
+
+
+def _pod_of(pod: PodStart) -> dict[str, Any]:
+    known: dict[str, Any] = {"name": pod.name, "node": pod.node, "creation_timestamp": pod.created or None}
+    if pod.ready_s is not None and pod.created:
+        ready_at = datetime.fromisoformat(pod.created) + timedelta(seconds=pod.ready_s)
+        known |= {"ready_timestamp": ready_at.isoformat(), "startup_seconds": pod.ready_s}
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _controller_of(one: Replicas) -> dict[str, Any]:
+    counts = {"desired": one.desired, "available": one.available, "ready": one.ready}
+    return {"kind": one.kind, "name": one.name} | {f"{name}_replicas": count for name, count in counts.items()}
+
+
+# -- watching --------------------------------------------------------------------------------------------------------
 
 
 class StackWatch:
@@ -104,9 +152,9 @@ class StackWatch:
         folder.mkdir(parents=True, exist_ok=True)
         last = {(entry.kind, entry.name): entry for entry in self.replicas}
         contents: dict[str, Any] = {
-            "replica_status.json": list(last.values()),
-            "replica_status_timeseries.json": self.replicas,
-            "pod_startup_times.json": list(self.starts.values()),
+            STATUS: list(last.values()),
+            TIMESERIES: self.replicas,
+            STARTS: list(self.starts.values()),
         }
         written = []
         for name, content in contents.items():

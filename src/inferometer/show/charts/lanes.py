@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from inferometer.measure.quantiles import Ints
-from inferometer.record.columns import known
+from inferometer.record.columns import Ints, known
 from inferometer.show.charts.chart import (
     BLUE,
     GREEN,

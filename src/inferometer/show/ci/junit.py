@@ -1,9 +1,9 @@
 """JUnit XML, which every CI shows: a suite per run, a case for its verdict, each limit and each measure checked."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from inferometer.judge.check_result import Checked
 from inferometer.record.sanitize import harmless
 from inferometer.show.ci.outcome import Outcome, Report
 from inferometer.vocabulary import change_text, value_text
@@ -52,15 +52,16 @@ def _cases(outcome: Outcome) -> Iterator[Case]:
     for problem in outcome.problems:
         if problem.what == "unclear":
             yield "check", "failure" if problem.level == "error" else "skipped", problem.text
-    for entry in (outcome.check or {}).get("measures", []):
-        if entry["class"] == "alert":
-            yield f"check {entry['key']}", _BECAME.get(entry["status"], ""), _measure_text(entry)
+    for measure in outcome.check.measures if outcome.check else ():
+        if measure.alert:
+            yield f"check {measure.change.key}", _BECAME.get(measure.status, ""), _measure_text(measure)
 
 
 _BECAME = {"worse": "failure", "unclear": "skipped"}
 
 
-def _measure_text(measure: Mapping[str, Any]) -> str:
-    before, after = (value_text(measure[name], measure["unit"]) for name in ("before", "after"))
-    change = change_text(measure["change"], measure["relative"], measure["unit"])
-    return f"{measure['title']}: {before} before, {after} now, {change}: {measure['status']}"
+def _measure_text(measure: Checked) -> str:
+    change = measure.change
+    before, after = (value_text(value, change.unit) for value in (change.before, change.after))
+    text = change_text(change.change, change.relative, change.unit)
+    return f"{change.title}: {before} before, {after} now, {text}: {measure.status}"

@@ -3,9 +3,10 @@
 import html
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from inferometer.judge.check_result import Checked
 from inferometer.record.sanitize import cut, one_line
 from inferometer.record.summary import Summary
 from inferometer.show.about import about_of, page_link
@@ -155,21 +156,22 @@ def _cell(outcome: Outcome, key: str) -> str:
 
 def _checks(report: Report) -> Iterator[str]:
     for outcome in report.outcomes:
-        if outcome.check and outcome.check.get("measures"):
-            shown = [measure for measure in outcome.check["measures"] if _matters(measure)]
-            against = plain(cut(str(outcome.check.get("against")), MOST_CELL))
+        if outcome.check and outcome.check.measures:
+            shown = [measure for measure in outcome.check.measures if _matters(measure)]
+            against = plain(cut(outcome.check.against, MOST_CELL))
             whose = f"{_name(outcome)} against {against}" if len(report.outcomes) > 1 else f"Against {against}"
             yield f"### {whose}\n\n" + table(["", "before", "after", "change", ""], map(_change, shown), right=1)
 
 
-def _matters(measure: Mapping[str, Any]) -> bool:
-    return measure["class"] == "alert" or measure["status"] in ("worse", "better", "changed")
+def _matters(measure: Checked) -> bool:
+    return measure.alert or measure.status in ("worse", "better", "changed")
 
 
-def _change(measure: Mapping[str, Any]) -> list[str]:
-    before, after = (value_text(measure[name], measure["unit"]) for name in ("before", "after"))
-    change = change_text(measure["change"], measure["relative"], measure["unit"])
-    return [measure["title"], before, after, change, f"{STATUS_MARKS.get(measure['status'], '')} {measure['status']}"]
+def _change(measure: Checked) -> list[str]:
+    change = measure.change
+    before, after = (value_text(value, change.unit) for value in (change.before, change.after))
+    text = change_text(change.change, change.relative, change.unit)
+    return [change.title, before, after, text, f"{STATUS_MARKS.get(measure.status, '')} {measure.status}"]
 
 
 def _details(report: Report) -> Iterator[str]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from inferometer.errors import INVALID, UNREACHABLE
+from inferometer.judge.check_result import CheckResult
 from inferometer.judge.ending import exit_code, never_reached
 from inferometer.judge.wording import cause_once
 from inferometer.measure.values import Quantity, quantities
@@ -35,7 +36,7 @@ class Problem:
 class Outcome:
     run: Run
     label: str  # what the run is called beside others
-    check: Mapping[str, Any] | None = None  # the document of a check; None: it was not checked
+    check: CheckResult | None = None  # None: it was not checked
     problems: tuple[Problem, ...] = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of a case of an experiment
 
@@ -106,7 +107,13 @@ class Report:
         whats = {problem.what for _, problem in self.problems}
         if self.exit_code == 0:
             return next((status for status in ("unclear", "doubtful") if status in whats), "fine")
-        return "worse" if self.exit_code == 1 and "worse" in whats else "invalid" if self.exit_code == 4 else "failed"
+        if self.exit_code == INVALID:
+            return (
+                "unclear"
+                if all(problem.what == "unclear" for _, problem in self.problems if problem.code)
+                else "invalid"
+            )
+        return "worse" if self.exit_code == 1 and "worse" in whats else "failed"
 
     @property
     def worse(self) -> bool:
@@ -125,7 +132,7 @@ class Report:
 
 def outcome(
     run: Run,
-    check: Mapping[str, Any] | None = None,
+    check: CheckResult | None = None,
     *,
     strict: bool = False,
     label: str | None = None,
@@ -195,27 +202,26 @@ def _of_limits(run: Run) -> Iterator[Problem]:
             yield Problem("error", 4, what, "a limit is undecided", f"{limit.text}.")
 
 
-def _of_check(check: Mapping[str, Any] | None, strict: bool) -> Iterator[Problem]:
+def _of_check(check: CheckResult | None, strict: bool) -> Iterator[Problem]:
     if check is None:
         return
-    status, (findings, _) = check.get("status"), _sentences(check)
-    if status == "worse":
+    findings, _ = _sentences(check)
+    if check.status == "worse":
         yield from (Problem("error", 1, "worse", "worse", text) for text in findings)
-    elif status == "unclear":
+    elif check.status == "unclear":
         level: Level = "error" if strict else "warning"
         why = " ".join(findings) or "Unclear whether it is worse."
-        yield Problem(level, 1 if strict else 0, "unclear", "unclear", why)
+        yield Problem(level, INVALID if strict else 0, "unclear", "unclear", why)
 
 
-def _sentences(check: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _sentences(check: CheckResult) -> tuple[list[str], list[str]]:
     """What is wrong, a sentence for each measure that is worse, and what else there is to say."""
-    texts, status = list(map(str, check.get("sentences", ()))), check.get("status")
-    if status == "unclear":
+    texts = list(check.sentences)
+    if check.status == "unclear":
         return texts, []
-    if status != "worse":
+    if check.status != "worse":
         return [], texts
-    worse = [item for item in check.get("measures", ()) if item["status"] == "worse" and item["class"] == "alert"]
-    count = len(worse) or len(texts)
+    count = len(check.with_status("worse")) or len(texts)
     return texts[:count] or ["It is worse."], texts[count:]
 
 
@@ -232,7 +238,7 @@ def _document(outcome: Outcome) -> dict[str, Any]:
         ],
         "measures": {key: quantity.value for key, quantity in outcome.quantities.items()},
         "limits": document_of(outcome.run.summary.limits),
-        "check": outcome.check,
+        "check": None if outcome.check is None else outcome.check.document(),
     }
 
 

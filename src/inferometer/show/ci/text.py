@@ -47,7 +47,7 @@ def _findings_table(report: Report) -> Table | None:
         table.add_row(mark, harmless(f"{whose}{line.text}"))
     for outcome in report.outcomes:
         whose = f"{outcome.label}: " if len(report.outcomes) > 1 else ""
-        mark = Text("✓", "green") if outcome.check and outcome.check.get("status") in ("same", "better") else Text("•")
+        mark = Text("✓", "green") if outcome.check and outcome.check.status in ("same", "better") else Text("•")
         for text in outcome.notes:
             table.add_row(mark, harmless(f"{whose}{text}"))
     return table if table.row_count else None

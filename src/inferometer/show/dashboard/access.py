@@ -129,12 +129,12 @@ class Guard:
 
 def login_page(path: str, mistake: str = "") -> str:
     """A form for the token, without a script."""
-    told = f'<p class="error" role="alert">{escape(mistake)}</p>' if mistake else ""
+    message = f'<p class="error" role="alert">{escape(mistake)}</p>' if mistake else ""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Log in · Inferometer</title><link rel="icon" href="data:,"><link rel="stylesheet" href="/assets/style.css">
 <link rel="stylesheet" href="/assets/pages.css"></head>
-<body><main class="wrap login"><h1>Inferometer</h1>{told}
+<body><main class="wrap login"><h1>Inferometer</h1>{message}
 <form class="tools" method="post" action="{LOGIN}">
 <input type="hidden" name="next" value="{escape(path)}">
 <input type="text" name="user" value="inferometer" autocomplete="username" hidden aria-label="User">

@@ -123,7 +123,8 @@ _OF_ENTRY = set(RunRow.__dataclass_fields__) - {"started", "what", "workload", "
 def what_text(entry: Entry) -> str:
     """Model and engine; of a run that tells neither, its name or its address."""
     engine = engine_words(entry.engine, entry.engine_version)
-    return " · ".join(filter(None, (short_model(entry.model), engine))) or entry.name or entry.target or ""
+    text = " · ".join(filter(None, (short_model(entry.model), engine))) or entry.name or entry.target or ""
+    return f"predicted: {text}" if text and entry.is_predicted else text
 
 
 _COUNTED = re.compile(r"(\d+) ?x ")
@@ -157,8 +158,8 @@ def page_of(
     """Without `experiments`, cases of sweeps, steps of searches and blocks of A/B tests are counted and left out; a
     condition on `experiment` or `case` asks for them."""
     conditions = visitor_conditions(where)
-    asked = [name for name in columns_of(columns) if name not in IN_WORDS]
-    every = searched(store.runs(where=conditions, sort=_sort(sort), columns=asked), search)
+    requested = [name for name in columns_of(columns) if name not in IN_WORDS]
+    every = searched(store.runs(where=conditions, sort=_sort(sort), columns=requested), search)
     wants_cases = experiments or any(given.name in ("experiment", "case", "id") for given in conditions)
     entries = every if wants_cases else [entry for entry in every if entry.experiment is None]
     shown = entries[offset : offset + min(limit, MOST)]

@@ -51,7 +51,7 @@ class LiveRuns:
         now = self.read(run) if run.state == "partial" else run
         numbers = quantities(now.summary)
         rate = numbers.get("offered_rate") or numbers.get("request_rate")
-        planned_s, planned, asked = _extent(run)
+        planned_s, planned, requested = _extent(run)
         return LiveDocument(
             running=is_running(run),
             quiet_s=quiet_s,
@@ -61,7 +61,7 @@ class LiveRuns:
             planned_s=planned_s,
             done=sum(now.summary.outcomes.values()),
             planned=planned,
-            rate_asked=asked,
+            rate_asked=requested,
             rate_sent=rate.value if rate else None,
             run=run_document(now, entry),
         )
@@ -81,11 +81,11 @@ def _extent(run: Run) -> tuple[float | None, int | None, float | None]:
     durations = [stop.duration for stop, _ in stops if stop.duration]
     requests = [stop.requests for stop, _ in stops if stop.requests]
     rates = [load.rate for _, load in stops if load.type in ("poisson", "constant", "gamma") and load.rate]
-    asked = sum(rates) if rates and len(rates) == len(stops) else None
+    requested = sum(rates) if rates and len(rates) == len(stops) else None
     whole_s = max(durations) if durations else None
-    if whole_s is None and asked and len(requests) == len(stops):
-        whole_s = sum(requests) / asked
-    return whole_s, sum(requests) if len(requests) == len(stops) else None, asked
+    if whole_s is None and requested and len(requests) == len(stops):
+        whole_s = sum(requests) / requested
+    return whole_s, sum(requests) if len(requests) == len(stops) else None, requested
 
 
 def _elapsed(run: Run) -> float | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from inferometer.judge.check_result import CheckResult
 from inferometer.judge.identity import identity, identity_of
 from inferometer.measure.verdict import LEADING, failures_text
 from inferometer.record.environment import Environment
@@ -42,20 +43,17 @@ def of_error(plan: Mapping[str, Any], error: str, kind: str = "serving") -> Find
     return _failure(_planned(plan, kind), name, [("error", error)], {}, None)
 
 
-def of_check(run: Run, check: Mapping[str, Any]) -> Finding | None:
+def of_check(run: Run, check: CheckResult) -> Finding | None:
     """Whether a run is worse than those before it; None where that cannot be told, which is no news."""
-    status, name = check.get("status"), run_name(run)
-    if status not in ("worse", "better", "same"):
+    name = run_name(run)
+    if check.status not in ("worse", "better", "same"):
         return None
-    worse = [
-        measure for measure in check.get("measures", []) if measure["status"] == "worse" and measure["class"] == "alert"
-    ]
-    what = tuple(sorted(measure["key"] for measure in worse)) if status == "worse" else ()
-    titles = ", ".join(dict.fromkeys(str(measure["title"]) for measure in worse))
+    worse = [measure.change for measure in check.with_status("worse")]
+    what = tuple(sorted(change.key for change in worse)) if check.status == "worse" else ()
+    titles = ", ".join(dict.fromkeys(change.title for change in worse))
     title = f"{name}: worse in {titles}" if what else f"{name}: no longer worse"
-    sentences = tuple(map(str, check.get("sentences", ())))
     kind: Kind = "regression" if what else "recovery"
-    event = _event(kind, f"regression:{identity(run).key}", title, sentences, run_facts(run), run.id)
+    event = _event(kind, f"regression:{identity(run).key}", title, check.sentences, run_facts(run), run.id)
     return Finding(what, event)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from inferometer.errors import InferometerError
 from inferometer.plan.model import Plan, Server
 from inferometer.record.columns import Records
-from inferometer.simulator.fitting.regression import compute_term, decode_terms, launch_terms
+from inferometer.simulator.fitting.regression import DECODE_TERMS, compute_term, decode_terms, launch_terms
 from inferometer.simulator.fitting.steps import Floats, Steps, read_steps
 from inferometer.simulator.settings import SimulatorSettings
 from inferometer.simulator.virtual import rehearse
@@ -25,6 +25,7 @@ ITERATIONS = 3
 STEP = 0.05  # of a term, to see what it does: smaller ones drown in the jumps of queues
 FARTHEST = 1.0  # prior spreads that one iteration may move a term
 IDENTIFIED = 0.7  # of its prior spread: a term that is known no better was not identified
+KNOWN = 0.1  # relative error: a term of decodes that the steps tell so well stays where they put it
 TYPICAL = {  # of vLLM with its frontend in Python; seconds
     "base": 5e-3,
     "decode_sequence": 10e-6,
@@ -40,14 +41,12 @@ TYPICAL = {  # of vLLM with its frontend in Python; seconds
     "frontend_output": 75e-6,
 }
 SPREAD: dict[Source, dict[str, float]] = {  # of the logarithm, by how a term was estimated first
-    "steps": {"base": 0.02, "decode_sequence": 0.2, "context_token": 0.1, "compute_token": 0.07}
-    | {"launch_graph": 0.1, "launch_eager": 0.1},
+    "steps": {"compute_token": 0.07, "launch_graph": 0.1, "launch_eager": 0.1},
     "physics": {"base": 0.15, "context_token": 0.2, "compute_token": 0.2, "launch_graph": 0.4, "launch_eager": 0.4},
     "typical": {"base": 1.0, "decode_sequence": 0.7, "context_token": 0.7, "compute_token": 1.0}
     | {"launch_graph": 0.5, "launch_eager": 0.5, "launch_sequence": 0.7, "tail": 0.4, "frontend": 0.3}
     | {"frontend_request": 0.3, "frontend_token": 0.3, "frontend_output": 0.2},
 }
-FROM_STEPS_ALONE = ("base", "decode_sequence", "context_token")  # once known from thousands of steps
 WEIGHTS = {  # relative errors that count as one: means matter more than tails, which are noisy
     "ttft": 0.04,
     "tpot": 0.03,
@@ -61,6 +60,7 @@ CLIP = 2.0
 MERGED = 1.03  # tokens per read: more, and the frontend could not keep up
 SATURATED = 0.25  # weight of such a run: near saturation small errors of a term become large ones of a latency
 DEFAULT_JITTER = 0.2
+SLOWER = 1.05  # how much slower and faster the server is made to see what its speed does to a latency
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,6 +87,7 @@ class Calibrated:
     terms: dict[str, Term]
     launch_jitter: float
     errors: dict[str, dict[str, float]]  # simulated against measured, by run and measure: 0.05 is 5% too much
+    amplified: dict[str, float]  # by run (`amplification`)
     steps: int
 
 
@@ -139,8 +140,8 @@ def replayed(plan: Plan, settings: SimulatorSettings) -> Plan:
 def with_terms(settings: SimulatorSettings, terms: Mapping[str, float], launch_jitter: float) -> SimulatorSettings:
     """The engine with these terms."""
     assert settings.pipeline is not None
-    in_steps = {name: terms[name] for name in FROM_STEPS_ALONE}
-    ahead = {name: value for name, value in terms.items() if name not in FROM_STEPS_ALONE and name != "frontend"}
+    in_steps = {name: terms[name] for name in DECODE_TERMS}
+    ahead = {name: value for name, value in terms.items() if name not in DECODE_TERMS and name != "frontend"}
     return settings.model_copy(
         update={
             "frontend": terms["frontend"],
@@ -155,14 +156,20 @@ def first_estimates(
 ) -> tuple[dict[str, Term], float]:
     """Terms from steps where they show, else from arithmetic, else typical ones; and the jitter of launches."""
     assert settings.pipeline is not None
-    shown = decode_terms(runs)
-    if shown:
-        decode = dict(shown)
-        shown |= launch_terms(runs, decode, settings.pipeline.graph_tokens)
+    priors = {name: _first(name, {}, physics) for name in TYPICAL}
+    known = decode_terms(runs, {name: (term.value, term.spread) for name, term in priors.items()})
+    decode = {name: value for name, (value, _) in known.items()}
+    shown: dict[str, float] = {}
+    if decode:
+        shown = launch_terms(runs, decode, settings.pipeline.graph_tokens)
         launch_s = shown.get("launch_eager") or physics.get("launch_eager") or TYPICAL["launch_eager"]
         shown |= compute_term(runs, decode, launch_s, settings.pipeline.attention_tokens)
     jitter = shown.pop("launch_jitter", DEFAULT_JITTER)
-    return {name: _first(name, shown, physics) for name in TYPICAL}, jitter
+    terms = {name: _first(name, shown, physics) for name in TYPICAL}
+    for name, (value, spread) in known.items():
+        identified = spread < IDENTIFIED * priors[name].spread
+        terms[name] = Term(value, spread, "steps" if identified else priors[name].source, identified)
+    return terms, jitter
 
 
 def _first(name: str, shown: Mapping[str, float], physics: Mapping[str, float]) -> Term:
@@ -184,7 +191,7 @@ def calibrate(
     terms, jitter = first_estimates(steps, settings, physics or {})
     measured = [numbers_of(run.records) for run in observed]
     weights = [_weight(run.records) for run in observed]
-    moved = [name for name, term in terms.items() if term.source != "steps" or name not in FROM_STEPS_ALONE]
+    moved = [name for name, term in terms.items() if name not in DECODE_TERMS or term.spread > KNOWN]
     fixed = {name: term.value for name, term in terms.items()}
     begin = np.log([fixed[name] for name in moved])
     prior = np.array([terms[name].spread for name in moved])
@@ -201,13 +208,27 @@ def calibrate(
     at, covariance = _least_squares(misfit, begin, prior, on_progress)
     spreads = np.sqrt(np.diag(covariance))
     for name, value, spread, before in zip(moved, np.exp(at).tolist(), spreads.tolist(), prior, strict=True):
-        terms[name] = replace(terms[name], value=value, spread=spread, identified=bool(spread < IDENTIFIED * before))
+        identified = terms[name].source == "steps" or bool(spread < IDENTIFIED * before)
+        terms[name] = replace(terms[name], value=value, spread=spread, identified=identified)
     final = settings_at(at)
     errors = {
         run.name: {name: number / one[name] - 1 for name, number in simulated_numbers(run.plan, final).items()}
         for run, one in zip(observed, measured, strict=True)
     }
-    return Calibrated(terms, jitter, errors, sum(len(one) for one in steps))
+    amplified = {run.name: amplification(run.plan, final) for run in observed}
+    return Calibrated(terms, jitter, errors, amplified, sum(len(one) for one in steps))
+
+
+def at_speed(settings: SimulatorSettings, factor: float) -> SimulatorSettings:
+    """A server of which everything takes so many times less time."""
+    return settings.model_copy(update={"speed": settings.speed * factor})
+
+
+def amplification(plan: Plan, settings: SimulatorSettings) -> float:
+    """By how many percent E2E grows where the server is one percent slower: 1 or a little more while there is room,
+    several where a queue builds up. It is what turns a small error of the model into a large one of a latency."""
+    slow, fast = (simulated_numbers(plan, at_speed(settings, factor))["e2e"] for factor in (1 / SLOWER, SLOWER))
+    return max(1.0, float(np.log(slow / fast) / (2 * np.log(SLOWER))))
 
 
 def _weight(records: Records) -> float:
@@ -232,9 +253,9 @@ def _least_squares(
     slopes = np.zeros((len(error), len(begin)))
     for _ in range(ITERATIONS):
         for number in range(len(begin)):
-            beside = at.copy()
-            beside[number] += STEP
-            slopes[:, number] = (misfit(beside) - error) / STEP
+            neighbour = at.copy()
+            neighbour[number] += STEP
+            slopes[:, number] = (misfit(neighbour) - error) / STEP
             done += 1
             if on_progress is not None:
                 on_progress(done, total)

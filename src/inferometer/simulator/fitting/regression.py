@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 
 from inferometer.simulator.fitting.steps import Floats, Steps
 
+DECODE_TERMS = ("base", "decode_sequence", "context_token")
+SYSTEMATIC = 0.01  # of a step: what the steps of one run have in common, such as the clock of the GPU
+SCATTER = 0.1  # of a step, from one to the next
+LEAST_SHARE = 0.1  # of what is expected: no term is nothing
 FEWEST = 8  # steps, for a median to be worth something
 LAUNCH_SHOWS = 1.15  # a gap so many times as long as a decode step is a launch that was waited for
 _ROUNDS = 5  # of weighting down what lies far off
@@ -15,21 +19,38 @@ _ROUNDS = 5  # of weighting down what lies far off
 Mask = NDArray[np.bool_]
 
 
-def decode_terms(runs: Sequence[Steps]) -> dict[str, float]:
-    """`base`, `decode_sequence` and `context_token` in seconds, from steps far from any prefill: mean of three."""
-    columns, gaps = [], []
+def decode_terms(runs: Sequence[Steps], prior: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    """`base`, `decode_sequence` and `context_token` in seconds with their relative standard errors, from steps far from
+    any prefill. Thousands of steps of one run share what makes that run odd, so the steps of a run with equally many
+    decodes count as one, known to `SYSTEMATIC`. `prior` has the terms and their relative errors: what the steps do
+    not tell stays there, such as the context where all runs have nearly the same."""
+    rows, gaps = [], []
     for steps in runs:
-        quiet = _quiet(steps)
-        columns.append(np.c_[np.ones(quiet.sum()), steps.decodes[quiet], steps.context[quiet]])
-        gaps.append(((np.roll(steps.at_s, -1) - np.roll(steps.at_s, 2)) / 3)[quiet])
-    rows, gap = np.concatenate(columns), np.concatenate(gaps)
-    return decode_terms_of(rows[:, 1], rows[:, 2], gap) if len(gap) >= FEWEST else {}
+        quiet = np.flatnonzero(_quiet(steps))
+        thirds = (np.roll(steps.at_s, -1) - np.roll(steps.at_s, 2))[quiet] / 3  # mean of three steps
+        decodes, context = steps.decodes[quiet], steps.context[quiet]
+        for count in np.unique(decodes):
+            alike = decodes == count
+            rows.append((1.0, float(count), float(context[alike].mean())))
+            gaps.append((float(np.median(thirds[alike])), int(alike.sum())))
+    if sum(count for _, count in gaps) < FEWEST:
+        return {}
+    matrix, seconds = np.array(rows), np.array([gap for gap, _ in gaps])
+    error = seconds * np.hypot(SYSTEMATIC, np.array([SCATTER / np.sqrt(count) for _, count in gaps]))
+    expected = np.array([prior[name][0] for name in DECODE_TERMS])
+    spread = expected * np.array([prior[name][1] for name in DECODE_TERMS])
+    scaled = np.r_[matrix / error[:, None], np.diag(1 / spread)]
+    values = np.r_[seconds / error, expected / spread]
+    terms = np.linalg.lstsq(scaled, values, rcond=None)[0]
+    terms = np.maximum(terms, LEAST_SHARE * expected)
+    errors = np.sqrt(np.diag(np.linalg.inv(scaled.T @ scaled)))
+    return {name: (float(term), float(one / term)) for name, term, one in zip(DECODE_TERMS, terms, errors, strict=True)}
 
 
 def decode_terms_of(decodes: Floats, context: Floats, seconds: Floats) -> dict[str, float]:
     """The same from a table of steps: sequences that decode, their context in all, and how long the step took."""
     terms = _robust(np.c_[np.ones(len(seconds)), decodes, context], seconds)
-    return dict(zip(("base", "decode_sequence", "context_token"), terms.tolist(), strict=True))
+    return dict(zip(DECODE_TERMS, terms.tolist(), strict=True))
 
 
 def launch_terms(runs: Sequence[Steps], decode: Mapping[str, float], graph_tokens: int) -> dict[str, float]:

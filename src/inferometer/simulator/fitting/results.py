@@ -45,10 +45,17 @@ class Validated:
     measured: dict[str, float]
     predicted: dict[str, float]
     outside: list[str]  # where its load leaves the range that the model was fitted on
+    intervals: dict[str, tuple[float, float]]  # of the prediction, 95%; empty: the model states no errors
+    aiconfigurator: dict[str, float] | None = None  # its estimates, where it is installed and knows the server
 
     @property
     def errors(self) -> dict[str, float]:
         return {name: self.predicted[name] / self.measured[name] - 1 for name in self.measured}
+
+    @property
+    def inside(self) -> dict[str, bool]:
+        """Whether the measured value is in the interval of the prediction."""
+        return {name: low <= self.measured[name] <= high for name, (low, high) in self.intervals.items()}
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,6 +65,7 @@ class Capacity:
     replicas: int
     settings: dict[str, int]
     rate: float | None
+    sure_rate: float | None  # the same of a server slower than the model by its error: 95% of errors are less
     broken_at: float | None  # the lowest rate that was tried and breaks a limit
     output_rate: float | None
     dollars_per_million: float | None  # output tokens

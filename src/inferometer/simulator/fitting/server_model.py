@@ -20,6 +20,9 @@ from inferometer.simulator.settings import SimulatorSettings, settings_from
 
 MOST_BYTES = 1 << 20
 Z95 = 1.96
+T95 = {0: 12.7, 1: 12.7, 2: 4.3, 3: 3.2, 4: 2.8, 5: 2.6}  # Student's t, by degrees of freedom
+LEAST_ERROR = 0.02  # of a model, however well it agrees with its runs
+UNSEEN = 1.5  # errors on runs left out, by those on fitted ones: 1.0 to 2 on the runs in docs/concepts/prediction.md
 
 
 class TermOfFile(Section):
@@ -79,6 +82,7 @@ class RunOfFile(Section):
     name: str
     requests: int
     errors: dict[str, float] = Field({}, description="by measure")
+    amplified: float = Field(1.0, ge=1, description="percent that E2E grows where the server is one percent slower")
 
 
 class ServerModel(Section):
@@ -108,11 +112,18 @@ class ServerModel(Section):
         return f"{self.engine or 'server'}, predicted by {self.name}"
 
     def error_of(self, measure: str) -> float | None:
-        """Standard error of the model for a measure, relative: the root mean square over its runs, at least 2%."""
-        errors = [run.errors[measure] for run in self.runs if measure in run.errors]
+        """Standard error of the model for a measure, relative, where no queue amplifies it: the root mean square over
+        its runs of their errors by their amplification, at least 2%. In a fit errors are smaller than on other runs."""
+        errors = [run.errors[measure] / run.amplified for run in self.runs if measure in run.errors]
         if not errors:
             return None
-        return max(0.02, float(np.sqrt(np.mean(np.square(errors)))))
+        unseen = UNSEEN if self.errors_are == "in sample" else 1.0
+        return max(LEAST_ERROR, unseen * float(np.sqrt(np.mean(np.square(errors)))))
+
+    @property
+    def reach(self) -> float:
+        """Standard errors that 95% are within, for an error known from so few runs (Student's t)."""
+        return T95.get(len(self.runs) - 1, Z95 * (1 + 1.2 / max(len(self.runs) - 1, 1)))
 
 
 def model_document(model: ServerModel) -> str:
@@ -180,9 +191,17 @@ def terms_of_file(terms: Mapping[str, Term]) -> dict[str, TermOfFile]:
     }
 
 
-def runs_of_file(observed: Sequence[Observed], errors: Mapping[str, Mapping[str, float]]) -> list[RunOfFile]:
+def runs_of_file(
+    observed: Sequence[Observed], errors: Mapping[str, Mapping[str, float]], amplified: Mapping[str, float]
+) -> list[RunOfFile]:
     return [
-        RunOfFile(name=run.name, requests=len(run.records), errors=dict(errors.get(run.name, {}))) for run in observed
+        RunOfFile(
+            name=run.name,
+            requests=len(run.records),
+            errors=dict(errors.get(run.name, {})),
+            amplified=amplified.get(run.name, 1.0),
+        )
+        for run in observed
     ]
 
 
@@ -200,8 +219,8 @@ _IN_LOG = {
 
 def limits_in_log(text: str) -> dict[str, int]:
     """The engine's limits as vLLM writes them when it starts; what it does not say is left out."""
-    found = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
-    return {name: int(match[1].replace(",", "")) for name, match in found.items() if match}
+    matches = {name: pattern.search(text) for name, pattern in _IN_LOG.items()}
+    return {name: int(match[1].replace(",", "")) for name, match in matches.items() if match}
 
 
 def limited_settings(limits: Mapping[str, int]) -> SimulatorSettings:

@@ -21,12 +21,12 @@ def launch(server: Server, place: Place) -> Launch:
         port = settings.args.metrics_port or free_port(place.host)
         where += ["--metrics-port", str(port)]
         metrics = (f"http://127.0.0.1:{port}/metrics",)
-    told = ["--settings", msgspec.json.encode(settings).decode()]
-    command = [*server.command, "-P", "-m", MODULE, *where, *told] if server.command else None
+    settings_flag = ["--settings", msgspec.json.encode(settings).decode()]
+    command = [*server.command, "-P", "-m", MODULE, *where, *settings_flag] if server.command else None
     return Launch(
         f"Ray Serve ({settings.policy})",
         place.url,
-        command or python_command(MODULE, *where, *told),
+        command or python_command(MODULE, *where, *settings_flag),
         env=SAFE_PATH,
         names=[settings.model] if settings.model else [],
         held_by_stdin=True,

@@ -92,7 +92,7 @@ class OfflineEngine(Protocol):
 
 
 def open_engine(name: str, settings: EngineSettings) -> OfflineEngine:
-    """Start an engine by its name; one that is not there or not installed is said."""
+    """Start an engine by its name; one that does not exist or is not installed is an error."""
     if name not in ENGINES:
         raise PlanError(f"--engine: must be one of {', '.join(ENGINES)}, got {name}")
     with safe_path_for_children():  # vLLM and torch start processes of their own

@@ -67,8 +67,8 @@ class Notes:
         if own is not None and sent.replica in own.candidates:
             return self._open.pop(sent.request)
         others = (number for number, chosen in self._open.items() if sent.replica in chosen.candidates)
-        found = next(others, None if own is None else sent.request)
-        return None if found is None else self._open.pop(found)
+        request = next(others, None if own is None else sent.request)
+        return None if request is None else self._open.pop(request)
 
 
 NOTES = Notes()

@@ -9,7 +9,7 @@ from inferometer.errors import PlanError
 from inferometer.plan.fleet import Router
 from inferometer.plan.model import Server
 from inferometer.router.policies.prefix_aware import PrefixAwareSettings
-from inferometer.router.policy import checked_settings
+from inferometer.router.policy import checked_settings, wrong_setting
 from inferometer.simulator.settings import settings_from
 
 MADE_FOR = "2.60.0"  # its routers are no public interface: what was tried
@@ -72,11 +72,7 @@ def settings_of(server: Server, model: str | None) -> RayServeSettings:
     try:
         args = msgspec.convert(server.args, RayArgs)
     except msgspec.ValidationError as error:
-        unknown = [name for name in server.args if name not in RayArgs.__struct_fields__]
-        if unknown:
-            choices = ", ".join(RayArgs.__struct_fields__)
-            raise PlanError(f"server.args of ray-serve has no {', '.join(unknown)}; its settings: {choices}") from None
-        raise PlanError(f"server.args of ray-serve: {error}") from None
+        raise PlanError(wrong_setting("server.args of ray-serve", RayArgs, server.args, error)) from None
     engine_args = dict(of.args)
     if of.type == "simulator":
         engine_args |= {"model": of.model} if of.model else {}

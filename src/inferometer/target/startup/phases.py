@@ -15,7 +15,7 @@ MOST_OF_A_KIND = 100  # marks of one meaning and process: an idle engine says th
 MAIN = "main"  # the process that was started, until a line names it
 
 
-_OPENING = ("platform_begins", "platform_ends", "imports_end", "no_platform")  # said before a child has its name
+_OPENING = ("platform_begins", "platform_ends", "imports_end", "no_platform")  # printed before a child has its name
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ class _Gathering:
         return self.start.is_over or any(other.process != process and _kin(other.process, process) for other in earlier)
 
     def _begin_again(self) -> None:
-        """With what a child said that turns out to be the main process of the new start."""
+        """With what a child printed that turns out to be the main process of the new start."""
         nameless = set(self._nameless)
         moved = [mark for mark in self.start.marks if mark.process in nameless]
         self.start.marks = [mark for mark in self.start.marks if mark.process not in nameless]
@@ -178,8 +178,9 @@ def _kin(one: str, other: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """`said`: the marks that say the seconds; of several in a process the `last` counts, or their `sum`. `spans`: pairs
-    of marks, the first that is there counts; `across` processes where it begins in one and ends in another."""
+    """`reported_by`: the marks that state the seconds; of several in a process the `last` counts, or their `sum`.
+    `spans`: pairs of marks, the first that is there counts; `across` processes where it begins in one and ends in
+    another."""
 
     name: str
     title: str
@@ -230,7 +231,7 @@ PHASES = (
         spans=(
             ("weights_begin", "weights_end"),
             ("weights_begin", "weights_read"),
-        ),  # on a CPU nothing is said at the end
+        ),  # on a CPU nothing is printed at the end
     ),
     Phase(
         "weights_empty", "make the model", reported_by=("model_made",), inside="weights", several="sum", expected=False
@@ -281,7 +282,7 @@ class PhaseTiming:
     phase: Phase
     process: str
     seconds: float
-    by: Literal["said", "stamps"]
+    by: Literal["stated", "stamps"]
     began_at: float | None
     ended_at: float | None
     marks: tuple[Mark, ...]
@@ -323,7 +324,7 @@ def _by_report(phase: Phase, marks: list[Mark]) -> PhaseTiming | None:
     began = _began(phase, marks, counted[-1])
     if began is None and ended is not None:
         began = ended - seconds
-    return PhaseTiming(phase, counted[-1].process, seconds, "said", began, ended, tuple(counted))
+    return PhaseTiming(phase, counted[-1].process, seconds, "stated", began, ended, tuple(counted))
 
 
 def _began(phase: Phase, marks: Iterable[Mark], end: Mark) -> float | None:
@@ -338,7 +339,7 @@ def _by_stamps(phase: Phase, marks: list[Mark]) -> PhaseTiming | None:
         return None
     begin, end = pair
     if begin.at is None or end.at is None or end.at < begin.at:
-        return None  # no stamps, or a clock that was set back: nothing can be said
+        return None  # no stamps, or a clock that was set back: nothing can be told
     return PhaseTiming(phase, end.process, end.at - begin.at, "stamps", begin.at, end.at, pair)
 
 

@@ -33,7 +33,7 @@ _OBJECT = re.compile(r"<[^<>]*>|\b[A-Za-z_][\w.]*\([^()]*\)")  # reprs that are 
 
 
 def facts_of(start: Start) -> Startup:
-    """As far as it was said."""
+    """As far as the log has it."""
     config, arguments = config_of(start), arguments_of(start)
     load_format = config.get("load_format") or arguments.get("load_format")
     return Startup(
@@ -153,7 +153,7 @@ def _summed(marks: list[Mark], value: str) -> float | None:
 
 def sleeps_of(start: Start) -> list[Sleep]:
     """How long it took to fall asleep, what that freed, and how long to wake up; several where it slept several times.
-    What was freed is said by each worker, and before the time it took is said."""
+    Each worker reports what was freed, and does so before the time it took."""
     sleeps: list[Sleep] = []
     freed: list[Mark] = []
     for mark in start.of("freed", "asleep", "awake"):
@@ -281,7 +281,7 @@ def _phase(timing: PhaseTiming, start: Start, resolution_s: float | None) -> Pha
 
 def _interval(timing: PhaseTiming, resolution_s: float | None) -> tuple[float, float] | None:
     """Two stamps that were cut to seconds are up to one second wrong together."""
-    if timing.by == "said" or resolution_s is None:
+    if timing.by == "stated" or resolution_s is None:
         return None
     return (max(0.0, timing.seconds - resolution_s), timing.seconds + resolution_s)
 
