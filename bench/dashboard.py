@@ -47,7 +47,9 @@ def main() -> None:
     for number in chosen.runs:
         with tempfile.TemporaryDirectory() as place:
             store = filled(Path(place) / "store", number)
-            rows += [{"runs": number} | row for row in measured(store)]
+            for row in measured(store):
+                rows.append({"runs": number} | row)
+                print(f"{number:,} runs, {row['page']}: {row['page s']:.2f} s", file=sys.stderr, flush=True)
     print_rows(rows, chosen.json)
 
 

@@ -53,7 +53,14 @@ def test_two_runs_and_an_experiment(store: Path, tmp_path: Path) -> None:
     )  # busy cores
     experiment = next((store / "experiments").iterdir()).name
     called(store, "report", experiment, "-o", str(tmp_path / "experiment.html"))
-    assert "E2E p50 by rate" in (tmp_path / "experiment.html").read_text()
+    page = (tmp_path / "experiment.html").read_text()
+    assert "E2E p50 by rate" in page
+    shown = json.loads(called(store, "show", "--json", experiment).stdout)
+    assert (shown["id"], shown["kind"], shown["title"]) == (experiment, "sweep", "rates")
+    headline = shown["answer"]["headline"]
+    assert headline in page and " req/s (2 cases" in headline
+    text = called(store, "show", experiment[:15]).stdout
+    assert "Best case for each measure" in text and text.rstrip().endswith(f"2 cases  {experiment}")
 
 
 def test_numbers_to_stdout(store: Path) -> None:

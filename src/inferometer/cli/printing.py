@@ -1,7 +1,7 @@
 """What commands print: a run as a summary or as one JSON document, and the exit code it means."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -12,6 +12,10 @@ from inferometer.record.run import Run, document
 from inferometer.record.sanitize import json_text
 from inferometer.record.schema import schema_of
 from inferometer.record.summary import LimitResult
+
+if TYPE_CHECKING:
+    from inferometer.show.charts.experiments import Case
+    from inferometer.store.experiments import KeptExperiment
 
 
 def print_json(content: dict[str, Any], kind: str | None = None) -> None:
@@ -36,6 +40,33 @@ def print_run(
     from inferometer.show.view import print_view
 
     print_view(run, console(), more=more, measures=measures, slices=slices, slow=slowest)
+
+
+def print_experiment(kept: "KeptExperiment", cases: "Sequence[Case]", *, as_json: bool) -> None:
+    """Its answer, as pages and reports have it."""
+    from inferometer.show.experiment_answer import answer_document, answer_of, count_text, title_of
+
+    answer = answer_of(kept, cases)
+    if as_json:
+        print_json(answer_document(kept, answer), "experiment")
+        return
+    from inferometer.show.console import console, emit, plain_table
+
+    to = console()
+    emit(title_of(kept), to)
+    emit(f"{answer.status.upper()}  {answer.headline}", to)
+    for note in filter(None, answer.notes):
+        emit(f"- {note}", to)
+    for part in answer.tables:
+        right = tuple(name for at, name in enumerate(part.head) if at in part.right)
+        table = plain_table(*part.head, right=right, wrap="limits" if "limits" in part.head else part.head[0])
+        for row in part.rows:
+            table.add_row(*row)
+        emit("", to)
+        emit(part.title, to)
+        emit(table, to)
+    emit("", to)
+    emit(f"{count_text(kept)}  {kept.id}", to)
 
 
 def print_rosetta(run: Run, tool: str, *, as_json: bool) -> None:

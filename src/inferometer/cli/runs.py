@@ -152,14 +152,24 @@ def show(
 ) -> None:
     """Show RUN. Default: the latest run.
 
-    RUN is an id or its prefix, a folder, `latest`, `latest~1`, a tag or a baseline.
+    RUN is an id or its prefix, a folder, `latest`, `latest~1`, a tag or a baseline. The id of a search, a sweep or an
+    A/B test shows its answer.
     """
-    from inferometer.cli.printing import print_run
+    from inferometer.cli.printing import print_experiment, print_run
     from inferometer.errors import StoreError
     from inferometer.record.run import STATES
 
     kept_in = store_of(store)
-    kept = kept_in.load(run or "latest")
+    try:
+        kept = kept_in.load(run or "latest")
+    except StoreError:
+        from inferometer.conduct.report import experiment_named, readable_cases
+
+        experiment = experiment_named(run or "", kept_in)
+        if experiment is None:
+            raise
+        print_experiment(experiment, readable_cases(experiment, kept_in), as_json=as_json)
+        return
     if partial:
         from inferometer.conduct.run import partial_run
 

@@ -10,7 +10,7 @@ from inferometer.judge.compare import Comparison
 from inferometer.measure.values import canonical
 from inferometer.record.run import Run
 from inferometer.show.charts.chart import Chart
-from inferometer.show.charts.experiments import Varied, cases_of
+from inferometer.show.charts.experiments import Case, Varied, cases_of
 from inferometer.show.charts.history import history_of as history_lines
 from inferometer.show.charts.registry import definition_of, draw
 from inferometer.show.report.content import run_report
@@ -30,8 +30,8 @@ def report(names: Sequence[str], output: Path | None = None, store: Place = None
 def build_report(names: Sequence[str], store: Place = None) -> ReportWithRuns:
     """A report of a run, of several, or of an experiment, by their names."""
     place = open_store(store)
-    if len(names) == 1 and (kept := _experiment(names[0], place)) is not None:
-        cases = cases_of(kept, lambda id_: _loaded(id_, place))
+    if len(names) == 1 and (kept := experiment_named(names[0], place)) is not None:
+        cases = readable_cases(kept, place)
         return ReportWithRuns(experiment_report(kept, cases), [run for _, run in cases])
     sides = [[_measured(run, place) for run in runs_named(name, place)] for name in names]
     runs = list({run.id: run for side in sides for run in side}.values())
@@ -58,7 +58,7 @@ def _measured(run: Run, store: Store) -> Run:
     return partial_run(run, store) if run.verdict is None else run
 
 
-def _experiment(name: str, store: Store) -> KeptExperiment | None:
+def experiment_named(name: str, store: Store) -> KeptExperiment | None:
     """By its id, the beginning of one, or its folder; `None` where no experiment is called so."""
     path = Path(name)
     if (path / "experiment.json").is_file():
@@ -76,6 +76,11 @@ def _experiment(name: str, store: Store) -> KeptExperiment | None:
     return load_experiment(store.home / "experiments" / begin[0])
 
 
+def readable_cases(kept: KeptExperiment, store: Store) -> list[Case]:
+    """Its cases whose runs are there and can be read."""
+    return cases_of(kept, lambda id_: _loaded(id_, store))
+
+
 def _loaded(id_: str, store: Store) -> Run | None:
     try:
         return store.load(id_)
@@ -87,10 +92,10 @@ def chart_of(subject: str, name: str, measures: Sequence[str], store: Place = No
     """One chart, of whatever its definition is made of."""
     place, of = open_store(store), definition_of(name).of
     if of == "experiment":
-        kept = _experiment(subject, place)
+        kept = experiment_named(subject, place)
         if kept is None:
             raise StoreError(f"{subject}: no such experiment", "create one with inferometer sweep")
-        return draw(name, Varied(canonical(measures[0]), cases_of(kept, lambda id_: _loaded(id_, place))))
+        return draw(name, Varied(canonical(measures[0]), readable_cases(kept, place)))
     runs = [_measured(run, place) for run in runs_named(subject, place)]
     if of == "run":
         return draw(name, runs[0])

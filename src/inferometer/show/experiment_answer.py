@@ -2,7 +2,7 @@
 Pages, reports and messages show the same; its numbers are those of `--json`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from inferometer.judge.compare import Comparison
@@ -75,7 +75,7 @@ def experiment_row(kept: KeptExperiment, answer: ExperimentAnswer | None = None)
         name=kept.name,
         title=title_of(kept),
         started=kept.started_at,
-        cases=_count(kept),
+        cases=count_of(kept),
         failed=sum(1 for case in kept.latest if not case.run),
         over=kept.result is not None,
         answer=answer.headline,
@@ -83,11 +83,25 @@ def experiment_row(kept: KeptExperiment, answer: ExperimentAnswer | None = None)
     )
 
 
-def _count(kept: KeptExperiment) -> int:
+COUNTED = {"ab": "runs", "search": "steps", "sweep": "cases"}
+
+
+def count_of(kept: KeptExperiment) -> int:
     """Of a search its steps, a load that was tried again included; its probe is none."""
     if kept.kind == "search" and kept.result is not None:
         return len(kept.result.get("steps") or ())
     return len(kept.latest)
+
+
+def count_text(kept: KeptExperiment) -> str:
+    """`9 steps`"""
+    return f"{count_of(kept)} {COUNTED[kept.kind]}"
+
+
+def answer_document(kept: KeptExperiment, answer: ExperimentAnswer) -> dict[str, Any]:
+    """For `show --json`: the sentence, its tables, and the result with all its numbers."""
+    about = {"id": kept.id, "kind": kept.kind, "name": kept.name, "started": kept.started_at, "title": title_of(kept)}
+    return about | {"answer": asdict(answer), "result": kept.result}
 
 
 def title_of(kept: KeptExperiment) -> str:

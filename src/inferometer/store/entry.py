@@ -197,11 +197,12 @@ def _target(plan: Mapping[str, Any]) -> str | None:
 
 
 def _hardware(run: Run) -> str | None:
-    """Accelerators, counted; else what its source calls it; else the processor where the server is on this machine."""
+    """Accelerators, counted; else what was told, else the machine where the target is on it, else its hosts."""
     subject, machine = run.subject, run.environment.machine
     if subject.accelerators:
         return ", ".join(f"{count}x {name}" for name, count in sorted(subject.accelerator_counts.items()))
-    return subject.hardware or (machine.cpu if machine and not subject.hosts_elsewhere else None) or None
+    hosts = subject.hosts_elsewhere
+    return subject.hardware or (machine.cpu if machine and not hosts else None) or ", ".join(hosts) or None
 
 
 def _text(value: object) -> str | None:

@@ -170,6 +170,8 @@ def test_who_a_run_is_about_is_spelled_as_engines_spell_themselves(answers: Answ
     entry = replace(answers.store.runs(limit=1)[0], engine="vllm", engine_version="0.9.1", hardware="2x H100, 1x L4")
     row = answers.row(entry)
     assert (row.what, row.hardware) == ("m · vLLM 0.9.1", "2 x H100, 1 x L4")
+    remote = replace(entry, hardware="a.example, b.example", target="http://a.example:8000, http://b.example:8000")
+    assert answers.row(remote).hardware is None, "an address is no hardware"
     assert answers.row(replace(entry, engine=None, engine_version=None, model=None, name="nightly")).what == "nightly"
 
 

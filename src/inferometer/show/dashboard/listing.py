@@ -131,8 +131,11 @@ _COUNTED = re.compile(r"(\d+) ?x ")
 
 
 def hardware_text(entry: Entry) -> str:
-    """`2 x NVIDIA H200`, as headers have it; the index has `2x NVIDIA H200`."""
-    return _COUNTED.sub(r"\1 x ", entry.hardware or "")
+    """`2 x NVIDIA H200`, as headers have it; the index has `2x NVIDIA H200`, and the hosts where nothing is known."""
+    known = entry.hardware or ""
+    if known and all(part in (entry.target or "") for part in known.split(", ")):
+        return ""
+    return _COUNTED.sub(r"\1 x ", known)
 
 
 def accelerators_of(entry: Entry) -> int | None:

@@ -18,11 +18,14 @@ from inferometer.show.charts.subject import labels_of
 from inferometer.show.comparison import changes_table
 from inferometer.show.comparison_view import comparison_view
 from inferometer.show.experiment_answer import (
+    COUNTED,
     KINDS,
     AnswerTable,
     ExperimentAnswer,
     answer_of,
     comparison_from,
+    count_of,
+    count_text,
     title_of,
 )
 from inferometer.show.report.content import TONES, again
@@ -170,7 +173,7 @@ def experiment_report(kept: KeptExperiment, cases: Cases) -> Report:
     when = kept.started_at[:16].replace("T", " ")
     return Report(
         title=title_of(kept),
-        subtitle=" · ".join(filter(None, (about, f"{KINDS[kept.kind]}, {when}", f"{len(kept.latest)} cases", kept.id))),
+        subtitle=" · ".join(filter(None, (about, f"{KINDS[kept.kind]}, {when}", count_text(kept), kept.id))),
         verdict=Verdict(answer.status or "done", answer.tone, answer.headline, tuple(filter(None, answer.notes)))
         if runs
         else Verdict("nothing", "bad", "no case has a run"),
@@ -188,7 +191,7 @@ def _definition(kept: KeptExperiment, full: bool = False) -> Block:
         text = yaml.dump(kept.definition, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
         return Code(text, "The experiment:", fold=True)
     over = "yes" if kept.result is not None else "no"
-    rows = [("kind", KINDS[kept.kind]), ("cases", f"{len(kept.latest)}"), ("over", over)]
+    rows = [("kind", KINDS[kept.kind]), (COUNTED[kept.kind], f"{count_of(kept)}"), ("over", over)]
     varied = dict.fromkeys(name for case in kept.cases for name in case.parameters or {})
     return facts([*rows, ("varied", ", ".join(varied) or "-")])
 
