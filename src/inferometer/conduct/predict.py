@@ -203,7 +203,7 @@ def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> Serve
             f"{shape.name} does not fit on {count} x {accelerator.name}: no memory is left for the KV cache"
         )
     settings = _with_shape(limited_settings(limits), (together, shape))
-    terms = TYPICAL | physical_terms(together, shape)
+    terms = TYPICAL | physical_terms(together, shape) | {"throttle_token": 0.0}  # in the share of the peak already
     return new_model(
         f"{count} x {accelerator.name}, {shape.name}",
         "physics",
