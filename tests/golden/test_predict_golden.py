@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.conduct.predict import errors_of, left_out, preset, usable
+from inferometer.conduct.predict import errors_of, left_out, preset, usable, validate
+from inferometer.errors import PlanError
+from inferometer.exchange.importing.importer import import_file
 from inferometer.simulator.fitting.calibration import Observed
 from inferometer.simulator.fitting.physics import ERRORS, accelerator_named, shape_named
 from inferometer.simulator.fitting.regression import decode_terms_of
 from inferometer.simulator.fitting.server_model import limited_settings, limits_in_log
 from inferometer.store.folder import load_run
+from inferometer.store.store import open_store
 
 pytestmark = pytest.mark.golden
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
@@ -47,6 +50,18 @@ def test_arithmetic_alone_is_off_by_what_its_note_says(data: Path) -> None:
             errors = errors_of(run, model.simulator())
             assert abs(errors["tpot"]) < 0.12 and abs(errors["e2e"]) < 0.12, (run.name, errors)
             assert abs(errors["ttft"]) < 0.20, (run.name, errors)
+
+
+def test_results_of_another_tool_are_held_against_a_prediction(data: Path, tmp_path: Path) -> None:
+    """They have every read. The longer prompts were found in the cache in part, so only the first is told here."""
+    file = data / "vllm-0.24-h200" / "vllm_bench_serve_300_100_5.json"
+    (found,) = import_file(file, open_store(tmp_path)).runs
+    model = preset(accelerator_named("NVIDIA H200"), shape_named("llama-3.1-8b"))
+    (row,), notes = validate(model, [found])
+    assert any("is of vllm-bench-serve: its lengths and its load are predicted" in note for note in notes)
+    assert abs(row.errors["ttft"]) < 0.15 and abs(row.errors["tpot"]) < 0.05 and abs(row.errors["e2e"]) < 0.05
+    with pytest.raises(PlanError, match="no run can be used"):
+        usable([found])
 
 
 def test_decode_times_of_a_public_table(data: Path) -> None:

@@ -157,7 +157,9 @@ def usable(runs: Sequence[Run], *, imported: bool = False) -> tuple[list[Observe
         assert records is not None
         observed.append(Observed(label, plan_from(run.plan, (), run.id), records))
         if run.source is not None:
-            notes.append(f"{label} is of {run.source}: its lengths and its load are predicted, with arrivals of our own")
+            notes.append(
+                f"{label} is of {run.source}: its lengths and its load are predicted, with arrivals of our own"
+            )
         steady = run.summary.window.steady
         if steady is not None and steady.status == "drifting":
             notes.append(f"{label} was not steady")

@@ -112,7 +112,7 @@ class Busyness:
 
 
 FIRST = 0.5  # work on the prompt when an answer begins, of that to tokenize it
-TURNS = 0.03  # of the frontend's time that a prompt gets while there is other work: never quite none
+TURNS = 0.02  # of the frontend's time that a prompt gets while there is other work: never quite none
 
 
 class Frontend:
