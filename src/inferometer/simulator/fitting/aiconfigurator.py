@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -89,12 +90,10 @@ def estimates(run: Observed, ask: Callable[[int, int, int, int], Estimates]) -> 
 
 def asking(deployment: Deployment, executable: str) -> Callable[[int, int, int, int], Estimates]:
     """Asks the command; equal questions once."""
-    answered: dict[tuple[int, int, int, int], Estimates] = {}
 
-    def ask(*question: int) -> Estimates:
-        if question not in answered:
-            answered[question] = _asked(deployment, executable, *question)  # type: ignore[call-arg]
-        return answered[question]
+    @cache
+    def ask(prompt: int, answer: int, cached: int, batch: int) -> Estimates:
+        return _asked(deployment, executable, prompt, answer, cached, batch)
 
     return ask
 
