@@ -59,6 +59,7 @@ def test_a_capacity_is_a_table(model: Path, tmp_path: Path) -> None:
     )
     one, two = json.loads(found[found.index("{") :])["capacities"]
     assert 5 < one["rate"] < 100 and two["rate"] == pytest.approx(2 * one["rate"])
+    assert 0.5 * one["rate"] < one["sure_rate"] <= one["rate"]
 
 
 def test_a_model_is_held_against_a_run(model: Path, tmp_path: Path) -> None:
@@ -68,6 +69,7 @@ def test_a_model_is_held_against_a_run(model: Path, tmp_path: Path) -> None:
     assert "measured" in text and "predicted against measured, on these runs" in text
     points = {row["measure"]: row["error"] for row in json.loads(chart.read_text())["data"]["values"]}
     assert set(points) >= {"TTFT mean", "E2E p90"} and abs(points["TPOT mean"]) < 0.05
+    assert "measured values within the 95% interval of their prediction: 7 of 7" in text
 
 
 def test_the_steps_of_a_fit_are_drawn_beside_the_measured_ones(model: Path, tmp_path: Path) -> None:
@@ -98,6 +100,9 @@ def test_a_sweep_is_predicted_and_its_runs_say_so(model: Path, tmp_path: Path) -
     command(tmp_path / "store", "sweep", str(file), "--model-file", str(model), "-q")
     run = open_store(tmp_path / "store").load("latest")
     assert run.subject.engine_text == "vLLM 0.24.0, predicted by h200" and run.environment.known_target.is_predicted
+    store = tmp_path / "store"
+    assert "predicted: " in command(store, "list")
+    assert "predicted by h200" in command(store, "export", "latest", "--as", "vllm", "-o", "-")
 
 
 def test_a_model_file_that_is_not_there_is_a_mistake_of_the_plan(tmp_path: Path) -> None:
@@ -110,6 +115,7 @@ def test_a_model_file_that_is_not_there_is_a_mistake_of_the_plan(tmp_path: Path)
     ("words", "message"),
     [
         (("fit",), "name at least one run, or --gpu and --shape"),
+        (("predict", "--model-file", "x.yaml", "--confirm", "http://h", "--json"), "--json does not go with --confirm"),
         (("fit", "--gpu", "h100"), "--gpu and --shape go together"),
         (("fit", "--gpu", "abacus", "--shape", "llama-3.1-8b"), "no accelerator 'abacus' is known"),
         (("predict", "--model-file", "missing.yaml"), "missing.yaml: No such file"),

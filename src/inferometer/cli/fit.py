@@ -30,6 +30,8 @@ Examples:
       predicted beside measured
   inferometer validate h200-8b.yaml sweep/* --leave-one-out
       fit again without each run, and predict that one
+  inferometer validate h200-8b.yaml latest --aiconfigurator meta-llama/Meta-Llama-3.1-8B
+      aiconfigurator's estimates beside ours, where it is installed
 """
 
 
@@ -196,7 +198,8 @@ def validate(
     progress = None if quiet else line.message
     try:
         if leave_one_out:
-            errors = dict(left_out(usable(loaded)[0], server.simulator(), progress=progress))
+            chosen, notes = usable(loaded)
+            errors = dict(left_out(chosen, server.simulator(), progress=progress))
         else:
             executable = command()
             if aiconfigurator is not None and executable is None:
@@ -209,6 +212,8 @@ def validate(
         _draw(errors_chart(errors, MEASURE_TEXTS), chart)
     if leave_one_out:
         print_json(errors) if as_json else emit(errors_table(errors), console())
+        for note in notes:
+            print_message("note", note)
         return
     if as_json:
         listed = [asdict(row) | {"errors": row.errors, "inside": row.inside} for row in rows]

@@ -46,7 +46,7 @@ Progress = Callable[[str], None]
 
 ENOUGH = 3  # runs of different load; with fewer, much stays at what is typical
 FARTHER = 2.0  # outside of the fitted range errors count so many times
-AMPLIFIED = 2.0  # a latency that grows so many times as much as the server is slower is close to saturation
+AMPLIFIED = 1.5  # a latency that grows so many times as much as the server is slower is close to saturation
 FAILED = 0.05  # share of requests that failed: such a run shows the failures, not the engine
 PREDICTED = (
     *("ttft.mean", "ttft.p50", "ttft.p90", "ttft.p99", "tpot.mean", "tpot.p90"),
@@ -141,8 +141,9 @@ def errors_of(run: Observed, settings: SimulatorSettings) -> dict[str, float]:
     return {name: predicted[name] / measured[name] - 1 for name in WEIGHTS}
 
 
-def usable(runs: Sequence[Run]) -> tuple[list[Observed], list[str]]:
-    """The runs that a model can be fitted to, and what is to know of them; refused are those of several servers."""
+def usable(runs: Sequence[Run], *, imported: bool = False) -> tuple[list[Observed], list[str]]:
+    """The runs that a model can be fitted to, and what is to know of them; refused are those of several servers. With
+    `imported` also results of other tools that have every read, for which the plan is known but not its draws."""
     if not runs:
         raise PlanError("a model needs at least one run", "measure one: inferometer run --url http://localhost:8000")
     _refuse_mixed(runs)
@@ -150,11 +151,15 @@ def usable(runs: Sequence[Run]) -> tuple[list[Observed], list[str]]:
     for run in runs:
         records = run.records
         label = run.subject.name or run.id
-        if (why := _unusable(run, records)) is not None:
+        if (why := _unusable(run, records, imported)) is not None:
             notes.append(f"{label} is left out: {why}")
             continue
         assert records is not None
         observed.append(Observed(label, plan_from(run.plan, (), run.id), records))
+        if run.source is not None:
+            notes.append(
+                f"{label} is of {run.source}: its lengths and its load are predicted, with arrivals of our own"
+            )
         steady = run.summary.window.steady
         if steady is not None and steady.status == "drifting":
             notes.append(f"{label} was not steady")
@@ -172,9 +177,9 @@ def _refuse_mixed(runs: Sequence[Run]) -> None:
         raise PlanError(["these runs are of different servers:", *listed], "fit one model for each server")
 
 
-def _unusable(run: Run, records: Records | None) -> str | None:
+def _unusable(run: Run, records: Records | None, imported: bool) -> str | None:
     """Why a run tells nothing of an engine's steps."""
-    if run.kind != "serving" or records is None or run.source is not None:
+    if run.kind != "serving" or records is None or (run.source is not None and not imported):
         return "it has no records of ours, so no instants of tokens"
     if not len(records) or not records.read_counts().any():
         return "no token was received"
@@ -203,7 +208,7 @@ def preset(accelerator: Accelerator, shape: ModelShape, count: int = 1) -> Serve
             f"{shape.name} does not fit on {count} x {accelerator.name}: no memory is left for the KV cache"
         )
     settings = _with_shape(limited_settings(limits), (together, shape))
-    terms = TYPICAL | physical_terms(together, shape)
+    terms = TYPICAL | physical_terms(together, shape) | {"throttle_token": 0.0}  # in the share of the peak already
     return new_model(
         f"{count} x {accelerator.name}, {shape.name}",
         "physics",
@@ -326,8 +331,8 @@ def validate(
 ) -> tuple[list[Validated], list[str]]:
     """Predictions of measured runs, and what is to know of them. `aiconfigurator` is the command of that program, whose
     estimates are put beside ours; `known_as` is the model's name there."""
-    observed, notes = usable(runs)
-    notes = [note for note in notes if "left out" in note]
+    observed, notes = usable(runs, imported=True)
+    notes = [note for note in notes if " is left out: " in note or " is of " in note]
     if (text := _another_server(model, runs[0])) is not None:
         notes.insert(0, text)
     settings = model.simulator()
@@ -339,7 +344,9 @@ def validate(
     if aiconfigurator is not None:
         subject = runs[0].subject
         try:
-            deployment = Deployment.of(known_as or subject.model, subject.engine_text, tuple(subject.accelerators))
+            engine = subject.engine_text if subject.engine_version else model.engine or subject.engine_text
+            accelerators = tuple(subject.accelerators) or tuple(model.accelerators)
+            deployment = Deployment.of(known_as or subject.model, engine, accelerators)
             ask = asking(deployment, aiconfigurator)
             for number, run in enumerate(observed):
                 if progress is not None:
@@ -485,12 +492,15 @@ def at_rate(plan: Plan, rate: float) -> Plan:
 def _holds(plan: Plan, model: ServerModel) -> tuple[bool, float | None]:
     """Whether every limit is kept in the simulated run, and its output tokens/s. A queue that grows breaks them."""
     run = simulated_run(replayed(plan, model.simulator()))
-    results = run.summary.limits
-    if any(result.met is False for result in results):
-        return False, None
+    for limit, result in zip(plan.limits, run.summary.limits, strict=True):
+        met = result.met
+        if met is None and result.value is not None:
+            met = limit.met_by(result.value)  # too close to call by sampling: the simulated value decides
+        if not met:
+            return False, None
     growing = any(doubt.code == "unbounded_queue" for doubt in run.doubts)
     output = run.summary.rates.get("output_rate")
-    return not growing and all(result.met is not False for result in results), output.value if output else None
+    return not growing, output.value if output else None
 
 
 def prediction_document(prediction: Prediction) -> dict[str, Any]:

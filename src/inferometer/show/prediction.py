@@ -33,6 +33,7 @@ MEASURE_TEXTS = {
     "output_rate": "output throughput",
 }
 RATE_TITLES = {"request_rate": "request throughput", "output_rate": "output throughput"}
+LONGEST_NAME = 17  # beside seven numbers in 80 columns
 SETTING_TITLES = {"max_sequences": "sequences", "max_batched_tokens": "token budget"}
 MAIN = ("ttft", "tpot", "e2e", "output_rate")
 
@@ -59,8 +60,13 @@ def print_model(model: ServerModel, to: Console) -> None:
 def errors_table(errors: Mapping[str, Mapping[str, float]]) -> Table:
     table = plain_table("run", *MEASURE_TITLES.values(), right=tuple(MEASURE_TITLES.values()))
     for name, of_run in errors.items():
-        table.add_row(name, *(_percent(of_run.get(measure)) for measure in MEASURE_TITLES))
+        table.add_row(_short(name), *(_percent(of_run.get(measure)) for measure in MEASURE_TITLES))
     return table
+
+
+def _short(name: str) -> str:
+    """The end of a long one: ids begin with the date."""
+    return name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
 
 
 def _percent(error: float | None) -> str:
@@ -105,7 +111,7 @@ def _limit_text(met: bool | None) -> str:
 def print_validation(rows: Sequence[Validated], to: Console) -> None:
     table = plain_table("", *MEASURE_TITLES.values(), right=tuple(MEASURE_TITLES.values()))
     for row in rows:
-        table.add_row(Text(row.name, "bold"))
+        table.add_row(Text(_short(row.name), "bold"))
         table.add_row("  measured", *(_plain(name, row.measured) for name in MEASURE_TITLES))
         table.add_row("  predicted", *(_plain(name, row.predicted) for name in MEASURE_TITLES))
         if row.intervals:

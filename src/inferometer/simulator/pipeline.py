@@ -8,8 +8,10 @@ tokens are known and F the one at which the frontend has sent them:
     S(n) = E(n - 2)                                      two steps at most are under way
     G(n) = max(max(G(n - 1), S(n)) + g(n), S(n) + l(n) + tail)
     E(n) = max(G(n), S(n + 1) + l(n + 1))
-    g(n) = max(base, t_p * (tokens + attended / attention_tokens)) + t_d * decodes + t_c * context
+    g(n) = max(base, (t_p + u t_h) * (tokens + attended / attention_tokens)) + t_d * decodes + t_c * context
     F(n) = max(E(n), frontend free) + t_o * tokens made
+
+u is the share of the last second or so in which the GPU computed prefill: at its power limit its clock falls.
 
 Whoever arrives passes the frontend, waits for the next E, and then for the step that is launched already.
 """
@@ -19,6 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil, exp
 
 import numpy as np
 
@@ -37,6 +40,7 @@ class PipelineTime:
     decode_sequence_ns: float
     context_token_ns: float
     compute_token_ns: float
+    throttle_token_ns: float
     attention_tokens: float
     launch_decode_ns: float
     launch_graph_ns: float
@@ -55,6 +59,7 @@ class PipelineTime:
             decode_sequence_ns=steps.decode_sequence * unit,
             context_token_ns=steps.context_token * unit,
             compute_token_ns=ahead.compute_token * unit,
+            throttle_token_ns=ahead.throttle_token * unit,
             attention_tokens=ahead.attention_tokens,
             launch_decode_ns=ahead.launch_decode * unit,
             launch_graph_ns=ahead.launch_graph * unit,
@@ -72,9 +77,11 @@ class PipelineTime:
             launch = self.launch_graph_ns if prefill_tokens else self.launch_decode_ns
         return launch + self.launch_sequence_ns * sequences
 
-    def compute_ns(self, prefill_tokens: int, decodes: int, context: int, attended: float) -> float:
-        """Of the GPU; `attended` is the context that each prefill token reads, summed over the tokens."""
-        compute = self.compute_token_ns * (prefill_tokens + decodes + attended / self.attention_tokens)
+    def compute_ns(self, prefill_tokens: int, decodes: int, context: int, attended: float, busy: float = 0.0) -> float:
+        """Of the GPU; `attended` is the context that each prefill token reads, summed over the tokens, `busy` the share
+        of the time before in which it computed prefill."""
+        token_ns = self.compute_token_ns + busy * self.throttle_token_ns
+        compute = token_ns * (prefill_tokens + decodes + attended / self.attention_tokens)
         return max(self.base_ns, compute) + self.decode_sequence_ns * decodes + self.context_token_ns * context
 
 
@@ -83,13 +90,36 @@ def attended(batch: Batch) -> float:
     return sum(tokens * (sequence.computed + tokens / 2) for sequence, tokens in batch.chunks)
 
 
+BUSY_NS = NANOSECONDS  # over which it counts how busy the GPU was: a power limit acts within a second
+
+
+class Busyness:
+    """The share of the time in which prefill was computed, the older the less it counts."""
+
+    def __init__(self) -> None:
+        self._share, self._at = 0.0, 0.0
+
+    def before(self, at: float) -> float:
+        self._share *= exp(-max(0.0, at - self._at) / BUSY_NS)
+        self._at = max(self._at, at)
+        return min(1.0, self._share)
+
+    def add(self, duration_ns: float) -> None:
+        """Computed from the instant that was last asked for."""
+        kept = exp(-duration_ns / BUSY_NS)
+        self._share = self._share * kept + 1 - kept
+        self._at += duration_ns
+
+
 FIRST = 0.5  # work on the prompt when an answer begins, of that to tokenize it
+TURNS = 0.02  # of the frontend's time that a prompt gets while there is other work: never quite none
 
 
 class Frontend:
     """One process before and behind the engine. It reads requests, sends tokens and ends answers in the order in which
     they come up; tokens of several steps that wait together are sent together. Prompts are tokenized one by one, while
-    there is nothing else to do."""
+    there is nothing else to do, and a little (`TURNS`) while there is: without that they would starve where tokens keep
+    the frontend busy."""
 
     def __init__(self, settings: SimulatorSettings) -> None:
         unit, ahead = NANOSECONDS / settings.speed, settings.pipeline
@@ -171,6 +201,7 @@ class PipelinedLoop:
         self._ends: Instants = array("q")  # of its steps; the last may come out later, when the next is launched
         self._coming: deque[_Coming] = deque()  # of steps before these
         self._gpu_free_at = 0
+        self._busy = Busyness()
         self._out_before = 0  # when the step before the newest came out
         self._timer: Timer | None = None  # of the next scheduling
         self._prompts: deque[_Prompt] = deque()  # that the frontend has to tokenize
@@ -196,10 +227,12 @@ class PipelinedLoop:
         worked_ns = frontend.worked_ns(now)
         if prompt.since is not None:
             since, worked_before = prompt.since
-            prompt.left_ns -= (now - since) - (worked_ns - worked_before)
+            prompt.left_ns -= round(now - since - (1 - TURNS) * (worked_ns - worked_before))
         if prompt.left_ns > 0:
             prompt.since = (now, worked_ns)
-            self.clock.call_at(max(now, frontend.free_at) + prompt.left_ns, self._tokenize)
+            busy_ns = max(0, frontend.free_at - now)
+            wait_ns = min(prompt.left_ns / TURNS, prompt.left_ns + (1 - TURNS) * busy_ns)
+            self.clock.call_at(now + ceil(wait_ns), self._tokenize)
             return
         self._prompts.popleft()
         if self._prompts:
@@ -316,7 +349,10 @@ class PipelinedLoop:
         time, decodes = self.time, len(batch.decodes)
         begin = max(self._gpu_free_at, now)
         if batch.steps == 1:
-            duration = time.compute_ns(batch.prefill_tokens, decodes, batch.context, attended(batch))
+            busy = self._busy.before(begin) if time.throttle_token_ns and batch.chunks else 0.0
+            duration = time.compute_ns(batch.prefill_tokens, decodes, batch.context, attended(batch), busy)
+            if time.throttle_token_ns and batch.chunks:
+                self._busy.add(duration)
             if self._noise is not None:
                 duration *= self._noise.factors(batch.first_step, 1)[0]
             self._ends = array("q", [max(begin + round(duration), launched_at + round(time.tail_ns))])

@@ -116,6 +116,9 @@ class PipelineSettings(Section):
     take `base` of `step_time` (reading them) or the time of the step's tokens (computing), whichever is longer."""
 
     compute_token: Duration = Field(20.5e-6, ge=0, description="time per token where computing is the limit")
+    throttle_token: Duration = Field(
+        0.0, ge=0, description="further time per token where the GPU has computed prefill for all of the last second"
+    )
     attention_tokens: float = Field(30_000, gt=0, description="context at which attention doubles the time of a token")
     launch_decode: Duration = Field(1e-3, ge=0, description="time to launch a step of decodes alone")
     launch_graph: Duration = Field(9e-3, ge=0, description="time to launch a step with prefill that CUDA graphs cover")

@@ -10,7 +10,9 @@ from inferometer.errors import PlanError
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
 from inferometer.record.run import Run
-from inferometer.simulator.fitting.calibration import Observed, calibrate, replayed
+from inferometer.simulator.fitting import aiconfigurator
+from inferometer.simulator.fitting.aiconfigurator import Deployment, NoEstimate
+from inferometer.simulator.fitting.calibration import Observed, amplification, calibrate, replayed
 from inferometer.simulator.fitting.physics import accelerator_named, physical_terms, shape_named
 from inferometer.simulator.fitting.server_model import ServerModel, limits_in_log, model_document, read_model
 from inferometer.simulator.fitting.steps import read_steps
@@ -123,12 +125,77 @@ def test_a_prediction_is_marked_has_intervals_and_says_when_it_leaves_the_range(
     assert any("outside of the fitted range: input tokens 2,500" in note for note in outside.notes)
 
 
+def test_near_saturation_the_interval_is_wide_and_the_prediction_says_so(model: ServerModel) -> None:
+    """A small error of the model's speed is a large one of a latency where a queue builds up."""
+    light, heavy = (predict(plan({"type": "poisson", "rate": rate}, 700, 60, 8), model) for rate in (4, 45))
+    widths = []
+    for prediction in (light, heavy):
+        number = next(one for one in prediction.numbers if one.quantity.key == "ttft.mean")
+        assert number.low is not None and number.high is not None
+        widths.append(np.log(number.high / number.low))
+    assert widths[1] > 2 * widths[0]
+    assert any("close to saturation" in note for note in heavy.notes)
+    assert not any("close to saturation" in note for note in light.notes)
+    assert amplification(plan({"type": "poisson", "rate": 4}, 700, 60, 8), model.simulator()) < 1.5
+
+
+def test_the_context_that_runs_do_not_tell_stays_at_its_prior() -> None:
+    """One request at a time has nearly one context: what it costs is not to be read from the base of the steps."""
+    alone = plan({"type": "concurrency", "concurrency": 1}, 700, 40, 6)
+    terms = calibrate([observed("alone", alone)], settings_from({"pipeline": {}})).terms
+    assert terms["base"].value == pytest.approx(8e-3, rel=0.03) and terms["base"].identified
+    assert not terms["context_token"].identified and terms["context_token"].spread > 0.3
+
+
+PRINTED = """
+  TTFT:             47.588 ms
+  TPOT:             5.278 ms
+  Request Latency:  717.859 ms
+  tokens/s:         2,707.66
+  tokens/s/gpu:     707.66
+"""
+
+
+def test_what_aiconfigurator_prints_is_read() -> None:
+    assert aiconfigurator.read_estimates(PRINTED) == {
+        "ttft": 47.588,
+        "tpot": 5.278,
+        "e2e": 717.859,
+        "output_rate": 2707.66,
+    }
+    with pytest.raises(NoEstimate, match="printed no estimate: error: model8b is not a valid model"):
+        aiconfigurator.read_estimates("loading\n", "error: model8b is not a valid model\n")
+
+
+def test_aiconfigurator_is_asked_for_as_many_in_flight_as_its_latency_gives() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def ask(*question: int) -> dict[str, float]:
+        asked.append(question)
+        return {"ttft": 40.0, "tpot": 5.0, "e2e": 400.0 + 10.0 * question[3], "output_rate": 900.0}
+
+    made = aiconfigurator.estimates(observed("open", PLANS["short"]), ask)  # 8 requests/s
+    assert [question[:3] for question in asked] == [(128, 100, 0)] * len(asked)
+    assert asked[0][3] == 1 and asked[-1][3] in (3, 4, 5)
+    assert made["e2e"] < 460 and 500 < made["output_rate"] <= 900
+    aiconfigurator.estimates(observed("closed", PLANS["closed"]), ask)
+    assert asked[-1] == (900, 60, 0, 24)
+
+
+def test_servers_that_aiconfigurator_does_not_know_are_named() -> None:
+    known = Deployment.of("meta-llama/Llama-3.1-8B", "vLLM 0.24.0", ("NVIDIA H200", "NVIDIA H200"))
+    assert known == Deployment("meta-llama/Llama-3.1-8B", "h200_sxm", "vllm", "0.24.0", 2)
+    with pytest.raises(NoEstimate, match="not known for this server: model x, GPU not known, engine simulator"):
+        Deployment.of("x", "simulator", ())
+
+
 def test_capacity_grows_with_replicas_and_shrinks_with_a_tighter_limit(model: ServerModel) -> None:
     loose = plan({"type": "poisson", "rate": 4}, 700, 50, 10, limits=["ttft p50 < 400ms"])
     tight = plan({"type": "poisson", "rate": 4}, 700, 50, 10, limits=["ttft p50 < 60ms"])
     one, two = capacity(loose, model, replicas=(1, 2), price_per_hour=3.6)
     assert one.rate is not None and two.rate == pytest.approx(2 * one.rate)
     assert one.broken_at is not None and one.rate < one.broken_at < 1.04 * one.rate
+    assert one.sure_rate is not None and 0.5 * one.rate < one.sure_rate < one.rate
     assert one.dollars_per_million == pytest.approx(two.dollars_per_million or 0)
     [less] = capacity(tight, model)
     assert less.rate is not None and less.rate < one.rate

@@ -2,13 +2,13 @@
 for one operating point: lengths of prompt and answer, and how many requests are in flight. It has no arrivals and no
 queue. Its command is run where it is installed; we depend on nothing of it."""
 
-import functools
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +91,7 @@ def estimates(run: Observed, ask: Callable[[int, int, int, int], Estimates]) -> 
 def asking(deployment: Deployment, executable: str) -> Callable[[int, int, int, int], Estimates]:
     """Asks the command; equal questions once."""
 
-    @functools.cache
+    @cache
     def ask(prompt: int, answer: int, cached: int, batch: int) -> Estimates:
         return _asked(deployment, executable, prompt, answer, cached, batch)
 

@@ -31,6 +31,7 @@ TYPICAL = {  # of vLLM with its frontend in Python; seconds
     "decode_sequence": 10e-6,
     "context_token": 30e-9,
     "compute_token": 25e-6,
+    "throttle_token": 4e-6,
     "launch_graph": 10e-3,
     "launch_eager": 25e-3,
     "launch_sequence": 20e-6,
@@ -44,6 +45,7 @@ SPREAD: dict[Source, dict[str, float]] = {  # of the logarithm, by how a term wa
     "steps": {"compute_token": 0.07, "launch_graph": 0.1, "launch_eager": 0.1},
     "physics": {"base": 0.15, "context_token": 0.2, "compute_token": 0.2, "launch_graph": 0.4, "launch_eager": 0.4},
     "typical": {"base": 1.0, "decode_sequence": 0.7, "context_token": 0.7, "compute_token": 1.0}
+    | {"throttle_token": 0.7}
     | {"launch_graph": 0.5, "launch_eager": 0.5, "launch_sequence": 0.7, "tail": 0.4, "frontend": 0.3}
     | {"frontend_request": 0.3, "frontend_token": 0.3, "frontend_output": 0.2},
 }

@@ -22,7 +22,6 @@ MOST_BYTES = 1 << 20
 Z95 = 1.96
 T95 = {0: 12.7, 1: 12.7, 2: 4.3, 3: 3.2, 4: 2.8, 5: 2.6}  # Student's t, by degrees of freedom
 LEAST_ERROR = 0.02  # of a model, however well it agrees with its runs
-UNSEEN = 1.5  # errors on runs left out, by those on fitted ones: 1.0 to 2 on the runs in docs/concepts/prediction.md
 
 
 class TermOfFile(Section):
@@ -113,12 +112,11 @@ class ServerModel(Section):
 
     def error_of(self, measure: str) -> float | None:
         """Standard error of the model for a measure, relative, where no queue amplifies it: the root mean square over
-        its runs of their errors by their amplification, at least 2%. In a fit errors are smaller than on other runs."""
+        its runs of their errors by their amplification, at least 2%."""
         errors = [run.errors[measure] / run.amplified for run in self.runs if measure in run.errors]
         if not errors:
             return None
-        unseen = UNSEEN if self.errors_are == "in sample" else 1.0
-        return max(LEAST_ERROR, unseen * float(np.sqrt(np.mean(np.square(errors)))))
+        return max(LEAST_ERROR, float(np.sqrt(np.mean(np.square(errors)))))
 
     @property
     def reach(self) -> float:
