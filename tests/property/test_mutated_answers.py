@@ -52,7 +52,10 @@ def exchange_of(answer: MutatedAnswer, collected: bool) -> Exchange:
 
 def record_of(answer: MutatedAnswer, collected: bool = False, keep_text: bool = False) -> Record:
     record = Record(session=0, scheduled_at=0)
-    text = read_answer(record, exchange_of(answer, collected), api_of(answer.dialect), 0, keep_text)
+    exchange = exchange_of(answer, collected)
+    text = read_answer(record, exchange, api_of(answer.dialect), 0, keep_text)
+    if exchange.learned is not None:
+        skeleton.shape_of(*exchange.learned)  # as the client does, behind the guard around one answer
     record.answer = text if keep_text else None
     return record
 

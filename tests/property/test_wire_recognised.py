@@ -47,6 +47,14 @@ def shape_learned_from(documents: list[object], dialect: str) -> Shape | None:
     return None if answer.learned is None else shape_of(*answer.learned)
 
 
+def test_a_document_too_deep_to_be_compared_has_no_shape() -> None:
+    event = b'{"id":"a","object":"text_completion","created":1,"choices":[{"index":0,"text":"x","finish_reason":null}],'
+    event += b'"more":' + b"[" * 1000 + b"]" * 1000 + b"}"
+    answer = read_events(api_of("completions"), [event, event])
+    assert answer.learned is not None
+    assert shape_of(*answer.learned) is None
+
+
 def collect(reads: list[bytes], shape: Shape | None) -> tuple[bytes, bytes, Recognised | None] | None:
     """What the compiled reader hands over when the bytes came in these reads; None where it is no complete stream."""
     with closing(compiled().Poller()) as poller:

@@ -37,7 +37,10 @@ def _schema_check(structured: Structured) -> HasForm:
 
     def check(text: str) -> bool:
         value = _json_in(text)
-        return value is not _NO_JSON and validator.is_valid(value)
+        try:
+            return value is not _NO_JSON and validator.is_valid(value)
+        except RecursionError:  # nested too deep for the schema that was asked for
+            return False
 
     return check
 

@@ -4,6 +4,7 @@ process says and writes. The load itself shares neither threads nor memory with 
 The log is a file on the node for as long as the driver does not have all of it.
 """
 
+import errno
 import os
 import select
 import shutil
@@ -35,6 +36,15 @@ def node_folder() -> Path:
     return Path(named) if named else Path(tempfile.gettempdir()) / f"inferometer-{os.getuid()}"
 
 
+def _made_node_folder() -> Path:
+    """Logs may hold answers, and anybody may have made a folder of our name where temporary files are."""
+    folder = node_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if NODE_FOLDER_ENV not in os.environ and folder.stat().st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, f"belongs to another user; set {NODE_FOLDER_ENV} on this node", str(folder))
+    return folder
+
+
 class Parcel(msgspec.Struct, array_like=True, frozen=True):
     """What came from the worker since the last one: its frames as they are, and the next piece of its log."""
 
@@ -57,8 +67,7 @@ class RemoteShard:
     """The actor. `parcels` runs the shard to its end; other calls come while it does."""
 
     def __init__(self, run: str, shard: int, function: str, job: bytes, environ: dict[str, str]) -> None:
-        home = node_folder()
-        home.mkdir(parents=True, exist_ok=True)  # where that fails, it does so before anybody sends
+        home = _made_node_folder()  # where that fails, it does so before anybody sends
         self._folder = folder = home / f"{run}-{shard}"
         self._function, self._environ = function, environ
         files = {"log": str(folder / f"log-{shard}.bin"), "goals": str(folder / "goals.json")}

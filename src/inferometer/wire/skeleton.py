@@ -173,14 +173,15 @@ def shape_of(data: bytes, skeleton: Skeleton) -> Shape | None:
     holes = [hole for hole in holes if hole[0].end() <= start or stop <= hole[0].start() < stop + len(skeleton.suffix)]
     try:
         expected, other = orjson.loads(data), orjson.loads(_filled(data, holes))
-    except ValueError:
+        for _match, path, _pattern, _kind, value in holes:
+            place = expected
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = orjson.loads(value) if value.isdigit() else value.decode()
+        proven = bool(other == expected)
+    except (ValueError, LookupError, TypeError, RecursionError):  # such as documents too deep to be compared
         return None
-    for _match, path, _pattern, _kind, value in holes:
-        place = expected
-        for key in path[:-1]:
-            place = place[key]
-        place[path[-1]] = orjson.loads(value) if value.isdigit() else value.decode()
-    if other != expected:
+    if not proven:
         return None
     before = [hole for hole in holes if hole[0].end() <= start]
     behind = [hole for hole in holes if hole not in before]

@@ -12,7 +12,7 @@ from inferometer.load.shard import ShardJob
 from inferometer.plan.reading import plan_from
 from inferometer.scale.frames import Unpacker
 from inferometer.scale.remote import needed_variables
-from inferometer.scale.remote_shard import LARGEST_PARCEL, NODE_FOLDER_ENV, Identity, Parcel, RemoteShard
+from inferometer.scale.remote_shard import LARGEST_PARCEL, NODE_FOLDER_ENV, Identity, Parcel, RemoteShard, node_folder
 
 FUNCTION = '''
 from pathlib import Path
@@ -76,6 +76,18 @@ else:
     time.sleep(60)
     print("outlived")
 """
+
+
+def test_logs_of_a_node_are_only_for_their_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(NODE_FOLDER_ENV, raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    job = msgspec.json.encode(ShardJob({}, "/driver/run/log-0.bin", "nonce", shard=0, shards=1))
+    RemoteShard("run", 0, "x:y", job, {})
+    assert node_folder().parent == tmp_path and node_folder().stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr("os.getuid", lambda: 12_345)  # who made the folder is another one
+    node_folder().mkdir()
+    with pytest.raises(PermissionError, match=f"another user; set {NODE_FOLDER_ENV}"):
+        RemoteShard("run", 0, "x:y", job, {})
 
 
 def test_an_actor_does_not_outlive_its_raylet() -> None:
