@@ -498,6 +498,7 @@ class MetricsSource(Part, frozen=True, kw_only=True):
     restarts: int = 0
     wanted: bool = False
     problems: list[SourceProblem] = []
+    prefix_hit_rate: float | None = None
 
 
 class Counter(Part, frozen=True, kw_only=True):
