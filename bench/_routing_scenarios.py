@@ -112,7 +112,7 @@ def of_map() -> Iterator[Cell]:
 
 def of_llmd() -> Iterator[Cell]:
     """llm-d's: 8 pods of 2 H100 with 307,328 KV tokens, 150 groups of 6,000 tokens, 5 users with 1,200-token questions,
-    1,000 output tokens, Poisson from 3 to 60 requests/s."""
+    1,000 output tokens, Poisson from 3 to 60 requests/s; and steady rates behind one pass over the 750 prompts."""
     engine = {"preset": "qwen3-32b/h100x2", "blocks": 307_328 // 16}
     plan = {
         "server": _fleet(8, engine),
@@ -130,7 +130,11 @@ def of_llmd() -> Iterator[Cell]:
         ("random", "random", {}),
         ("affinity 0.8", "prefix_affinity", {}),
     ]
-    yield Cell("llm-d", {"cache": "307,328 tokens"}, plan, strategies)
+    yield Cell("llm-d", {"requests/s": "3 to 60"}, plan, strategies)
+    for rate in (8, 12, 20):
+        steady = {"load": {"type": "poisson", "rate": rate}, "warmup": {"requests": 750}}
+        stop = {"requests": 750 + 40 * rate, "drain": "1h"}
+        yield Cell("llm-d", {"requests/s": rate}, {**plan, **steady, "stop": stop}, strategies)
 
 
 def of_sglang() -> Iterator[Cell]:

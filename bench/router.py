@@ -1,6 +1,7 @@
 """What the router costs beside those of others, in one run: CPU time per streamed event, and what it adds to the TTFT.
 
 python bench/router.py [--rate 200] [--duration 15] [--turns 9] [--program vllm-router=PATH ...] [--json]
+python bench/router.py --only inferometer nginx --turns 40 --duration 3   # many short pairs: how much later at p99
 python bench/router.py --tree   # only the prefix tree: matches per second
 
 Routers that are not installed are left out. Two metronomes answer; every router gets the same load, with the same seed,
@@ -48,6 +49,7 @@ def main() -> None:
     options.add_argument("--rate", type=float, default=200.0)
     options.add_argument("--duration", type=float, default=15.0, help="seconds of every run")
     options.add_argument("--turns", type=int, default=9, help="runs of every router")
+    options.add_argument("--only", nargs="+", metavar="ROUTER", help="these routers, and no run without one")
     options.add_argument("--program", action="append", default=[], metavar="ROUTER=PATH")
     options.add_argument("--tree", action="store_true", help="only the prefix tree")
     chosen = options.parse_args()
@@ -59,9 +61,11 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         keep_curve(curve_of([]), folder / "store")  # or the first run might calibrate
         urls = [stack.enter_context(running_metronome(FIRST_S, INTERVAL_S, processes=1)).url for _ in range(2)]
-        routers = {name: stack.enter_context(started(name, program, urls, folder)) for name, program in here(programs)}
+        wanted = [(name, program) for name, program in here(programs) if name in (chosen.only or ROUTERS)]
+        routers = {name: stack.enter_context(started(name, program, urls, folder)) for name, program in wanted}
         time.sleep(SETTLE_S if {"smg", "sglang-router"} & routers.keys() else 0)
-        print_rows(rows(urls, routers, folder, chosen.rate, chosen.duration, chosen.turns), chosen.json)
+        targets: dict[str, tuple[str, int | None]] = {} if chosen.only else {"direct": (urls[0], None)}
+        print_rows(rows({**targets, **routers}, folder, chosen.rate, chosen.duration, chosen.turns), chosen.json)
 
 
 def here(programs: dict[str, str]) -> Iterator[tuple[str, str | None]]:
@@ -106,14 +110,14 @@ def await_answer(url: str, process: "subprocess.Popen[bytes]", log: Path) -> Non
 
 
 def rows(
-    urls: list[str], routers: dict[str, tuple[str, int]], folder: Path, rate: float, duration: float, turns: int
+    targets: dict[str, tuple[str, int | None]], folder: Path, rate: float, duration: float, turns: int
 ) -> list[dict[str, Any]]:
     """Medians over the turns; against nginx, medians of the turns' own ratios and differences, so that what else the
     machine does hits both alike, and rotating turns so that nobody always follows the same one."""
-    measured: dict[str, list[dict[str, float]]] = {"direct": [], **{name: [] for name in routers}}
-    for url, _pid in routers.values():
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in targets}
+    for url, _pid in targets.values():
         measure(url, None, folder, rate, 2.0)  # connections, caches and code are warm
-    order = [("direct", (urls[0], None)), *routers.items()]
+    order = list(targets.items())
     for turn in range(turns):
         for name, (url, pid) in order[turn % len(order) :] + order[: turn % len(order)]:
             measured[name].append(measure(url, pid, folder, rate, duration, seed=turn))

@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from _routing_scenarios import SCENARIOS, Cell
 from inferometer.judge.strategies import paired_change, winner
 from inferometer.measure.answers import Answers
 from inferometer.measure.registry import request_values
+from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
+from inferometer.record.columns import Records
 from inferometer.router.virtual import rehearse_fleet
 from inferometer.show.charts.rendering import render_png, render_svg
 from inferometer.show.charts.strategies import map_row, map_view
@@ -90,11 +93,11 @@ def _jobs(scenario: str, seeds: int) -> Iterator[Job]:
         for seed in range(seeds):
             for label, policy, settings in cell.strategies:
                 yield {"scenario": scenario, "cell": cell.cell, "strategy": label, "seed": seed} | {
-                    "plan": _plan(cell, policy, settings, seed)
+                    "plan": plan_of(cell, policy, settings, seed)
                 }
 
 
-def _plan(cell: Cell, policy: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
+def plan_of(cell: Cell, policy: str, settings: dict[str, Any], seed: int) -> dict[str, Any]:
     server = {**cell.plan["server"], "router": {"policy": policy, "settings": settings}}
     return {**cell.plan, "server": server, "seed": seed}
 
@@ -117,11 +120,22 @@ def _results(jobs: list[Job], processes: int) -> Iterator[Job]:
 
 
 def measured(job: Job) -> Job:
-    """The numbers of one run: of the requests behind the warm-up."""
+    """The numbers of one run in virtual time."""
     began = time.process_time()
     plan = plan_from(job["plan"])
     done = rehearse_fleet(plan)
-    records = done.records
+    totals = done.journal.totals(plan.warmup.requests)
+    numbers = numbers_of(done.records, plan) | {
+        "match_rate": totals.match_rate,
+        "regret_tokens": totals.regret_tokens,
+        "of_best_cache": totals.best_share,
+    }
+    kinds = {"kinds": totals.kinds, "cpu_s": time.process_time() - began, "requests": sum(totals.kinds.values())}
+    return {name: job[name] for name in ("scenario", "cell", "strategy", "seed")} | {"numbers": numbers} | kinds
+
+
+def numbers_of(records: Records, plan: Plan) -> dict[str, float]:
+    """Of the requests behind the warm-up, whether a simulated clock or a real one stamped them."""
     kept = (records.session >= plan.warmup.requests) & (records.sent_at > 0)
     answers = Answers.of(records)
     series = {
@@ -134,22 +148,17 @@ def measured(job: Job) -> Job:
     }
     duration_s = float(records.ended_at[kept].max() - records.sent_at[kept].min()) / 1e9
     output = records.output_tokens[kept]
-    requests = list(done.journal.totals(plan.warmup.requests).requests.values())
-    totals = done.journal.totals(plan.warmup.requests)
-    numbers = {
+    requests = Counter(records.replica[int(at)] for at in np.flatnonzero(kept))
+    replicas = plan.server.replicas if plan.server is not None and plan.server.replicas else 1
+    return {
         **times,
         "duration_s": duration_s,
         "request_rate": len(output) / duration_s,
         "output_rate": float(output[output > 0].sum()) / duration_s,
         "hit_rate": float(records.cached_tokens[kept].sum() / records.input_tokens[kept].sum()),
         "served": float(np.mean(series["e2e_scheduled"] <= SERVED_S)),
-        "busiest": max(requests) * len(done.replicas) / sum(requests),  # requests of the busiest replica by the mean
-        "match_rate": totals.match_rate,
-        "regret_tokens": totals.regret_tokens,
-        "of_best_cache": totals.best_share,
+        "busiest": max(requests.values()) * replicas / sum(requests.values()),  # requests of it by the mean
     }
-    kinds = {"kinds": totals.kinds, "cpu_s": time.process_time() - began, "requests": int(kept.sum())}
-    return {name: job[name] for name in ("scenario", "cell", "strategy", "seed")} | {"numbers": numbers} | kinds
 
 
 def _statistic(values: Any, name: str) -> float:

@@ -76,7 +76,7 @@ def test_an_address_where_something_else_listens(url: str, store: Path, answer: 
 
 
 def test_an_address_that_is_none(url: str, store: Path) -> None:
-    with pytest.raises(PlanError, match=r"ray\.address must be host:port, got nowhere"):
+    with pytest.raises(PlanError, match=r"the address of a Ray cluster must be host:port, got nowhere"):
         run(plan(url, "nowhere"), store=store)
 
 

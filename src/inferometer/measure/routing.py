@@ -8,7 +8,7 @@ import numpy as np
 
 from inferometer.measure.server import is_server
 from inferometer.measure.telemetry import ROUTER
-from inferometer.record.columns import Floats, Ints
+from inferometer.record.columns import Floats, Ints, Records, known
 from inferometer.record.sample import Samples
 
 ByReplica = dict[str, tuple[Ints, Floats]]  # instants and values
@@ -107,3 +107,23 @@ def load_by_replica(samples: Samples) -> ByReplica:
         for replica, (at, values) in running.items()
         if replica in queued and len(queued[replica][1]) == len(values)
     }
+
+
+def cached_by_replica(samples: Samples, records: Records | None) -> dict[str, tuple[Ints, Floats, Floats]]:
+    """Prompt tokens that every replica's cache had, and all it was asked for, as counts that grow: by the servers'
+    counters, else by the answers, where these say who served them and how much was cached."""
+    hits, queries = server_series(samples, "prefix_hits"), server_series(samples, "prefix_queries")
+    both = {name: (*hits[name], queries[name][1]) for name in hits if name in queries}
+    counted = {name: (at, own, asked) for name, (at, own, asked) in both.items() if len(own) == len(asked)}
+    if len(counted) > 1 or records is None:
+        return counted
+    served = known(records.cached_tokens) & known(records.input_tokens) & known(records.ended_at)
+    grown = {}
+    for name in sorted(name for name in records.replica.counts() if name):
+        own = np.flatnonzero(served & records.replica.mask(name))
+        own = own[np.argsort(records.ended_at[own])]
+        if len(own):
+            cached, asked = (np.cumsum(tokens[own]) for tokens in (records.cached_tokens, records.input_tokens))
+            at = records.ended_at[own]
+            grown[name] = (np.r_[at[0], at], np.r_[0.0, cached], np.r_[0.0, asked])  # from nothing on
+    return grown

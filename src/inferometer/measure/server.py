@@ -252,6 +252,7 @@ def _source(source: str, facts: Mapping[str, Any], series: Sequence[Series]) -> 
         restarts=_restarts(series, source),
         wanted=facts.get("wanted", False),
         problems=[SourceProblem(**problem) for problem in facts.get("problems", [])],
+        prefix_hit_rate=_hit_rate(own),
     )
 
 

@@ -498,6 +498,7 @@ class MetricsSource(Part, frozen=True, kw_only=True):
     restarts: int = 0
     wanted: bool = False
     problems: list[SourceProblem] = []
+    prefix_hit_rate: float | None = None  # prompt tokens that its cache had, as share of all it was asked for
 
 
 class Counter(Part, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ it, and plain words for what Ray says when there is none."""
 import logging
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +13,9 @@ from typing import Any
 
 from inferometer.errors import MissingExtra, PlanError, TargetError
 from inferometer.plan.place import RaySettings
-from inferometer.record.environment import is_loopback
+from inferometer.target.ray_serve.address import check_address
 from inferometer.vocabulary import duration_text
 
-ANSWER_S = 5.0  # for a cluster's address to accept a connection, and to answer
-_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # an empty frame of HTTP/2: length (3 bytes), type 4, flags, stream
 _connected: tuple[str, str | None] | None = None  # address and wheel: kept for all runs of this process
 
 
@@ -36,7 +33,7 @@ def open_ray(settings: RaySettings, workers: int) -> Any:
         else:
             ray.shutdown()  # our own, of a run with fewer workers
     if wanted[0] not in ("local", "auto"):
-        _check_address(wanted[0], ray.util.get_node_ip_address())
+        check_address(wanted[0], ray.util.get_node_ip_address())
     with _own_signals():
         _connect(ray, wanted[0], workers, _runtime_environment(settings.wheel))
     _connected = wanted
@@ -88,35 +85,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _check_address(address: str, own_ip: str) -> None:
-    """Ray itself would try for many minutes. Where a loopback address is given, it uses this node's own instead."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise PlanError(f"ray.address must be host:port, got {address}", "ray status prints the address of a cluster")
-    hint = "ray status shows whether a cluster runs"
-    reached = own_ip if is_loopback(host.strip("[]")) else host.strip("[]")
-    try:
-        with socket.create_connection((reached, int(port)), ANSWER_S) as connection:
-            if not os.environ.get("RAY_USE_TLS") and not _speaks_http2(connection):
-                raise TargetError(f"Ray at {address} does not answer: what listens there is no Ray cluster", hint)
-    except OSError as error:
-        raise TargetError(f"Ray at {address} does not answer: {error.strerror or error}", hint) from error
-
-
-def _speaks_http2(connection: socket.socket) -> bool:
-    """Whether the other side answers as every gRPC server does, which the head of a cluster is: with a frame of
-    settings, as soon as it has ours (RFC 9113, 3.4)."""
-    connection.settimeout(ANSWER_S)
-    connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS)
-    answer = b""
-    while len(answer) < len(_SETTINGS):
-        data = connection.recv(1 << 10)
-        if not data:
-            return False
-        answer += data
-    return answer[3] == _SETTINGS[3]
 
 
 def _runtime_environment(wheel: str | None) -> dict[str, list[str]]:

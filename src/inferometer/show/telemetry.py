@@ -94,7 +94,7 @@ def _state(server: ServerSummary) -> str:
     if "kv_usage" in gauges:
         parts.append(f"KV cache at most {percent_text(gauges['kv_usage'].max)} full")
     if server.prefix_hit_rate is not None:
-        parts.append(f"prefix hits {percent_text(round(server.prefix_hit_rate, 4))}")
+        parts.append(f"prefix hits {percent_text(round(server.prefix_hit_rate, 4))}{_by_replica(server.sources)}")
     if (speculation := server.speculation) is not None:
         rate, length = speculation.acceptance_rate, speculation.acceptance_length
         accepted = "" if rate is None else f"{percent_text(round(rate, 4))} of drafted tokens accepted, "
@@ -102,6 +102,15 @@ def _state(server: ServerSummary) -> str:
     if preemptions and preemptions.grown:
         parts.append(f"{number_text(preemptions.grown)} preemptions")
     return ", ".join(parts)
+
+
+def _by_replica(sources: Sequence[MetricsSource]) -> str:
+    """` (38.1% to 52.6% by replica)` where there are several."""
+    rates = [source.prefix_hit_rate for source in sources if source.prefix_hit_rate is not None]
+    if len(rates) < 2:
+        return ""
+    least, most = (percent_text(round(rate, 4)) for rate in (min(rates), max(rates)))
+    return f" ({least} to {most} by replica)"
 
 
 def _agreement(conservation: Conservation) -> str:

@@ -8,12 +8,15 @@ import pytest
 
 from inferometer.conduct.simulate import simulate
 from inferometer.errors import PlanError
+from inferometer.measure.routing import cached_by_replica
 from inferometer.measure.telemetry import ROUTER
 from inferometer.plan.model import Plan
 from inferometer.plan.reading import plan_from
+from inferometer.record.sample import Samples
 from inferometer.router.virtual import FleetRehearsal, rehearse_fleet
-from inferometer.show.charts.routing import tree_against_cache
+from inferometer.show.charts.routing import cache_hits, tree_against_cache
 from inferometer.show.charts.subject import ChartedRun
+from inferometer.show.telemetry import server_table
 
 ENGINE = {"blocks": 2000, "max_model_len": 2000, "max_sequences": 16, "max_batched_tokens": 512}
 
@@ -127,6 +130,17 @@ def test_samples_tell_queues_caches_trees_and_decisions() -> None:
     assert records is not None
     assert server.prefix_hit_rate == pytest.approx(records.cached_tokens.sum() / records.input_tokens.sum())
     assert server.counters["requests_ok"].grown == 120
+    by_counters = cached_by_replica(samples, None)
+    by_answers = cached_by_replica(Samples.of([]), records)
+    assert len(by_counters) == len(by_answers) == 3
+    for source in server.sources:
+        name = source.url.rpartition("://")[2]
+        for _, cached, asked in (by_counters[name], by_answers[name]):
+            assert source.prefix_hit_rate == pytest.approx((cached[-1] - cached[0]) / (asked[-1] - asked[0]))
+    drawn = cache_hits(ChartedRun(run))
+    assert {row["series"] for row in drawn["data"]["values"]} == set(by_counters)
+    table = server_table(run.summary)
+    assert table is not None and any("by replica)" in str(cell) for cell in table.columns[1].cells)
 
 
 def test_evictions_are_sampled() -> None:

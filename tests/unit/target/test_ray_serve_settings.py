@@ -1,16 +1,19 @@
 """What becomes of a plan's Ray Serve application, and its mistakes, before Ray is asked for anything."""
 
 import json
+import socket
+import threading
 from typing import Any
 
 import msgspec
 import pytest
 
-from inferometer.errors import PlanError
+from inferometer.errors import PlanError, TargetError
 from inferometer.plan.model import Server
 from inferometer.plan.reading import plan_from
 from inferometer.target.launch import Place, launch_of
 from inferometer.target.ray_serve.__main__ import check_version
+from inferometer.target.ray_serve.address import check_address
 from inferometer.target.ray_serve.settings import RayServeSettings, settings_of, vllm_config
 
 PLACE = Place("127.0.0.1", 8123)
@@ -88,3 +91,19 @@ def test_a_ray_that_is_too_old_is_named() -> None:
     check_version("3.0.0.dev0")
     with pytest.raises(PlanError, match=r"needs Ray 2.49 or newer, got 2.9.3"):
         check_version("2.9.3")
+
+
+def test_an_address_without_a_ray_is_refused_at_once() -> None:
+    with pytest.raises(PlanError, match="the address of a Ray cluster must be host:port, got here"):
+        check_address("here", "127.0.0.1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(TargetError, match=f"Ray at {address} does not answer: Connection refused"):
+            check_address(address, "127.0.0.1")
+        taken.listen()
+        thread = threading.Thread(target=lambda: taken.accept()[0].close())
+        thread.start()
+        with pytest.raises(TargetError, match="does not answer"):
+            check_address(address, "127.0.0.1")
+        thread.join()

@@ -64,6 +64,7 @@ CHARTS: dict[str, Definition] = {
     "prefix_match_rate": _of_run("routing:prefix_match_rate", "Prefix match rate over time", FLEET),
     "regret_over_time": _of_run("routing:regret_over_time", "Cached tokens of a prompt over time", FLEET),
     "tree_against_cache": _of_run("routing:tree_against_cache", "Tree of the router against the caches", FLEET),
+    "cache_hits": _of_run("routing:cache_hits", "Prefix cache hits of every replica over time", FLEET),
     "server_times": _of_run("routing:server_times", "Times in the servers over time", FLEET),
     "search_overhead": _of_run("routing:search_overhead", "Time to choose a replica", FLEET),
     "routing_phases": _of_run("routing:routing_phases", "Routing time of a request by phase", FLEET),

@@ -11,6 +11,7 @@ from inferometer.errors import InferometerError
 from inferometer.measure.routing import (
     ByReplica,
     Decisions,
+    cached_by_replica,
     decisions_of,
     load_by_replica,
     router_series,
@@ -146,6 +147,26 @@ def tree_against_cache(subject: ChartedRun) -> Spec:
     }
 
 
+def cache_hits(subject: ChartedRun) -> Spec:
+    """The share of the prompt tokens of the last seconds that every replica had in its cache."""
+    counts = cached_by_replica(subject.samples, subject.run.records)
+    if len(counts) < 2:
+        raise Cannot("it needs at least two replicas that tell what they had cached")
+    shares = {}
+    for name, (at, cached, asked) in counts.items():
+        grown = [values - values[before] for before in [_before(at)] for values in (cached, asked)]
+        some = grown[1] > 0
+        shares[name] = at[some], 100 * grown[0][some] / grown[1][some]
+    whole = [
+        100 * float(cached[-1] - cached[0]) / max(float(asked[-1] - asked[0]), 1)
+        for _, cached, asked in counts.values()
+    ]
+    subtitle = (
+        f"of the prompt tokens of the last {WINDOW_S:g} s; over the whole run {min(whole):.1f}% to {max(whole):.1f}%"
+    )
+    return _lines(subject, titled("Prefix cache hits of every replica over time", subtitle), shares, "cached (%)")
+
+
 def _eviction(run: Run) -> list[tuple[str, int]]:
     """Characters of a replica above which the policy of the plan evicts, and down to how many."""
     server = _section(run.plan, "server")
@@ -189,8 +210,13 @@ def server_times(subject: ChartedRun) -> Spec:
 
 def _windowed(total: Any, count: Any) -> tuple[Ints, Floats, Floats]:
     """Growth of a histogram's sum and count over the window before each sample."""
-    before = np.searchsorted(total.at, total.at - round(WINDOW_S * 1e9))
+    before = _before(total.at)
     return total.at, total.value - total.value[before], count.value - count.value[before]
+
+
+def _before(at: Ints) -> Any:
+    """Of every instant, the first one of the window before it."""
+    return np.searchsorted(at, at - round(WINDOW_S * 1e9))
 
 
 def _pooled(windows: list[tuple[Ints, Floats, Floats]]) -> tuple[Ints, Floats]:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from inferometer.errors import InferometerError, MissingExtra, PlanError, TargetError
+from inferometer.target.ray_serve.address import check_address
 from inferometer.target.ray_serve.settings import MADE_FOR, OLDEST, RayServeSettings
 
 OBJECT_STORE = 256 << 20  # bytes: requests and answers are small
@@ -177,6 +178,8 @@ def _start(ray: Any, folder: str, metrics_interval_ms: int, metrics_port: int | 
 @contextmanager
 def running_ray(ray: Any, serve: Any, address: str, port: int) -> Iterator[None]:
     """A Ray that runs already: what we deploy goes, the rest stays."""
+    if address != "auto":
+        check_address(address, ray.util.get_node_ip_address())
     try:
         ray.init(address=address)
     except Exception as error:
