@@ -233,7 +233,12 @@ def _part(given: Given) -> dict[str, str] | None:
     for name in ("fixed-schedule-start-offset", "fixed-schedule-end-offset"):
         if name in given:
             given.note(name, "counted from the first row of the trace, in aiperf from 0 of its times")
-    return without_missing({"start": f"{tidy(start)}ms" if start else None, "end": f"{tidy(end)}ms" if end else None})
+    part: dict[str, str] = {}
+    if start:
+        part["start"] = f"{tidy(start)}ms"
+    if end:
+        part["end"] = f"{tidy(end)}ms"
+    return part
 
 
 def _when(given: Given, requests: int | None) -> dict[str, Any]:
