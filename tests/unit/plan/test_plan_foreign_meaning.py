@@ -287,8 +287,20 @@ def test_workers_of_inference_perf_limit_the_requests_in_flight() -> None:
     assert any("not applied: it is per worker" in note for note in per_cpu.notes)
     two = perf({"stages": stages["stages"] * 2, "num_workers": 1}, type="mock")
     assert two.plan["load"]["max_concurrency"] == two.experiment["set"]["load.max_concurrency"] == 100
+    swept = perf({"sweep": {"type": "linear"}, "num_workers": 2, "worker_max_concurrency": 10}, type="mock")
+    levels = swept.experiment["levels"]
+    assert levels["high"]["load"]["max_concurrency"] == levels["set"]["load"]["max_concurrency"] == 20
     closed = {"type": "concurrent", "stages": [{"concurrency_level": 4, "num_requests": 9}], "num_workers": 1}
     assert "max_concurrency" not in perf(closed, type="mock").plan["load"]
+
+
+def test_prompts_of_a_rerank_command_are_documents() -> None:
+    found = read(
+        "vllm bench serve --backend vllm-rerank --dataset-name random-rerank --endpoint /v1/rerank "
+        "--random-input-len 512 --num-prompts 11 --random-batch-size 5"
+    )
+    assert found.plan["stop"] == {"requests": 3} and found.plan["load"]["concurrency"] == 3
+    assert found.plan["workload"] == {"input_tokens": 256, "documents": 5}  # a query and a document together
 
 
 def test_a_guidellm_command_without_an_end_says_so() -> None:

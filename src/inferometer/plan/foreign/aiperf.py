@@ -227,7 +227,7 @@ def _file(given: Given, path: str) -> WorkloadDraft:
     }
 
 
-def _part(given: Given) -> dict[str, str | None] | None:
+def _part(given: Given) -> dict[str, str] | None:
     """Milliseconds of the trace's own clock, where ours begins with its first row."""
     start, end = given.number("fixed-schedule-start-offset"), given.number("fixed-schedule-end-offset")
     if start is None and end is None:
@@ -235,7 +235,12 @@ def _part(given: Given) -> dict[str, str | None] | None:
     for name in ("fixed-schedule-start-offset", "fixed-schedule-end-offset"):
         if name in given:
             given.note(name, "counted from the first row of the trace, in aiperf from 0 of its times")
-    return {"start": f"{tidy(start)}ms" if start else None, "end": f"{tidy(end)}ms" if end else None}
+    part: dict[str, str] = {}
+    if start:
+        part["start"] = f"{tidy(start)}ms"
+    if end:
+        part["end"] = f"{tidy(end)}ms"
+    return part
 
 
 def _when(given: Given, requests: int | None) -> WhenDraft:

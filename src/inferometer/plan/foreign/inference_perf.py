@@ -206,7 +206,7 @@ _PER_WORKER = 100  # requests in flight, by default
 def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When, ExperimentDraft]:
     """Each worker has so many requests in flight at most; the others wait, as arrivals do with `max_concurrency`."""
     workers, each = load.count("num_workers"), load.count("worker_max_concurrency", _PER_WORKER)
-    if load.text("type", "constant") not in ("constant", "poisson", "trace_replay") or "levels" in varied:
+    if load.text("type", "constant") not in ("constant", "poisson", "trace_replay"):
         for name in ("num_workers", "worker_max_concurrency"):
             load.no_effect(name, "the load determines how many requests are in flight")
         return made, varied
@@ -218,7 +218,12 @@ def _with_cap(load: Settings, made: When, varied: ExperimentDraft) -> tuple[When
         return made, varied
     if made:
         made = {**made, "load": {**made["load"], "max_concurrency": workers * each}}
-    if varied:
+    if "levels" in varied:
+        levels, cap = varied["levels"], {"max_concurrency": workers * each}
+        high, common = levels["high"], levels["set"]
+        capped = {"high": {**high, "load": high["load"] | cap}, "set": {**common, "load": common["load"] | cap}}
+        varied = {**varied, "levels": levels | capped}
+    elif varied:
         varied = {**varied, "set": {**varied.get("set", {}), "load.max_concurrency": workers * each}}
     return made, varied
 

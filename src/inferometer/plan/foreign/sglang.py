@@ -188,6 +188,8 @@ def _adapters(given: Given) -> WorkloadDraft:
 
 def _random(given: Given) -> WorkloadDraft:
     """A ratio of 0 means any length up to the one given, and 1 that length."""
+    if given.text("dataset-name") == "random" and "dataset-path" not in given:
+        given.account.general.append("prompts are made up; sglang cuts them from ShareGPT, with the same lengths")
     ratio = given.number("random-range-ratio", 0.0) or 0.0
     ids = given.on("tokenize-prompt")
     return {

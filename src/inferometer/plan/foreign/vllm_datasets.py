@@ -1,8 +1,9 @@
 """The datasets of `vllm bench`: what each sends, as a workload."""
 
 import ast
+import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from inferometer.plan.draft import WorkloadDraft
@@ -180,7 +181,19 @@ def _random_rerank(given: Given, data: Data) -> Data:
     lengths = _lengths(given)
     if lengths.get("prefix"):
         given.wrong("random-prefix-len", "has no counterpart with random-rerank")
-    return _with(data, {"input_tokens": lengths["input_tokens"], "output_tokens": None, "documents": batch})
+    given.account.general.append("every request has a query of its own; vLLM asks the same of all documents")
+    half = _halved(lengths.get("input_tokens"))
+    made = _with(data, {"input_tokens": half, "output_tokens": None, "documents": batch})
+    return replace(made, requests=None if data.requests is None else math.ceil(data.requests / batch))
+
+
+def _halved(lengths: Any) -> Any:
+    """The length there is that of a query and a document together."""
+    if isinstance(lengths, int):
+        return max(1, lengths // 2)
+    if isinstance(lengths, str):
+        return "-".join(str(max(1, int(end) // 2)) for end in lengths.split("-"))
+    return lengths
 
 
 def _random_images(given: Given, data: Data) -> Data:
